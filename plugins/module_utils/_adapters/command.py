@@ -1,0 +1,91 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run external commands: argument lists, absolute paths, the C locale, a time limit, typed exceptions.
+
+The exit status is returned, never trusted: callers read the state back (exit codes lie in this domain).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from typing import Mapping, Sequence
+
+_SEARCH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+
+
+class CommandError(Exception):
+    """A command could not be run, ran out of time, or ended in a way that its caller did not allow."""
+
+    def __init__(self, command: Sequence[str], reason: str, output: str = "") -> None:
+        self.command = tuple(command)
+        self.reason = reason
+        self.output = output
+        text = f"Failed to run {' '.join(command)}: {reason}"
+        super().__init__(f"{text}: {output.strip()[-2000:]}" if output.strip() else text)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command answered."""
+
+    command: tuple[str, ...]
+    rc: int
+    stdout: str
+    stderr: str
+
+
+def find(name: str, root: str = "/") -> str | None:
+    """Return the absolute path of program C(name), or None. An absolute C(name) is returned when it is executable."""
+    candidates = [name] if name.startswith("/") else [f"{folder}/{name}" for folder in _SEARCH]
+    for candidate in candidates:
+        path = os.path.join(root, candidate.lstrip("/"))
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return candidate if root == "/" else path
+    return None
+
+
+def run(
+    command: Sequence[str],
+    *,
+    stdin: str | None = None,
+    timeout: float = 60.0,
+    environment: Mapping[str, str] | None = None,
+    allowed: Sequence[int] | None = None,
+) -> Result:
+    """Run C(command) and return its result.
+
+    :param command: argument list; the program may be a bare name, which is looked up in the system directories.
+    :param stdin: text for standard input, or None for an empty one.
+    :param timeout: seconds after which the command is killed and L(CommandError) is raised.
+    :param environment: variables added to the caller's environment; the locale is always C.
+    :param allowed: exit statuses that are accepted, or None to accept every one.
+    :raises CommandError: the program is missing, it ran out of time, or its status is not in C(allowed).
+    """
+    program = find(command[0])
+    if program is None:
+        raise CommandError(command, "the program is not installed")
+    merged = {**os.environ, **(environment or {}), "LC_ALL": "C", "LANGUAGE": "C"}
+    try:
+        done = subprocess.run(
+            [program, *command[1:]],
+            input=stdin if stdin is not None else "",
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            env=merged,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        output = error.stdout.decode(errors="replace") if isinstance(error.stdout, bytes) else (error.stdout or "")
+        raise CommandError(command, f"no answer within {timeout:g} s", output) from error
+    except OSError as error:
+        raise CommandError(command, str(error)) from error
+    result = Result(tuple(command), done.returncode, done.stdout, done.stderr)
+    if allowed is not None and result.rc not in allowed:
+        raise CommandError(command, f"exit status {result.rc}", result.stderr or result.stdout)
+    return result

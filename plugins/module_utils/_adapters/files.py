@@ -1,0 +1,74 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Files of the host: small reads that answer None instead of failing, and writes that are whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+
+def read_text(path: str) -> str | None:
+    """Return the stripped content of C(path), or None where it does not exist or cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as handle:
+            return handle.read().strip()
+    except OSError:
+        return None
+
+
+def read_bytes(path: str) -> bytes | None:
+    """Return the content of C(path), or None where it does not exist or cannot be read."""
+    try:
+        with open(path, "rb") as handle:
+            return handle.read()
+    except OSError:
+        return None
+
+
+def list_directory(path: str) -> list[str]:
+    """Return the sorted names in C(path); empty where it does not exist or cannot be read."""
+    try:
+        return sorted(os.listdir(path))
+    except OSError:
+        return []
+
+
+def write_whole(path: str, content: str | bytes, mode: int = 0o644) -> bool:
+    """Put C(content) into C(path) atomically and durably; return whether that changed anything.
+
+    The directory is made when it is missing. A reader, or a power loss, sees the old file or the new one.
+    """
+    wanted = content.encode() if isinstance(content, str) else content
+    if read_bytes(path) == wanted and os.stat(path).st_mode & 0o7777 == mode:
+        return False
+    folder = os.path.dirname(path) or "."
+    os.makedirs(folder, mode=0o755, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(prefix=".gpufleet-", dir=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as handle:
+            handle.write(wanted)
+            handle.flush()
+            os.fchmod(handle.fileno(), mode)
+            os.fsync(handle.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+    return True
+
+
+def remove(path: str) -> bool:
+    """Remove the file C(path); return whether it was there."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return False
+    return True

@@ -1,0 +1,139 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What every planner of the collection speaks: steps, plans and refusals, as plain data.
+
+A planner is a pure function. It returns a L(Plan), or raises L(Refused) before anything is touched.
+Nothing here imports Ansible or opens a file.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Mapping
+
+
+class Refused(Exception):
+    """A request that cannot be met, found before anything was touched.
+
+    :param thing: what the refusal is about, such as C(nvidia_mig_layout[0].instances) or C(GPU 0000:18:00.0).
+    :param reason: why it cannot be met, one sentence without a full stop.
+    :param remedy: what would work: the option that allows it, or the nearest request that can be met.
+    """
+
+    def __init__(self, thing: str, reason: str, remedy: str = "") -> None:
+        self.thing = thing
+        self.reason = reason
+        self.remedy = remedy
+        super().__init__(self.message)
+
+    @property
+    def message(self) -> str:
+        text = f"{self.thing}: {self.reason}."
+        return f"{text} {self.remedy}" if self.remedy else text
+
+    def as_dict(self) -> dict[str, str]:
+        return {"thing": self.thing, "reason": self.reason, "remedy": self.remedy, "message": self.message}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that a plan does.
+
+    :param action: the verb, such as C(install), C(destroy GPU instance), C(restart).
+    :param target: what it acts on.
+    :param why: why it has to be done.
+    :param disturbs: who notices: instances, clients, pods, services; empty when nobody does.
+    :param data: what the applier needs to carry it out (plain, JSON-serialisable values).
+    """
+
+    action: str
+    target: str
+    why: str
+    disturbs: tuple[str, ...] = ()
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "action": self.action,
+            "target": self.target,
+            "why": self.why,
+            "disturbs": list(self.disturbs),
+            "data": dict(self.data),
+        }
+
+    def __str__(self) -> str:
+        text = f"{self.action} {self.target} ({self.why})"
+        return f"{text}; disturbs {', '.join(self.disturbs)}" if self.disturbs else text
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps from the present state to the wish.
+
+    :param steps: in the order in which they are applied; empty when nothing is to do.
+    :param before: the part of the present state that the plan changes, for C(--diff).
+    :param after: the same part as it will be.
+    :param warnings: what the user should know although it stops nothing.
+    """
+
+    steps: tuple[Step, ...] = ()
+    before: Mapping[str, Any] = field(default_factory=dict)
+    after: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> bool:
+        return bool(self.steps)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "changes": self.changes,
+            "steps": [step.as_dict() for step in self.steps],
+            "warnings": list(self.warnings),
+        }
+
+    def diff(self, header: str) -> dict[str, str]:
+        """Return the value of Ansible's C(diff) key: both states as stable, readable text."""
+        return {
+            "before_header": header,
+            "after_header": header,
+            "before": _as_text(self.before),
+            "after": _as_text(self.after),
+        }
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """What one stage of C(site) (driver, toolkit, runtime, mig, sharing) would do on one host, from facts alone.
+
+    :param stage: the stage's name.
+    :param needed: whether the stage's module has to run. False only when the facts already prove the wish.
+    :param steps: what is known of the change; may be incomplete when C(unknown) is set.
+    :param unknown: why the plan cannot be complete yet (for example: no driver, so no live profiles), or None.
+    :param refusals: requests that can never be met on this host.
+    :param warnings: what the user should know although it stops nothing.
+    """
+
+    stage: str
+    needed: bool
+    steps: tuple[Step, ...] = ()
+    unknown: str | None = None
+    refusals: tuple[Refused, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "stage": self.stage,
+            "needed": self.needed,
+            "steps": [step.as_dict() for step in self.steps],
+            "unknown": self.unknown,
+            "refusals": [refusal.as_dict() for refusal in self.refusals],
+            "warnings": list(self.warnings),
+        }
+
+
+def _as_text(state: Mapping[str, Any]) -> str:
+    return json.dumps(state, indent=2, sort_keys=True, default=str) + "\n" if state else ""
