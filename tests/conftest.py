@@ -1,0 +1,35 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Make C(ansible_collections.gpufleet.nvidia) importable from this checkout, whatever the checkout is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+COLLECTIONS = REPOSITORY / "build" / "collections"
+
+
+def _link_checkout() -> None:
+    link = COLLECTIONS / "ansible_collections" / "gpufleet" / "nvidia"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if not link.is_symlink() or link.resolve() != REPOSITORY:
+        link.unlink(missing_ok=True)
+        link.symlink_to(REPOSITORY, target_is_directory=True)
+
+
+def _install_finder() -> None:
+    from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
+
+    if "ansible_collections" not in sys.modules:
+        _AnsibleCollectionFinder(paths=[str(COLLECTIONS)])._install()
+
+
+# Under ansible-test the collection is importable already, and the checkout must not be written to.
+if not os.environ.get("ANSIBLE_TEST_CONTENT_ROOT"):
+    _link_checkout()
+    _install_finder()

@@ -1,0 +1,51 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, StagePlan, Step
+
+
+def test_refused_says_thing_reason_and_remedy():
+    refusal = Refused("nvidia_mig_layout[0]", "profile 1g.5gb does not exist on NVIDIA H100", "The nearest is 1g.10gb.")
+    assert str(refusal) == "nvidia_mig_layout[0]: profile 1g.5gb does not exist on NVIDIA H100. The nearest is 1g.10gb."
+    assert refusal.as_dict()["remedy"] == "The nearest is 1g.10gb."
+
+
+def test_refused_without_remedy_ends_with_the_reason():
+    assert str(Refused("GPU 0", "it fell off the bus")) == "GPU 0: it fell off the bus."
+
+
+def test_plan_without_steps_changes_nothing():
+    plan = Plan()
+    assert not plan.changes
+    assert plan.as_dict() == {"changes": False, "steps": [], "warnings": []}
+    assert plan.diff("mig")["before"] == ""
+
+
+def test_step_reads_as_a_sentence_and_is_plain_data():
+    step = Step("destroy GPU instance", "3 of GPU 0", "its place is needed", ("pod default/train",), {"id": 3})
+    assert str(step) == "destroy GPU instance 3 of GPU 0 (its place is needed); disturbs pod default/train"
+    assert str(Step("restart", "containerd", "its configuration changed")) == "restart containerd (its configuration changed)"
+    assert json.loads(json.dumps(step.as_dict()))["data"] == {"id": 3}
+
+
+def test_diff_is_stable_text():
+    plan = Plan(steps=(Step("set", "x", "y"),), before={"b": 1, "a": 2}, after={"a": 3})
+    assert plan.diff("gpu01: mig")["before"] == '{\n  "a": 2,\n  "b": 1\n}\n'
+    assert plan.diff("gpu01: mig")["after_header"] == "gpu01: mig"
+
+
+def test_stage_plan_is_plain_data():
+    stage = StagePlan("mig", True, unknown="no driver yet", refusals=(Refused("a", "b"),), warnings=("w",))
+    assert json.loads(json.dumps(stage.as_dict())) == {
+        "stage": "mig",
+        "needed": True,
+        "steps": [],
+        "unknown": "no driver yet",
+        "refusals": [{"thing": "a", "reason": "b", "remedy": "", "message": "a: b."}],
+        "warnings": ["w"],
+    }
