@@ -4,8 +4,10 @@
 set -eu
 cd "$(dirname "$0")/.."
 repository=$(pwd)
-copy=build/sanity/ansible_collections/gpufleet/nvidia
-rm -rf "$copy"
+# Outside of the repository: below it git would hide the copy, which is in an ignored folder, from ansible-test.
+temporary=$(mktemp -d)
+trap 'rm -rf "$temporary"' EXIT
+copy=$temporary/ansible_collections/gpufleet/nvidia
 mkdir -p "$copy"
 git ls-files -co --exclude-standard -z | while IFS= read -r -d '' name; do
     [ -e "$name" ] && printf '%s\0' "$name"
@@ -18,6 +20,14 @@ if [ ! -e "$cache/get_pip_24_2.py" ]; then
     cp tools/get_pip.py "$cache/get_pip_24_2.py"
 fi
 
+# pyenv's shims answer for versions that are not switched on, by failing: use the versions themselves.
+path=$PATH
+if command -v pyenv >/dev/null 2>&1; then
+    shims=$(pyenv root)/shims
+    path=$(printf '%s' "$PATH" | tr ':' '\n' | grep -vxF "$shims" | paste -sd: -)
+    for folder in "$(pyenv root)"/versions/3.*/bin; do path=$path:$folder; done
+fi
+
 cd "$copy"
 # The virtual environment leads: ansible-test looks for its own Python in PATH.
-PATH="$repository/.venv/bin:$PATH" exec ansible-test sanity --venv --color no "$@"
+PATH="$repository/.venv/bin:$path" ansible-test sanity --venv --color no "$@"

@@ -1,0 +1,63 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Decide, from facts and variables alone, what each stage of C(site) would do on a host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of, pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect
+
+
+class ActionModule(ActionBase):
+    _requires_connection = False
+    _VALID_ARGS = frozenset({"facts", "show"})
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        task_vars = task_vars or {}
+        result = super().run(tmp, task_vars)
+        result["changed"] = False
+        host = str(task_vars.get("inventory_hostname", "localhost"))
+        arguments = plain(self._task.args)
+        facts = arguments.get("facts")
+        if not isinstance(facts, dict) or facts.get("schema") != 1:
+            return {**result, "failed": True, "msg": f"{host}: facts must be what gpufleet.nvidia.gpu_info returned under gpu."}
+
+        refusals: list[Refused] = []
+        try:
+            result["pool"] = pool_of(host, pools(plain(task_vars.get("groups", {}))), task_vars.get("gpu_facts_pool"))
+            wish = collect(task_vars, self._templar.template)
+            stages = plan_stages(facts, wish)
+        except Refused as refusal:
+            refusals, stages = [refusal], {}
+        result["stages"] = {name: stage.as_dict() for name, stage in stages.items()}
+        result["needed"] = [name for name, stage in stages.items() if stage.needed]
+        refusals += [refusal for stage in stages.values() for refusal in stage.refusals]
+        if refusals:
+            result["failed"] = True
+            result["refusals"] = [refusal.as_dict() for refusal in refusals]
+            result["msg"] = "\n".join(f"{host}: {refusal.message}" for refusal in refusals) + "\nNothing was touched."
+            return result
+        for stage in stages.values():
+            for warning in stage.warnings:
+                self._display.warning(f"{host}: {stage.stage}: {warning}")
+        if arguments.get("show", self._task.check_mode):
+            self._show(host, stages)
+        return result
+
+    def _show(self, host: str, stages: dict[str, Any]) -> None:
+        for stage in stages.values():
+            if not stage.needed:
+                self._display.display(f"  {host}: {stage.stage}: nothing to do")
+                continue
+            for step in stage.steps:
+                self._display.display(f"  {host}: {stage.stage}: {step}", color="yellow")
+            if stage.unknown:
+                self._display.display(f"  {host}: {stage.stage}: {stage.unknown}", color="cyan")

@@ -1,0 +1,66 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Pools: the inventory groups below C(gpu_hosts)."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Mapping, Sequence
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+
+GPU_HOSTS = "gpu_hosts"
+_BUILT_IN = frozenset({"all", "ungrouped", GPU_HOSTS})
+
+
+def pools(groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the pools of an inventory: every group, by name, all of whose hosts are in C(gpu_hosts).
+
+    :param groups: Ansible's C(groups): group name to host names.
+    """
+    members = set(groups.get(GPU_HOSTS, ()))
+    return {
+        str(name): [str(host) for host in hosts]
+        for name, hosts in sorted(groups.items())
+        if name not in _BUILT_IN and hosts and members.issuperset(hosts)
+    }
+
+
+def pool_of(host: str, known: Mapping[str, Sequence[str]], named: str | None) -> str:
+    """Return the pool of C(host).
+
+    :param known: what L(pools) returned.
+    :param named: the variable C(gpu_facts_pool), or nothing when the group membership is to decide.
+    :raises Refused: the named pool does not exist or does not hold the host, or the membership is not unique.
+    """
+    mine = [name for name, hosts in known.items() if host in hosts]
+    if named:
+        if named in mine:
+            return named
+        if named in known:
+            raise Refused(
+                f"gpu_facts_pool of {host}",
+                f"the host is not in the group {named}",
+                f"Add it to that group, or name one of its own groups: {', '.join(mine) or 'it has none below gpu_hosts'}.",
+            )
+        near = difflib.get_close_matches(named, known, n=3)
+        raise Refused(
+            f"gpu_facts_pool of {host}",
+            f"no group below {GPU_HOSTS} is called {named}",
+            f"The nearest: {', '.join(near)}." if near else f"The pools are: {', '.join(known) or 'none'}.",
+        )
+    if len(mine) == 1:
+        return mine[0]
+    if not mine:
+        raise Refused(
+            f"gpu_facts_pool of {host}",
+            f"the host is in no group below {GPU_HOSTS}",
+            f"A pool is an inventory group whose hosts all are in {GPU_HOSTS}: make one, with this host in it.",
+        )
+    raise Refused(
+        f"gpu_facts_pool of {host}",
+        f"the host is in several groups below {GPU_HOSTS}: {', '.join(mine)}",
+        "Set gpu_facts_pool, in the group's variables, to the one that is its pool.",
+    )

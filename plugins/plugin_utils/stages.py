@@ -1,0 +1,42 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The stages of C(site), each with the pure function that plans it."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as driver
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.stage import stage as mig
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.stage import stage as runtime
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.stage import stage as sharing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage import stage as toolkit
+
+StageFunction = Callable[[Mapping[str, Any], Mapping[str, Any]], StagePlan]
+
+#: In the order in which they run.
+STAGES: dict[str, StageFunction] = {
+    "driver": driver,
+    "toolkit": toolkit,
+    "runtime": runtime,
+    "mig": mig,
+    "sharing": sharing,
+}
+
+
+def plan_stages(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> dict[str, StagePlan]:
+    """Return the plan of every stage; a refusal that a stage raises becomes one that it reports.
+
+    :param facts: the facts document of C(gpu_info).
+    :param wish: the variables of all host roles.
+    """
+    plans = {}
+    for name, function in STAGES.items():
+        try:
+            plans[name] = function(facts, wish)
+        except Refused as refusal:
+            plans[name] = StagePlan(name, needed=True, refusals=(refusal,))
+    return plans
