@@ -1,0 +1,60 @@
+# The tasks of a developer. `make help` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTEST := .venv/bin/python -m pytest
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+.PHONY: setup
+setup: ## Make .venv with the pinned tools
+	@tools/setup.sh
+
+.PHONY: demo
+demo: ## Run the main job on a lab of three virtual GPU hosts
+	@tools/demo.sh up
+
+.PHONY: demo-down
+demo-down: ## Remove every trace of the demo's lab
+	@tools/demo.sh down
+
+.PHONY: lab-up
+lab-up: setup ## Boot the lab hosts and write build/lab/inventory.yml
+	@tests/lab/lab up
+
+.PHONY: lab-down
+lab-down: ## Stop the lab hosts and remove their files
+	@tests/lab/lab down
+
+.PHONY: test
+test: ## Run everything that proves the product (make TIERS="unit lint" test for a part)
+	@tools/test.sh $(TIERS)
+
+.PHONY: unit
+unit: setup ## Run the unit tests (seconds)
+	@$(PYTEST) tests/unit
+
+.PHONY: lint
+lint: ## Run ruff, mypy, yamllint, ansible-lint
+	@tools/test.sh lint
+
+.PHONY: sanity
+sanity: setup ## Run ansible-test sanity
+	@tools/sanity.sh
+
+.PHONY: test-gpu
+test-gpu: setup ## Check a host that has a real GPU, without changing its settings
+	@$(PYTEST) tests/gpu -m gpu -rs
+
+.PHONY: bench
+bench: setup ## Run the benchmarks and write build/bench.json
+	@.venv/bin/python tests/bench/run.py
+
+.PHONY: build
+build: setup ## Build the collection's tarball into build/
+	@.venv/bin/ansible-galaxy collection build --force --output-path build .
+
+.PHONY: clean
+clean: ## Remove what the other targets made (not the lab: make demo-down)
+	@rm -rf build/galaxy build/sanity .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
