@@ -1,0 +1,281 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read a machine's GPUs through NVML. Reads only: changes are in C(nvml_mig.py).
+
+A call that fails gives None and a reason in C(unknown); a GPU that is lost does not hide the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .nvml_instances import compute_instance_profiles, gpu_instance_profiles, gpu_instances, mig_device_handles
+from .nvml_library import NOT_SUPPORTED, Library, NvmlError, NvmlUnavailable, Reading
+from .nvml_processes import processes
+from .nvml_types import (
+    ComputeInstance,
+    ComputeInstanceProfile,
+    GpuInstance,
+    GpuInstanceProfile,
+    GpuState,
+    MigMode,
+    Placement,
+    Process,
+    SystemInfo,
+)
+from .pynvml_loader import PynvmlMissing, load_pynvml
+
+__all__ = [
+    "ComputeInstance",
+    "ComputeInstanceProfile",
+    "GpuInstance",
+    "GpuInstanceProfile",
+    "GpuState",
+    "MigMode",
+    "Nvml",
+    "NvmlError",
+    "NvmlUnavailable",
+    "Placement",
+    "Process",
+    "PynvmlMissing",
+    "SystemInfo",
+    "open_nvml",
+]
+
+_ARCHITECTURES = {
+    2: "kepler",
+    3: "maxwell",
+    4: "pascal",
+    5: "volta",
+    6: "turing",
+    7: "ampere",
+    8: "ada",
+    9: "hopper",
+    10: "blackwell",
+    13: "rubin",
+}
+_COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
+_MIB = 1024 * 1024
+
+
+@contextmanager
+def open_nvml(archive: str | None = None) -> Iterator[Nvml]:
+    """Open NVML for the block.
+
+    :param archive: a zip file with pynvml that was sent for this call.
+    :raises PynvmlMissing: pynvml is nowhere on this host.
+    :raises NvmlUnavailable: there is no usable driver.
+    """
+    nvml = Nvml(Library(load_pynvml(archive)))
+    nvml.open()
+    try:
+        yield nvml
+    finally:
+        nvml.close()
+
+
+class Nvml:
+    """An open NVML. GPUs are named by their index in NVML, which is their rank by PCI address."""
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self._devices: dict[int, Any] = {}
+
+    def open(self) -> None:
+        """Initialise NVML.
+
+        :raises NvmlUnavailable: there is no usable driver.
+        """
+        self.library.open()
+
+    def close(self) -> None:
+        """Shut NVML down and forget every handle."""
+        self._devices.clear()
+        self.library.close()
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Close NVML for the block: a GPU cannot be reset while anybody, this process included, has it open.
+
+        :raises NvmlUnavailable: it cannot be opened again.
+        """
+        self.close()
+        try:
+            yield
+        finally:
+            self.open()
+
+    def system(self) -> SystemInfo:
+        """Return the versions of driver, NVML and CUDA."""
+        reading = Reading(self.library)
+        cuda = reading.value("cuda_version", "nvmlSystemGetCudaDriverVersion")
+        return SystemInfo(
+            driver_version=reading.value("driver_version", "nvmlSystemGetDriverVersion"),
+            nvml_version=reading.value("nvml_version", "nvmlSystemGetNVMLVersion"),
+            cuda_version=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
+            unknown=reading.unknown,
+        )
+
+    def count(self) -> int:
+        """Return how many GPUs the driver has.
+
+        :raises NvmlError: NVML does not tell.
+        """
+        return int(self.library.call("nvmlDeviceGetCount"))
+
+    def gpus(self) -> list[GpuState]:
+        """Return every GPU with its instances and processes, by index.
+
+        :raises NvmlError: NVML does not tell how many GPUs there are.
+        """
+        return [self.gpu(index) for index in range(self.count())]
+
+    def gpu(self, index: int) -> GpuState:
+        """Return one GPU; a GPU that cannot be reached has C(lost) set and everything else unknown."""
+        reading = Reading(self.library)
+        try:
+            device = self.device(index)
+        except NvmlError as error:
+            reading.note("handle", error)
+            return GpuState(index=index, lost=True, unknown=reading.unknown)
+        pci = reading.value("pci_address", "nvmlDeviceGetPciInfo_v3", device)
+        memory = reading.value("memory_mib", "nvmlDeviceGetMemoryInfo", device)
+        memory_mib = None if memory is None else memory.total // _MIB
+        architecture = reading.value("architecture", "nvmlDeviceGetArchitecture", device)
+        compute_mode = reading.value("compute_mode", "nvmlDeviceGetComputeMode", device)
+        persistence = reading.value("persistence_mode", "nvmlDeviceGetPersistenceMode", device)
+        mode = self._mig_mode(reading, device)
+        running = self._processes(reading, device, mode)
+        return GpuState(
+            index=index,
+            minor=reading.value("minor", "nvmlDeviceGetMinorNumber", device),
+            uuid=reading.value("uuid", "nvmlDeviceGetUUID", device),
+            pci_address=None if pci is None else pci_address(_text(pci.busId)),
+            pci_device_id=None if pci is None else f"0x{pci.pciDeviceId:08X}",
+            pci_subsystem_id=None if pci is None else f"0x{pci.pciSubSystemId:08X}",
+            name=reading.value("name", "nvmlDeviceGetName", device),
+            memory_mib=memory_mib,
+            architecture=None if architecture is None else _ARCHITECTURES.get(architecture, str(architecture)),
+            compute_mode=None if compute_mode is None else _COMPUTE_MODES.get(compute_mode, str(compute_mode)),
+            persistence_mode=None if persistence is None else bool(persistence),
+            mig=mode,
+            gpu_instances=self._instances(reading, device, mode, memory_mib, running),
+            processes=running,
+            lost=reading.lost,
+            unknown=reading.unknown,
+        )
+
+    def profiles(self, index: int) -> tuple[GpuInstanceProfile, ...]:
+        """Return the live table of GPU instance profiles of one GPU; empty on a board without MIG.
+
+        Placements and remaining capacity are None while MIG is off: the driver does not tell them then.
+
+        :raises NvmlError: NVML fails otherwise than by saying that a profile does not exist.
+        """
+        device = self.device(index)
+        reading = Reading(self.library)
+        mode = self._mig_mode(reading, device)
+        memory = reading.value("memory_mib", "nvmlDeviceGetMemoryInfo", device)
+        total = None if memory is None else memory.total // _MIB
+        return gpu_instance_profiles(self.library, device, total, capacity=mode.current is True)
+
+    def compute_profiles(self, index: int, gpu_instance: GpuInstance) -> tuple[ComputeInstanceProfile, ...]:
+        """Return the compute instance profiles that the driver offers inside one existing GPU instance.
+
+        :raises NvmlError: the GPU instance is gone, or NVML fails.
+        """
+        device = self.device(index)
+        profile = next((p for p in self.profiles(index) if p.id == gpu_instance.profile_id), None)
+        if profile is None:
+            return ()
+        handle = self.library.call("nvmlDeviceGetGpuInstanceById", device, gpu_instance.id)
+        return compute_instance_profiles(self.library, handle, profile, capacity=True)
+
+    def device(self, index: int) -> Any:
+        """Return NVML's handle of one GPU.
+
+        :raises NvmlError: the GPU is lost or there is none of that index.
+        """
+        if index not in self._devices:
+            self._devices[index] = self.library.call("nvmlDeviceGetHandleByIndex", index)
+        return self._devices[index]
+
+    def gpu_instance_handle(self, index: int, gpu_instance_id: int) -> Any:
+        """Return NVML's handle of one GPU instance.
+
+        :raises NvmlError: there is none of that id.
+        """
+        return self.library.call("nvmlDeviceGetGpuInstanceById", self.device(index), gpu_instance_id)
+
+    def _mig_mode(self, reading: Reading, device: Any) -> MigMode:
+        try:
+            current, pending = self.library.call("nvmlDeviceGetMigMode", device)
+        except NvmlError as error:
+            if error.code == NOT_SUPPORTED:
+                return MigMode(False, None, None)
+            reading.note("mig", error)
+            return MigMode(None, None, None)
+        return MigMode(True, bool(current), bool(pending))
+
+    def _processes(self, reading: Reading, device: Any, mode: MigMode) -> tuple[Process, ...] | None:
+        """Return the processes of a GPU; on a GPU in MIG mode each one with its instance."""
+        try:
+            running = processes(self.library, device)
+            if mode.current and any(process.gpu_instance is None for process in running):
+                running = self._placed(device, running)
+            return running
+        except NvmlError as error:
+            if not mode.current:
+                reading.note("processes", error)
+                return None
+        try:
+            # Some drivers answer for MIG devices only, and not for the GPU they are on.
+            return self._placed(device, ())
+        except NvmlError as error:
+            reading.note("processes", error)
+            return None
+
+    def _placed(self, device: Any, running: tuple[Process, ...]) -> tuple[Process, ...]:
+        """Ask every MIG device for its processes, and keep of C(running) those that none of them names."""
+        placed: list[Process] = []
+        for _index, handle in mig_device_handles(self.library, device):
+            gpu_instance = self.library.call("nvmlDeviceGetGpuInstanceId", handle)
+            compute_instance = self.library.call("nvmlDeviceGetComputeInstanceId", handle)
+            for process in processes(self.library, handle):
+                placed.append(
+                    Process(process.pid, process.name, process.memory_mib, process.type, gpu_instance, compute_instance)
+                )
+        known = {process.pid for process in placed}
+        placed.extend(process for process in running if process.pid not in known)
+        return tuple(sorted(placed, key=lambda process: process.pid))
+
+    def _instances(
+        self,
+        reading: Reading,
+        device: Any,
+        mode: MigMode,
+        memory_mib: int | None,
+        running: tuple[Process, ...] | None,
+    ) -> tuple[GpuInstance, ...]:
+        if not mode.current:
+            return ()
+        try:
+            profiles = gpu_instance_profiles(self.library, device, memory_mib, capacity=False)
+            return gpu_instances(self.library, device, profiles, running or ())
+        except NvmlError as error:
+            reading.note("gpu_instances", error)
+            return ()
+
+
+def pci_address(text: str) -> str:
+    """Return a PCI address as sysfs writes it: C(00000000:18:00.0) becomes C(0000:18:00.0)."""
+    domain, rest = text.strip().lower().split(":", 1)
+    return f"{int(domain, 16):04x}:{rest}"
+
+
+def _text(raw: Any) -> str:
+    return raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)

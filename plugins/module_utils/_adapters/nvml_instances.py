@@ -1,0 +1,257 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read MIG through NVML: the profiles that the driver offers, and the instances that exist."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from .nvml_library import INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED, Library, NvmlError
+from .nvml_types import ComputeInstance, ComputeInstanceProfile, GpuInstance, GpuInstanceProfile, Placement, Process
+
+# NVML fills arrays that its caller allocates. No board has more places or instances than this, and the count that
+# a profile claims for itself is wrong on some boards.
+_ROOM = 64
+
+_ABSENT = (NOT_SUPPORTED, INVALID_ARGUMENT, NOT_FOUND)
+
+#: What the index of a profile says about its attributes, for drivers that do not name their profiles.
+_ATTRIBUTES = {0x7: "+me", 0x8: "+me", 0xA: "+gfx", 0xB: "+gfx", 0xC: "+gfx", 0xD: "-me", 0xE: "-me"}
+_ATTRIBUTES.update({0xF: "+me.all", 0x10: "+me.all", 0x11: "+gfx"})
+
+
+def gpu_instance_profiles(
+    library: Library, device: Any, total_memory_mib: int | None, capacity: bool
+) -> tuple[GpuInstanceProfile, ...]:
+    """Return the GPU instance profiles that the driver offers on C(device), in NVML's order.
+
+    :param total_memory_mib: of the GPU; names the profiles where the driver does not.
+    :param capacity: also ask for placements and remaining capacity, which answer only while MIG is on.
+    :raises NvmlError: NVML fails otherwise than by saying that a profile does not exist.
+    """
+    found = []
+    for enum in range(library.constant("NVML_GPU_INSTANCE_PROFILE_COUNT", 0x12)):
+        info = _profile_info(library, "nvmlDeviceGetGpuInstanceProfileInfo", device, enum)
+        if info is None:
+            continue
+        found.append(
+            GpuInstanceProfile(
+                enum=enum,
+                id=info.id,
+                name=_driver_name(info) or _computed_name(enum, info.sliceCount, info.memorySizeMB, total_memory_mib),
+                slices=info.sliceCount,
+                max_instances=info.instanceCount,
+                memory_mib=info.memorySizeMB,
+                multiprocessors=info.multiprocessorCount,
+                copy_engines=info.copyEngineCount,
+                decoders=info.decoderCount,
+                encoders=info.encoderCount,
+                jpeg=info.jpegCount,
+                ofa=info.ofaCount,
+                placements=_gpu_placements(library, device, info.id) if capacity else None,
+                remaining=_number(library, "nvmlDeviceGetGpuInstanceRemainingCapacity", device, info.id)
+                if capacity
+                else None,
+            )
+        )
+    return tuple(found)
+
+
+def compute_instance_profiles(
+    library: Library, gpu_instance: Any, profile: GpuInstanceProfile, capacity: bool
+) -> tuple[ComputeInstanceProfile, ...]:
+    """Return the compute instance profiles that the driver offers inside one GPU instance.
+
+    :param gpu_instance: NVML's handle of it.
+    :param profile: the profile of the GPU instance, whose name the names are built from.
+    :param capacity: also ask for placements and remaining capacity.
+    """
+    found = []
+    for enum in range(library.constant("NVML_COMPUTE_INSTANCE_PROFILE_COUNT", 0x9)):
+        for engines in range(library.constant("NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_COUNT", 0x1)):
+            name = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
+            info = _profile_info(library, name, gpu_instance, enum, engines)
+            if info is None:
+                continue
+            found.append(
+                ComputeInstanceProfile(
+                    enum=enum,
+                    engine_profile=engines,
+                    id=info.id,
+                    name=compute_instance_name(info.sliceCount, profile),
+                    slices=info.sliceCount,
+                    max_instances=info.instanceCount,
+                    multiprocessors=info.multiprocessorCount,
+                    placements=_compute_placements(library, gpu_instance, info.id) if capacity else None,
+                    remaining=_number(
+                        library, "nvmlGpuInstanceGetComputeInstanceRemainingCapacity", gpu_instance, info.id
+                    )
+                    if capacity
+                    else None,
+                )
+            )
+    return tuple(found)
+
+
+def gpu_instances(
+    library: Library,
+    device: Any,
+    profiles: tuple[GpuInstanceProfile, ...],
+    processes: tuple[Process, ...],
+) -> tuple[GpuInstance, ...]:
+    """Return the GPU instances of C(device) with their compute instances, by place on the grid.
+
+    :param profiles: those of this GPU.
+    :param processes: those of this GPU, which are dealt out to the instances.
+    :raises NvmlError: NVML does not say which instances there are.
+    """
+    uuids = _mig_devices(library, device)
+    found = []
+    for profile in profiles:
+        for handle in gpu_instance_handles(library, device, profile.id):
+            info = library.call("nvmlGpuInstanceGetInfo", handle)
+            mine = tuple(process for process in processes if process.gpu_instance == info.id)
+            found.append(
+                GpuInstance(
+                    id=info.id,
+                    profile=profile.name,
+                    profile_id=profile.id,
+                    placement=Placement(info.placement.start, info.placement.size),
+                    memory_mib=profile.memory_mib,
+                    compute_instances=_compute_instances(library, handle, info.id, profile, uuids, mine),
+                    processes=mine,
+                )
+            )
+    return tuple(sorted(found, key=lambda instance: (instance.placement.start, instance.id)))
+
+
+def gpu_instance_handles(library: Library, device: Any, profile_id: int) -> list[Any]:
+    """Return NVML's handles of the GPU instances of one profile."""
+    handles = (library.pynvml.c_nvmlGpuInstance_t * _ROOM)()
+    count = ctypes.c_uint(_ROOM)
+    library.call("nvmlDeviceGetGpuInstances", device, profile_id, handles, ctypes.byref(count))
+    return [handles[index] for index in range(min(count.value, _ROOM))]
+
+
+def compute_instance_handles(library: Library, gpu_instance: Any, profile_id: int) -> list[Any]:
+    """Return NVML's handles of the compute instances of one profile inside one GPU instance."""
+    handles = (library.pynvml.c_nvmlComputeInstance_t * _ROOM)()
+    count = ctypes.c_uint(_ROOM)
+    library.call("nvmlGpuInstanceGetComputeInstances", gpu_instance, profile_id, handles, ctypes.byref(count))
+    return [handles[index] for index in range(min(count.value, _ROOM))]
+
+
+def compute_instance_name(slices: int, profile: GpuInstanceProfile) -> str:
+    """Return the name of a compute instance: C(1c.3g.40gb), or C(3g.40gb) where it takes all slices."""
+    return profile.name if slices == profile.slices else f"{slices}c.{profile.name}"
+
+
+def _compute_instances(
+    library: Library,
+    gpu_instance: Any,
+    gpu_instance_id: int,
+    profile: GpuInstanceProfile,
+    uuids: Mapping[tuple[int, int], tuple[int, str]],
+    processes: tuple[Process, ...],
+) -> tuple[ComputeInstance, ...]:
+    found = []
+    for offered in compute_instance_profiles(library, gpu_instance, profile, capacity=False):
+        for handle in compute_instance_handles(library, gpu_instance, offered.id):
+            info = library.call("nvmlComputeInstanceGetInfo", handle)
+            index, uuid = uuids.get((gpu_instance_id, info.id), (None, None))
+            found.append(
+                ComputeInstance(
+                    id=info.id,
+                    profile=offered.name,
+                    profile_id=offered.id,
+                    placement=Placement(info.placement.start, info.placement.size),
+                    uuid=uuid,
+                    index=index,
+                    processes=tuple(process for process in processes if process.compute_instance == info.id),
+                    multiprocessors=offered.multiprocessors,
+                )
+            )
+    return tuple(sorted(found, key=lambda instance: instance.id))
+
+
+def mig_device_handles(library: Library, device: Any) -> list[tuple[int, Any]]:
+    """Return index and handle of the MIG devices (compute instances) of C(device); the index can have holes."""
+    found = []
+    for index in range(int(library.call("nvmlDeviceGetMaxMigDeviceCount", device))):
+        try:
+            found.append((index, library.call("nvmlDeviceGetMigDeviceHandleByIndex", device, index)))
+        except NvmlError as error:
+            if error.code not in _ABSENT:
+                raise
+    return found
+
+
+def _mig_devices(library: Library, device: Any) -> dict[tuple[int, int], tuple[int, str]]:
+    """Return index and UUID of the MIG devices, by the ids of their GPU instance and compute instance."""
+    return {
+        (
+            library.call("nvmlDeviceGetGpuInstanceId", handle),
+            library.call("nvmlDeviceGetComputeInstanceId", handle),
+        ): (index, library.call("nvmlDeviceGetUUID", handle))
+        for index, handle in mig_device_handles(library, device)
+    }
+
+
+def _profile_info(library: Library, name: str, *arguments: Any) -> Any | None:
+    """Return a profile's structure, version 2 where the driver has it, or None where the profile does not exist."""
+    for version in (2, 1):
+        try:
+            return library.call(name, *arguments, version=version)
+        except NvmlError as error:
+            if error.code in _ABSENT:
+                return None
+            if error.symbol not in ("FUNCTION_NOT_FOUND", "ARGUMENT_VERSION_MISMATCH") or version == 1:
+                raise
+    return None
+
+
+def _gpu_placements(library: Library, device: Any, profile_id: int) -> tuple[Placement, ...] | None:
+    places = (library.pynvml.c_nvmlGpuInstancePlacement_t * _ROOM)()
+    return _placements(library, "nvmlDeviceGetGpuInstancePossiblePlacements", device, profile_id, places)
+
+
+def _compute_placements(library: Library, gpu_instance: Any, profile_id: int) -> tuple[Placement, ...] | None:
+    places = (library.pynvml.c_nvmlComputeInstancePlacement_t * _ROOM)()
+    return _placements(library, "nvmlGpuInstanceGetComputeInstancePossiblePlacements", gpu_instance, profile_id, places)
+
+
+def _placements(library: Library, name: str, owner: Any, profile_id: int, places: Any) -> tuple[Placement, ...] | None:
+    count = ctypes.c_uint(_ROOM)
+    try:
+        library.call(name, owner, profile_id, places, ctypes.byref(count))
+    except NvmlError:
+        # The driver does not tell while MIG is off; callers have the table of boards.
+        return None
+    return tuple(sorted((Placement(p.start, p.size) for p in places[: count.value]), key=lambda p: (p.start, p.size)))
+
+
+def _number(library: Library, name: str, owner: Any, profile_id: int) -> int | None:
+    try:
+        return int(library.call(name, owner, profile_id))
+    except NvmlError:
+        return None
+
+
+def _driver_name(info: Any) -> str | None:
+    raw = getattr(info, "name", b"")
+    text = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
+    text = text.strip()
+    return (text[len("MIG ") :] if text.startswith("MIG ") else text) or None
+
+
+def _computed_name(enum: int, slices: int, memory_mib: int, total_memory_mib: int | None) -> str:
+    """Name a profile as NVIDIA's tools do for drivers that do not: memory in eighths of the GPU's, in whole GiB."""
+    if not total_memory_mib:
+        return f"{slices}g.{round(memory_mib / 1024)}gb{_ATTRIBUTES.get(enum, '')}"
+    eighths = math.ceil(memory_mib / total_memory_mib * 8) / 8
+    return f"{slices}g.{math.floor(eighths * math.ceil(total_memory_mib / 1024) + 0.5)}gb{_ATTRIBUTES.get(enum, '')}"
