@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Build the collection's tarball and put it through Galaxy's own importer. Its log must hold no error and no warning of ours.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+.venv/bin/ansible-galaxy collection build --force --output-path build . >/dev/null
+tarball=$(ls -t build/gpufleet-nvidia-*.tar.gz | head -n 1)
+
+if [ ! -x .venv-importer/bin/python ]; then
+    .venv/bin/python -m venv .venv-importer
+    .venv-importer/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/importer.txt
+fi
+
+log=build/importer.log
+PATH="$(pwd)/.venv/bin:$PATH" .venv-importer/bin/python -m galaxy_importer.main "$tarball" >"$log" 2>&1 || { cat "$log"; exit 1; }
+if grep -E '^(ERROR|WARNING)' "$log"; then
+    echo "galaxy-importer found something in $tarball; the whole log is in $log." >&2
+    exit 1
+fi
+echo "galaxy-importer accepts $(basename "$tarball") ($(du -k "$tarball" | cut -f1) KiB)."

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Run the tiers of the tests, each with its own set-up: tools/test.sh [TIER...]. All of them without an argument.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+ALL=(unit lint sanity importer slow resolver charts lab molecule bench dkms)
+NEED_ROOT=" resolver lab molecule dkms "
+tiers=("$@")
+[ "${1:-}" = --one ] || [ ${#tiers[@]} -gt 0 ] || tiers=("${ALL[@]}")
+
+pytest=(.venv/bin/python -m pytest)
+export ANSIBLE_COLLECTIONS_PATH="$PWD/build/collections"
+
+tier_unit() {
+    "${pytest[@]}" tests/unit --cov --cov-report=term --cov-fail-under=90
+}
+tier_lint() {
+    tools/system-packages.sh shellcheck=shellcheck
+    .venv/bin/ruff check .
+    .venv/bin/ruff format --check .
+    .venv/bin/mypy plugins/module_utils plugins/plugin_utils plugins/action plugins/filter
+    .venv/bin/yamllint --strict .
+    shellcheck tools/*.sh .ci/run
+    .venv/bin/ansible-lint --offline --profile production
+    .venv/bin/antsibull-changelog lint
+}
+tier_sanity() {
+    tools/system-packages.sh shellcheck=shellcheck
+    tools/sanity.sh
+}
+tier_importer() { tools/importer.sh; }
+tier_slow() { "${pytest[@]}" tests/unit -m slow; }
+tier_resolver() { "${pytest[@]}" tests/resolver -m resolver; }
+tier_charts() { "${pytest[@]}" tests/charts -m charts; }
+tier_lab() { "${pytest[@]}" tests/lab -m lab; }
+tier_molecule() { tools/molecule.sh; }
+tier_bench() { .venv/bin/python tests/bench/run.py; }
+tier_dkms() { "${pytest[@]}" tests/lab -m dkms; }
+
+# A tier runs in a shell of its own: `set -e` has no effect below `if`.
+if [ "${1:-}" = --one ]; then
+    "tier_$2"
+    exit 0
+fi
+
+tools/setup.sh
+failed=() skipped=() passed=()
+for tier in "${tiers[@]}"; do
+    if ! declare -F "tier_$tier" >/dev/null; then
+        echo "There is no tier '$tier'. The tiers are: ${ALL[*]}" >&2
+        exit 2
+    fi
+    if [[ $NEED_ROOT == *" $tier "* && $(id -u) != 0 ]]; then
+        echo "== $tier: SKIPPED, it boots lab hosts and needs root: sudo make test TIERS=$tier"
+        skipped+=("$tier")
+        continue
+    fi
+    echo "== $tier"
+    started=$SECONDS
+    if "$BASH" tools/test.sh --one "$tier"; then
+        passed+=("$tier")
+        echo "== $tier: passed in $((SECONDS - started)) s"
+    else
+        failed+=("$tier")
+        echo "== $tier: FAILED after $((SECONDS - started)) s"
+    fi
+done
+
+echo
+echo "Tiers passed: ${passed[*]:-none}"
+[ ${#skipped[@]} -eq 0 ] || echo "Tiers skipped, for want of root: ${skipped[*]}"
+[ ${#failed[@]} -eq 0 ] || echo "Tiers FAILED: ${failed[*]}"
+echo "${#passed[@]} passed, ${#failed[@]} failed, ${#skipped[@]} skipped"
+[ ${#failed[@]} -eq 0 ]
