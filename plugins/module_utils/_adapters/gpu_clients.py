@@ -1,0 +1,95 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who has a GPU open, from procfs, and the reset of one GPU by nvidia-smi."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .command import Result, run
+from .files import list_directory, read_text
+
+_RESET_SECONDS = 180.0
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that has the device node of a GPU open."""
+
+    pid: int
+    name: str | None
+
+    def __str__(self) -> str:
+        return f"{self.name or 'process'} ({self.pid})"
+
+
+def holders(minor: int, proc: str = "/proc") -> tuple[Holder, ...]:
+    """Return who has C(/dev/nvidia<minor>) open, this process excepted, by process id.
+
+    The persistence daemon is not counted: it lets go of a GPU that is reset.
+    """
+    node = f"/dev/nvidia{minor}"
+    found = []
+    for entry in list_directory(proc):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        if any(_target(f"{proc}/{entry}/fd/{number}") == node for number in list_directory(f"{proc}/{entry}/fd")):
+            holder = Holder(int(entry), read_text(f"{proc}/{entry}/comm"))
+            if holder.name not in ("nvidia-persistenced", "nvidia-persiste"):
+                found.append(holder)
+    return tuple(sorted(found, key=lambda holder: holder.pid))
+
+
+def reset_gpu(pci_address: str) -> Result:
+    """Reset one GPU, and no other. The answer is not a proof: callers read the state back.
+
+    :raises CommandError: nvidia-smi is missing or does not come back.
+    """
+    return run(["nvidia-smi", "-r", "-i", pci_address], timeout=_RESET_SECONDS)
+
+
+def terminate(pids: Iterable[int], grace: float = 10.0) -> tuple[int, ...]:
+    """End processes, politely for C(grace) seconds and then not; return those that are still there.
+
+    :param pids: exactly these, which the caller took from the driver's list of processes on an instance.
+    """
+    wanted = tuple(sorted(set(pids)))
+    left = _signal(wanted, signal.SIGTERM)
+    end = time.monotonic() + grace
+    while left and time.monotonic() < end:
+        time.sleep(0.1)
+        left = _alive(left)
+    left = _signal(left, signal.SIGKILL)
+    end = time.monotonic() + 5.0
+    while left and time.monotonic() < end:
+        time.sleep(0.1)
+        left = _alive(left)
+    return left
+
+
+def _signal(pids: tuple[int, ...], number: signal.Signals) -> tuple[int, ...]:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+    return _alive(pids)
+
+
+def _alive(pids: tuple[int, ...]) -> tuple[int, ...]:
+    """Return those that still run; a zombie holds no GPU any more."""
+    states = {pid: (read_text(f"/proc/{pid}/stat") or "").rpartition(")")[2].split() for pid in pids}
+    return tuple(pid for pid, fields in states.items() if fields and fields[0] not in ("Z", "X"))
+
+
+def _target(link: str) -> str | None:
+    try:
+        return os.readlink(link)
+    except OSError:
+        return None
