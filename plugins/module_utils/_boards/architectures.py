@@ -1,0 +1,93 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""GPU architectures in order of age, and what depends on them: kernel modules, driver branches, MIG mode, MPS clients.
+
+None means that no source says; it is never a guess.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OPEN = "open"
+PROPRIETARY = "proprietary"
+
+# From this branch on NVIDIA's guide lists no proprietary kernel modules (driver-installation-guide/620 [doc]).
+FIRST_BRANCH_WITHOUT_PROPRIETARY = 620
+
+# [code] go-nvlib default_pci.ids: GH200 120GB / 480GB, GH200 144G HBM3e. Grace Hopper runs the open modules only [doc].
+GRACE_HOPPER_DEVICE_IDS = ("0x2342", "0x2348")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What an architecture decides.
+
+    :param name: the collection's key, lower case.
+    :param compute_capabilities: of the boards of this architecture, oldest first, as C(major.minor).
+    :param kernel_modules: the flavours of NVIDIA's kernel modules that drive it, the recommended one first.
+    :param last_driver_branch: the last driver branch that supports it, or None while it is supported.
+    :param mig: whether some of its boards have MIG.
+    :param mig_toggle_needs_reset: whether changing the MIG mode takes effect only after a reset of the GPU.
+    :param mig_mode_survives_reboot: whether the MIG mode is stored on the board. Instances never survive.
+    :param mps_clients: most MPS clients of one GPU, for CUDA before 13.1.
+    :param mps_clients_cuda_13_1: the same for CUDA 13.1 and newer.
+    :param mps_clients_device_plugin: most replicas that k8s-device-plugin accepts with MPS; it compares the compute
+        capability with 7.5 and so gives Volta the limit of older GPUs.
+    """
+
+    name: str
+    compute_capabilities: tuple[str, ...]
+    kernel_modules: tuple[str, ...]
+    last_driver_branch: int | None
+    mig: bool
+    mig_toggle_needs_reset: bool | None
+    mig_mode_survives_reboot: bool | None
+    mps_clients: int
+    mps_clients_cuda_13_1: int
+    mps_clients_device_plugin: int
+
+
+_BOTH = (OPEN, PROPRIETARY)
+
+# Kernel modules and last branches: NVIDIA's driver installation guide [doc] and the legacy_580 branch [secondary].
+# MIG mode: the MIG guide for Ampere [doc], supportsMIGModeToggle of the DRA driver for Hopper and newer [code]; that
+# Hopper and newer forget the mode at a reboot follows from the guide naming only Ampere as persistent [unverified].
+# MPS clients: man page of nvidia-cuda-mps-control [doc], MPS PDF of R590 [secondary], k8s-device-plugin 0.20 [code].
+_ORDERED = (
+    Architecture("maxwell", ("5.0", "5.2"), (PROPRIETARY,), 580, False, None, None, 16, 16, 16),
+    Architecture("pascal", ("6.0", "6.1"), (PROPRIETARY,), 580, False, None, None, 16, 16, 16),
+    Architecture("volta", ("7.0",), (PROPRIETARY,), 580, False, None, None, 48, 60, 16),
+    Architecture("turing", ("7.5",), _BOTH, None, False, None, None, 48, 60, 48),
+    Architecture("ampere", ("8.0", "8.6"), _BOTH, None, True, True, True, 48, 60, 48),
+    Architecture("ada", ("8.9",), _BOTH, None, False, None, None, 48, 60, 48),
+    Architecture("hopper", ("9.0",), _BOTH, None, True, False, False, 48, 60, 48),
+    Architecture("blackwell", ("10.0", "10.3", "12.0"), (OPEN,), None, True, False, False, 48, 60, 48),
+)
+
+ARCHITECTURES: dict[str, Architecture] = {architecture.name: architecture for architecture in _ORDERED}
+
+
+def kernel_modules(architecture: str, device_id: str | None = None) -> tuple[str, ...]:
+    """Return the flavours of kernel modules that drive a GPU, the recommended one first.
+
+    :param architecture: a key of C(ARCHITECTURES).
+    :param device_id: PCI device id such as C(0x2342), because Grace Hopper differs from other Hopper boards.
+    :raises KeyError: for an unknown architecture.
+    """
+    if device_id is not None and device_id[:6].lower() in GRACE_HOPPER_DEVICE_IDS:
+        return (OPEN,)
+    return ARCHITECTURES[architecture].kernel_modules
+
+
+def is_at_least(architecture: str, other: str) -> bool:
+    """Return whether an architecture is the other one or newer.
+
+    :raises KeyError: for an unknown architecture.
+    """
+    order = list(ARCHITECTURES)
+    if architecture not in ARCHITECTURES or other not in ARCHITECTURES:
+        raise KeyError(architecture if architecture not in ARCHITECTURES else other)
+    return order.index(architecture) >= order.index(other)

@@ -1,0 +1,81 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Find a board by PCI device id, by product name, or by its key."""
+
+from __future__ import annotations
+
+import re
+
+from . import table_ampere, table_blackwell, table_hopper_h100, table_hopper_h200, table_rtx_pro, table_without_mig
+from .model import Board
+
+BOARDS: tuple[Board, ...] = (
+    table_ampere.BOARDS
+    + table_hopper_h100.BOARDS
+    + table_hopper_h200.BOARDS
+    + table_blackwell.BOARDS
+    + table_rtx_pro.BOARDS
+    + table_without_mig.BOARDS
+)
+
+_BY_KEY = {board.key: board for board in BOARDS}
+_BY_DEVICE = {device: board for board in BOARDS for device in board.pci_device_ids}
+_DEVICE = re.compile(r"^(?:0x)?([0-9a-f]{4})(?:10de)?$", re.IGNORECASE)
+
+# A driver reports a few percent less than the nominal memory: ECC and reserved memory are taken off.
+_MEMORY_TOLERANCE = 0.08
+
+
+def board(key: str) -> Board:
+    """Return the board with this key.
+
+    :raises KeyError: when the table has no such board.
+    """
+    return _BY_KEY[key]
+
+
+def normalize_device_id(device_id: str) -> str | None:
+    """Return a PCI device id as C(0xDDDD10DE), or None when the text is not an id of one of NVIDIA's devices.
+
+    :param device_id: C(0x2330), C(2330) or C(0x233010DE), in any case.
+    """
+    match = _DEVICE.match(device_id.strip())
+    return f"0x{match.group(1).upper()}10DE" if match else None
+
+
+def find_board(
+    device_id: str | None = None, product_name: str | None = None, memory_mib: int | None = None
+) -> Board | None:
+    """Return the board that a GPU is, or None when the table does not have it.
+
+    The PCI device id decides where the table knows it. A product name is compared without case and without the
+    words NVIDIA and Tesla, which drivers of different ages add or leave out.
+
+    :param device_id: C(0x2330) or C(0x233010DE).
+    :param product_name: as NVML reports it, such as C(NVIDIA H100 80GB HBM3).
+    :param memory_mib: memory as NVML reports it, in MiB; a board found by name only must agree with it.
+    """
+    if device_id:
+        found = _BY_DEVICE.get(normalize_device_id(device_id) or "")
+        if found is not None:
+            return found
+    if product_name:
+        wanted = _plain_name(product_name)
+        for candidate in BOARDS:
+            names = {_plain_name(name) for name in candidate.product_names}
+            if wanted in names and _memory_agrees(candidate, memory_mib):
+                return candidate
+    return None
+
+
+def _plain_name(name: str) -> str:
+    words = [word for word in re.split(r"[\s-]+", name.lower()) if word not in ("nvidia", "tesla")]
+    return " ".join(words)
+
+
+def _memory_agrees(candidate: Board, memory_mib: int | None) -> bool:
+    if memory_mib is None or candidate.total_memory_mib is None:
+        return True
+    return abs(candidate.total_memory_mib - memory_mib) <= _MEMORY_TOLERANCE * candidate.total_memory_mib

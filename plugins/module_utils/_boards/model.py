@@ -1,0 +1,184 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The shape of the board table: boards, their MIG profiles and where instances of a profile can be placed.
+
+None always means that no source gives the value. It never means zero and is never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Placements:
+    """Where instances of a profile can start.
+
+    :param starts: first units on the board's placement grid, as C(nvidia-smi mig -lgipp) prints them.
+    :param size: how many units of the grid an instance occupies.
+    """
+
+    starts: tuple[int, ...]
+    size: int
+
+
+@dataclass(frozen=True)
+class GpuInstanceProfile:
+    """One kind of GPU instance that a board (or a live driver) offers.
+
+    :param name: as the driver prints it, such as C(1g.10gb+me).
+    :param nvml_profile: the part of the NVML constant after C(NVML_GPU_INSTANCE_PROFILE_).
+    :param nvml_enum: the index passed to C(nvmlDeviceGetGpuInstanceProfileInfo).
+    :param profile_id: the ID column of C(nvidia-smi mig -lgip), unlike C(nvml_enum).
+    :param gpu_slices: the G of the name.
+    :param max_instances: how many instances of this profile a GPU can hold at once.
+    :param memory_mib: memory of an instance in MiB; differs a little between drivers.
+    :param multiprocessors: SMs of an instance.
+    :param copy_engines: copy engines (CE) of an instance.
+    :param decoders: video decoders (NVDEC).
+    :param encoders: video encoders (NVENC).
+    :param jpeg: JPEG decoders (NVJPG).
+    :param ofa: optical flow accelerators.
+    :param placements: where it can be placed, or None when unknown.
+    :param source: key of C(SOURCES) for the numbers; C(live) for a profile read from NVML.
+    :param placements_source: key of C(SOURCES) for the placements.
+    :param note: what a reader of the numbers should know.
+    """
+
+    name: str
+    gpu_slices: int
+    max_instances: int
+    placements: Placements | None = None
+    memory_mib: int | None = None
+    multiprocessors: int | None = None
+    copy_engines: int | None = None
+    decoders: int | None = None
+    encoders: int | None = None
+    jpeg: int | None = None
+    ofa: int | None = None
+    nvml_profile: str | None = None
+    nvml_enum: int | None = None
+    profile_id: int | None = None
+    source: str = "live"
+    placements_source: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class ComputeInstanceProfile:
+    """One kind of compute instance inside a GPU instance, as a live driver offers it.
+
+    :param slices: compute slices, the C of a name such as C(1c.3g.40gb).
+    :param nvml_enum: the index passed to C(nvmlGpuInstanceGetComputeInstanceProfileInfo).
+    :param multiprocessors: SMs of a compute instance.
+    :param profile_id: the driver's id of the profile.
+    :param max_instances: how many fit into the GPU instance at once.
+    """
+
+    slices: int
+    nvml_enum: int
+    multiprocessors: int
+    profile_id: int | None = None
+    max_instances: int | None = None
+
+
+@dataclass(frozen=True)
+class Board:
+    """One kind of GPU board.
+
+    :param key: the name by which the collection refers to it, such as C(h100-80gb-sxm).
+    :param product_names: as NVML reports them.
+    :param pci_device_ids: C(0xDDDDVVVV), device id followed by NVIDIA's vendor id 10DE, upper case.
+    :param architecture: key of C(ARCHITECTURES).
+    :param total_memory_mib: memory in MiB; a driver may report a little less.
+    :param memory_label: the size in the vendor's name of the product, such as C(80GB); a label, not a measure.
+    :param compute_slices: how many compute slices MIG divides the board into.
+    :param placement_grid_units: how many memory units MIG divides the board into; not always a power of two.
+    :param sm_total: SMs of the whole board.
+    :param profiles: its GPU instance profiles; empty for a board without MIG.
+    :param caveat: what a reader of the numbers should know.
+    :param placements_note: what is known when placements are missing.
+    :param source: where identity and memory come from, for boards without profiles.
+    """
+
+    key: str
+    product_names: tuple[str, ...]
+    pci_device_ids: tuple[str, ...]
+    architecture: str
+    total_memory_mib: int | None = None
+    memory_label: str | None = None
+    compute_slices: int | None = None
+    placement_grid_units: int | None = None
+    sm_total: int | None = None
+    profiles: tuple[GpuInstanceProfile, ...] = ()
+    caveat: str | None = None
+    placements_note: str | None = None
+    source: str | None = None
+
+    @property
+    def mig(self) -> bool:
+        """Whether the board can be partitioned by MIG."""
+        return bool(self.profiles)
+
+    @property
+    def placements_known(self) -> bool:
+        """Whether every profile of the board has known placements, so that layouts can be planned without a driver."""
+        return self.mig and all(profile.placements is not None for profile in self.profiles)
+
+
+# A row of the tables, read like a line of nvidia-smi mig -lgip: name, NVML profile, NVML enum, profile id, slices, most
+# instances, MiB, SMs, copy engines, decoders, encoders, JPEG, OFA, placements, source, source of the placements.
+Row = tuple[Any, ...]
+
+# Where one-unit instances go on the boards with seven slices: never on the last of the eight units.
+EIGHTHS = "{0,1,2,3,4,5,6}:1"
+
+
+def parse_placements(text: str) -> Placements:
+    """Read placements as C(nvidia-smi mig -lgipp) prints them: C({0,2,4}:2).
+
+    :raises ValueError: when the text has another form.
+    """
+    starts, separator, size = text.partition("}:")
+    if not separator or not starts.startswith("{"):
+        raise ValueError(f"placements are written {{starts}}:size, got {text!r}")
+    return Placements(tuple(int(start) for start in starts[1:].split(",")), int(size))
+
+
+def profiles_from(*rows: Row, notes: Mapping[str, str] | None = None) -> tuple[GpuInstanceProfile, ...]:
+    """Turn table rows into profiles.
+
+    :param rows: see C(Row) for the columns.
+    :param notes: remarks by profile name.
+    """
+    notes = notes or {}
+    profiles = []
+    for row in rows:
+        name, nvml_profile, nvml_enum, profile_id, slices, most, memory, sms, ce, dec, enc, jpeg, ofa, *rest = row
+        placements, source, placements_source = rest
+        profiles.append(
+            GpuInstanceProfile(
+                name=name,
+                gpu_slices=slices,
+                max_instances=most,
+                placements=None if placements is None else parse_placements(placements),
+                memory_mib=memory,
+                multiprocessors=sms,
+                copy_engines=ce,
+                decoders=dec,
+                encoders=enc,
+                jpeg=jpeg,
+                ofa=ofa,
+                nvml_profile=nvml_profile,
+                nvml_enum=nvml_enum,
+                profile_id=profile_id,
+                source=source,
+                placements_source=placements_source,
+                note=notes.get(name),
+            )
+        )
+    return tuple(profiles)
