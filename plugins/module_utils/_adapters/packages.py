@@ -1,0 +1,217 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What all package managers answer and accept: packages, transactions, changes, and the interface that apt, dnf and
+zypper implement. The adapters ask and carry out; which packages at which version is decided by the planners.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Callable, Protocol
+
+from .command import CommandError, Result
+from .command import run as run_command
+from .repositories import Repository
+
+#: Seconds that a package manager waits for another one (unattended upgrades, cloud-init) to let go of its lock.
+LOCK_TIMEOUT = 600
+#: Seconds that one transaction may take: a DKMS build on a slow, loaded host takes nine minutes.
+TRANSACTION_TIMEOUT = 3600
+
+Runner = Callable[..., Result]
+
+
+class PackageError(Exception):
+    """A package manager could not do what it was asked; the message has what it said."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package at a version.
+
+    :param name: its name, without architecture.
+    :param version: as the package manager spells it (C(3:580.126.09-1.el9)); empty for "the manager's choice".
+    :param origin: where it is offered (a repository's URL or id); empty for an installed package.
+    """
+
+    name: str
+    version: str = ""
+    origin: str = ""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a transaction does to one package.
+
+    :param action: C(install), C(upgrade), C(downgrade), C(reinstall) or C(remove).
+    """
+
+    action: str
+    name: str
+    before: str = ""
+    after: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        return {"action": self.action, "name": self.name, "before": self.before, "after": self.after}
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """What is asked of a package manager, as one unit that is resolved and carried out together.
+
+    :param install: packages to have; one with a version is wanted at exactly that version.
+    :param remove: names to remove, with their configuration.
+    :param allow_downgrades: whether a wanted version may be older than the installed one.
+    :param recommends: whether weak dependencies are installed too (a compute-only driver does not want a desktop).
+    """
+
+    install: tuple[Package, ...] = ()
+    remove: tuple[str, ...] = ()
+    allow_downgrades: bool = False
+    recommends: bool = False
+
+
+class PackageManager(Protocol):
+    """What C(_adapters/packages_apt.py), C(packages_dnf.py) and C(packages_zypper.py) implement."""
+
+    name: str
+
+    def installed(self) -> dict[str, str]:
+        """Return the version of every completely installed package, by name."""
+
+    def interrupted(self) -> tuple[str, ...]:
+        """Return the packages that a transaction that was cut off has left half done."""
+
+    def repair(self) -> None:
+        """Bring a package database that was cut off back to a consistent state."""
+
+    def offered(self, names: Iterable[str]) -> tuple[Package, ...]:
+        """Return every version that the configured repositories offer of C(names)."""
+
+    def simulate(self, transaction: Transaction) -> tuple[Change, ...]:
+        """Resolve C(transaction) without changing anything. Raises L(PackageError) when it cannot be resolved."""
+
+    def apply(self, transaction: Transaction) -> None:
+        """Carry C(transaction) out."""
+
+    def refresh(self) -> None:
+        """Fetch the repositories' metadata."""
+
+    def holds(self) -> tuple[str, ...]:
+        """Return the names of packages that nothing may move."""
+
+    def hold(self, packages: Sequence[Package]) -> None:
+        """Hold C(packages) at their versions."""
+
+    def unhold(self, names: Sequence[str]) -> None:
+        """Let C(names) go."""
+
+    def repositories(self) -> tuple[str, ...]:
+        """Return the URLs of the repositories that are configured and enabled, without a trailing slash."""
+
+    def add_repository(self, repository: Repository) -> bool:
+        """Configure C(repository) and its verified key; return whether that changed anything."""
+
+    def remove_repository(self, identifier: str) -> bool:
+        """Remove what L(add_repository) wrote; return whether anything was there."""
+
+    def streams(self) -> Mapping[str, str]:
+        """Return the enabled module streams, by module (dnf only; empty elsewhere)."""
+
+    def enable_stream(self, module: str, stream: str) -> None:
+        """Enable C(stream) of C(module), and no other (dnf only)."""
+
+    def reset_stream(self, module: str) -> None:
+        """Forget which stream of C(module) is enabled (dnf only)."""
+
+
+def manager_for(name: str) -> PackageManager:
+    """Return the adapter for the package manager C(name): C(apt), C(dnf) or C(zypper).
+
+    :raises PackageError: there is no adapter of that name.
+    """
+    if name == "apt":
+        from .packages_apt import Apt
+
+        return Apt()
+    if name == "dnf":
+        from .packages_dnf import Dnf
+
+        return Dnf()
+    if name == "zypper":
+        from .packages_zypper import Zypper
+
+        return Zypper()
+    raise PackageError(
+        f"Failed to find a package manager: {name!r} is not supported. Supported are apt, dnf and zypper."
+    )
+
+
+def same_packages(left: Mapping[str, str], right: Mapping[str, str]) -> tuple[Change, ...]:
+    """Return how the package set C(left) differs from C(right), by name; upgrade and downgrade are both C(change)."""
+    changes = []
+    for name in sorted({*left, *right}):
+        before, after = left.get(name, ""), right.get(name, "")
+        if before == after:
+            continue
+        action = "install" if not before else "remove" if not after else "change"
+        changes.append(Change(action, name, before, after))
+    return tuple(changes)
+
+
+def checked(result: Result, attempt: str, remedy: str = "") -> Result:
+    """Return C(result), or raise L(PackageError) saying what was tried and what the tool said when it failed."""
+    if result.rc == 0:
+        return result
+    raise PackageError(failure(attempt, result.stderr or result.stdout, remedy))
+
+
+def failure(attempt: str, said: str, remedy: str = "") -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    text = f"Failed to {attempt}: {' / '.join(lines[-12:]) or 'it said nothing'}."
+    return f"{text} {remedy}" if remedy else text
+
+
+def waiting_for_lock(
+    runner: Runner,
+    command: Sequence[str],
+    locked: Callable[[Result], bool],
+    *,
+    patience: float,
+    pause: float = 2.0,
+    **options: object,
+) -> Result:
+    """Run C(command) again and again while another process holds the package database's lock.
+
+    :param locked: tells a result that means "somebody else holds the lock" from every other one.
+    :param patience: seconds after which the last result is returned as it is.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        result = runner(command, **options)
+        if not locked(result) or time.monotonic() >= deadline:
+            return result
+        time.sleep(pause)
+
+
+__all__ = [
+    "LOCK_TIMEOUT",
+    "TRANSACTION_TIMEOUT",
+    "Change",
+    "CommandError",
+    "Package",
+    "PackageError",
+    "PackageManager",
+    "Repository",
+    "Transaction",
+    "checked",
+    "failure",
+    "manager_for",
+    "run_command",
+    "same_packages",
+    "waiting_for_lock",
+]

@@ -1,0 +1,280 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""apt and dpkg: Debian and Ubuntu."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from .._driver.versions import deb_compare
+from .command import Result
+from .files import list_directory, read_bytes, read_text, remove, write_whole
+from .packages import (
+    LOCK_TIMEOUT,
+    TRANSACTION_TIMEOUT,
+    Change,
+    Package,
+    PackageError,
+    Runner,
+    Transaction,
+    checked,
+    run_command,
+    waiting_for_lock,
+)
+from .repositories import Repository, deb822, sources_in
+
+_ENVIRONMENT = {
+    "DEBIAN_FRONTEND": "noninteractive",
+    "DEBIAN_PRIORITY": "critical",
+    "APT_LISTCHANGES_FRONTEND": "none",
+    # Ubuntu's needrestart would restart services, the container runtime among them, in the middle of a transaction.
+    "NEEDRESTART_SUSPEND": "1",
+    "UCF_FORCE_CONFFOLD": "1",
+}
+# A user's changed configuration file is kept; an unchanged one is replaced by the package's new one.
+_KEEP_CONFIGURATION = ("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold")
+_SIMULATED = re.compile(
+    r"^(?P<what>Inst|Remv|Purg) (?P<name>[^\s:]+)(?::\S+)?(?: \[(?P<old>[^\]]+)\])?(?: \((?P<new>\S+)[^)]*\))?"
+)
+_LOCKED = re.compile(r"lock (?:file )?.*(?:is held by|was locked by)|Could not get lock|is locked by another process")
+
+
+class Apt:
+    """The package manager of Debian and Ubuntu.
+
+    :param root: the tree in which repository files and keys are written; another one only in tests.
+    :param options: options put after every apt program's name, such as C(-o Dir=...).
+    """
+
+    name = "apt"
+
+    def __init__(self, *, root: str = "/", options: Sequence[str] = (), runner: Runner = run_command) -> None:
+        self._root = root
+        self._options = tuple(options)
+        self._run = runner
+        self._dpkg = () if root == "/" else (f"--admindir={os.path.join(root, 'var/lib/dpkg')}",)
+
+    def installed(self) -> dict[str, str]:
+        found = {}
+        for name, version, state in self._status():
+            # A held package is installed as well; what counts is the third word of dpkg's status.
+            if state == "installed":
+                found[name] = version
+        return found
+
+    def interrupted(self) -> tuple[str, ...]:
+        half = {"half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending"}
+        names = [name for name, _version, state in self._status() if state in half]
+        journal = os.path.join(self._root, "var/lib/dpkg/updates")
+        if any(entry.isdigit() for entry in list_directory(journal)):
+            names.append("dpkg's own journal")
+        return tuple(sorted(set(names)))
+
+    def repair(self) -> None:
+        done = waiting_for_lock(
+            self._run,
+            ["dpkg", *self._dpkg, "--force-confdef", "--force-confold", "--configure", "-a"],
+            _says_locked,
+            patience=LOCK_TIMEOUT,
+            environment=_ENVIRONMENT,
+            timeout=TRANSACTION_TIMEOUT,
+        )
+        # A package that was cut off while it was unpacked cannot be configured; apt's fixer unpacks it again.
+        fixed = self._apt_get("install", "--fix-broken", *_KEEP_CONFIGURATION)
+        if fixed.rc != 0:
+            checked(done, "repair the interrupted package database")
+            checked(fixed, "repair the interrupted package database")
+
+    def offered(self, names: Iterable[str]) -> tuple[Package, ...]:
+        wanted = sorted(set(names))
+        if not wanted:
+            return ()
+        answer = self._run(["apt-cache", *self._options, "madison", *wanted], timeout=120)
+        return parse_madison(answer.stdout)
+
+    def simulate(self, transaction: Transaction) -> tuple[Change, ...]:
+        answer = self._run(
+            ["apt-get", *self._options, "-s", "-y", *_arguments(transaction)], timeout=300, environment=_ENVIRONMENT
+        )
+        checked(answer, f"resolve {describe(transaction)}")
+        return parse_simulation(answer.stdout)
+
+    def apply(self, transaction: Transaction) -> None:
+        checked(self._apt_get(*_KEEP_CONFIGURATION, *_arguments(transaction)), describe(transaction))
+
+    def refresh(self) -> None:
+        answer = self._run(
+            ["apt-get", *self._options, "-o", f"DPkg::Lock::Timeout={LOCK_TIMEOUT}", "update", "-q"],
+            timeout=TRANSACTION_TIMEOUT,
+            environment=_ENVIRONMENT,
+        )
+        checked(answer, "fetch the package lists", "Check that the repository can be reached and is signed by its key.")
+        # apt-get update ends with 0 when an index could not be fetched and an old one is used in its place.
+        stale = [line for line in answer.stderr.splitlines() if line.startswith(("E:", "W: Failed to fetch", "Err:"))]
+        if stale:
+            raise PackageError(f"Failed to fetch the package lists: {' / '.join(stale)}.")
+
+    def holds(self) -> tuple[str, ...]:
+        answer = checked(self._run(["apt-mark", *self._options, "showhold"], timeout=60), "list held packages")
+        return tuple(sorted(line.partition(":")[0] for line in answer.stdout.split()))
+
+    def hold(self, packages: Sequence[Package]) -> None:
+        if packages:
+            names = [package.name for package in packages]
+            checked(self._mark("hold", names), f"hold {', '.join(names)}")
+
+    def unhold(self, names: Sequence[str]) -> None:
+        if names:
+            checked(self._mark("unhold", list(names)), f"let go of {', '.join(names)}")
+
+    def repositories(self) -> tuple[str, ...]:
+        return tuple(url for url, _signed_by in self._sources())
+
+    def add_repository(self, repository: Repository) -> bool:
+        keyring = f"/etc/apt/keyrings/{repository.identifier}.gpg"
+        own = self._source_path(repository.identifier)
+        for url, signed_by in self._sources(without=own):
+            # apt refuses to read any list when one URL is signed by two different key files.
+            if url == repository.url and signed_by != keyring:
+                raise PackageError(
+                    f"Failed to add the repository {repository.url}: another file in /etc/apt has it already, "
+                    f"signed by {signed_by or 'any trusted key'}. Remove that entry, or leave the repository to it "
+                    "(nvidia_driver_manage_repository: false)."
+                )
+        changed = write_whole(os.path.join(self._root, keyring.lstrip("/")), repository.key)
+        return write_whole(own, deb822(repository, keyring)) or changed
+
+    def remove_repository(self, identifier: str) -> bool:
+        changed = remove(self._source_path(identifier))
+        return remove(os.path.join(self._root, f"etc/apt/keyrings/{identifier}.gpg")) or changed
+
+    def streams(self) -> Mapping[str, str]:
+        return {}
+
+    def enable_stream(self, module: str, stream: str) -> None:
+        raise PackageError(f"Failed to enable {module}:{stream}: apt has no module streams.")
+
+    def reset_stream(self, module: str) -> None:
+        raise PackageError(f"Failed to reset {module}: apt has no module streams.")
+
+    def preferences(self, name: str) -> str | None:
+        """Return the text of the preferences file C(name), or None where there is none."""
+        content = read_bytes(self._preferences_path(name))
+        return None if content is None else content.decode(errors="replace")
+
+    def write_preferences(self, name: str, text: str | None) -> bool:
+        """Write, or with None remove, the preferences file C(name); return whether that changed anything."""
+        path = self._preferences_path(name)
+        return remove(path) if text is None else write_whole(path, text)
+
+    def _preferences_path(self, name: str) -> str:
+        return os.path.join(self._root, "etc/apt/preferences.d", name)
+
+    def _source_path(self, identifier: str) -> str:
+        return os.path.join(self._root, f"etc/apt/sources.list.d/{identifier}.sources")
+
+    def _sources(self, without: str = "") -> list[tuple[str, str]]:
+        folder = os.path.join(self._root, "etc/apt/sources.list.d")
+        files = [
+            os.path.join(folder, entry) for entry in list_directory(folder) if entry.endswith((".list", ".sources"))
+        ]
+        found: list[tuple[str, str]] = []
+        for path in [os.path.join(self._root, "etc/apt/sources.list"), *files]:
+            if path != without:
+                found.extend(sources_in(read_text(path) or ""))
+        return found
+
+    def _status(self) -> list[tuple[str, str, str]]:
+        answer = self._run(
+            ["dpkg-query", *self._dpkg, "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Status}\\n"], timeout=60
+        )
+        return parse_status(answer.stdout)
+
+    def _mark(self, verb: str, names: Sequence[str]) -> Result:
+        return waiting_for_lock(
+            self._run, ["apt-mark", *self._options, verb, *names], _says_locked, patience=LOCK_TIMEOUT, timeout=60
+        )
+
+    def _apt_get(self, *arguments: str) -> Result:
+        return self._run(
+            ["apt-get", *self._options, "-y", "-q", "-o", f"DPkg::Lock::Timeout={LOCK_TIMEOUT}", *arguments],
+            timeout=TRANSACTION_TIMEOUT,
+            environment=_ENVIRONMENT,
+        )
+
+
+def parse_madison(text: str) -> tuple[Package, ...]:
+    """Return what C(apt-cache madison) lists, each version of a package once, source packages left out."""
+    found: dict[tuple[str, str], Package] = {}
+    for line in text.splitlines():
+        parts = [part.strip() for part in line.split("|")]
+        if len(parts) != 3 or parts[2].endswith(" Sources"):
+            continue
+        found.setdefault((parts[0], parts[1]), Package(parts[0], parts[1], parts[2].split(" ")[0].rstrip("/")))
+    return tuple(found.values())
+
+
+def parse_status(text: str) -> list[tuple[str, str, str]]:
+    """Return (name, version, state) from C(dpkg-query); of several architectures the first that is installed."""
+    found: dict[str, tuple[str, str, str]] = {}
+    for line in text.splitlines():
+        parts = line.split("\t")
+        if len(parts) == 3 and (parts[0] not in found or found[parts[0]][2] != "installed"):
+            found[parts[0]] = (parts[0], parts[1], parts[2])
+    return list(found.values())
+
+
+def parse_simulation(text: str) -> tuple[Change, ...]:
+    """Return the changes that C(apt-get -s) announces; the lines about configuration add nothing to them."""
+    changes: dict[str, Change] = {}
+    for line in text.splitlines():
+        match = _SIMULATED.match(line)
+        if match is None:
+            continue
+        name, old, new = match.group("name"), match.group("old") or "", match.group("new") or ""
+        if match.group("what") != "Inst":
+            # A package that is removed and installed again in one transaction is listed twice; the installation counts.
+            changes.setdefault(name, Change("remove", name, old))
+            continue
+        changes[name] = Change(_direction(old, new), name, old, new)
+    return tuple(changes.values())
+
+
+def _direction(old: str, new: str) -> str:
+    if not old:
+        return "install"
+    order = deb_compare(new, old)
+    return "upgrade" if order > 0 else "downgrade" if order < 0 else "reinstall"
+
+
+def describe(transaction: Transaction) -> str:
+    """Return a transaction as a phrase for messages."""
+    parts = []
+    if transaction.install:
+        parts.append("install " + " ".join(_wanted(package) for package in transaction.install))
+    if transaction.remove:
+        parts.append("remove " + " ".join(transaction.remove))
+    return " and ".join(parts) or "do nothing"
+
+
+def _wanted(package: Package) -> str:
+    return f"{package.name}={package.version}" if package.version else package.name
+
+
+def _arguments(transaction: Transaction) -> list[str]:
+    # What may be removed is judged on the simulation, by the planner.
+    arguments = ["install", "--purge", "--allow-change-held-packages"]
+    if transaction.allow_downgrades:
+        arguments.append("--allow-downgrades")
+    arguments.append("--install-recommends" if transaction.recommends else "--no-install-recommends")
+    arguments.extend(_wanted(package) for package in transaction.install)
+    arguments.extend(f"{name}-" for name in transaction.remove)
+    return arguments
+
+
+def _says_locked(result: Result) -> bool:
+    return result.rc != 0 and bool(_LOCKED.search(result.stderr))

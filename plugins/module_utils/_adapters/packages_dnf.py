@@ -1,0 +1,317 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""dnf 4 and dnf 5: RHEL and its rebuilds, Amazon Linux 2023."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from .command import Result
+from .files import list_directory, read_text, remove, write_whole
+from .packages import (
+    LOCK_TIMEOUT,
+    TRANSACTION_TIMEOUT,
+    Change,
+    Package,
+    PackageError,
+    Runner,
+    Transaction,
+    checked,
+    run_command,
+    waiting_for_lock,
+)
+from .repositories import Repository, armoured_key, base_urls_in, repo_file
+
+_QUERY = "%{name}|%{epoch}|%{version}|%{release}|%{arch}|%{repoid}\\n"
+_RPM_QUERY = "%{NAME}|%{EPOCHNUM}|%{VERSION}|%{RELEASE}\\n"
+_SECTIONS = (
+    (
+        re.compile(r"^(Installing|Installing dependencies|Installing weak dependencies|Installing group.*):?$"),
+        "install",
+    ),
+    (re.compile(r"^Upgrading:?$"), "upgrade"),
+    (re.compile(r"^Downgrading:?$"), "downgrade"),
+    (re.compile(r"^Reinstalling:?$"), "reinstall"),
+    (re.compile(r"^(Removing|Removing dependent packages|Removing unused dependencies|Removing:.*):?$"), "remove"),
+)
+_NOT_ROWS = re.compile(
+    r"^(Package\s+Arch|Dependencies resolved|=+$|Transaction Summary|Enabling module|Switching module|Resetting module)"
+)
+_LOCK_ENTRY = re.compile(
+    r"^(?P<excluded>!?)(?P<name>.+?)-(?:\d+|\*):(?P<version>[^-:]+)-(?P<release>[^-]+?)(?:\.(?:\*|x86_64|aarch64|noarch))?$"
+)
+
+
+class Dnf:
+    """The package manager of RHEL, Rocky, Alma and Amazon Linux.
+
+    :param root: the tree in which repository files and keys are written; another one only in tests.
+    :param options: options put after C(dnf), such as C(--installroot=...).
+    """
+
+    name = "dnf"
+
+    def __init__(self, *, root: str = "/", options: Sequence[str] = (), runner: Runner = run_command) -> None:
+        self._root = root
+        self._options = tuple(options)
+        self._run = runner
+        self._rpm = () if root == "/" else ("--root", root)
+        self._generation: int | None = None
+
+    def installed(self) -> dict[str, str]:
+        answer = checked(
+            self._run(["rpm", *self._rpm, "-qa", "--qf", _RPM_QUERY], timeout=120), "list installed packages"
+        )
+        found = {}
+        for line in answer.stdout.splitlines():
+            parts = line.split("|")
+            if len(parts) == 4:
+                found[parts[0]] = evr(*parts[1:])
+        return found
+
+    def interrupted(self) -> tuple[str, ...]:
+        # rpm has no half-installed state. What a cut-off transaction leaves is the same package at two versions.
+        answer = self._run(["rpm", *self._rpm, "-qa", "--qf", "%{NAME}|%{ARCH}\\n"], timeout=120)
+        names: dict[str, int] = {}
+        for line in answer.stdout.split():
+            names[line] = names.get(line, 0) + 1
+        return tuple(
+            sorted(
+                line.partition("|")[0]
+                for line, count in names.items()
+                if count > 1 and not _INSTALLONLY.match(line.partition("|")[0])
+            )
+        )
+
+    def repair(self) -> None:
+        self._checked("remove duplicate packages", "-y", "remove", "--duplicates")
+
+    def offered(self, names: Iterable[str]) -> tuple[Package, ...]:
+        wanted = sorted(set(names))
+        if not wanted:
+            return ()
+        answer = self._checked(
+            "list offered packages", "-q", "repoquery", "--showduplicates", f"--qf={self._query()}", *wanted
+        )
+        return parse_repoquery(answer.stdout)
+
+    def simulate(self, transaction: Transaction) -> tuple[Change, ...]:
+        installed = self.installed()
+        changes: dict[str, Change] = {}
+        for command in self._commands(transaction):
+            # --assumeno resolves, prints the transaction and ends with 1, exactly as a resolver error does.
+            answer = self._dnf("--assumeno", *command)
+            said = answer.stdout + answer.stderr
+            if answer.rc != 0 and not re.search(r"Operation aborted", said):
+                raise PackageError(_explained(f"resolve {' '.join(command)}", answer))
+            for change in parse_transaction(answer.stdout, installed):
+                changes[change.name] = change
+        return tuple(changes.values())
+
+    def apply(self, transaction: Transaction) -> None:
+        for part in (
+            Transaction(transaction.install, (), True, transaction.recommends),
+            Transaction((), transaction.remove),
+        ):
+            for command in self._commands(part):
+                answer = self._dnf("-y", *command)
+                if answer.rc != 0:
+                    raise PackageError(_explained(" ".join(command), answer))
+
+    def refresh(self) -> None:
+        self._checked("fetch the repositories' metadata", "-y", "makecache", "--refresh")
+
+    def holds(self) -> tuple[str, ...]:
+        return tuple(sorted(parse_versionlock(self._dnf("-q", "versionlock", "list").stdout)))
+
+    def hold(self, packages: Sequence[Package]) -> None:
+        for package in packages:
+            self._checked(
+                f"lock {package.name}",
+                "versionlock",
+                "add",
+                *(("--raw",) if self.generation() == 4 else ()),
+                f"{package.name}-{package.version}.*"
+                if self.generation() == 4
+                else f"{package.name} = {package.version}",
+            )
+
+    def unhold(self, names: Sequence[str]) -> None:
+        if names:
+            self._checked(f"unlock {', '.join(names)}", "versionlock", "delete", *names)
+
+    def repositories(self) -> tuple[str, ...]:
+        folder = os.path.join(self._root, "etc/yum.repos.d")
+        found: list[str] = []
+        for entry in list_directory(folder):
+            if entry.endswith(".repo"):
+                found.extend(base_urls_in(read_text(os.path.join(folder, entry)) or ""))
+        return tuple(found)
+
+    def add_repository(self, repository: Repository) -> bool:
+        key_path = f"/etc/pki/rpm-gpg/{repository.identifier}.asc"
+        changed = write_whole(os.path.join(self._root, key_path.lstrip("/")), armoured_key(repository.key))
+        return write_whole(self._repo_path(repository.identifier), repo_file(repository, key_path)) or changed
+
+    def remove_repository(self, identifier: str) -> bool:
+        changed = remove(self._repo_path(identifier))
+        return remove(os.path.join(self._root, f"etc/pki/rpm-gpg/{identifier}.asc")) or changed
+
+    def streams(self) -> Mapping[str, str]:
+        if self.generation() != 4:
+            return {}
+        return parse_streams(self._dnf("-q", "module", "list", "--enabled").stdout)
+
+    def enable_stream(self, module: str, stream: str) -> None:
+        if self.streams().get(module) == stream:
+            return
+        # dnf refuses to enable a second stream of a module. Resetting forgets the choice and removes nothing.
+        self.reset_stream(module)
+        self._checked(f"enable {module}:{stream}", "-y", "module", "enable", f"{module}:{stream}")
+
+    def reset_stream(self, module: str) -> None:
+        self._checked(f"reset {module}", "-y", "module", "reset", module)
+
+    def generation(self) -> int:
+        """Return 5 for dnf 5 and 4 for everything before it."""
+        if self._generation is None:
+            said = self._run(["dnf", "--version"], timeout=60).stdout
+            self._generation = 5 if re.search(r"dnf5|libdnf5", said) else 4
+        return self._generation
+
+    def _query(self) -> str:
+        # dnf 4 adds the line break itself; dnf 5 does not.
+        return _QUERY if self.generation() == 5 else _QUERY[: -len("\\n")]
+
+    def _commands(self, transaction: Transaction) -> list[list[str]]:
+        weak = f"--setopt=install_weak_deps={'True' if transaction.recommends else 'False'}"
+        commands = []
+        if transaction.install:
+            wanted = [_spec(package) for package in transaction.install]
+            commands.append([weak, "--allowerasing", "install", *wanted])
+        # dnf has no command that installs and removes at once (dnf 5 lost the shell). The new set comes first: what
+        # conflicts with it is erased in the same transaction, and only leftovers remain for the second command.
+        leftovers = [name for name in transaction.remove if name in self.installed()]
+        if leftovers:
+            commands.append([weak, "--noautoremove", "remove", *leftovers])
+        return commands
+
+    def _repo_path(self, identifier: str) -> str:
+        return os.path.join(self._root, f"etc/yum.repos.d/{identifier}.repo")
+
+    def _dnf(self, *arguments: str) -> Result:
+        return waiting_for_lock(
+            self._run,
+            ["dnf", *self._options, *arguments],
+            _says_locked,
+            patience=LOCK_TIMEOUT,
+            timeout=TRANSACTION_TIMEOUT,
+        )
+
+    def _checked(self, attempt: str, *arguments: str) -> Result:
+        return checked(self._dnf(*arguments), attempt)
+
+
+def _spec(package: Package) -> str:
+    return f"{package.name}-{package.version}" if package.version else package.name
+
+
+_INSTALLONLY = re.compile(r"^(gpg-pubkey|kernel.*|kmod-.*|installonlypkg.*)$")
+
+
+def evr(epoch: str, version: str, release: str) -> str:
+    """Return an rpm version as dnf spells it: the epoch only when it is not 0."""
+    return f"{epoch}:{version}-{release}" if epoch not in ("", "0", "(none)") else f"{version}-{release}"
+
+
+def parse_repoquery(text: str) -> tuple[Package, ...]:
+    """Return what a repoquery in our format lists, each version of a package once."""
+    found: dict[tuple[str, str], Package] = {}
+    for line in text.splitlines():
+        parts = line.strip().split("|")
+        if len(parts) == 6:
+            package = Package(parts[0], evr(*parts[1:4]), parts[5])
+            found.setdefault((package.name, package.version), package)
+    return tuple(found.values())
+
+
+def parse_transaction(text: str, installed: Mapping[str, str]) -> tuple[Change, ...]:
+    """Return the changes in the table that C(dnf --assumeno) prints.
+
+    :param installed: versions by name, for what was there before.
+    """
+    changes: dict[str, Change] = {}
+    action, carried = "", ""
+    for line in text.splitlines():
+        heading = next(
+            (verb for pattern, verb in _SECTIONS if pattern.match(line.strip()) and not line.startswith(" ")), ""
+        )
+        if heading:
+            action, carried = heading, ""
+            continue
+        if _NOT_ROWS.match(line.strip()):
+            action = "" if line.startswith(("Transaction Summary", "Enabling", "Switching", "Resetting")) else action
+            continue
+        if not action or not line.startswith(" "):
+            continue
+        words = (f"{carried} {line}" if carried else line).split()
+        if words[0] == "replacing":
+            # dnf writes "replacing  name.arch version" under the row of the package that obsoletes it.
+            name = words[1].rpartition(".")[0]
+            changes.setdefault(name, Change("remove", name, words[2]))
+            continue
+        if len(words) < 3:
+            # A long name is printed alone; the rest of its row follows on the next line.
+            carried = " ".join(words)
+            continue
+        carried = ""
+        name, version = words[0], words[2]
+        before = installed.get(name, version if action == "remove" else "")
+        after = "" if action == "remove" else version
+        changes[name] = Change(action, name, before, after)
+    return tuple(changes.values())
+
+
+def parse_versionlock(text: str) -> dict[str, str]:
+    """Return locked versions by name from C(dnf versionlock list) of dnf 4 and dnf 5."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in text.splitlines():
+        match = _LOCK_ENTRY.match(line.strip())
+        if match and not match.group("excluded"):
+            found[match.group("name")] = f"{match.group('version')}-{match.group('release')}"
+            continue
+        if line.startswith("Package name:"):
+            name = line.partition(":")[2].strip()
+        elif name and line.strip().startswith("evr = "):
+            found[name] = line.partition("=")[2].strip()
+            name = ""
+    return found
+
+
+def parse_streams(text: str) -> dict[str, str]:
+    """Return enabled streams by module from C(dnf module list --enabled)."""
+    found = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) >= 2 and "[e]" in line:
+            found[words[0]] = words[1]
+    return found
+
+
+def _explained(attempt: str, answer: Result) -> str:
+    said = [line.strip() for line in (answer.stderr + "\n" + answer.stdout).splitlines() if line.strip()]
+    reasons = [
+        line for line in said if re.search(r"^(Error|Problem|No match|- )|nothing provides|conflict|requires", line)
+    ]
+    return f"Failed to {attempt}: {' / '.join(reasons[:12] or said[-6:])}."
+
+
+def _says_locked(result: Result) -> bool:
+    return result.rc != 0 and bool(
+        re.search(r"Waiting for process with pid|is locked by another|Failed to obtain.*lock", result.stderr)
+    )

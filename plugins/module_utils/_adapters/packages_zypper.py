@@ -1,0 +1,231 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""zypper: SUSE Linux Enterprise Server."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from xml.etree import ElementTree
+
+from .command import Result
+from .files import list_directory, read_text, remove, write_whole
+from .packages import (
+    LOCK_TIMEOUT,
+    TRANSACTION_TIMEOUT,
+    Change,
+    Package,
+    PackageError,
+    Runner,
+    Transaction,
+    checked,
+    run_command,
+)
+from .repositories import Repository, armoured_key, base_urls_in, repo_file
+
+_RPM_QUERY = "%{NAME}|%{EPOCHNUM}|%{VERSION}|%{RELEASE}\\n"
+# zypper(8), exit codes: 100 to 103 are information (102: a reboot is suggested), not failures.
+_GOOD = (0, 100, 101, 102, 103)
+_NOT_FOUND = 104
+_SUMMARY = {
+    "to-install": "install",
+    "to-upgrade": "upgrade",
+    "to-upgrade-change-arch": "upgrade",
+    "to-downgrade": "downgrade",
+    "to-downgrade-change-arch": "downgrade",
+    "to-reinstall": "reinstall",
+    "to-remove": "remove",
+}
+
+
+class Zypper:
+    """The package manager of SLES.
+
+    :param root: the tree in which repository files and keys are written; another one only in tests.
+    :param options: options put after C(zypper), such as C(--root ...).
+    """
+
+    name = "zypper"
+
+    def __init__(self, *, root: str = "/", options: Sequence[str] = (), runner: Runner = run_command) -> None:
+        self._root = root
+        self._options = tuple(options)
+        self._run = runner
+        self._rpm = () if root == "/" else ("--root", root)
+
+    def installed(self) -> dict[str, str]:
+        answer = checked(
+            self._run(["rpm", *self._rpm, "-qa", "--qf", _RPM_QUERY], timeout=120), "list installed packages"
+        )
+        found = {}
+        for line in answer.stdout.splitlines():
+            parts = line.split("|")
+            if len(parts) == 4:
+                found[parts[0]] = edition(*parts[1:])
+        return found
+
+    def interrupted(self) -> tuple[str, ...]:
+        # libzypp works package by package; what a cut-off transaction leaves is unmet dependencies, which rpm names.
+        answer = self._run(["rpm", *self._rpm, "-Va", "--nofiles", "--nodigest", "--noscripts"], timeout=600)
+        broken = [
+            line.split()[-1] for line in answer.stdout.splitlines() if line.startswith("Unsatisfied dependencies for")
+        ]
+        return tuple(sorted(name.rstrip(":") for name in broken if "nvidia" in name))
+
+    def repair(self) -> None:
+        self._good("repair unmet dependencies", self._zypper("verify"))
+
+    def offered(self, names: Iterable[str]) -> tuple[Package, ...]:
+        wanted = sorted(set(names))
+        if not wanted:
+            return ()
+        answer = self._zypper("search", "--details", "--match-exact", "--type", "package", *wanted, xml=True)
+        if answer.rc == _NOT_FOUND:
+            return ()
+        return parse_search(self._good("list offered packages", answer).stdout)
+
+    def simulate(self, transaction: Transaction) -> tuple[Change, ...]:
+        arguments = self._arguments(transaction)
+        answer = self._zypper(arguments[0], "--dry-run", *arguments[1:], xml=True)
+        if answer.rc not in _GOOD:
+            raise PackageError(_explained(f"resolve {' '.join(arguments)}", answer))
+        return parse_summary(answer.stdout)
+
+    def apply(self, transaction: Transaction) -> None:
+        arguments = self._arguments(transaction)
+        answer = self._zypper(*arguments, xml=True)
+        if answer.rc not in _GOOD:
+            raise PackageError(_explained(" ".join(arguments), answer))
+
+    def refresh(self) -> None:
+        self._good("fetch the repositories' metadata", self._zypper("--gpg-auto-import-keys", "refresh", "--force"))
+
+    def holds(self) -> tuple[str, ...]:
+        return parse_locks(read_text(os.path.join(self._root, "etc/zypp/locks")) or "")
+
+    def hold(self, packages: Sequence[Package]) -> None:
+        if packages:
+            names = [package.name for package in packages]
+            self._good(f"lock {', '.join(names)}", self._zypper("addlock", "--type", "package", *names))
+
+    def unhold(self, names: Sequence[str]) -> None:
+        if names:
+            self._good(f"unlock {', '.join(names)}", self._zypper("removelock", "--type", "package", *names))
+
+    def repositories(self) -> tuple[str, ...]:
+        folder = os.path.join(self._root, "etc/zypp/repos.d")
+        found: list[str] = []
+        for entry in list_directory(folder):
+            if entry.endswith(".repo"):
+                found.extend(base_urls_in(read_text(os.path.join(folder, entry)) or ""))
+        return tuple(found)
+
+    def add_repository(self, repository: Repository) -> bool:
+        key_path = f"/etc/pki/rpm-gpg/{repository.identifier}.asc"
+        on_host = os.path.join(self._root, key_path.lstrip("/"))
+        changed = write_whole(on_host, armoured_key(repository.key))
+        changed = write_whole(self._repo_path(repository.identifier), repo_file(repository, key_path)) or changed
+        if changed:
+            # Importing the verified key here means that no later call has to accept a key that it has not seen.
+            checked(self._run(["rpm", *self._rpm, "--import", on_host], timeout=60), f"import the key {key_path}")
+        return changed
+
+    def remove_repository(self, identifier: str) -> bool:
+        changed = remove(self._repo_path(identifier))
+        return remove(os.path.join(self._root, f"etc/pki/rpm-gpg/{identifier}.asc")) or changed
+
+    def streams(self) -> Mapping[str, str]:
+        return {}
+
+    def enable_stream(self, module: str, stream: str) -> None:
+        raise PackageError(f"Failed to enable {module}:{stream}: zypper has no module streams.")
+
+    def reset_stream(self, module: str) -> None:
+        raise PackageError(f"Failed to reset {module}: zypper has no module streams.")
+
+    def _arguments(self, transaction: Transaction) -> list[str]:
+        if not transaction.install:
+            return ["remove", "--no-clean-deps", *transaction.remove]
+        arguments = ["install", "--auto-agree-with-licenses", "--force-resolution"]
+        if transaction.allow_downgrades:
+            arguments.append("--oldpackage")
+        arguments.append("--recommends" if transaction.recommends else "--no-recommends")
+        arguments.extend(f"{item.name}={item.version}" if item.version else item.name for item in transaction.install)
+        # A leading "!" removes in the same transaction.
+        arguments.extend(f"!{name}" for name in transaction.remove)
+        return arguments
+
+    def _repo_path(self, identifier: str) -> str:
+        return os.path.join(self._root, f"etc/zypp/repos.d/{identifier}.repo")
+
+    def _zypper(self, *arguments: str, xml: bool = False) -> Result:
+        return self._run(
+            ["zypper", "--non-interactive", *(("--xmlout",) if xml else ()), *self._options, *arguments],
+            timeout=TRANSACTION_TIMEOUT,
+            environment={"ZYPP_LOCK_TIMEOUT": str(LOCK_TIMEOUT)},
+        )
+
+    @staticmethod
+    def _good(attempt: str, answer: Result) -> Result:
+        if answer.rc not in _GOOD:
+            raise PackageError(_explained(attempt, answer))
+        return answer
+
+
+def edition(epoch: str, version: str, release: str) -> str:
+    """Return an rpm version as zypper spells it: the epoch only when it is not 0."""
+    return f"{epoch}:{version}-{release}" if epoch not in ("", "0", "(none)") else f"{version}-{release}"
+
+
+def parse_search(text: str) -> tuple[Package, ...]:
+    """Return what C(zypper --xmlout search --details) lists, packages that no repository offers left out."""
+    found: dict[tuple[str, str], Package] = {}
+    for solvable in _elements(text, "solvable"):
+        repository = solvable.get("repository", "")
+        if solvable.get("kind", "package") != "package" or repository == "(System Packages)":
+            continue
+        package = Package(solvable.get("name", ""), solvable.get("edition", ""), repository)
+        found.setdefault((package.name, package.version), package)
+    return tuple(found.values())
+
+
+def parse_summary(text: str) -> tuple[Change, ...]:
+    """Return the changes in the installation summary of C(zypper --xmlout)."""
+    changes = []
+    for summary in _elements(text, "install-summary"):
+        for group in summary:
+            action = _SUMMARY.get(group.tag)
+            if action is None:
+                continue
+            for solvable in group.iter("solvable"):
+                if solvable.get("type", "package") != "package":
+                    continue
+                name, new, old = solvable.get("name", ""), solvable.get("edition", ""), solvable.get("edition-old", "")
+                changes.append(Change(action, name, new, "") if action == "remove" else Change(action, name, old, new))
+    return tuple(changes)
+
+
+def parse_locks(text: str) -> tuple[str, ...]:
+    """Return the names in C(/etc/zypp/locks)."""
+    return tuple(sorted(re.findall(r"^solvable_name:\s*(\S+)", text, re.MULTILINE)))
+
+
+def _elements(text: str, tag: str) -> list[ElementTree.Element]:
+    # A plugin or a warning may print outside of the document.
+    start, end = text.find("<?xml"), text.rfind("</stream>")
+    if start < 0 or end < 0:
+        return []
+    try:
+        return list(ElementTree.fromstring(text[start : end + len("</stream>")]).iter(tag))
+    except ElementTree.ParseError as error:
+        raise PackageError(f"Failed to read zypper's answer: {error}.") from error
+
+
+def _explained(attempt: str, answer: Result) -> str:
+    said = re.sub(r"<[^>]+>", " ", answer.stdout) + "\n" + answer.stderr
+    lines = [re.sub(r"\s+", " ", line).strip() for line in said.splitlines()]
+    kept = [line for line in lines if line and not re.match(r"(Loading|Reading|Refreshing|Retrieving|Resolving)", line)]
+    return f"Failed to {attempt}: {' / '.join(kept[-12:]) or f'exit status {answer.rc}'}."

@@ -1,0 +1,121 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Driver versions (580.126.09) and the package versions that carry them (3:580.126.09-1.el9).
+
+Driver versions are compared number by number: 580.65.06 is older than 580.126.09, although it sorts after it as text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_DRIVER = re.compile(r"(?P<branch>[1-9]\d{2})\.(?P<minor>\d{1,3})(?:\.(?P<patch>\d{1,2}))?")
+_BRANCH = re.compile(r"[1-9]\d{2}")
+# Everything of a package version before the driver's version (an epoch) and after it (a revision, SUSE's _k<kernel>).
+_IN_PACKAGE = re.compile(r"^(?:\d+:)?(?P<version>[1-9]\d{2}\.\d{1,3}(?:\.\d{1,2})?)(?=$|[-_+~])")
+
+
+def driver_key(version: str) -> tuple[int, int, int]:
+    """Return what a driver version is sorted by.
+
+    :raises ValueError: it is not one.
+    """
+    match = _DRIVER.fullmatch(version)
+    if match is None:
+        raise ValueError(f"{version!r} is not a driver version such as 580.126.09")
+    return int(match.group("branch")), int(match.group("minor")), int(match.group("patch") or 0)
+
+
+def is_driver_version(text: str) -> bool:
+    """Return whether C(text) is a complete driver version such as 580.126.09."""
+    return _DRIVER.fullmatch(text) is not None
+
+
+def is_branch(text: str) -> bool:
+    """Return whether C(text) is a driver branch such as 580."""
+    return _BRANCH.fullmatch(text) is not None
+
+
+def branch_of(version: str) -> int:
+    """Return the branch of a driver version: 580 for 580.126.09."""
+    return driver_key(version)[0]
+
+
+def driver_version_in(package_version: str) -> str | None:
+    """Return the driver version that a deb or rpm version carries, or None where it carries none.
+
+    C(580.126.09-1ubuntu1), C(3:580.126.09-1.el9), C(535.309.01-0+deb12u1) and
+    C(580.82.07_k5.14.21_150500.53-150600.3.1) carry one; C(1.20.0-1) does not.
+    """
+    match = _IN_PACKAGE.match(package_version)
+    return match.group("version") if match else None
+
+
+def newest(versions: Iterable[str]) -> str | None:
+    """Return the newest of C(versions) that are driver versions, or None."""
+    known = [version for version in versions if is_driver_version(version)]
+    return max(known, key=driver_key) if known else None
+
+
+def nearest(wanted: str, versions: Iterable[str]) -> str | None:
+    """Return the nearest version to C(wanted): the next newer of its branch, else its branch's newest, else the newest."""
+    known = sorted({version for version in versions if is_driver_version(version)}, key=driver_key)
+    same = [version for version in known if branch_of(version) == branch_of(wanted)]
+    newer = [version for version in same if driver_key(version) > driver_key(wanted)]
+    for candidates, pick in ((newer, 0), (same, -1), (known, -1)):
+        if candidates:
+            return candidates[pick]
+    return None
+
+
+def deb_compare(left: str, right: str) -> int:
+    """Compare two Debian package versions (Debian Policy, section 5.6.12): negative, zero or positive."""
+    left_epoch, left_upstream, left_revision = _deb_parts(left)
+    right_epoch, right_upstream, right_revision = _deb_parts(right)
+    if left_epoch != right_epoch:
+        return left_epoch - right_epoch
+    return _deb_text(left_upstream, right_upstream) or _deb_text(left_revision, right_revision)
+
+
+def _deb_parts(version: str) -> tuple[int, str, str]:
+    epoch, separator, rest = version.partition(":")
+    if not separator:
+        epoch, rest = "0", version
+    upstream, _dash, revision = rest.rpartition("-") if "-" in rest else (rest, "", "0")
+    return int(epoch), upstream, revision
+
+
+def _deb_text(left: str, right: str) -> int:
+    for left_run, right_run in _zip_runs(left, right):
+        order = _deb_letters(left_run[0], right_run[0]) or left_run[1] - right_run[1]
+        if order:
+            return order
+    return 0
+
+
+def _zip_runs(left: str, right: str) -> list[tuple[tuple[str, int], tuple[str, int]]]:
+    runs = [[(part[0], int(part[1] or 0)) for part in re.findall(r"(\D*)(\d*)", text)] for text in (left, right)]
+    length = max(len(runs[0]), len(runs[1]))
+    for run in runs:
+        run.extend([("", 0)] * (length - len(run)))
+    return [(runs[0][index], runs[1][index]) for index in range(length)]
+
+
+def _deb_letters(left: str, right: str) -> int:
+    for index in range(max(len(left), len(right))):
+        order = _weight(left[index : index + 1]) - _weight(right[index : index + 1])
+        if order:
+            return order
+    return 0
+
+
+def _weight(character: str) -> int:
+    # A tilde sorts before everything, even before the end; letters before other characters.
+    if character == "~":
+        return -1
+    if not character:
+        return 0
+    return ord(character) if character.isalpha() else ord(character) + 256
