@@ -1,0 +1,219 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The kernel's side of the driver: loaded modules, their versions and users, the module on disk, DKMS, Secure Boot.
+
+Everything but the version of the module on disk comes from files. Facts: host.md, sections 4 and 5.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Callable
+
+from .command import CommandError, Result
+from .host_files import HostFiles
+
+Runner = Callable[[Sequence[str]], Result]
+
+#: Debian builds nvidia-current.ko; the name inside the kernel stays nvidia. Some tools look for nvidia_current too.
+MODULE_FILES = ("nvidia", "nvidia-current")
+MODULE_NAMES = ("nvidia", "nvidia_current")
+
+#: Modules that belong to the driver, in the order in which they are unloaded (host.md, section 5.3).
+UNLOAD_ORDER = (
+    "nvidia_drm",
+    "nvidia_modeset",
+    "nvidia_peermem",
+    "nvidia_fs",
+    "nvidia_vgpu_vfio",
+    "gdrdrv",
+    "nvidia_uvm",
+    "nvidia",
+)
+
+_PROC_VERSION = re.compile(r"Kernel Module(?:\s+for\s+\S+)?\s+([0-9]+(?:\.[0-9]+)+)")
+_SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+_DKMS = "/var/lib/dkms"
+
+
+@dataclass(frozen=True)
+class DiskModule:
+    """The module nvidia as it would be loaded.
+
+    :param version: of the driver, such as C(580.126.09).
+    :param flavour: C(open), C(proprietary), or None where the licence is neither of the known ones.
+    :param path: of the file, or None where modinfo does not say.
+    """
+
+    version: str | None
+    flavour: str | None
+    path: str | None
+
+
+@dataclass(frozen=True)
+class DkmsModule:
+    """One build that DKMS knows.
+
+    :param state: C(added), C(built), C(installed), or C(broken): installed with an empty module file, which happens
+        when a build fails half way (host.md, section 6, GDS).
+    """
+
+    name: str
+    version: str
+    kernel: str | None
+    state: str
+
+
+def running_kernel() -> str:
+    return os.uname().release
+
+
+def loaded_modules(files: HostFiles) -> tuple[str, ...]:
+    """Return the driver's modules that are loaded, sorted."""
+    known = set(files.names("/sys/module"))
+    return tuple(
+        sorted(
+            name
+            for name in known
+            if (name in UNLOAD_ORDER or name.startswith("nvidia_") or name in MODULE_NAMES)
+            # A module that is built in or only has parameters has a directory too, but no reference count.
+            and (files.exists(f"/sys/module/{name}/refcnt") or files.exists(f"/sys/module/{name}/version"))
+        )
+    )
+
+
+def is_loaded(files: HostFiles, name: str) -> bool:
+    return files.exists(f"/sys/module/{name}")
+
+
+def reference_count(files: HostFiles, name: str) -> int | None:
+    """Return how many users module C(name) has, or None where it is not loaded or does not say."""
+    text = files.read(f"/sys/module/{name}/refcnt")
+    return int(text) if text and text.lstrip("-").isdigit() else None
+
+
+def loaded_version(files: HostFiles) -> str | None:
+    """Return the version of the loaded module, or None where it is not loaded."""
+    for name in MODULE_NAMES:
+        version = files.read(f"/sys/module/{name}/version")
+        if version:
+            return version
+    text = files.read("/proc/driver/nvidia/version")
+    return parse_proc_version(text)[0] if text else None
+
+
+def loaded_flavour(files: HostFiles) -> str | None:
+    """Return C(open) or C(proprietary) for the loaded module, or None where it is not loaded."""
+    text = files.read("/proc/driver/nvidia/version")
+    return parse_proc_version(text)[1] if text else None
+
+
+def parse_proc_version(text: str) -> tuple[str | None, str | None]:
+    """Return version and flavour from C(/proc/driver/nvidia/version)."""
+    first = text.splitlines()[0] if text else ""
+    match = _PROC_VERSION.search(first)
+    if match is None:
+        return None, None
+    return match.group(1), "open" if "Open Kernel Module" in first else "proprietary"
+
+
+def parse_modinfo(text: str) -> DiskModule:
+    """Return what C(modinfo) says about the module nvidia."""
+    fields: dict[str, str] = {}
+    for line in text.splitlines():
+        name, colon, value = line.partition(":")
+        if colon:
+            fields.setdefault(name.strip(), value.strip())
+    licence = fields.get("license", "")
+    flavour = {"Dual MIT/GPL": "open", "NVIDIA": "proprietary"}.get(licence)
+    return DiskModule(fields.get("version"), flavour, fields.get("filename"))
+
+
+def module_on_disk(files: HostFiles, kernel: str, run: Runner) -> tuple[DiskModule | None, str | None]:
+    """Return the module that C(kernel) would load, and the reason where there is none.
+
+    C(modules.dep) tells whether there is one and what it is called, so that a host without a driver costs no process.
+    """
+    index = files.read(f"/lib/modules/{kernel}/modules.dep")
+    candidates: Sequence[str] = MODULE_FILES if index is None else _names_in_index(index)
+    if not candidates:
+        return None, f"no module nvidia for kernel {kernel}"
+    reason = f"no module nvidia for kernel {kernel}"
+    base = () if files.local else ("-b", files.root)
+    for name in candidates:
+        try:
+            answer = run(("modinfo", *base, "-k", kernel, name))
+        except CommandError as error:
+            return None, str(error)
+        if answer.rc == 0:
+            return parse_modinfo(answer.stdout), None
+        reason = (answer.stderr or answer.stdout).strip() or reason
+    return None, reason
+
+
+def _names_in_index(text: str) -> list[str]:
+    found = []
+    for line in text.splitlines():
+        name = os.path.basename(line.partition(":")[0])
+        stem = name.partition(".ko")[0]
+        if stem in MODULE_FILES and stem not in found:
+            found.append(stem)
+    return sorted(found, key=MODULE_FILES.index)
+
+
+def secure_boot(files: HostFiles) -> tuple[bool | None, str | None]:
+    """Return whether Secure Boot is on, and the reason where that cannot be known."""
+    if not files.names("/sys/firmware"):
+        return None, "/sys/firmware is not visible"
+    if not files.is_directory("/sys/firmware/efi"):
+        return False, None
+    value = files.read_bytes(_SECURE_BOOT)
+    if value is None:
+        present = files.exists(_SECURE_BOOT)
+        return (None, f"{_SECURE_BOOT} cannot be read") if present else (False, None)
+    # Four bytes of attributes, then the value.
+    return (bool(value[4]), None) if len(value) >= 5 else (None, f"{_SECURE_BOOT} is too short")
+
+
+def has_headers(files: HostFiles, kernel: str) -> bool:
+    """Return whether modules can be built for C(kernel) (the link C(build) is there and leads somewhere)."""
+    return files.is_directory(f"/lib/modules/{kernel}/build")
+
+
+def dkms_modules(files: HostFiles) -> tuple[DkmsModule, ...]:
+    """Return the builds of the driver's modules from DKMS' own tree, without starting C(dkms)."""
+    found: list[DkmsModule] = []
+    for name in files.names(_DKMS):
+        if not (name.startswith("nvidia") or name == "gdrdrv"):
+            continue
+        installed = {
+            link[len("kernel-") :]: files.resolve(f"{_DKMS}/{name}/{link}")
+            for link in files.names(f"{_DKMS}/{name}")
+            if link.startswith("kernel-")
+        }
+        for version in files.names(f"{_DKMS}/{name}"):
+            if not files.exists(f"{_DKMS}/{name}/{version}/source"):
+                continue
+            found.extend(_builds(files, name, version, installed))
+    return tuple(found)
+
+
+def _builds(files: HostFiles, name: str, version: str, installed: dict[str, str | None]) -> list[DkmsModule]:
+    folder = f"{_DKMS}/{name}/{version}"
+    builds = []
+    for kernel in files.names(folder):
+        if kernel in ("source", "build") or not files.is_directory(f"{folder}/{kernel}"):
+            continue
+        for architecture in files.names(f"{folder}/{kernel}"):
+            target = installed.get(f"{kernel}-{architecture}")
+            state = "built"
+            if target is not None and target == files.resolve(f"{folder}/{kernel}/{architecture}"):
+                modules = files.glob(f"{folder}/{kernel}/{architecture}/module/*.ko*")
+                state = "broken" if any(files.size(module) == 0 for module in modules) else "installed"
+            builds.append(DkmsModule(name, version, kernel, state))
+    return builds or [DkmsModule(name, version, None, "added")]

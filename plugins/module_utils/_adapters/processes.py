@@ -1,0 +1,164 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Processes of the host, from procfs: who holds a GPU's device files, and which programs of NVIDIA run.
+
+NVML only names processes with a CUDA or graphics context; a process that merely has C(/dev/nvidia*) open blocks the
+unloading of the driver as well (host.md, section 5.3).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from .host_files import HostFiles
+
+_POD = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
+_CONTAINER = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
+_DEVICE = "/dev/nvidia"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that has device files of NVIDIA open.
+
+    :param command: the kernel's short name of the process.
+    :param command_line: its arguments joined with spaces; empty where they cannot be read.
+    :param devices: the device files, sorted.
+    :param pod_uid: of the Kubernetes pod that it runs in, or None.
+    :param container_id: of the container that it runs in, or None.
+    """
+
+    pid: int
+    command: str
+    command_line: str
+    devices: tuple[str, ...]
+    pod_uid: str | None = None
+    container_id: str | None = None
+
+
+@dataclass(frozen=True)
+class HolderScan:
+    """All holders, and how many processes could not be looked into (other users', without root)."""
+
+    holders: tuple[Holder, ...]
+    hidden: int
+
+
+@dataclass(frozen=True)
+class ProgramProcess:
+    """A running process that was found by its program's name.
+
+    :param environment: None where it cannot be read (another user's, without root).
+    :param foreign: whether it runs in another mount namespace: its paths are not the host's.
+    """
+
+    pid: int
+    parent: int
+    command_line: tuple[str, ...]
+    environment: dict[str, str] | None
+    foreign: bool
+
+
+def device_holders(files: HostFiles, prefix: str = _DEVICE) -> HolderScan:
+    """Return every process that has a file whose path starts with C(prefix) open.
+
+    :param prefix: C(/dev/nvidia) for all of them, or one device such as C(/dev/nvidia0).
+    """
+    holders = []
+    hidden = 0
+    for pid in _process_ids(files):
+        try:
+            devices = _open_files(files, pid, prefix)
+        except PermissionError:
+            hidden += 1
+            continue
+        except OSError:
+            continue
+        if devices:
+            pod, container = parse_cgroup(files.read(f"/proc/{pid}/cgroup") or "")
+            holders.append(
+                Holder(
+                    pid=pid,
+                    command=files.read(f"/proc/{pid}/comm") or "",
+                    command_line=" ".join(_arguments(files, pid)),
+                    devices=devices,
+                    pod_uid=pod,
+                    container_id=container,
+                )
+            )
+    return HolderScan(tuple(holders), hidden)
+
+
+def parse_cgroup(text: str) -> tuple[str | None, str | None]:
+    """Return the pod's uid (systemd writes it with underscores) and the container's id from C(/proc/<pid>/cgroup)."""
+    pod = _POD.search(text)
+    containers = _CONTAINER.findall(text)
+    return (pod.group(1).replace("_", "-") if pod else None), (containers[-1] if containers else None)
+
+
+def program_processes(files: HostFiles, *programs: str) -> tuple[ProgramProcess, ...]:
+    """Return the running processes whose program's file is called like one of C(programs); zombies do not count."""
+    short_names = {program[:15] for program in programs}
+    own_namespace = _mount_namespace(files, "self")
+    found = []
+    for pid in _process_ids(files):
+        if files.read(f"/proc/{pid}/comm") not in short_names:
+            continue
+        arguments = _arguments(files, pid)
+        if not arguments or os.path.basename(arguments[0]) not in programs:
+            continue
+        namespace = _mount_namespace(files, str(pid))
+        found.append(
+            ProgramProcess(
+                pid=pid,
+                parent=_parent(files, pid),
+                command_line=arguments,
+                environment=_environment(files, pid),
+                foreign=None not in (namespace, own_namespace) and namespace != own_namespace,
+            )
+        )
+    return tuple(found)
+
+
+def _process_ids(files: HostFiles) -> list[int]:
+    return sorted(int(name) for name in files.names("/proc") if name.isdigit())
+
+
+def _open_files(files: HostFiles, pid: int, prefix: str) -> tuple[str, ...]:
+    folder = os.path.join(files.root, f"proc/{pid}/fd")
+    found = set()
+    for descriptor in os.listdir(folder):
+        try:
+            target = os.readlink(os.path.join(folder, descriptor))
+        except FileNotFoundError:
+            continue
+        if target.startswith(prefix):
+            found.add(target)
+    return tuple(sorted(found))
+
+
+def _arguments(files: HostFiles, pid: int) -> tuple[str, ...]:
+    raw = files.read_bytes(f"/proc/{pid}/cmdline") or b""
+    return tuple(part.decode("utf-8", "replace") for part in raw.rstrip(b"\0").split(b"\0") if part)
+
+
+def _environment(files: HostFiles, pid: int) -> dict[str, str] | None:
+    raw = files.read_bytes(f"/proc/{pid}/environ")
+    if raw is None:
+        return None
+    pairs = (part.decode("utf-8", "replace").partition("=") for part in raw.split(b"\0") if part)
+    return {name: value for name, _, value in pairs}
+
+
+def _parent(files: HostFiles, pid: int) -> int:
+    # The name in parentheses may hold spaces and parentheses itself: the fields begin after the last one.
+    fields = (files.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
+    return int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else 0
+
+
+def _mount_namespace(files: HostFiles, process: str) -> str | None:
+    return files.link_name(f"/proc/{process}/ns/mnt")

@@ -1,0 +1,121 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The NVIDIA driver in its three places: loaded, on disk for the running kernel, and the library of user space.
+
+After an upgrade they differ until the module is reloaded (host.md, section 5).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from .._adapters import kernel
+from .._adapters.host_files import HostFiles
+from .packages import Package, is_driver, read_packages
+from .services import Services
+from .source import Source
+
+_LIBRARY = "libnvidia-ml.so.1"
+#: The directories of the dynamic linker on the supported systems, and where Debian and Ubuntu put alternatives.
+_LIBRARY_FOLDERS = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/lib64",
+    "/usr/local/lib",
+    "/usr/local/nvidia/lib64",
+    "/usr/lib/x86_64-linux-gnu/nvidia/current",
+    "/usr/lib/aarch64-linux-gnu/nvidia/current",
+)
+_CACHED_LIBRARY = re.compile(rb"\0(/[^\0]*/libnvidia-ml\.so\.1)\0")
+_LIBRARY_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
+#: What NVIDIA's installer leaves behind, and no package has.
+_RUNFILE_MARKS = ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer")
+
+
+def library_path(files: HostFiles) -> str | None:
+    """Return the file that C(libnvidia-ml.so.1) stands for, or None where it is not installed."""
+    for folder in _LIBRARY_FOLDERS:
+        target = files.resolve(f"{folder}/{_LIBRARY}")
+        if target is not None:
+            return target
+    # Anywhere else that the dynamic linker was told of. Its cache lists names and paths, each ended by a zero.
+    cached = _CACHED_LIBRARY.search(files.read_bytes("/etc/ld.so.cache") or b"")
+    return files.resolve(cached.group(1).decode("utf-8", "replace")) if cached else None
+
+
+def library_version(path: str) -> str | None:
+    """Return the driver version that the library's file name carries, or None where it carries none."""
+    match = _LIBRARY_VERSION.search(path)
+    return match.group(1) if match else None
+
+
+def driver_source(files: HostFiles, packages: Sequence[Package], present: bool) -> str | None:
+    """Return who the driver is from: C(nvidia), C(distribution) or C(runfile), or None where there is none.
+
+    :param packages: the driver's installed packages.
+    :param present: whether there is a module or a library at all.
+    """
+    drivers = [package for package in packages if is_driver(package.name)]
+    if drivers:
+        return "nvidia" if any(package.from_nvidia for package in drivers) else "distribution"
+    if present or any(files.exists(mark) for mark in _RUNFILE_MARKS):
+        return "runfile"
+    return None
+
+
+def read_driver(source: Source, manager: str | None, services: Services) -> tuple[dict[str, Any], list[Package] | None]:
+    """Return the part C(driver) of the facts, and NVIDIA's installed packages for the parts that need them."""
+    files = source.files
+    disk, reason = kernel.module_on_disk(files, kernel.running_kernel(), source.run)
+    if disk is None:
+        source.note("driver.on_disk_version", reason)
+    elif disk.version is None:
+        source.note("driver.on_disk_version", "modinfo shows no version")
+    loaded = kernel.loaded_version(files)
+    modules = kernel.loaded_modules(files)
+    if loaded is None:
+        visible = files.is_directory("/sys/module")
+        source.note("driver.loaded_version", "the module nvidia is not loaded" if visible else "/sys is not visible")
+    packages, holds = read_packages(source, manager)
+    return {
+        "loaded_version": loaded,
+        "on_disk_version": disk.version if disk else None,
+        "library_version": _read_library(source),
+        "flavour": kernel.loaded_flavour(files) or (disk.flavour if disk else None),
+        "source": driver_source(files, packages or (), loaded is not None or disk is not None),
+        "packages": None if packages is None else _driver_packages(packages),
+        "holds": holds,
+        "nouveau_loaded": kernel.is_loaded(files, "nouveau"),
+        "modules": list(modules),
+        "dkms": [
+            {"name": build.name, "version": build.version, "kernel": build.kernel, "state": build.state}
+            for build in kernel.dkms_modules(files)
+        ],
+        "persistence_daemon": {
+            "installed": files.find_program("nvidia-persistenced") is not None,
+            "active": services.active("nvidia-persistenced"),
+        },
+    }, packages
+
+
+def _driver_packages(packages: Sequence[Package]) -> dict[str, str]:
+    return {package.name: package.version for package in packages if is_driver(package.name)}
+
+
+def _read_library(source: Source) -> str | None:
+    path = library_path(source.files)
+    if path is None:
+        source.note("driver.library_version", f"{_LIBRARY} is not installed")
+        return None
+    version = library_version(path)
+    if version is None:
+        source.note("driver.library_version", f"{path} carries no version in its name")
+    return version

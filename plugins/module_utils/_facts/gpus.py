@@ -1,0 +1,165 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The GPUs as NVML sees them, in the shape of the facts document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._adapters.nvml import (
+    ComputeInstance,
+    GpuInstance,
+    GpuInstanceProfile,
+    GpuState,
+    Nvml,
+    NvmlError,
+    NvmlUnavailable,
+    Process,
+    open_nvml,
+)
+from .boards import board_of_gpu
+from .isolated import Isolated, call_isolated
+from .source import Source
+
+#: Seconds for reading all GPUs. Eight GPUs without persistence mode take some seconds to wake up.
+NVML_LIMIT = 60.0
+
+
+def shape_gpu(gpu: GpuState) -> dict[str, Any]:
+    """Return one entry of C(gpus)."""
+    board, architecture = board_of_gpu(gpu)
+    shaped: dict[str, Any] = {
+        "index": gpu.index,
+        "minor": gpu.minor,
+        "uuid": gpu.uuid,
+        "pci_address": gpu.pci_address,
+        "name": gpu.name,
+        "board": board,
+        "architecture": gpu.architecture or architecture,
+        "memory_mib": gpu.memory_mib,
+        "compute_mode": gpu.compute_mode,
+        "persistence_mode": gpu.persistence_mode,
+        "mig": {"supported": gpu.mig.supported, "current": gpu.mig.current, "pending": gpu.mig.pending},
+        "processes": None if gpu.processes is None else [_process(process) for process in gpu.processes],
+        "gpu_instances": [_gpu_instance(instance) for instance in gpu.gpu_instances],
+    }
+    if gpu.lost:
+        shaped["lost"] = True
+    return shaped
+
+
+def _gpu_instance(instance: GpuInstance) -> dict[str, Any]:
+    return {
+        "id": instance.id,
+        "profile": instance.profile,
+        "profile_id": instance.profile_id,
+        "start": instance.placement.start,
+        "size": instance.placement.size,
+        "memory_mib": instance.memory_mib,
+        "processes": [_process(process) for process in instance.processes],
+        "compute_instances": [_compute_instance(compute) for compute in instance.compute_instances],
+    }
+
+
+def _compute_instance(instance: ComputeInstance) -> dict[str, Any]:
+    return {
+        "id": instance.id,
+        "profile": instance.profile,
+        "profile_id": instance.profile_id,
+        "uuid": instance.uuid,
+        "index": instance.index,
+        "processes": [_process(process) for process in instance.processes],
+    }
+
+
+def _process(process: Process) -> dict[str, Any]:
+    shaped: dict[str, Any] = {
+        "pid": process.pid,
+        "name": process.name,
+        "memory_mib": process.memory_mib,
+        "type": process.type,
+    }
+    if process.gpu_instance is not None:
+        shaped["gpu_instance"] = process.gpu_instance
+    return shaped
+
+
+def shape_profile(profile: GpuInstanceProfile) -> dict[str, Any]:
+    """Return one GPU instance profile as the driver offers it, for the subset C(profiles)."""
+    places = profile.placements
+    return {
+        "name": profile.name,
+        "id": profile.id,
+        "memory_mib": profile.memory_mib,
+        "multiprocessors": profile.multiprocessors,
+        "max_instances": profile.max_instances,
+        "remaining": profile.remaining,
+        "starts": None if places is None else [place.start for place in places],
+        "size": places[0].size if places else None,
+    }
+
+
+def _read(nvml: Nvml, profiles: bool) -> dict[str, Any]:
+    system = nvml.system()
+    unknown = {f"nvml.{_NVML_NAMES[name]}": reason for name, reason in system.unknown.items() if name in _NVML_NAMES}
+    states = nvml.gpus()
+    gpus = []
+    for state in states:
+        gpu = shape_gpu(state)
+        unknown.update({f"gpus[{state.index}].{name}": reason for name, reason in state.unknown.items()})
+        if profiles and state.mig.supported:
+            try:
+                gpu["profiles"] = [shape_profile(profile) for profile in nvml.profiles(state.index)]
+            except NvmlError as error:
+                gpu["profiles"] = None
+                unknown[f"gpus[{state.index}].profiles"] = error.reason
+        gpus.append(gpu)
+    facts = {
+        "available": True,
+        "reason": None,
+        "code": None,
+        "version": system.nvml_version,
+        "cuda_version": system.cuda_version,
+    }
+    return {"nvml": facts, "gpus": gpus, "unknown": unknown}
+
+
+_NVML_NAMES = {"nvml_version": "version", "cuda_version": "cuda_version"}
+
+
+def unavailable(code: str, reason: str) -> dict[str, Any]:
+    """Return the parts C(nvml) and C(gpus) where NVML does not answer."""
+    return {
+        "nvml": {"available": False, "reason": reason, "code": code, "version": None, "cuda_version": None},
+        "gpus": None,
+        "unknown": {"gpus": f"NVML does not answer: {reason}"},
+    }
+
+
+def read_gpus(source: Source, archive: str | None, subsets: Sequence[str] = ()) -> Mapping[str, Any]:
+    """Return the parts C(nvml) and C(gpus) of the facts.
+
+    :param archive: a zip file with pynvml that was sent for this call.
+    :param subsets: C(profiles) adds the table of profiles of each GPU.
+    :raises PynvmlMissing: pynvml is nowhere on this host.
+    """
+
+    def read() -> dict[str, Any]:
+        try:
+            with open_nvml(archive) as nvml:
+                return _read(nvml, "profiles" in subsets)
+        except NvmlUnavailable as error:
+            return unavailable(error.reason, error.message)
+        except NvmlError as error:
+            return unavailable("unknown", str(error))
+
+    try:
+        answer = call_isolated(read, NVML_LIMIT)
+    except Isolated as error:
+        answer = unavailable("no_answer", f"Failed to read the GPUs through NVML: {error}")
+    for path, reason in answer.pop("unknown").items():
+        source.note(path, reason)
+    return answer

@@ -1,0 +1,87 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The host itself: its name, kernel, distribution, package manager and Secure Boot."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+from typing import Any
+
+from .._adapters import kernel
+from .._adapters.host_files import HostFiles
+from .source import Source
+
+#: The families that the collection knows, by os-release's ID and, where that is not listed, its ID_LIKE.
+FAMILIES = {
+    "debian": "debian",
+    "ubuntu": "debian",
+    "rhel": "redhat",
+    "centos": "redhat",
+    "rocky": "redhat",
+    "almalinux": "redhat",
+    "ol": "redhat",
+    "fedora": "redhat",
+    "sles": "suse",
+    "sle_hpc": "suse",
+    "opensuse-leap": "suse",
+    "opensuse": "suse",
+    "suse": "suse",
+    "amzn": "amazon",
+}
+PACKAGE_MANAGERS = {"debian": "apt", "redhat": "dnf", "amazon": "dnf", "suse": "zypper"}
+
+
+def parse_os_release(text: str) -> dict[str, str | None]:
+    """Return the distribution's id, version, code name and family from C(/etc/os-release)."""
+    values: dict[str, str] = {}
+    for line in text.splitlines():
+        name, sign, value = line.strip().partition("=")
+        if sign and not name.startswith("#"):
+            try:
+                values[name] = "".join(shlex.split(value))
+            except ValueError:
+                continue
+    names = [values.get("ID", ""), *values.get("ID_LIKE", "").split()]
+    return {
+        "id": values.get("ID"),
+        "version": values.get("VERSION_ID"),
+        "codename": values.get("VERSION_CODENAME"),
+        "family": next((FAMILIES[name] for name in names if name in FAMILIES), None),
+    }
+
+
+def read_host(source: Source) -> dict[str, Any]:
+    """Return the part C(host) of the facts."""
+    files = source.files
+    release = files.read("/etc/os-release") or files.read("/usr/lib/os-release")
+    distribution = parse_os_release(release or "")
+    if release is None:
+        source.note("host.distribution", "there is no /etc/os-release")
+    elif distribution["family"] is None:
+        source.note("host.distribution.family", f"the distribution {distribution['id']} is of no known family")
+    secure_boot, reason = kernel.secure_boot(files)
+    source.note("host.secure_boot", reason)
+    release_name = kernel.running_kernel()
+    return {
+        "name": files.read("/proc/sys/kernel/hostname") or files.read("/etc/hostname") or platform.node(),
+        "kernel": release_name,
+        "architecture": platform.machine(),
+        "boot_id": files.read("/proc/sys/kernel/random/boot_id"),
+        "python": platform.python_version(),
+        "distribution": distribution,
+        "package_manager": PACKAGE_MANAGERS.get(distribution["family"] or ""),
+        "secure_boot": secure_boot,
+        "kernel_headers": kernel.has_headers(files, release_name),
+        "container": _in_container(files),
+    }
+
+
+def _in_container(files: HostFiles) -> bool:
+    # systemd writes the first in every container that it boots in; the others are Docker's, Podman's and Kubernetes'.
+    markers = ("/run/systemd/container", "/.dockerenv", "/run/.containerenv")
+    if any(files.exists(marker) for marker in markers):
+        return True
+    return b"container=" in (files.read_bytes("/proc/1/environ") or b"")

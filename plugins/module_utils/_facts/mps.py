@@ -1,0 +1,86 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""MPS control daemons that run on the host, whoever started them.
+
+A daemon counts as responding when it answers C(get_default_active_thread_percentage) with a number, which is also what
+Kubernetes' device plugin asks (host.md, section 9.3).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._adapters.command import CommandError
+from .._adapters.processes import ProgramProcess, program_processes
+from .source import Source
+
+CONTROL = "nvidia-cuda-mps-control"
+SERVER = "nvidia-cuda-mps-server"
+DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"
+
+
+def is_daemon(process: ProgramProcess) -> bool:
+    """Tell a control daemon from the client of the same name: only the daemon was started with C(-d) or C(-f)."""
+    return process.command_line[0].endswith(CONTROL) and any(word in ("-d", "-f") for word in process.command_line[1:])
+
+
+def parse_percentage(text: str) -> float | None:
+    """Return the number that a control daemon answered, or None where it is none."""
+    try:
+        return float(text.strip())
+    except ValueError:
+        return None
+
+
+def read_mps(source: Source) -> list[dict[str, Any]]:
+    """Return the part C(mps) of the facts, by process id."""
+    processes = program_processes(source.files, CONTROL, SERVER)
+    daemons = [process for process in processes if is_daemon(process)]
+    found = []
+    for position, daemon in enumerate(daemons):
+        path = f"mps[{position}]"
+        servers = [process.pid for process in processes if process.parent == daemon.pid and not is_daemon(process)]
+        pipe = _pipe_directory(daemon)
+        facts: dict[str, Any] = {
+            "pipe_directory": pipe,
+            "pid": daemon.pid,
+            "responds": None,
+            "percentage": None,
+            "clients": None,
+            "servers": servers,
+        }
+        if pipe is None:
+            source.note(f"{path}.pipe_directory", "the daemon's environment cannot be read; run as root")
+        elif daemon.foreign:
+            source.note(f"{path}.responds", "the daemon runs in a container of its own")
+        elif not source.files.local:
+            source.note(f"{path}.responds", "the daemon of another host cannot be asked")
+        else:
+            facts.update(_ask(source, path, pipe, servers))
+        found.append(facts)
+    return found
+
+
+def _pipe_directory(daemon: ProgramProcess) -> str | None:
+    if daemon.environment is None:
+        return None
+    return daemon.environment.get("CUDA_MPS_PIPE_DIRECTORY", DEFAULT_PIPE_DIRECTORY)
+
+
+def _ask(source: Source, path: str, pipe: str, servers: list[int]) -> dict[str, Any]:
+    try:
+        answer = source.ask(pipe, "get_default_active_thread_percentage")
+        percentage = parse_percentage(answer.stdout) if answer.rc == 0 else None
+        clients = 0 if percentage is not None else None
+        for server in servers if percentage is not None else ():
+            listed = source.ask(pipe, f"get_client_list {server}").stdout.split()
+            clients = (clients or 0) + sum(1 for word in listed if word.isdigit())
+    except CommandError as error:
+        source.note(f"{path}.responds", str(error))
+        return {"responds": False}
+    if percentage is None:
+        said = (answer.stderr or answer.stdout).strip().splitlines()
+        source.note(f"{path}.percentage", f"{CONTROL} answered {said[-1] if said else 'nothing'}")
+    return {"responds": percentage is not None, "percentage": percentage, "clients": clients}

@@ -1,0 +1,149 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""NVIDIA's installed packages and what holds them, from the package managers' own files where they have them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .._adapters.command import CommandError
+from .._adapters.host_files import HostFiles
+from .source import Source
+
+_TOOLKIT = re.compile(r"(lib)?nvidia-container")
+_FABRIC = re.compile(r"nvidia-fabric-?manager")
+#: Everything that comes with the driver, under the names of the archives in host.md, section 2.2.
+_DRIVER = re.compile(
+    r"(lib)?nvidia[-.\d]|cuda-drivers|libcuda1$|libcuda\.|cuda-compat|kmod-nvidia|dkms-nvidia|linux-modules-nvidia|"
+    r"linux-(open|signatures|objects)-nvidia|xserver-xorg-video-nvidia|firmware-nvidia-gsp|libnvcuvid|libnvoptix|"
+    r"libnvsdm|nvlsm$|nvlink5|datacenter-gpu-manager"
+)
+_RPM_QUERY = r"%{NAME}\t%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\t%{VENDOR}\n"
+_RPM_PATTERNS = ("*nvidia*", "cuda-drivers*", "cuda-compat*", "libcuda*", "libnv*", "nvlsm*", "datacenter-gpu-manager*")
+
+
+@dataclass(frozen=True)
+class Package:
+    """An installed package.
+
+    :param version: as the package manager writes it, with the epoch where there is one.
+    :param vendor: maintainer (deb) or vendor (rpm).
+    :param held: whether the package manager may not change it.
+    """
+
+    name: str
+    version: str
+    vendor: str
+    held: bool = False
+
+    @property
+    def from_nvidia(self) -> bool:
+        """Whether NVIDIA built it, and not the distribution."""
+        return "@nvidia.com" in self.vendor.lower() or self.vendor.lower().startswith("nvidia")
+
+
+def is_driver(name: str) -> bool:
+    return bool(_DRIVER.match(name)) and not _TOOLKIT.match(name)
+
+
+def is_toolkit(name: str) -> bool:
+    return bool(_TOOLKIT.match(name))
+
+
+def is_fabric_manager(name: str) -> bool:
+    return bool(_FABRIC.match(name)) and not name.endswith(("-dev", "-devel"))
+
+
+def parse_dpkg_status(text: str) -> list[Package]:
+    """Return NVIDIA's packages that C(/var/lib/dpkg/status) says are unpacked or installed."""
+    found = []
+    for paragraph in text.split("\n\n"):
+        name = paragraph[len("Package: ") :].partition("\n")[0] if paragraph.startswith("Package: ") else ""
+        if not (is_driver(name) or is_toolkit(name)):
+            continue
+        fields = {}
+        for line in paragraph.splitlines():
+            key, colon, value = line.partition(": ")
+            if colon and not key.startswith(" "):
+                fields[key] = value
+        status = fields.get("Status", "").split()
+        # want, error flag, state: "hold ok installed". "config-files" is what is left of a removed package.
+        if len(status) != 3 or status[2] in ("not-installed", "config-files"):
+            continue
+        found.append(
+            Package(name, fields.get("Version", ""), fields.get("Maintainer", ""), held=status[0] == "hold"),
+        )
+    return found
+
+
+def parse_rpm_query(text: str) -> list[Package]:
+    """Return NVIDIA's packages from the answer of C(rpm -qa) to our query format."""
+    found = []
+    for line in text.splitlines():
+        name, _, rest = line.partition("\t")
+        version, _, vendor = rest.partition("\t")
+        if is_driver(name) or is_toolkit(name):
+            found.append(Package(name, version, vendor))
+    return sorted(found, key=lambda package: package.name)
+
+
+def parse_versionlock_list(text: str) -> list[str]:
+    """Return the patterns of dnf's C(versionlock.list); excluding lines (with C(!)) do not hold anything."""
+    lines = (line.strip() for line in text.splitlines())
+    return [line for line in lines if line and line[0] not in "#!"]
+
+
+def parse_versionlock_toml(text: str) -> list[str]:
+    """Return the names in dnf5's C(versionlock.toml)."""
+    return re.findall(r'^\s*name\s*=\s*["\']([^"\']+)["\']', text, re.MULTILINE)
+
+
+def parse_zypper_locks(text: str) -> list[str]:
+    """Return the names in C(/etc/zypp/locks)."""
+    return re.findall(r"^\s*solvable_name:\s*(\S+)", text, re.MULTILINE)
+
+
+def read_packages(source: Source, manager: str | None) -> tuple[list[Package] | None, list[str] | None]:
+    """Return NVIDIA's installed packages and what is held, or None for both where that cannot be known.
+
+    :param manager: C(apt), C(dnf) or C(zypper).
+    """
+    if manager == "apt":
+        text = source.files.read("/var/lib/dpkg/status")
+        if text is None:
+            source.note("driver.packages", "/var/lib/dpkg/status cannot be read")
+            return None, None
+        packages = parse_dpkg_status(text)
+        return packages, [package.name for package in packages if package.held]
+    if manager in ("dnf", "zypper"):
+        return _read_rpm(source), _relevant(_rpm_locks(source.files))
+    source.note("driver.packages", "the host's package manager is not known")
+    return None, None
+
+
+def _read_rpm(source: Source) -> list[Package] | None:
+    base = () if source.files.local else ("--root", source.files.root)
+    try:
+        answer = source.run(("rpm", *base, "-qa", "--qf", _RPM_QUERY, *_RPM_PATTERNS))
+    except CommandError as error:
+        source.note("driver.packages", str(error))
+        return None
+    if answer.rc != 0:
+        source.note("driver.packages", f"rpm -qa ended with {answer.rc}: {answer.stderr.strip()}")
+        return None
+    return parse_rpm_query(answer.stdout)
+
+
+def _rpm_locks(files: HostFiles) -> list[str]:
+    return [
+        *parse_versionlock_list(files.read("/etc/dnf/plugins/versionlock.list") or ""),
+        *parse_versionlock_toml(files.read("/etc/dnf/versionlock.toml") or ""),
+        *parse_zypper_locks(files.read("/etc/zypp/locks") or ""),
+    ]
+
+
+def _relevant(locks: list[str]) -> list[str]:
+    return sorted({lock for lock in locks if "nvidia" in lock or "cuda" in lock})

@@ -1,0 +1,84 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which of the units that matter to GPUs run: one question to systemd for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .source import Source
+
+#: Units that the facts tell about, without their suffix.
+UNITS = (
+    "nvidia-persistenced",
+    "nvidia-fabricmanager",
+    "nvidia-cdi-refresh",
+    "containerd",
+    "docker",
+    "crio",
+    "k3s",
+    "k3s-agent",
+    "rke2-server",
+    "rke2-agent",
+    "kubelet",
+    "gpufleet-mig",
+    "gpufleet-cdi",
+    "gpufleet-sharing",
+)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A systemd unit: C(load) such as C(loaded) or C(not-found), C(state) such as C(active) or C(failed)."""
+
+    load: str
+    state: str
+
+
+@dataclass(frozen=True)
+class Services:
+    """The units by name. Without an answer of systemd nothing is known: every question is answered with None."""
+
+    units: Mapping[str, Unit] = field(default_factory=dict)
+
+    def active(self, *names: str) -> bool | None:
+        """Return whether one of the units runs, or None where systemd did not answer."""
+        if not self.units:
+            return None
+        return any(name in self.units and self.units[name].state in ("active", "reloading") for name in names)
+
+    def installed(self, *names: str) -> bool | None:
+        """Return whether one of the units exists, or None where systemd did not answer."""
+        if not self.units:
+            return None
+        return any(name in self.units and self.units[name].load == "loaded" for name in names)
+
+    def state(self, name: str) -> str | None:
+        """Return the state of a unit that exists, such as C(failed), or None."""
+        unit = self.units.get(name)
+        return unit.state if unit is not None and unit.load != "not-found" else None
+
+
+def parse_systemctl_show(text: str) -> dict[str, Unit]:
+    """Return the units from C(systemctl show --property=Id,LoadState,ActiveState)."""
+    units = {}
+    for block in text.split("\n\n"):
+        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        name = values.get("Id", "")
+        if name:
+            stem = name[: -len(".service")] if name.endswith(".service") else name
+            units[stem] = Unit(values.get("LoadState", ""), values.get("ActiveState", ""))
+    return units
+
+
+def read_services(source: Source) -> Services:
+    """Return what systemd says, or an empty answer (with the reason noted) where it does not run."""
+    if source.files.local and not source.files.exists("/run/systemd/system"):
+        source.note("services", "systemd does not run on this host")
+        return Services()
+    question = ("systemctl", "show", "--property=Id,LoadState,ActiveState", *(f"{unit}.service" for unit in UNITS))
+    answer = source.output("services", question)
+    return Services(parse_systemctl_show(answer)) if answer is not None else Services()

@@ -1,0 +1,116 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What stands around the GPUs: the NVSwitch fabric, the container toolkit, the kubelet, what we left on the host."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from .._adapters.pci import PciDevice
+from .._adapters.pynvml_loader import HOST_PROGRAM
+from . import toml_scan
+from .packages import Package, is_toolkit
+from .runtimes import parse_version
+from .services import Services
+from .source import Source
+
+RECORDED = {"mig": "/etc/gpufleet/mig.json", "sharing": "/etc/gpufleet/sharing.json"}
+_TOOLKIT_CONFIG = "/etc/nvidia-container-runtime/config.toml"
+_NVSWITCH_DEVICES = "/proc/driver/nvidia-nvswitch/devices"
+_FABRIC_VERSION = re.compile(r"version is\s*:\s*(\S+)")
+_PACKAGE_VERSION = re.compile(r"^(?:\d+:)?([^-~+]+)")
+_PROGRAM_VERSION = "/usr/local/lib/gpufleet/VERSION"
+
+
+def read_fabric(source: Source, pci: Sequence[PciDevice] | None, services: Services) -> dict[str, Any]:
+    """Return the part C(fabric): NVSwitches and the fabric manager, whose version must equal the driver's."""
+    devices = source.files.names(_NVSWITCH_DEVICES)
+    on_bus = sum(1 for device in pci or () if device.kind == "nvswitch")
+    program = source.files.find_program("nv-fabricmanager")
+    version = None
+    if program is not None:
+        answer = source.output("fabric.manager.version", (program, "--version"))
+        match = _FABRIC_VERSION.search(answer or "")
+        version = match.group(1) if match else None
+    return {
+        # NVLink 5 systems have no switch on the PCI bus, but the driver may list some; B200 needs the manager too.
+        "nvswitches": max(len(devices), on_bus),
+        "manager": {
+            "installed": program is not None,
+            "active": services.active("nvidia-fabricmanager"),
+            "version": version,
+        },
+        "state": services.state("nvidia-fabricmanager"),
+    }
+
+
+def read_toolkit(source: Source, packages: Sequence[Package] | None) -> dict[str, Any]:
+    """Return the part C(toolkit)."""
+    installed = {package.name: package.version for package in packages or () if is_toolkit(package.name)}
+    present = source.files.find_program("nvidia-ctk") is not None
+    version = toolkit_version(installed)
+    if version is None and present:
+        answer = source.output("toolkit.version", ("nvidia-ctk", "--version"))
+        version = parse_version(answer) if answer else None
+    if version is None and packages is None:
+        source.note("toolkit.packages", "the installed packages are not known")
+    accept = None
+    if present:
+        tables = toml_scan.scan(source.files.read(_TOOLKIT_CONFIG) or "")
+        # The toolkit's own default (host.md, section 7.5).
+        accept = bool(tables[()].get("accept-nvidia-visible-devices-envvar-when-unprivileged", True))
+    return {
+        "version": version,
+        "packages": installed if packages is not None else None,
+        "accept_envvar_unprivileged": accept,
+    }
+
+
+def toolkit_version(packages: dict[str, str]) -> str | None:
+    """Return the toolkit's version from its packages, without epoch and package revision."""
+    for name in ("nvidia-container-toolkit", "nvidia-container-toolkit-base"):
+        match = _PACKAGE_VERSION.match(packages.get(name, ""))
+        if match:
+            return match.group(1)
+    return None
+
+
+def read_kubelet(source: Source, services: Services) -> dict[str, Any]:
+    """Return the part C(kubelet). k3s and RKE2 bring their own, which runs when they do."""
+    programs = ("kubelet", "k3s", "rke2")
+    return {
+        "installed": any(source.files.find_program(name) for name in programs),
+        "active": services.active("kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent"),
+    }
+
+
+def read_recorded(source: Source) -> dict[str, Any]:
+    """Return the part C(recorded): what the host program restores at boot; None where nothing is recorded."""
+    found: dict[str, Any] = {}
+    for name, path in RECORDED.items():
+        found[name] = None
+        text = source.files.read(path)
+        if text is None:
+            if source.files.exists(path):
+                source.note(f"recorded.{name}", f"{path} cannot be read; run as root")
+            continue
+        try:
+            found[name] = json.loads(text)
+        except ValueError as error:
+            source.note(f"recorded.{name}", f"{path} is no JSON: {error}")
+    return found
+
+
+def read_host_program(source: Source) -> dict[str, Any]:
+    """Return the part C(host_program)."""
+    data = source.files.read_bytes(HOST_PROGRAM)
+    return {
+        "version": source.files.read(_PROGRAM_VERSION),
+        "sha256": hashlib.sha256(data).hexdigest() if data is not None else None,
+    }
