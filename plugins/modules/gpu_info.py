@@ -127,7 +127,7 @@ gpu:
       type: dict
       returned: always
     cdi:
-      description: The CDI specifications, and which devices those of nvidia.com/gpu lack, or name although they are gone.
+      description: The CDI specifications, and which devices those of nvidia.com/gpu lack or name in vain.
       type: list
       elements: dict
       returned: always

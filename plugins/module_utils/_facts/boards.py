@@ -7,13 +7,19 @@
 from __future__ import annotations
 
 from .._adapters.nvml import GpuState
+from .._boards.lookup import find_board
+from .._boards.model import Board
 
 
 def board_of_gpu(gpu: GpuState) -> tuple[str | None, str | None]:
     """Return the key of the GPU's board and its architecture; None for what the table does not know."""
-    return None, None
+    return _key(find_board(gpu.pci_device_id, gpu.name, gpu.memory_mib))
 
 
-def board_of_pci(device_id: str, subsystem_id: str | None) -> tuple[str | None, str | None]:
-    """Return board and architecture from the PCI ids alone, which works without a driver."""
-    return None, None
+def board_of_pci(device_id: str) -> tuple[str | None, str | None]:
+    """Return board and architecture from the PCI device id alone, which works without a driver."""
+    return _key(find_board(device_id))
+
+
+def _key(board: Board | None) -> tuple[str | None, str | None]:
+    return (None, None) if board is None else (board.key, board.architecture)

@@ -115,7 +115,7 @@ def read_cdi(source: Source, gpus: Sequence[Mapping[str, Any]] | None) -> list[d
 
     :param gpus: the part C(gpus) of the facts, or None where NVML does not answer: then nothing can be compared.
     """
-    found = []
+    found: list[dict[str, Any]] = []
     for folder in FOLDERS:
         for name in source.files.names(folder):
             if not name.endswith((".json", ".yaml", ".yml")):

@@ -36,7 +36,7 @@ SUBSETS = ("holders", "profiles")
 
 def shape_pci(device: PciDevice) -> dict[str, Any]:
     """Return one entry of C(pci)."""
-    board, architecture = board_of_pci(device.device_id, device.subsystem_id)
+    board, architecture = board_of_pci(device.device_id)
     return {
         "address": device.address,
         "device_id": device.device_id,

@@ -71,7 +71,7 @@ def _answer(function: Callable[[], Any], writer: int) -> None:
 
 
 def _read_all(reader: int, deadline: float) -> bytes | None:
-    parts = []
+    parts: list[bytes] = []
     while True:
         ready, _, _ = select.select([reader], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:

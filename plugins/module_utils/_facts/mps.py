@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._adapters.command import CommandError
+from .._adapters.mps_control import MpsError
 from .._adapters.processes import ProgramProcess, program_processes
 from .source import Source
 
@@ -24,14 +25,6 @@ DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"
 def is_daemon(process: ProgramProcess) -> bool:
     """Tell a control daemon from the client of the same name: only the daemon was started with C(-d) or C(-f)."""
     return process.command_line[0].endswith(CONTROL) and any(word in ("-d", "-f") for word in process.command_line[1:])
-
-
-def parse_percentage(text: str) -> float | None:
-    """Return the number that a control daemon answered, or None where it is none."""
-    try:
-        return float(text.strip())
-    except ValueError:
-        return None
 
 
 def read_mps(source: Source) -> list[dict[str, Any]]:
@@ -70,17 +63,14 @@ def _pipe_directory(daemon: ProgramProcess) -> str | None:
 
 
 def _ask(source: Source, path: str, pipe: str, servers: list[int]) -> dict[str, Any]:
+    daemon = source.mps(pipe)
     try:
-        answer = source.ask(pipe, "get_default_active_thread_percentage")
-        percentage = parse_percentage(answer.stdout) if answer.rc == 0 else None
-        clients = 0 if percentage is not None else None
-        for server in servers if percentage is not None else ():
-            listed = source.ask(pipe, f"get_client_list {server}").stdout.split()
-            clients = (clients or 0) + sum(1 for word in listed if word.isdigit())
-    except CommandError as error:
+        percentage = daemon.thread_percentage()
+        if percentage is None:
+            source.note(f"{path}.percentage", "the daemon's answer is no number")
+            return {"responds": False}
+        clients = sum(len(daemon.clients(server)) for server in servers)
+    except (CommandError, MpsError) as error:
         source.note(f"{path}.responds", str(error))
         return {"responds": False}
-    if percentage is None:
-        said = (answer.stderr or answer.stdout).strip().splitlines()
-        source.note(f"{path}.percentage", f"{CONTROL} answered {said[-1] if said else 'nothing'}")
-    return {"responds": percentage is not None, "percentage": percentage, "clients": clients}
+    return {"responds": True, "percentage": percentage, "clients": clients}

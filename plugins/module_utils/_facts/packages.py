@@ -14,7 +14,6 @@ from .._adapters.host_files import HostFiles
 from .source import Source
 
 _TOOLKIT = re.compile(r"(lib)?nvidia-container")
-_FABRIC = re.compile(r"nvidia-fabric-?manager")
 #: Everything that comes with the driver, under the names of the archives in host.md, section 2.2.
 _DRIVER = re.compile(
     r"(lib)?nvidia[-.\d]|cuda-drivers|libcuda1$|libcuda\.|cuda-compat|kmod-nvidia|dkms-nvidia|linux-modules-nvidia|"
@@ -53,12 +52,8 @@ def is_toolkit(name: str) -> bool:
     return bool(_TOOLKIT.match(name))
 
 
-def is_fabric_manager(name: str) -> bool:
-    return bool(_FABRIC.match(name)) and not name.endswith(("-dev", "-devel"))
-
-
 def parse_dpkg_status(text: str) -> list[Package]:
-    """Return NVIDIA's packages that C(/var/lib/dpkg/status) says are unpacked or installed."""
+    """Return NVIDIA's packages that C(/var/lib/dpkg/status) says are installed."""
     found = []
     for paragraph in text.split("\n\n"):
         name = paragraph[len("Package: ") :].partition("\n")[0] if paragraph.startswith("Package: ") else ""
@@ -70,8 +65,8 @@ def parse_dpkg_status(text: str) -> list[Package]:
             if colon and not key.startswith(" "):
                 fields[key] = value
         status = fields.get("Status", "").split()
-        # want, error flag, state: "hold ok installed". "config-files" is what is left of a removed package.
-        if len(status) != 3 or status[2] in ("not-installed", "config-files"):
+        # want, error flag, state: "hold ok installed". A package that was cut off half way is not installed.
+        if len(status) != 3 or status[2] != "installed":
             continue
         found.append(
             Package(name, fields.get("Version", ""), fields.get("Maintainer", ""), held=status[0] == "hold"),

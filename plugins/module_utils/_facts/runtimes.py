@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from .._adapters.host_files import HostFiles
-from . import toml_scan
+from .._runtime.toml_read import dig, loads
 from .services import Services
 from .source import Source
 
@@ -55,19 +55,20 @@ def parse_version(text: str) -> str | None:
 
 
 def parse_containerd(texts: Sequence[str]) -> tuple[int, bool, str, bool | None]:
-    """Return format version, nvidia, default runtime and CDI from containerd's main file and its imports, in order."""
+    """Return format version, nvidia, default runtime and CDI from containerd's main file and its imports, in order.
+
+    :raises TomlError: one of them is no TOML.
+    """
     version, nvidia, default, cdi = 1, False, "runc", None
     for position, text in enumerate(texts):
-        tables = toml_scan.scan(text)
+        data = loads(text)
         if position == 0:
-            found = tables[()].get("version")
-            version = found if isinstance(found, int) else 1
-        for path, values in tables.items():
-            nvidia = nvidia or (path[:1] == ("plugins",) and path[-3:] == ("containerd", "runtimes", "nvidia"))
-            if path[:1] == ("plugins",) and path[-1] == "containerd":
-                default = str(values.get("default_runtime_name", default))
-            if path[:1] == ("plugins",) and isinstance(values.get("enable_cdi"), bool):
-                cdi = bool(values["enable_cdi"])
+            version = int(data.get("version", 1))
+        for plugin in (data.get("plugins") or {}).values():
+            # "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime" or "cri", whichever version is written.
+            nvidia = nvidia or dig(plugin, ("containerd", "runtimes", "nvidia")) is not None
+            default = dig(plugin, ("containerd", "default_runtime_name"), default)
+            cdi = dig(plugin, ("enable_cdi",), cdi)
     return version, nvidia, default, cdi
 
 
@@ -88,12 +89,15 @@ def parse_docker(text: str) -> tuple[bool, str, bool | None]:
 
 
 def parse_crio(texts: Sequence[str]) -> tuple[bool, str]:
-    """Return nvidia and the default runtime from CRI-O's main file and its drop-ins, in order."""
+    """Return nvidia and the default runtime from CRI-O's main file and its drop-ins, in order.
+
+    :raises TomlError: one of them is no TOML.
+    """
     nvidia, default = False, "runc"
     for text in texts:
-        tables = toml_scan.scan(text)
-        nvidia = nvidia or ("crio", "runtime", "runtimes", "nvidia") in tables
-        default = str(tables.get(("crio", "runtime"), {}).get("default_runtime", default))
+        runtime = dig(loads(text), ("crio", "runtime"), {})
+        nvidia = nvidia or dig(runtime, ("runtimes", "nvidia")) is not None
+        default = dig(runtime, ("default_runtime",), default)
     return nvidia, default
 
 
@@ -102,9 +106,7 @@ def _containerd(main: str) -> Callable[[HostFiles], Configuration]:
         text = files.read(main)
         if text is None:
             return Configuration(None, None, False, "runc", None)
-        imports = toml_scan.scan(text)[()].get("imports")
-        patterns = imports if isinstance(imports, list) else []
-        imported = [path for pattern in patterns for path in files.glob(pattern) if path != main]
+        imported = [path for pattern in loads(text).get("imports", []) for path in files.glob(pattern) if path != main]
         texts = [text, *(files.read(path) or "" for path in imported)]
         version, nvidia, default, cdi = parse_containerd(texts)
         return Configuration(main, version, nvidia, default, cdi)

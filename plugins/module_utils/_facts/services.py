@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .._adapters.command import CommandError
+from .._adapters.systemd import Unit
 from .source import Source
 
 #: Units that the facts tell about, without their suffix.
@@ -31,14 +33,6 @@ UNITS = (
 
 
 @dataclass(frozen=True)
-class Unit:
-    """A systemd unit: C(load) such as C(loaded) or C(not-found), C(state) such as C(active) or C(failed)."""
-
-    load: str
-    state: str
-
-
-@dataclass(frozen=True)
 class Services:
     """The units by name. Without an answer of systemd nothing is known: every question is answered with None."""
 
@@ -48,37 +42,31 @@ class Services:
         """Return whether one of the units runs, or None where systemd did not answer."""
         if not self.units:
             return None
-        return any(name in self.units and self.units[name].state in ("active", "reloading") for name in names)
+        return any(name in self.units and self.units[name].active in ("active", "reloading") for name in names)
 
     def installed(self, *names: str) -> bool | None:
         """Return whether one of the units exists, or None where systemd did not answer."""
         if not self.units:
             return None
-        return any(name in self.units and self.units[name].load == "loaded" for name in names)
+        return any(name in self.units and self.units[name].exists for name in names)
 
     def state(self, name: str) -> str | None:
         """Return the state of a unit that exists, such as C(failed), or None."""
         unit = self.units.get(name)
-        return unit.state if unit is not None and unit.load != "not-found" else None
-
-
-def parse_systemctl_show(text: str) -> dict[str, Unit]:
-    """Return the units from C(systemctl show --property=Id,LoadState,ActiveState)."""
-    units = {}
-    for block in text.split("\n\n"):
-        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        name = values.get("Id", "")
-        if name:
-            stem = name[: -len(".service")] if name.endswith(".service") else name
-            units[stem] = Unit(values.get("LoadState", ""), values.get("ActiveState", ""))
-    return units
+        return unit.active if unit is not None and unit.exists else None
 
 
 def read_services(source: Source) -> Services:
     """Return what systemd says, or an empty answer (with the reason noted) where it does not run."""
-    if source.files.local and not source.files.exists("/run/systemd/system"):
+    if not source.files.local:
+        source.note("services", f"systemd cannot be asked about the host at {source.files.root}")
+        return Services()
+    if not source.files.exists("/run/systemd/system"):
         source.note("services", "systemd does not run on this host")
         return Services()
-    question = ("systemctl", "show", "--property=Id,LoadState,ActiveState", *(f"{unit}.service" for unit in UNITS))
-    answer = source.output("services", question)
-    return Services(parse_systemctl_show(answer)) if answer is not None else Services()
+    try:
+        found = source.units([f"{unit}.service" for unit in UNITS])
+    except CommandError as error:
+        source.note("services", str(error))
+        return Services()
+    return Services({name[: -len(".service")]: unit for name, unit in found.items()})

@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Callable
 
-from .._adapters import command
+from .._adapters import command, systemd
 from .._adapters.command import CommandError, Result
 from .._adapters.host_files import HostFiles
+from .._adapters.mps_control import MpsControl
 
 #: Seconds that one command may take. A host whose tools hang still has facts.
 COMMAND_LIMIT = 15.0
@@ -23,28 +24,20 @@ def run_command(arguments: Sequence[str]) -> Result:
     return command.run(arguments, timeout=COMMAND_LIMIT)
 
 
-def ask_mps(pipe_directory: str, question: str) -> Result:
-    """Send one command to the MPS control daemon of C(pipe_directory)."""
-    return command.run(
-        ("nvidia-cuda-mps-control",),
-        stdin=question + "\n",
-        timeout=COMMAND_LIMIT,
-        environment={"CUDA_MPS_PIPE_DIRECTORY": pipe_directory},
-    )
-
-
 @dataclass
 class Source:
     """Everything that reading facts needs from outside.
 
     :param run: runs a command of the host. With another host's root only commands that take files are run.
-    :param ask: sends a command to an MPS control daemon: its pipe directory and the command.
+    :param units: tells about systemd's units by name.
+    :param mps: opens the MPS control daemon of a pipe directory.
     :param unknown: why a value is missing, by its path in the document.
     """
 
     files: HostFiles
     run: Callable[[Sequence[str]], Result] = run_command
-    ask: Callable[[str, str], Result] = ask_mps
+    units: Callable[[Sequence[str]], Mapping[str, systemd.Unit]] = systemd.units
+    mps: Callable[[str], MpsControl] = MpsControl
     unknown: dict[str, str] = field(default_factory=dict)
 
     def note(self, path: str, reason: str | None) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from .._adapters.pci import PciDevice
 from .._adapters.pynvml_loader import HOST_PROGRAM
-from . import toml_scan
+from .._runtime.toml_read import TomlError, loads
 from .packages import Package, is_toolkit
 from .runtimes import parse_version
 from .services import Services
@@ -22,6 +22,7 @@ from .source import Source
 
 RECORDED = {"mig": "/etc/gpufleet/mig.json", "sharing": "/etc/gpufleet/sharing.json"}
 _TOOLKIT_CONFIG = "/etc/nvidia-container-runtime/config.toml"
+_ACCEPT_ENVVAR = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 _NVSWITCH_DEVICES = "/proc/driver/nvidia-nvswitch/devices"
 _FABRIC_VERSION = re.compile(r"version is\s*:\s*(\S+)")
 _PACKAGE_VERSION = re.compile(r"^(?:\d+:)?([^-~+]+)")
@@ -62,9 +63,11 @@ def read_toolkit(source: Source, packages: Sequence[Package] | None) -> dict[str
         source.note("toolkit.packages", "the installed packages are not known")
     accept = None
     if present:
-        tables = toml_scan.scan(source.files.read(_TOOLKIT_CONFIG) or "")
-        # The toolkit's own default (host.md, section 7.5).
-        accept = bool(tables[()].get("accept-nvidia-visible-devices-envvar-when-unprivileged", True))
+        try:
+            # The toolkit's own default, with and without a file (host.md, section 7.5).
+            accept = bool(loads(source.files.read(_TOOLKIT_CONFIG) or "").get(_ACCEPT_ENVVAR, True))
+        except TomlError as error:
+            source.note("toolkit.accept_envvar_unprivileged", f"{_TOOLKIT_CONFIG}: {error}")
     return {
         "version": version,
         "packages": installed if packages is not None else None,
