@@ -1,0 +1,43 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The inventory of a lab: connection data only, what the hosts should be comes from the user's inventory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .paths import LabPaths
+from .spec import HostSpec
+
+
+def inventory_text(paths: LabPaths, hosts: Sequence[HostSpec], ports: Mapping[str, int], repository_url: str) -> str:
+    """The inventory as YAML: every host in its pool, the pools below gpu_hosts."""
+    lines = [
+        "# Written by the lab; connection data only. Use it beside an inventory that says what the pools should be.",
+        "all:",
+        "  vars:",
+        "    ansible_host: 127.0.0.1",
+        "    ansible_user: root",
+        "    ansible_python_interpreter: /usr/bin/python3",
+        f"    ansible_ssh_private_key_file: {paths.key}",
+        "    ansible_ssh_common_args: >-",
+        f"      -o UserKnownHostsFile={paths.known_hosts} -o StrictHostKeyChecking=yes -o IdentitiesOnly=yes",
+        f"    lab_repository_url: {repository_url}",
+        "  children:",
+        "    gpu_hosts:",
+    ]
+    direct = [host for host in hosts if host.group == "gpu_hosts"]
+    if direct:
+        lines.append("      hosts:")
+        lines.extend(f"        {host.name}: {{ansible_port: {ports[host.name]}}}" for host in direct)
+    groups = sorted({host.group for host in hosts if host.group != "gpu_hosts"})
+    if groups:
+        lines.append("      children:")
+    for group in groups:
+        lines.extend((f"        {group}:", "          hosts:"))
+        lines.extend(
+            f"            {host.name}: {{ansible_port: {ports[host.name]}}}" for host in hosts if host.group == group
+        )
+    return "\n".join(lines) + "\n"

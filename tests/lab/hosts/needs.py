@@ -1,0 +1,89 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the lab needs of the machine: root, Linux features and a few Debian packages, which it installs when it may."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from .commands import run
+from .progress import LabError, Progress
+
+PROGRAMS = {
+    "mmdebstrap": "mmdebstrap",
+    "systemd-nspawn": "systemd-container",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "ssh-keygen": "openssh-client",
+    "gcc": "gcc",
+    "make": "make",
+    "gpg": "gnupg",
+    "dpkg-deb": "dpkg",
+    "dpkg-scanpackages": "dpkg-dev",
+    "apt-ftparchive": "apt-utils",
+}
+"""Program to the Debian package that has it."""
+
+_FILES = {
+    "/usr/include/stdio.h": "libc6-dev",
+    "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
+}
+
+
+def missing_packages() -> list[str]:
+    """The Debian packages that have to be installed before a lab can be built, sorted."""
+    search = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    wanted = {package for program, package in PROGRAMS.items() if not shutil.which(program, path=search)}
+    wanted |= {package for path, package in _FILES.items() if not Path(path).exists()}
+    return sorted(wanted)
+
+
+def obstacles() -> list[str]:
+    """Why a lab cannot run here at all, one sentence with the remedy each; empty if it can."""
+    found: list[str] = []
+    if platform.system() != "Linux":
+        return [f"The lab needs Linux, this is {platform.system()}. Use a Debian 12 machine or virtual machine."]
+    if os.geteuid() != 0:
+        found.append("The lab boots containers and needs root. Run it with sudo, or as root in a virtual machine.")
+    if not _has_filesystem("overlay") and shutil.which("modprobe"):
+        subprocess.run(["modprobe", "overlay"], capture_output=True, check=False)
+    for name, why in (("overlay", "to give every host its own copy of Debian"), ("cgroup2", "for systemd")):
+        if not _has_filesystem(name):
+            found.append(f"This kernel has no {name} file system, needed {why}. Load the module or use another kernel.")
+    if not shutil.which("apt-get"):
+        found.append("apt-get is missing: the lab builds Debian hosts. Use a Debian or Ubuntu machine.")
+    return found
+
+
+def _has_filesystem(name: str) -> bool:
+    lines = Path("/proc/filesystems").read_text(encoding="ascii").splitlines()
+    return any(line.split()[-1:] == [name] for line in lines)
+
+
+def ensure(progress: Progress, packages: Sequence[str] | None = None) -> None:
+    """Refuse where a lab cannot run, and install what is missing where it can.
+
+    :raises LabError: one sentence per missing thing, with the remedy.
+    """
+    found = obstacles()
+    if found:
+        raise LabError("\n".join(found))
+    wanted = list(missing_packages() if packages is None else packages)
+    if not wanted:
+        return
+    progress.say(f"installing {', '.join(wanted)} from the machine's package archive")
+    install = ["apt-get", "install", "--yes", "--no-install-recommends", *wanted]
+    try:
+        run(install)
+    except LabError:
+        # The package lists may be missing or too old: fetch them once and try again.
+        remedy = f"Give the machine a reachable Debian mirror, or install by hand: {', '.join(wanted)}."
+        run(["apt-get", "update"], remedy=remedy)
+        run(install, remedy=remedy)
