@@ -1,0 +1,115 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Why an instance must go: the part of a plan that lets a person check its cost without trusting the planner.
+
+The layouts that are looked at are all layouts of the request that keep the pinned (busy) instances. For every instance
+that is destroyed the certificate says how many of them have it at its place, what else they put there, and how many
+instances the best layout that keeps it would destroy.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .geometry import Geometry, bits
+from .model import GpuInstance, describe
+
+MODE_OFF = "mode_off"
+NOT_REQUESTED = "not_requested"
+PLACE_NEEDED = "place_needed"
+COSTS_MORE = "costs_more"
+SURPLUS = "surplus"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Why one instance is destroyed.
+
+    :param kind: C(mode_off): MIG is switched off. C(not_requested): the request has no instance of this profile.
+        C(place_needed): every layout puts something else there. C(costs_more): every layout that keeps it destroys more
+        instances. C(surplus): keeping it costs as much, because another instance would have to go in its place.
+    :param text: the same as a sentence.
+    :param layouts: how many layouts were looked at.
+    :param layouts_with_it: how many of them have the instance at its place.
+    :param fewest_destroyed: how many instances the plan destroys.
+    :param fewest_destroyed_keeping_it: how many the best layout that keeps it destroys, or None when none keeps it.
+    :param occupants: what the layouts put on its units, by profile: in how many layouts.
+    """
+
+    kind: str
+    text: str
+    layouts: int = 0
+    layouts_with_it: int = 0
+    fewest_destroyed: int = 0
+    fewest_destroyed_keeping_it: int | None = None
+    occupants: dict[str, int] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "text": self.text,
+            "layouts": self.layouts,
+            "layouts_with_it": self.layouts_with_it,
+            "fewest_destroyed": self.fewest_destroyed,
+            "fewest_destroyed_keeping_it": self.fewest_destroyed_keeping_it,
+            "occupants": dict(self.occupants),
+        }
+
+
+def certify(
+    instance: GpuInstance,
+    slot: int,
+    shape: Geometry,
+    request: dict[str, int],
+    layouts: Sequence[int],
+    existing: int,
+    total: int,
+    kept: int,
+) -> Certificate:
+    """Return why an instance goes.
+
+    :param instance: the instance that is destroyed.
+    :param slot: its slot as a bit, or 0 when its profile or place is not in the table.
+    :param shape: the geometry of the GPU.
+    :param request: what is wanted, by profile.
+    :param layouts: the layouts of the request that keep the pinned instances.
+    :param existing: the slots of all instances that exist.
+    :param total: how many instances exist.
+    :param kept: how many of them the plan keeps.
+    """
+    wanted = describe(request)
+    destroyed = total - kept
+    if not request.get(instance.profile):
+        text = f"{wanted} has no {instance.profile}: none of its layouts keeps this instance"
+        return Certificate(NOT_REQUESTED, text, len(layouts), 0, destroyed)
+    units = ((1 << instance.size) - 1) << instance.start
+    keeping = [layout for layout in layouts if layout & slot]
+    if not keeping:
+        occupants: Counter[str] = Counter()
+        for layout in layouts:
+            occupants.update({shape.profiles[s.profile].name for s in shape.slots_of(layout) if s.units & units})
+        what = ", ".join(f"{name} in {count}" for name, count in occupants.most_common())
+        where = (
+            f"unit {instance.start}"
+            if instance.size == 1
+            else (f"units {instance.start} to {instance.start + instance.size - 1}")
+        )
+        text = f"every layout of {wanted} ({len(layouts)}) needs {where} for something else: {what}"
+        return Certificate(PLACE_NEEDED, text, len(layouts), 0, destroyed, None, dict(occupants))
+    best = total - max(bits(layout & existing) for layout in keeping)
+    if best > destroyed:
+        text = (
+            f"{len(keeping)} of {len(layouts)} layouts of {wanted} keep it, and each of them destroys at least {best} "
+            f"instances where this plan destroys {destroyed}"
+        )
+        return Certificate(COSTS_MORE, text, len(layouts), len(keeping), destroyed, best)
+    text = (
+        f"at least {destroyed} of the {total} instances must go for {wanted}; keeping this one would cost another, and "
+        "letting it go disturbs the least and leaves the most room"
+    )
+    return Certificate(SURPLUS, text, len(layouts), len(keeping), destroyed, best)

@@ -1,0 +1,111 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Compute instances inside GPU instances that stay: which of them change, without touching the GPU instance."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .model import ComputeInstance, GpuInstance
+
+
+@dataclass(frozen=True)
+class ComputeChange:
+    """What changes inside a GPU instance.
+
+    :param destroy: compute instances that go.
+    :param create: slices of compute instances that are made, widest first.
+    """
+
+    destroy: tuple[ComputeInstance, ...] = ()
+    create: tuple[int, ...] = ()
+
+    @property
+    def busy(self) -> int:
+        """How many of those that go are in use."""
+        return sum(1 for compute in self.destroy if compute.busy)
+
+    @property
+    def cost(self) -> tuple[int, int, int]:
+        return self.busy, len(self.destroy), len(self.create)
+
+
+_NOTHING = ComputeChange()
+
+
+def change(existing: Sequence[ComputeInstance], wanted: Sequence[int]) -> ComputeChange:
+    """Return the change from the compute instances that exist to the slices that are wanted.
+
+    Busy ones are kept first. A compute instance wider than one slice may need the place of an idle one that could
+    stay, and where compute instances sit is not known here; so idle ones are made anew beside a wider new one.
+
+    :param existing: the compute instances of a GPU instance.
+    :param wanted: slices of each compute instance that is wanted.
+    """
+    if len(existing) == len(wanted) == 1 and existing[0].slices == wanted[0]:
+        return _NOTHING
+    open_wishes = Counter(wanted)
+    kept: list[ComputeInstance] = []
+    destroy: list[ComputeInstance] = []
+    for compute in sorted(existing, key=lambda compute: (not compute.busy, compute.id)):
+        if open_wishes[compute.slices] > 0:
+            open_wishes[compute.slices] -= 1
+            kept.append(compute)
+        else:
+            destroy.append(compute)
+    create = list(open_wishes.elements())
+    if any(slices > 1 for slices in create):
+        idle = [compute for compute in kept if not compute.busy]
+        destroy.extend(idle)
+        create.extend(compute.slices for compute in idle)
+    return ComputeChange(tuple(sorted(destroy, key=lambda compute: compute.id)), tuple(sorted(create, reverse=True)))
+
+
+def assign(kept: Sequence[GpuInstance], wishes: Sequence[tuple[int, ...]]) -> tuple[ComputeChange, ...]:
+    """Give every GPU instance that stays one of the wishes for its profile, changing the fewest compute instances.
+
+    :param kept: GPU instances of one profile that stay.
+    :param wishes: the compute slices of each GPU instance of this profile that is wanted; at least as many as kept.
+    :returns: one change per kept instance, in the same order. The wishes that are left over are
+        for the GPU instances that are created; see C(left_over).
+    """
+    return tuple(step for step, _wish in _assign(kept, wishes))
+
+
+def left_over(kept: Sequence[GpuInstance], wishes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return the wishes that C(assign) gives to no instance that exists."""
+    rest = Counter(wishes)
+    rest.subtract(wish for _step, wish in _assign(kept, wishes))
+    return sorted(rest.elements(), reverse=True)
+
+
+def _assign(
+    kept: Sequence[GpuInstance], wishes: Sequence[tuple[int, ...]]
+) -> list[tuple[ComputeChange, tuple[int, ...]]]:
+    distinct = sorted(set(wishes), reverse=True)
+    if len(distinct) == 1:
+        return [(change(instance.compute, distinct[0]), distinct[0]) for instance in kept]
+    supply = Counter(wishes)
+    memo: dict[tuple[int, ...], tuple[tuple[int, int, int], list[int]]] = {}
+
+    # At most seven instances and few distinct wishes: an exact search over how many of each wish are left.
+    def best(number: int, left: tuple[int, ...]) -> tuple[tuple[int, int, int], list[int]]:
+        if number == len(kept):
+            return (0, 0, 0), []
+        if left in memo:
+            return memo[left]
+        options = []
+        for which, wish in enumerate(distinct):
+            if left[which]:
+                cost = change(kept[number].compute, wish).cost
+                rest, choice = best(number + 1, left[:which] + (left[which] - 1,) + left[which + 1 :])
+                options.append(((cost[0] + rest[0], cost[1] + rest[1], cost[2] + rest[2]), [which] + choice))
+        memo[left] = min(options)
+        return memo[left]
+
+    _cost, choice = best(0, tuple(supply[wish] for wish in distinct))
+    return [(change(instance.compute, distinct[which]), distinct[which]) for instance, which in zip(kept, choice)]

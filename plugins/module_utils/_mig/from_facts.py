@@ -1,0 +1,75 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The instances and profiles of a GPU out of the facts document (docs/architecture.md, C(gpus))."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._boards.lookup import BOARDS, find_board
+from .._boards.model import Board, GpuInstanceProfile
+from .model import ComputeInstance, GpuInstance
+from .profiles import parse
+
+_BY_KEY = {board.key: board for board in BOARDS}
+
+
+def users(processes: Sequence[Mapping[str, Any]] | None) -> tuple[str, ...]:
+    """Return the processes of a facts list as people name them: C(python3 (pid 812))."""
+    return tuple(f"{process.get('name') or 'a process'} (pid {process.get('pid')})" for process in processes or ())
+
+
+def instances_of(gpu: Mapping[str, Any]) -> tuple[GpuInstance, ...]:
+    """Return the GPU instances of one entry of C(gpus).
+
+    Processes listed for a GPU instance as well as for one of its compute instances count once.
+    """
+    found = []
+    for instance in gpu.get("gpu_instances") or ():
+        compute = tuple(
+            ComputeInstance(
+                id=int(inner["id"]), slices=parse(inner["profile"]).compute, busy=users(inner.get("processes"))
+            )
+            for inner in instance.get("compute_instances") or ()
+        )
+        inside = {user for inner in compute for user in inner.busy}
+        found.append(
+            GpuInstance(
+                id=int(instance["id"]),
+                profile=parse(instance["profile"]).gpu_instance,
+                start=int(instance["start"]),
+                size=int(instance["size"]),
+                compute=compute,
+                busy=tuple(user for user in users(instance.get("processes")) if user not in inside),
+            )
+        )
+    return tuple(found)
+
+
+def board_of(gpu: Mapping[str, Any]) -> Board | None:
+    """Return the board of one entry of C(gpus) or C(pci), or None when the table does not have it."""
+    key = gpu.get("board")
+    if key in _BY_KEY:
+        return _BY_KEY[str(key)]
+    return find_board(gpu.get("device_id"), gpu.get("name"), gpu.get("memory_mib"))
+
+
+def profiles_of(gpu: Mapping[str, Any]) -> tuple[GpuInstanceProfile, ...]:
+    """Return the profiles of the board of one entry of C(gpus); empty when it has no MIG or is not known."""
+    board = board_of(gpu)
+    return board.profiles if board is not None else ()
+
+
+def has_mig(gpu: Mapping[str, Any]) -> bool:
+    """Return whether a GPU has MIG: as the driver says, else as the table says."""
+    supported = (gpu.get("mig") or {}).get("supported")
+    return bool(profiles_of(gpu)) if supported is None else bool(supported)
+
+
+def title(gpu: Mapping[str, Any]) -> str:
+    """Return how people call the GPU: C(GPU 0 (0000:18:00.0))."""
+    address = gpu.get("pci_address") or gpu.get("address")
+    return f"GPU {gpu.get('index')} ({address})" if address else f"GPU {gpu.get('index')}"

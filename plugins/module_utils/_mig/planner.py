@@ -1,0 +1,401 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From the instances of a GPU to the instances that are wanted, destroying as few as possible.
+
+Of all layouts of the wish the planner takes the one that, in this order: keeps every busy instance (with force: the
+most busy ones), destroys the fewest GPU instances, disturbs the fewest compute instances, leaves the most room for
+later. It looks at every layout, so the result is the optimum and not an approximation of it; the certificate of each
+destroyed instance says why. A wish that the GPU already meets changes nothing, whatever the table says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .._boards.model import GpuInstanceProfile, Placements
+from .._plan import Refused, Step
+from .certificate import MODE_OFF, Certificate, certify
+from .compute import ComputeChange, assign, left_over
+from .geometry import Geometry, bits, geometry, nearest, refuse_infeasible
+from .model import GpuInstance, GpuWish, compute_name, describe
+from .profiles import resolve
+
+REFUSE = "refuse"
+IDLE_ONLY = "idle_only"
+FORCE = "force"
+DISRUPTIONS = (REFUSE, IDLE_ONLY, FORCE)
+
+
+@dataclass(frozen=True)
+class Keep:
+    """An instance that stays where it is.
+
+    :param instance: the instance.
+    :param change: what changes inside it.
+    """
+
+    instance: GpuInstance
+    change: ComputeChange
+
+
+@dataclass(frozen=True)
+class Destroy:
+    """An instance that goes, with its compute instances.
+
+    :param instance: the instance.
+    :param certificate: why it must go.
+    """
+
+    instance: GpuInstance
+    certificate: Certificate
+
+
+@dataclass(frozen=True)
+class Create:
+    """An instance that is made.
+
+    :param profile: its profile; C(profile_id) may be None where the table does not know it.
+    :param start: the first unit of its place.
+    :param size: the units of its place.
+    :param compute: slices of the compute instances inside, widest first.
+    """
+
+    profile: GpuInstanceProfile
+    start: int
+    size: int
+    compute: tuple[int, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "profile": self.profile.name,
+            "profile_id": self.profile.profile_id,
+            "start": self.start,
+            "size": self.size,
+            "compute": [compute_name(self.profile.name, slices) for slices in self.compute],
+        }
+
+
+@dataclass(frozen=True)
+class GpuPlan:
+    """What one GPU goes through. Applied in this order: destroy, change what stays, create.
+
+    :param wish: what the GPU is to be, with the GPU's own profile names.
+    :param keep: instances that stay.
+    :param destroy: instances that go.
+    :param create: instances that are made; destroying everything first makes their order irrelevant.
+    :param layouts: how many layouts were looked at.
+    :param room: remaining capacity afterwards, see C(Geometry.room).
+    :param unknown: why the plan cannot be made without a driver, or None. Then nothing else is set.
+    """
+
+    wish: GpuWish
+    keep: tuple[Keep, ...] = ()
+    destroy: tuple[Destroy, ...] = ()
+    create: tuple[Create, ...] = ()
+    layouts: int = 0
+    room: int | None = None
+    unknown: str | None = None
+
+    @property
+    def changes(self) -> bool:
+        return bool(self.destroy or self.create or any(keep.change.destroy or keep.change.create for keep in self.keep))
+
+    @property
+    def disturbed(self) -> tuple[str, ...]:
+        """Who uses something that goes."""
+        users = [user for destroy in self.destroy for user in destroy.instance.users]
+        users += [user for keep in self.keep for compute in keep.change.destroy for user in compute.busy]
+        return tuple(dict.fromkeys(users))
+
+    def steps(self, gpu: str) -> tuple[Step, ...]:
+        """Return the plan as steps.
+
+        :param gpu: how the GPU is called in them, such as C(GPU 0).
+        """
+        found = []
+        for destroy in self.destroy:
+            instance = destroy.instance
+            found.append(
+                Step(
+                    "destroy GPU instance",
+                    f"{gpu}: {instance.place} (id {instance.id})",
+                    destroy.certificate.text,
+                    instance.users,
+                    {**instance.as_dict(), "certificate": destroy.certificate.as_dict()},
+                )
+            )
+        for keep in self.keep:
+            instance = keep.instance
+            target = f"{gpu}: {instance.place} (id {instance.id})"
+            for compute in keep.change.destroy:
+                name = compute_name(instance.profile, compute.slices)
+                data = {"gpu_instance": instance.id, "compute_instance": compute.id, "name": name}
+                why = f"the GPU instance stays, its compute instances become {self.wish}"
+                found.append(Step("destroy compute instance", f"{target}: {name}", why, compute.busy, data))
+            for slices in keep.change.create:
+                name = compute_name(instance.profile, slices)
+                data = {"gpu_instance": instance.id, "slices": slices, "name": name}
+                found.append(Step("create compute instance", f"{target}: {name}", f"wanted: {self.wish}", (), data))
+        for create in self.create:
+            target = f"{gpu}: {create.profile.name} at {create.start}:{create.size}"
+            found.append(Step("create GPU instance", target, f"wanted: {self.wish}", (), create.as_dict()))
+        return tuple(found)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "wish": self.wish.as_dict(),
+            "keep": [keep.instance.as_dict() for keep in self.keep],
+            "destroy": [{**gone.instance.as_dict(), "why": gone.certificate.as_dict()} for gone in self.destroy],
+            "create": [create.as_dict() for create in self.create],
+            "layouts": self.layouts,
+            "room": self.room,
+            "unknown": self.unknown,
+        }
+
+
+def plan_gpu(
+    current: Sequence[GpuInstance],
+    wish: GpuWish,
+    profiles: Sequence[GpuInstanceProfile],
+    disruption: str = REFUSE,
+    thing: str = "GPU",
+) -> GpuPlan:
+    """Return the plan of one GPU.
+
+    :param current: the instances that exist; those with users are busy.
+    :param wish: what the GPU is to be.
+    :param profiles: the profiles with their placements, from the driver where there is one, else the board's.
+    :param disruption: C(refuse) and C(idle_only) never touch a busy instance, C(force) may. (What the first two differ
+        in, leaving one GPU alone or refusing the whole host, is decided in C(nodes.plan_node).)
+    :param thing: what a refusal names: the GPU, or the path into the user's variables.
+    :raises Refused: when the wish cannot be met, or not without touching a busy instance.
+    """
+    wish = _with_names_of(wish, profiles, thing)
+    if not wish.enabled:
+        return _switch_off(current, wish, disruption, thing)
+    shape = _geometry_with(profiles, current)
+    request = shape.request(wish.counts)
+    slots = [_slot_of(shape, instance) for instance in current]
+    existing = sum(slots)
+    if all(slots) and _request_of(shape, existing) == request:
+        layouts: tuple[int, ...] = (existing,)
+    else:
+        layouts = shape.layouts_of(request)
+        missing = [name for name in sorted(wish.counts) if not _placed(profiles, name)]
+        if not layouts and missing:
+            return GpuPlan(wish, unknown=_unknown(shape, request, missing, thing, wish))
+        if not layouts:
+            raise refuse_infeasible(shape, request, thing, describe(wish.counts))
+    pinned = 0
+    if disruption != FORCE:
+        pinned = _pinned(current, slots, wish, shape, layouts, thing)
+        layouts = tuple(layout for layout in layouts if layout & pinned == pinned)
+    layout, changes = _best(current, slots, wish, shape, layouts, disruption, thing)
+    return _plan(current, slots, wish, shape, request, layouts, layout, changes)
+
+
+def _with_names_of(wish: GpuWish, profiles: Sequence[GpuInstanceProfile], thing: str) -> GpuWish:
+    known = {profile.name for profile in profiles}
+    if all(instance.profile in known for instance in wish.instances):
+        return wish
+    renamed = [replace(i, profile=resolve(i.profile, profiles, thing).name) for i in wish.instances]
+    return GpuWish(wish.enabled, tuple(sorted(renamed)))
+
+
+def _geometry_with(profiles: Sequence[GpuInstanceProfile], current: Sequence[GpuInstance]) -> Geometry:
+    """Return the geometry, widened by the places where instances are although the table does not list them."""
+    shape = geometry(tuple(profiles))
+    if all(_slot_of(shape, instance) or instance.profile not in shape.index for instance in current):
+        return shape
+    widened = list(profiles)
+    for instance in current:
+        number = shape.index.get(instance.profile)
+        if number is None:
+            continue
+        known = widened[number].placements or Placements((), instance.size)
+        if known.size == instance.size:
+            starts = tuple(sorted({*known.starts, instance.start}))
+            widened[number] = replace(widened[number], placements=Placements(starts, known.size))
+    return geometry(tuple(widened))
+
+
+def _slot_of(shape: Geometry, instance: GpuInstance) -> int:
+    number = shape.index.get(instance.profile)
+    return 0 if number is None else shape.slot_bit.get((number, instance.start, instance.size), 0)
+
+
+def _request_of(shape: Geometry, layout: int) -> tuple[int, ...]:
+    request = [0] * len(shape.profiles)
+    for slot in shape.slots_of(layout):
+        request[slot.profile] += 1
+    return tuple(request)
+
+
+def _placed(profiles: Sequence[GpuInstanceProfile], name: str) -> bool:
+    return any(profile.name == name and profile.placements is not None for profile in profiles)
+
+
+def _unknown(shape: Geometry, request: tuple[int, ...], missing: Sequence[str], thing: str, wish: GpuWish) -> str:
+    """Return why nothing can be planned, after refusing what is impossible wherever instances can be placed."""
+    for count, profile in zip(request, shape.profiles):
+        if count > profile.max_instances:
+            raise refuse_infeasible(shape, request, thing, describe(wish.counts))
+    slices = sum(count * profile.gpu_slices for count, profile in zip(request, shape.profiles))
+    if shape.whole is not None and slices > shape.whole.gpu_slices:
+        raise refuse_infeasible(shape, request, thing, describe(wish.counts))
+    return f"no source says where instances of {', '.join(missing)} can be placed; only the driver of this GPU does"
+
+
+def _pinned(
+    current: Sequence[GpuInstance],
+    slots: Sequence[int],
+    wish: GpuWish,
+    shape: Geometry,
+    layouts: Sequence[int],
+    thing: str,
+) -> int:
+    """Return the slots of the busy instances.
+
+    :raises Refused: when no layout of the wish keeps them all.
+    """
+    busy = [(instance, slot) for instance, slot in zip(current, slots) if instance.users]
+    pinned = sum(slot for _instance, slot in busy)
+    if all(slot for _instance, slot in busy) and any(layout & pinned == pinned for layout in layouts):
+        return pinned
+    raise _refuse_busy([instance for instance, _slot in busy], wish, shape, pinned, thing)
+
+
+def _refuse_busy(busy: Sequence[GpuInstance], wish: GpuWish, shape: Geometry, pinned: int, thing: str) -> Refused:
+    who = "; ".join(f"{instance.place} (id {instance.id}) by {', '.join(instance.users)}" for instance in busy)
+    near = "; ".join(describe(counts) for counts in nearest(shape, shape.request(wish.counts), pinned))
+    return Refused(
+        thing,
+        f"{wish} cannot be reached without destroying an instance that is in use: {who}",
+        "Stop its users, or set nvidia_mig_disruption to force."
+        + (f" The nearest layouts that keep what is in use: {near}." if near else ""),
+    )
+
+
+def _switch_off(current: Sequence[GpuInstance], wish: GpuWish, disruption: str, thing: str) -> GpuPlan:
+    busy = [instance for instance in current if instance.users]
+    if busy and disruption != FORCE:
+        who = "; ".join(f"{instance.place} (id {instance.id}) by {', '.join(instance.users)}" for instance in busy)
+        raise Refused(
+            thing,
+            f"MIG cannot be switched off while an instance is in use: {who}",
+            "Stop its users, or set nvidia_mig_disruption to force.",
+        )
+    certificate = Certificate(MODE_OFF, "MIG is switched off, and no instance outlives its mode")
+    return GpuPlan(wish, destroy=tuple(Destroy(instance, certificate) for instance in _in_order(current)))
+
+
+def _best(
+    current: Sequence[GpuInstance],
+    slots: Sequence[int],
+    wish: GpuWish,
+    shape: Geometry,
+    layouts: Sequence[int],
+    disruption: str,
+    thing: str,
+) -> tuple[int, dict[int, ComputeChange]]:
+    """Return the best layout, and what changes inside each instance that it keeps, by instance id."""
+    existing = sum(slots)
+    busy = sum(slot for instance, slot in zip(current, slots) if instance.users)
+    ranked: dict[tuple[int, int], list[int]] = {}
+    for layout in layouts:
+        # Without force every layout left keeps all busy instances, so the first part is the same for all.
+        ranked.setdefault((-bits(layout & busy), -bits(layout & existing)), []).append(layout)
+    best: tuple[Any, ...] | None = None
+    found: tuple[int, dict[int, ComputeChange]] | None = None
+    for rank in sorted(ranked):
+        changes_of: dict[int, dict[int, ComputeChange]] = {}
+        for layout in ranked[rank]:
+            kept = layout & existing
+            if kept not in changes_of:
+                changes_of[kept] = _compute_changes(current, slots, wish, kept)
+            changes = changes_of[kept]
+            hurt = sum(change.busy for change in changes.values())
+            if hurt and disruption != FORCE:
+                continue
+            moved = sum(len(change.destroy) for change in changes.values())
+            key = (rank[0], hurt, rank[1], moved, -shape.room(layout), layout)
+            if best is None or key < best:
+                best, found = key, (layout, changes)
+        if found is not None and disruption != FORCE:
+            break
+    if found is None:
+        users = [instance for instance in current if instance.users]
+        raise _refuse_busy(users, wish, shape, busy, thing)
+    return found
+
+
+def _compute_changes(
+    current: Sequence[GpuInstance], slots: Sequence[int], wish: GpuWish, kept: int
+) -> dict[int, ComputeChange]:
+    stay: dict[str, list[GpuInstance]] = {}
+    for instance, slot in zip(current, slots):
+        if slot & kept:
+            stay.setdefault(instance.profile, []).append(instance)
+    changes: dict[int, ComputeChange] = {}
+    for profile, instances in stay.items():
+        wishes = [instance.compute for instance in wish.instances if instance.profile == profile]
+        changes.update(zip((instance.id for instance in instances), assign(instances, wishes)))
+    return changes
+
+
+def _plan(
+    current: Sequence[GpuInstance],
+    slots: Sequence[int],
+    wish: GpuWish,
+    shape: Geometry,
+    request: tuple[int, ...],
+    layouts: Sequence[int],
+    layout: int,
+    changes: dict[int, ComputeChange],
+) -> GpuPlan:
+    existing = sum(slots)
+    kept_bits = layout & existing
+    kept = bits(kept_bits)
+    keep, destroy = [], []
+    stay: dict[str, list[GpuInstance]] = {}
+    counts = shape.counts(request)
+    for instance, slot in zip(current, slots):
+        if slot & kept_bits:
+            keep.append(Keep(instance, changes[instance.id]))
+            stay.setdefault(instance.profile, []).append(instance)
+        else:
+            why = certify(instance, slot, shape, counts, layouts, existing, len(current), kept)
+            destroy.append(Destroy(instance, why))
+    computes = {
+        name: left_over(stay.get(name, ()), [i.compute for i in wish.instances if i.profile == name]) for name in counts
+    }
+    create = []
+    for slot_wanted in shape.slots_of(layout & ~existing):
+        profile = shape.profiles[slot_wanted.profile]
+        create.append(Create(profile, slot_wanted.start, slot_wanted.size, computes[profile.name].pop(0)))
+    return GpuPlan(
+        wish=wish,
+        keep=tuple(sorted(keep, key=lambda kept_one: kept_one.instance.start)),
+        destroy=tuple(sorted(destroy, key=lambda gone: gone.instance.start)),
+        create=tuple(sorted(create, key=lambda made: made.start)),
+        layouts=len(layouts),
+        room=shape.room(layout),
+    )
+
+
+def _in_order(current: Sequence[GpuInstance]) -> list[GpuInstance]:
+    return sorted(current, key=lambda instance: instance.start)
+
+
+def destroyed_if_cleared(current: Sequence[GpuInstance], wish: GpuWish) -> int:
+    """Return how many instances a tool destroys that clears the GPU unless it already is as wanted.
+
+    It is the comparison of the benchmark: what nvidia-mig-parted does.
+    """
+    same = Counter(instance.profile for instance in current) == wish.counts
+    return 0 if same else len(current)
