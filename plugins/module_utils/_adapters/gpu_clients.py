@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who has a GPU open, from procfs, and the reset of one GPU by nvidia-smi."""
+"""The reset of one GPU by nvidia-smi, and the end of processes that use one."""
 
 from __future__ import annotations
 
@@ -10,40 +10,11 @@ import os
 import signal
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from .command import Result, run
-from .files import list_directory, read_text
+from .files import read_text
 
 _RESET_SECONDS = 180.0
-
-
-@dataclass(frozen=True)
-class Holder:
-    """A process that has the device node of a GPU open."""
-
-    pid: int
-    name: str | None
-
-    def __str__(self) -> str:
-        return f"{self.name or 'process'} ({self.pid})"
-
-
-def holders(minor: int, proc: str = "/proc") -> tuple[Holder, ...]:
-    """Return who has C(/dev/nvidia<minor>) open, this process excepted, by process id.
-
-    The persistence daemon is not counted: it lets go of a GPU that is reset.
-    """
-    node = f"/dev/nvidia{minor}"
-    found = []
-    for entry in list_directory(proc):
-        if not entry.isdigit() or int(entry) == os.getpid():
-            continue
-        if any(_target(f"{proc}/{entry}/fd/{number}") == node for number in list_directory(f"{proc}/{entry}/fd")):
-            holder = Holder(int(entry), read_text(f"{proc}/{entry}/comm"))
-            if holder.name not in ("nvidia-persistenced", "nvidia-persiste"):
-                found.append(holder)
-    return tuple(sorted(found, key=lambda holder: holder.pid))
 
 
 def reset_gpu(pci_address: str) -> Result:
@@ -86,10 +57,3 @@ def _alive(pids: tuple[int, ...]) -> tuple[int, ...]:
     """Return those that still run; a zombie holds no GPU any more."""
     states = {pid: (read_text(f"/proc/{pid}/stat") or "").rpartition(")")[2].split() for pid in pids}
     return tuple(pid for pid, fields in states.items() if fields and fields[0] not in ("Z", "X"))
-
-
-def _target(link: str) -> str | None:
-    try:
-        return os.readlink(link)
-    except OSError:
-        return None

@@ -46,7 +46,7 @@ def exclusive(timeout: float, path: str = LOCK_PATH) -> Iterator[None]:
     :raises Locked: another process still holds it after C(timeout).
     """
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         _wait(descriptor, path, timeout)
         os.ftruncate(descriptor, 0)

@@ -96,6 +96,20 @@ def enable(names: Iterable[str]) -> None:
         raise CommandError(result.command, f"not enabled afterwards: {', '.join(missing)}", result.stderr)
 
 
+def disable(names: Iterable[str]) -> None:
+    """Have units start at boot no more.
+
+    :raises CommandError: systemd refused, or they are enabled still.
+    """
+    wanted = list(names)
+    if not wanted:
+        return
+    result = run(["systemctl", "disable", *wanted])
+    left = [name for name, found in units(wanted).items() if found.enabled == "enabled"]
+    if left:
+        raise CommandError(result.command, f"still enabled afterwards: {', '.join(left)}", result.stderr)
+
+
 def start(name: str, timeout: float = 120.0) -> None:
     """Start a unit and wait for it.
 

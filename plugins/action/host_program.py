@@ -1,0 +1,48 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The controller's side of M(gpufleet.nvidia.host_program): builds the program and sends it where it differs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import host_program
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive import PynvmlNotOnController
+
+
+class ActionModule(ActionBase):
+    """One call of the module where all is in place, two and a transfer where not, none where the facts say enough."""
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result = super().run(tmp, task_vars)
+        given = plain(self._task.args)
+        installed = given.pop("installed", None)
+        absent = given.get("state") == "absent"
+        try:
+            program = host_program()
+        except PynvmlNotOnController as error:
+            return {**result, "failed": True, "msg": str(error)}
+        if installed == program.sha256 and not absent:
+            return {**result, "changed": False, "sha256": program.sha256, "version": program.version}
+        arguments = {**given, "sha256": program.sha256, "version": program.version}
+        answer = self._execute_module(module_args=dict(arguments), task_vars=task_vars)
+        if answer.pop("program_missing", False):
+            path = self._send(program.content)
+            answer = self._execute_module(module_args={**arguments, "src": path}, task_vars=task_vars)
+            answer.pop("program_missing", None)
+        result.update(answer)
+        return result
+
+    def _send(self, content: bytes) -> str:
+        """Put the program into the task's temporary folder on the host, which Ansible removes, and return its path."""
+        shell = self._connection._shell
+        if shell.tmpdir is None:
+            self._make_tmp_path()
+        path = shell.join_path(shell.tmpdir, "gpufleet-host.pyz")
+        self._transfer_data(path, content)
+        self._fixup_perms2([shell.tmpdir, path])
+        return path

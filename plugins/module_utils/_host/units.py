@@ -1,0 +1,110 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The systemd units that bring the recorded state of the GPUs back at boot, as text.
+
+Order at boot: driver, fabric manager, persistence daemon, MIG, CDI, sharing, and only then whoever uses a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .._adapters.pynvml_loader import HOST_PROGRAM
+
+UNIT_DIRECTORY = "/etc/systemd/system"
+
+MIG_UNIT = "gpufleet-mig.service"
+CDI_UNIT = "gpufleet-cdi.service"
+SHARING_UNIT = "gpufleet-sharing.service"
+
+RECORDED_MIG = "/etc/gpufleet/mig.json"
+RECORDED_SHARING = "/etc/gpufleet/sharing.json"
+
+#: What makes the driver ready.
+_DRIVER = ("systemd-modules-load.service", "nvidia-persistenced.service", "nvidia-fabricmanager.service")
+
+#: Who uses GPUs: container runtimes start containers with GPUs on their own, and metrics hold every GPU open.
+CLIENTS = (
+    "nvidia-cdi-refresh.service",
+    "containerd.service",
+    "docker.service",
+    "crio.service",
+    "kubelet.service",
+    "k3s.service",
+    "k3s-agent.service",
+    "rke2-server.service",
+    "rke2-agent.service",
+    "nvidia-dcgm.service",
+    "dcgm.service",
+    "dcgm-exporter.service",
+    "nvidia-dcgm-exporter.service",
+    "nvsm.service",
+    "slurmd.service",
+)
+
+# Somebody who waits for the GPUs must not wait for ever: NVML calls can hang on a broken GPU.
+_TIMEOUT = "600"
+
+
+def units(python: str) -> Mapping[str, str]:
+    """Return the text of every unit by its name.
+
+    :param python: absolute path of the interpreter that runs the host program.
+    """
+    return {
+        MIG_UNIT: _unit(
+            python,
+            "restore-mig",
+            description="Restore the recorded MIG layout of the NVIDIA GPUs",
+            after=_DRIVER,
+            before=(CDI_UNIT, SHARING_UNIT, *CLIENTS),
+            conditions=(RECORDED_MIG,),
+        ),
+        CDI_UNIT: _unit(
+            python,
+            "refresh-cdi",
+            description="Write the CDI specification of the NVIDIA GPUs after MIG is restored",
+            after=(*_DRIVER, MIG_UNIT),
+            before=(SHARING_UNIT, *CLIENTS),
+            conditions=(RECORDED_MIG, "/usr/bin/nvidia-ctk"),
+        ),
+        SHARING_UNIT: _unit(
+            python,
+            "restore-sharing",
+            description="Restore compute modes and MPS of the NVIDIA GPUs",
+            after=(*_DRIVER, MIG_UNIT, CDI_UNIT),
+            before=CLIENTS,
+            conditions=(RECORDED_SHARING,),
+        ),
+    }
+
+
+def _unit(
+    python: str,
+    verb: str,
+    description: str,
+    after: tuple[str, ...],
+    before: tuple[str, ...],
+    conditions: tuple[str, ...],
+) -> str:
+    lines = [
+        "# Written by gpufleet.nvidia; changes are overwritten.",
+        "[Unit]",
+        f"Description={description}",
+        "Documentation=https://github.com/gpufleet/gpufleet.nvidia",
+        *(f"ConditionPathExists={path}" for path in conditions),
+        f"After={' '.join(after)}",
+        f"Before={' '.join(before)}",
+        "",
+        "[Service]",
+        "Type=oneshot",
+        "RemainAfterExit=yes",
+        f"ExecStart={python} {HOST_PROGRAM} {verb}",
+        f"TimeoutStartSec={_TIMEOUT}",
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
+    ]
+    return "\n".join(lines) + "\n"

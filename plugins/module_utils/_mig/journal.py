@@ -1,0 +1,155 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The journal of a change of MIG: written before the first destruction, closed when the change is over.
+
+It is a file of JSON lines. The first says what is intended and how every GPU was before; then comes a line for every
+step, before it is taken; the last says how it ended. Every line is on the disk before the next thing happens. A line
+that was cut off by a power loss is not there. A journal without an end is that of a run that was cut off.
+
+The journal is never needed to reach the wish again (the plan is made from the present state), only to bring the
+former layout back where the wish cannot be reached, and to report.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._adapters.files import read_text, write_whole
+from .record import GpuRecord, Unreadable, gpu_records
+
+JOURNAL_PATH = "/var/lib/gpufleet/mig-journal.jsonl"
+
+#: How a run ends.
+REACHED = "reached"
+REBOOT_REQUIRED = "reboot_required"
+RESTORED = "restored"
+NOT_RESTORED = "not_restored"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a journal says.
+
+    :param started: UTC, ISO 8601.
+    :param boot_id: of the boot in which the run began.
+    :param program: C(mig) or C(boot).
+    :param previous: every GPU before the run began.
+    :param request: what was asked for.
+    :param steps: the steps that were begun, in order.
+    :param outcome: how it ended, or None when the run was cut off.
+    :param message: what there is to say about the end.
+    """
+
+    started: str
+    boot_id: str
+    program: str
+    previous: tuple[GpuRecord, ...]
+    request: Mapping[str, Any]
+    steps: tuple[str, ...] = ()
+    outcome: str | None = None
+    message: str = ""
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the run was cut off, or ended without either layout."""
+        return self.outcome in (None, NOT_RESTORED)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "started": self.started,
+            "boot_id": self.boot_id,
+            "program": self.program,
+            "request": dict(self.request),
+            "steps": list(self.steps),
+            "outcome": self.outcome,
+            "message": self.message,
+        }
+
+
+def parse(text: str) -> Entry | None:
+    """Return what the text of a journal says; None where it does not even hold a whole first line."""
+    lines = []
+    for line in text.splitlines():
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            break
+    if not lines or not isinstance(lines[0], dict):
+        return None
+    head = lines[0]
+    try:
+        previous = gpu_records(head.get("previous"))
+    except Unreadable:
+        return None
+    ends = [line for line in lines[1:] if isinstance(line, dict) and "outcome" in line]
+    return Entry(
+        started=str(head.get("started", "")),
+        boot_id=str(head.get("boot_id", "")),
+        program=str(head.get("program", "")),
+        previous=previous,
+        request=head.get("request") or {},
+        steps=tuple(str(line["step"]) for line in lines[1:] if isinstance(line, dict) and "step" in line),
+        outcome=str(ends[-1]["outcome"]) if ends else None,
+        message=str(ends[-1].get("message", "")) if ends else "",
+    )
+
+
+class Journal:
+    """The journal file of a host.
+
+    :param path: where it is.
+    """
+
+    def __init__(self, path: str = JOURNAL_PATH) -> None:
+        self.path = path
+
+    def last(self) -> Entry | None:
+        """Return the last run's entry, or None where there was none."""
+        text = read_text(self.path)
+        return None if text is None else parse(text)
+
+    def begin(self, entry: Entry) -> None:
+        """Replace the journal by one that says what is about to happen. It is on the disk on return."""
+        head = {
+            "started": entry.started,
+            "boot_id": entry.boot_id,
+            "program": entry.program,
+            "request": dict(entry.request),
+            "previous": [gpu.as_dict() for gpu in entry.previous],
+        }
+        write_whole(self.path, _line(head), mode=0o600)
+
+    def step(self, text: str) -> None:
+        """Say that a step is about to be taken. It is on the disk on return."""
+        self._append({"step": text})
+
+    def end(self, outcome: str, message: str = "") -> None:
+        """Say how the run ended. It is on the disk on return."""
+        self._append({"outcome": outcome, "message": message})
+
+    def _append(self, item: Mapping[str, Any]) -> None:
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, _line(item).encode())
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def previous_layout(last: Entry | None, present: Sequence[GpuRecord]) -> tuple[GpuRecord, ...]:
+    """Return the layout to come back to if this run fails: what is there now, or, after a run that was cut off, what
+    was there before that one began.
+    """
+    if last is None or not last.unfinished:
+        return tuple(present)
+    return last.previous
+
+
+def _line(item: Mapping[str, Any]) -> str:
+    return json.dumps(item, sort_keys=True) + "\n"

@@ -1,0 +1,147 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: host_program
+version_added: "0.1.0"
+author:
+  - The gpufleet.nvidia authors (@gpufleet)
+short_description: Install the program that restores MIG and MPS at boot
+description:
+  - GPU instances, compute modes and MPS do not survive a reboot, and Ansible is not there at boot. This installs one
+    small Python program (built on the controller from the collection's own code, with pynvml in it) and the systemd
+    units that run it before the kubelet, the container runtimes and other users of GPUs start.
+  - Nothing is downloaded by the host. The program is sent only where the one on the host differs.
+  - An action plugin of the same name builds the program and fills in O(sha256), O(version) and O(src).
+extends_documentation_fragment:
+  - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.attributes.changes
+options:
+  state:
+    description:
+      - Whether the program and its units are there.
+      - V(absent) keeps what was recorded under C(/etc/gpufleet).
+    type: str
+    choices: [present, absent]
+    default: present
+  installed:
+    description:
+      - SHA-256 of the program on the host, where it is known from
+        RV(gpufleet.nvidia.gpu_info#module:gpu.host_program.sha256).
+      - When it is the controller's, the host is not asked at all.
+    type: str
+  sha256:
+    description: SHA-256 of the program as it should be. Filled in by the action plugin.
+    type: str
+  version:
+    description: Version of the collection that the program comes from. Filled in by the action plugin.
+    type: str
+  src:
+    description: File on the host with the program, where it has to be installed. Filled in by the action plugin.
+    type: path
+notes:
+  - systemd reads its unit files again only when one of them changed, because containers that use the systemd cgroup
+    driver without CDI can lose their GPUs by that.
+seealso:
+  - module: gpufleet.nvidia.mig
+"""
+
+EXAMPLES = r"""
+- name: Have MIG and MPS restored at boot
+  gpufleet.nvidia.host_program:
+
+- name: Spare the call where the facts show that the program is there
+  gpufleet.nvidia.host_program:
+    installed: "{{ gpu_facts_host.gpu.host_program.sha256 | default('', true) }}"
+
+- name: Remove it
+  gpufleet.nvidia.host_program:
+    state: absent
+"""
+
+RETURN = r"""
+sha256:
+  description: SHA-256 of the program as it should be; V(none) when it was removed.
+  returned: success
+  type: str
+version:
+  description: Version of the collection that the program comes from; V(none) when it was removed.
+  returned: success
+  type: str
+plan:
+  description: What was, or in check mode would be, done.
+  returned: always
+  type: dict
+  sample:
+    changes: true
+    steps:
+      - action: install
+        target: /usr/local/lib/gpufleet/gpufleet-host.pyz
+        why: it is not there
+        disturbs: []
+        data: {}
+    warnings: []
+"""
+
+import sys
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import installation
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "installed": {"type": "str"},
+            "sha256": {"type": "str"},
+            "version": {"type": "str"},
+            "src": {"type": "path"},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    present = wanted["state"] == "present"
+    if present and not (wanted["sha256"] and wanted["version"]):
+        module.fail_json(
+            msg="Failed to install the host program: the module was called without its action plugin, which builds it. "
+            "Call gpufleet.nvidia.host_program as a task"
+        )
+    try:
+        found = installation.read()
+        plan = (
+            installation.plan(found, wanted["sha256"], wanted["version"], sys.executable)
+            if present
+            else installation.plan_removal(found)
+        )
+        result = {
+            "changed": plan.changes,
+            "plan": plan.as_dict(),
+            "sha256": wanted["sha256"] if present else None,
+            "version": wanted["version"] if present else None,
+        }
+        if module._diff:
+            result["diff"] = plan.diff("the host program")
+        for warning in plan.warnings:
+            module.warn(warning)
+        if module.check_mode or not plan.changes:
+            module.exit_json(**result)
+        if installation.needs_program(plan) and not wanted["src"]:
+            module.exit_json(program_missing=True, **{**result, "changed": False})
+        if present:
+            installation.apply(plan, wanted["src"], wanted["version"], sys.executable)
+        else:
+            installation.apply_removal(plan)
+        installation.read_back(plan)
+    except (CommandError, installation.InstallationError, OSError) as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

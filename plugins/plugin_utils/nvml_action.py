@@ -1,0 +1,51 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run a module that speaks NVML; where the host has no pynvml, send the controller's for this one call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive import (
+    PynvmlNotOnController,
+    pynvml_archive,
+)
+
+#: The private option that names the archive. A user cannot set it.
+ARCHIVE_OPTION = "_pynvml_archive"
+
+
+class NvmlAction(ActionBase):
+    """Base of the action plugins of all modules that speak NVML.
+
+    The module answers C(pynvml_missing: true) before it touched anything; then it is run again with pynvml.
+    """
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result = super().run(tmp, task_vars)
+        arguments = {name: value for name, value in self._task.args.items() if name != ARCHIVE_OPTION}
+        answer = self._execute_module(module_args=arguments, task_vars=task_vars)
+        if answer.get("pynvml_missing"):
+            try:
+                archive = self._send(pynvml_archive())
+            except PynvmlNotOnController as error:
+                return {**result, "failed": True, "msg": str(error)}
+            # _execute_module adds what it needs to the arguments that it gets: the second run starts from a fresh copy.
+            arguments = {name: value for name, value in self._task.args.items() if name != ARCHIVE_OPTION}
+            answer = self._execute_module(module_args={**arguments, ARCHIVE_OPTION: archive}, task_vars=task_vars)
+        answer.pop("pynvml_missing", None)
+        result.update(answer)
+        return result
+
+    def _send(self, archive: bytes) -> str:
+        """Put C(archive) into the task's temporary folder on the host, which Ansible removes, and return its path."""
+        shell = self._connection._shell
+        if shell.tmpdir is None:
+            self._make_tmp_path()
+        path = shell.join_path(shell.tmpdir, "pynvml.zip")
+        self._transfer_data(path, archive)
+        self._fixup_perms2([shell.tmpdir, path])
+        return path
