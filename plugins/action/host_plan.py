@@ -28,7 +28,11 @@ class ActionModule(ActionBase):
         arguments = plain(self._task.args)
         facts = arguments.get("facts")
         if not isinstance(facts, dict) or facts.get("schema") != 1:
-            return {**result, "failed": True, "msg": f"{host}: facts must be what gpufleet.nvidia.gpu_info returned under gpu."}
+            return {
+                **result,
+                "failed": True,
+                "msg": f"{host}: facts must be what gpufleet.nvidia.gpu_info returned under gpu.",
+            }
 
         refusals: list[Refused] = []
         try:

@@ -11,8 +11,9 @@ Nothing here imports Ansible or opens a file.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Mapping
+from typing import Any
 
 
 class Refused(Exception):

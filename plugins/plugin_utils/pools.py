@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 

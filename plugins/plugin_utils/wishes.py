@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Callable, Mapping
+from functools import cache
+from typing import Any, Callable
 
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -37,7 +38,7 @@ class RoleInterface:
     options: Mapping[str, Any]
 
 
-@lru_cache(maxsize=None)
+@cache
 def role_interface(role: str) -> RoleInterface:
     """Return the interface of C(role), read once a process."""
     defaults = _load(os.path.join(_ROLES, role, "defaults", "main.yml")) or {}
@@ -46,7 +47,9 @@ def role_interface(role: str) -> RoleInterface:
     return RoleInterface(role, defaults, options)
 
 
-def collect(variables: Mapping[str, Any], template: Callable[[Any], Any], roles: tuple[str, ...] = HOST_ROLES) -> dict[str, Any]:
+def collect(
+    variables: Mapping[str, Any], template: Callable[[Any], Any], roles: tuple[str, ...] = HOST_ROLES
+) -> dict[str, Any]:
     """Return the wish of one host: every variable of C(roles), typed and complete.
 
     :param variables: the host's variables, possibly holding templates.

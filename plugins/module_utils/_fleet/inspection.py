@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Mapping, Sequence
+from typing import Any
 
 from .text import ranges, table
 
@@ -42,7 +43,12 @@ def gpu_use(gpu: Mapping[str, Any], sharing: Mapping[str, Any]) -> GpuUse:
     if mig.get("current"):
         pending = "" if mig.get("pending") == mig.get("current") else ", MIG mode pending"
         busy = sum(1 for instance in instances if _processes(instance))
-        return GpuUse(gpu["index"], name, (_multiset(instances) or "MIG, no instances") + pending, f"{busy}/{len(instances)} instances")
+        return GpuUse(
+            gpu["index"],
+            name,
+            (_multiset(instances) or "MIG, no instances") + pending,
+            f"{busy}/{len(instances)} instances",
+        )
     if mig.get("pending"):
         return GpuUse(gpu["index"], name, "whole, MIG mode pending", _memory(gpu))
     replicas = int(sharing.get("replicas") or 0)
@@ -83,7 +89,11 @@ def resource_table(resources: Mapping[str, Mapping[str, Any]]) -> str:
     :param resources: host name to C(pool) and C(resources) (extended resource name to count).
     """
     rows = [
-        [host, str(entry["pool"]), ", ".join(f"{name}: {count}" for name, count in sorted(entry["resources"].items())) or "none"]
+        [
+            host,
+            str(entry["pool"]),
+            ", ".join(f"{name}: {count}" for name, count in sorted(entry["resources"].items())) or "none",
+        ]
         for host, entry in resources.items()
     ]
     return table(["HOST", "POOL", "RESOURCES IN THE CLUSTER"], rows)
@@ -109,7 +119,9 @@ def _multiset(instances: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _processes(instance: Mapping[str, Any]) -> bool:
-    return bool(instance.get("processes")) or any(part.get("processes") for part in instance.get("compute_instances") or [])
+    return bool(instance.get("processes")) or any(
+        part.get("processes") for part in instance.get("compute_instances") or []
+    )
 
 
 def _memory(gpu: Mapping[str, Any]) -> str:

@@ -29,7 +29,10 @@ def test_plan_without_steps_changes_nothing():
 def test_step_reads_as_a_sentence_and_is_plain_data():
     step = Step("destroy GPU instance", "3 of GPU 0", "its place is needed", ("pod default/train",), {"id": 3})
     assert str(step) == "destroy GPU instance 3 of GPU 0 (its place is needed); disturbs pod default/train"
-    assert str(Step("restart", "containerd", "its configuration changed")) == "restart containerd (its configuration changed)"
+    assert (
+        str(Step("restart", "containerd", "its configuration changed"))
+        == "restart containerd (its configuration changed)"
+    )
     assert json.loads(json.dumps(step.as_dict()))["data"] == {"id": 3}
 
 

@@ -1,0 +1,123 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Talk to one MPS control daemon through the real C(nvidia-cuda-mps-control): one command a call, on standard input.
+
+Commands as arguments are understood by some releases only (and then print an old value), so they are never used.
+"""
+
+from __future__ import annotations
+
+from .._sharing import mps_commands
+from . import command
+
+PROGRAM = "nvidia-cuda-mps-control"
+_NO_DAEMON = "Cannot find MPS control daemon process"
+
+
+class MpsError(Exception):
+    """The daemon refused a command, or a setting was not what was asked when it was read back."""
+
+
+class MpsNotRunning(MpsError):
+    """There is no daemon at this pipe directory."""
+
+
+class MpsControl:
+    """One daemon, known by its pipe directory.
+
+    :param pipe_directory: C(CUDA_MPS_PIPE_DIRECTORY) of the daemon.
+    """
+
+    def __init__(self, pipe_directory: str) -> None:
+        self.pipe_directory = pipe_directory
+
+    def ask(self, text: str, timeout: float = 20.0) -> str:
+        """Send the command C(text) and return the answer.
+
+        :raises MpsNotRunning: no daemon answers at the pipe directory.
+        :raises MpsError: the daemon said that it did not do it.
+        """
+        result = command.run(
+            [PROGRAM],
+            stdin=f"{text}\n",
+            timeout=timeout,
+            # Release 615 speaks protocol 3 as well; all releases speak 2.
+            environment={"CUDA_MPS_PIPE_DIRECTORY": self.pipe_directory, "CUDA_MPS_PROTOCOL_VERSION": "2"},
+        )
+        if _NO_DAEMON in result.stderr or _NO_DAEMON in result.stdout:
+            raise MpsNotRunning(f"No MPS control daemon answers at {self.pipe_directory}")
+        said = mps_commands.refused(result.stdout) or (result.stderr.strip() if result.rc else None)
+        if said:
+            raise MpsError(f"Failed to tell the MPS daemon at {self.pipe_directory} {text!r}: {said}")
+        return result.stdout
+
+    def responds(self) -> bool:
+        """Whether a daemon answers with a float, which is the health contract of MPS."""
+        try:
+            return self.thread_percentage() is not None
+        except (MpsError, command.CommandError):
+            return False
+
+    def thread_percentage(self) -> float | None:
+        return mps_commands.percentage(self.ask("get_default_active_thread_percentage"))
+
+    def set_thread_percentage(self, value: float) -> None:
+        """Set the default for servers that start later; an invalid value leaves the old one, so it is read back."""
+        self.ask(f"set_default_active_thread_percentage {value:g}")
+        present = self.thread_percentage()
+        if present is None or abs(present - value) > 0.05:
+            raise MpsError(
+                f"Failed to set the active thread percentage of the MPS daemon at {self.pipe_directory} to {value:g}: "
+                f"it is {present} (control.log in its log directory says why)"
+            )
+
+    def memory_limit(self, ordinal: int) -> str | None:
+        return mps_commands.limit(self.ask(f"get_default_device_pinned_mem_limit {ordinal}"))
+
+    def set_memory_limit(self, ordinal: int, mib: int) -> None:
+        """Set the default limit of the device with this ordinal among the daemon's devices; 0 MiB lifts it.
+
+        A UUID in place of the ordinal makes releases below 580 change device 0.
+        """
+        self.ask(f"set_default_device_pinned_mem_limit {ordinal} {mib}M")
+        present = self.memory_limit(ordinal)
+        if present != mps_commands.limit_text(mib):
+            raise MpsError(
+                f"Failed to limit device {ordinal} of the MPS daemon at {self.pipe_directory} to {mib} MiB: "
+                f"reading back gives {present or 'no limit'}"
+            )
+
+    def priority(self) -> str:
+        return self.ask("get_default_client_priority").strip()
+
+    def set_priority(self, value: int) -> None:
+        self.ask(f"set_default_client_priority {value}")
+        present = self.priority()
+        if present != str(value):
+            raise MpsError(
+                f"Failed to set the client priority of the MPS daemon at {self.pipe_directory} to {value}: it is {present}"
+            )
+
+    def servers(self) -> tuple[int, ...]:
+        return mps_commands.pids(self.ask("get_server_list"))
+
+    def clients(self, server: int) -> tuple[int, ...]:
+        """Return the process ids of the clients of C(server); none when the server has ended meanwhile."""
+        try:
+            return mps_commands.pids(self.ask(f"get_client_list {server}"))
+        except MpsNotRunning:
+            raise
+        except MpsError:
+            if server in self.servers():
+                raise
+            return ()
+
+    def stop_idle_server(self, server: int) -> None:
+        """Ask a server to end once it has no clients, so that the next one starts with the new defaults."""
+        self.ask(f"shutdown_server {server}")
+
+    def quit(self, seconds: int = 10) -> None:
+        """End the daemon. Servers with clients are given C(seconds) seconds, then they are ended as well."""
+        self.ask(f"quit -t {seconds}", timeout=seconds + 20.0)

@@ -1,0 +1,170 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read and apply the sharing of a host: the part that talks to NVML, systemd and the MPS daemons."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from .._adapters import command, files, nvml_mig, systemd
+from .._adapters.mps_control import MpsControl, MpsError, MpsNotRunning
+from .._adapters.nvml import Nvml
+from .._adapters.pynvml_loader import HOST_PROGRAM
+from .._plan import Plan, Step
+from . import mps_units
+from .host import Daemon, HostSharing
+from .mps_plan import Observed, ObservedDaemon, ObservedGpu, Server
+
+RECORD = "/etc/gpufleet/sharing.json"
+_UNITS = "/etc/systemd/system"
+#: nvidia-smi's numbers for the names of a time slice.
+TIME_SLICES = {"default": 0, "short": 1, "medium": 2, "long": 3}
+
+
+class SharingError(Exception):
+    """A step could not be carried out."""
+
+
+def observe(nvml: Nvml | None) -> Observed:
+    """Read the sharing of this host.
+
+    :param nvml: an open NVML, or None on a host without a loaded driver.
+    """
+    daemons = tuple(_observe_daemon(name) for name in _names())
+    ours = {server.pid for daemon in daemons for server in daemon.servers} | {
+        pid for daemon in daemons for pid in daemon.clients
+    }
+    gpus = []
+    for gpu in nvml.gpus() if nvml else ():
+        foreign = tuple(
+            process.pid for process in gpu.processes or () if process.type == "C" and process.pid not in ours
+        )
+        gpus.append(ObservedGpu(gpu.index, gpu.uuid or "", gpu.compute_mode, foreign))
+    return Observed(gpus=tuple(gpus), daemons=daemons, recorded=recorded())
+
+
+def recorded() -> HostSharing | None:
+    """Return what this host restores at boot, or None when nothing readable is recorded."""
+    text = files.read_text(RECORD)
+    try:
+        return HostSharing.from_dict(json.loads(text)) if text else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def apply(plan: Plan, wanted: HostSharing, nvml: Nvml | None) -> None:
+    """Carry out C(plan), step by step.
+
+    :raises SharingError: a step failed; running again goes on from there.
+    """
+    daemons = {daemon.name: daemon for daemon in wanted.daemons}
+    for step in plan.steps:
+        try:
+            _apply_step(step, daemons, wanted, nvml)
+        except (command.CommandError, MpsError, OSError) as error:
+            raise SharingError(f"Failed to {step.action} {step.target}: {error}") from error
+
+
+def apply_settings(daemon: Daemon) -> None:
+    """Tell a running daemon its defaults, each read back.
+
+    :raises MpsError: a value was not taken.
+    """
+    control = MpsControl(daemon.pipe_directory)
+    control.set_thread_percentage(daemon.percentage)
+    for ordinal, mib in enumerate(daemon.limits_mib):
+        control.set_memory_limit(ordinal, mib)
+    control.set_priority(daemon.priority)
+
+
+def configured(name: str) -> Daemon | None:
+    """Return the daemon that the environment file of instance C(name) describes."""
+    text = files.read_text(mps_units.environment_path(name))
+    return mps_units.daemon_of(text) if text else None
+
+
+def set_time_slice(name: str) -> None:
+    """Set the time slice of all GPUs; NVML has no public call for it, and it does not survive a reboot."""
+    command.run(["nvidia-smi", "compute-policy", f"--set-timeslice={TIME_SLICES[name]}"], allowed=(0,))
+
+
+def _names() -> list[str]:
+    return [name[: -len(".env")] for name in files.list_directory(mps_units.FOLDER) if name.endswith(".env")]
+
+
+def _observe_daemon(name: str) -> ObservedDaemon:
+    daemon = configured(name)
+    enabled = systemd.unit(mps_units.instance(name)).enabled == "enabled" if systemd.available() else False
+    if daemon is None:
+        return ObservedDaemon(name, None, responds=False, enabled=enabled)
+    control = MpsControl(daemon.pipe_directory)
+    try:
+        percentage = control.thread_percentage()
+        if percentage is None:
+            return ObservedDaemon(name, daemon, responds=False, enabled=enabled)
+        return ObservedDaemon(
+            name=name,
+            configured=daemon,
+            responds=True,
+            enabled=enabled,
+            percentage=percentage,
+            limits=tuple(control.memory_limit(ordinal) for ordinal in range(len(daemon.devices))),
+            priority=control.priority(),
+            servers=tuple(Server(pid, control.clients(pid)) for pid in control.servers()),
+        )
+    except (MpsError, command.CommandError):
+        return ObservedDaemon(name, daemon, responds=False, enabled=enabled)
+
+
+def _apply_step(step: Step, daemons: Mapping[str, Daemon], wanted: HostSharing, nvml: Nvml | None) -> None:
+    name = str(step.data.get("name", ""))
+    if step.action == "stop MPS daemon":
+        _stop(name)
+    elif step.action == "set compute mode" and nvml:
+        nvml_mig.set_compute_mode(nvml, int(step.data["index"]), str(step.data["mode"]))
+    elif step.action == "set time slice":
+        set_time_slice(str(step.data["time_slice"]))
+    elif step.action == "start MPS daemon":
+        _start(daemons[name])
+    elif step.action == "set MPS defaults":
+        files.write_whole(mps_units.environment_path(name), mps_units.environment_text(daemons[name]))
+        apply_settings(daemons[name])
+    elif step.action == "end idle MPS server":
+        _end_server(daemons, int(step.data["pid"]))
+    elif step.action == "enable MPS daemon":
+        systemd.enable([mps_units.instance(name)])
+    elif step.action == "record":
+        files.write_whole(RECORD, json.dumps(wanted.as_dict(), indent=2, sort_keys=True) + "\n")
+
+
+def _start(daemon: Daemon) -> None:
+    changed = files.write_whole(f"{_UNITS}/{mps_units.UNIT}", mps_units.unit_text(HOST_PROGRAM))
+    changed |= files.write_whole(f"{_UNITS}/{mps_units.SHM_UNIT}", mps_units.SHM_UNIT_TEXT)
+    if changed:
+        systemd.daemon_reload()
+    files.write_whole(mps_units.environment_path(daemon.name), mps_units.environment_text(daemon))
+    systemd.enable([mps_units.SHM_UNIT, mps_units.instance(daemon.name)])
+    systemd.start(mps_units.SHM_UNIT)
+    # A unit that systemd thinks active while its daemon does not answer is started anew.
+    systemd.restart(mps_units.instance(daemon.name))
+
+
+def _stop(name: str) -> None:
+    unit = mps_units.instance(name)
+    systemd.stop(unit)
+    systemd.disable([unit])
+    files.remove(mps_units.environment_path(name))
+
+
+def _end_server(daemons: Mapping[str, Daemon], pid: int) -> None:
+    for daemon in daemons.values():
+        control = MpsControl(daemon.pipe_directory)
+        try:
+            # A client may have come since the plan was made; its server is left to it.
+            if pid in control.servers() and not control.clients(pid):
+                control.stop_idle_server(pid)
+        except MpsNotRunning:
+            continue

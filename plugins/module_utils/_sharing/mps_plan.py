@@ -1,0 +1,249 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The plan from the sharing that a host has to the sharing that it should have. Pure.
+
+Clients of an MPS daemon die with it, so a step that ends a daemon with clients is refused unless the user allowed it. Settings
+alone never need that: they are defaults of servers that start later, and an idle server can be ended without anybody noticing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .._plan import Plan, Refused, Step
+from .host import Daemon, HostSharing
+from .mps_commands import limit_text
+
+DISRUPTIONS = ("refuse", "force")
+
+
+@dataclass(frozen=True)
+class Server:
+    """An MPS server of a daemon, with the process ids of its clients."""
+
+    pid: int
+    clients: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ObservedDaemon:
+    """A daemon as it was read.
+
+    :param configured: what its unit starts it with, or None when no unit file of ours describes it.
+    :param responds: whether it answers the health question with a float.
+    :param percentage: default active thread percentage, None when it does not respond.
+    :param limits: default limit of each device as the daemon prints it, in the order of C(configured.devices).
+    :param priority: default client priority.
+    """
+
+    name: str
+    configured: Daemon | None
+    responds: bool
+    enabled: bool
+    percentage: float | None = None
+    limits: tuple[str | None, ...] = ()
+    priority: str | None = None
+    servers: tuple[Server, ...] = ()
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        return tuple(pid for server in self.servers for pid in server.clients)
+
+
+@dataclass(frozen=True)
+class ObservedGpu:
+    """What sharing needs to know of a GPU.
+
+    :param foreign: processes that compute on the GPU and are no clients of MPS, by process id.
+    """
+
+    index: int
+    uuid: str
+    compute_mode: str | None
+    foreign: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The sharing of a host as it was read. C(recorded) is what the host restores at boot."""
+
+    gpus: tuple[ObservedGpu, ...] = ()
+    daemons: tuple[ObservedDaemon, ...] = ()
+    recorded: HostSharing | None = None
+
+
+def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") -> Plan:
+    """Return the steps, in order: daemons that go, compute modes, time slices, daemons that come or change, the record.
+
+    :param disruption: C(refuse) ends no daemon that has clients; C(force) does.
+    :raises Refused: a daemon with clients would have to end, or a GPU with other processes would become exclusive.
+    """
+    steps: list[Step] = []
+    present = {daemon.name: daemon for daemon in observed.daemons}
+    wished = {daemon.name for daemon in wanted.daemons}
+    for daemon in observed.daemons:
+        if daemon.name not in wished:
+            steps.append(_end(daemon, "stop MPS daemon", "the wish has no such daemon", disruption))
+    steps += _compute_modes(observed.gpus, wanted)
+    if wanted.time_slice and (observed.recorded is None or observed.recorded.time_slice != wanted.time_slice):
+        steps.append(
+            Step(
+                "set time slice", "all GPUs", f"the wish is {wanted.time_slice}", data={"time_slice": wanted.time_slice}
+            )
+        )
+    for daemon in wanted.daemons:
+        steps += _daemon(present.get(daemon.name), daemon, disruption)
+    if observed.recorded != wanted:
+        steps.append(Step("record", "the sharing of this host", "it is restored from there after a reboot"))
+    return Plan(
+        tuple(steps), before=_as_state(observed), after=wanted.as_dict(), warnings=tuple(_warnings(steps, present))
+    )
+
+
+def differences(observed: Observed, wanted: HostSharing) -> list[str]:
+    """Return what still differs from the wish, as sentences; empty when the host is as wished."""
+    left = []
+    if wanted.compute_mode:
+        left += [
+            f"the compute mode of GPU {gpu.index} is {gpu.compute_mode}, not {wanted.compute_mode}"
+            for gpu in observed.gpus
+            if gpu.compute_mode != wanted.compute_mode
+        ]
+    present = {daemon.name: daemon for daemon in observed.daemons}
+    for daemon in wanted.daemons:
+        found = present.get(daemon.name)
+        if found is None or not found.responds:
+            left.append(f"the MPS daemon {daemon.name} does not answer at {daemon.pipe_directory}")
+            continue
+        left += [f"the MPS daemon {daemon.name} has {text}" for text in _settings(found, daemon)]
+        if not found.enabled:
+            left.append(f"the MPS daemon {daemon.name} would not come back after a reboot")
+    left += [
+        f"the MPS daemon {name} still runs"
+        for name in present
+        if name not in {daemon.name for daemon in wanted.daemons}
+    ]
+    return left
+
+
+def _compute_modes(gpus: Sequence[ObservedGpu], wanted: HostSharing) -> list[Step]:
+    steps = []
+    for gpu in gpus:
+        if wanted.compute_mode is None or gpu.compute_mode == wanted.compute_mode:
+            continue
+        if wanted.compute_mode == "exclusive_process" and gpu.foreign:
+            raise Refused(
+                f"GPU {gpu.index}",
+                f"processes {', '.join(str(pid) for pid in gpu.foreign)} use it without MPS, and a GPU of an MPS daemon belongs to its server",
+                "Drain the host first (kubectl drain, or end these processes), then run again.",
+            )
+        steps.append(
+            Step(
+                "set compute mode",
+                f"GPU {gpu.index}",
+                f"it is {gpu.compute_mode}, the wish is {wanted.compute_mode}",
+                data={"index": gpu.index, "mode": wanted.compute_mode},
+            )
+        )
+    return steps
+
+
+def _daemon(found: ObservedDaemon | None, wanted: Daemon, disruption: str) -> list[Step]:
+    start = Step("start MPS daemon", wanted.name, "it does not run", data={"name": wanted.name})
+    if found is None or not found.responds:
+        return [start]
+    if found.configured is None or not _same_start(found.configured, wanted):
+        end = _end(
+            found, "stop MPS daemon", "its devices, directories or users change, which needs a new daemon", disruption
+        )
+        return [end, replace(start, why="with the new devices, directories or users")]
+    steps = []
+    different = _settings(found, wanted)
+    if different or found.configured != wanted:
+        why = "; ".join(different) or "the settings that it starts with differ"
+        steps.append(Step("set MPS defaults", wanted.name, why, data={"name": wanted.name}))
+        steps += [
+            Step(
+                "end idle MPS server",
+                f"{server.pid} of {wanted.name}",
+                "the next one starts with the new defaults",
+                data={"pid": server.pid},
+            )
+            for server in found.servers
+            if not server.clients
+        ]
+    if not found.enabled:
+        steps.append(
+            Step("enable MPS daemon", wanted.name, "it would not come back after a reboot", data={"name": wanted.name})
+        )
+    return steps
+
+
+def _end(daemon: ObservedDaemon, action: str, why: str, disruption: str) -> Step:
+    clients = daemon.clients
+    if clients and disruption != "force":
+        raise Refused(
+            f"MPS daemon {daemon.name}",
+            f"it has to end ({why}) and processes {', '.join(str(pid) for pid in clients)} are its clients, which would die with it",
+            "Drain the host first, or allow it with nvidia_sharing_mps_disruption: force.",
+        )
+    disturbs = tuple(f"MPS client {pid}" for pid in clients)
+    return Step(action, daemon.name, why, disturbs, {"name": daemon.name})
+
+
+def _warnings(steps: Sequence[Step], present: Mapping[str, ObservedDaemon]) -> list[str]:
+    """Defaults reach servers that start later: say which servers keep the old ones until their clients end."""
+    return [
+        f"MPS server {server.pid} of {step.target} keeps its old limits until its clients end: {', '.join(str(pid) for pid in server.clients)}"
+        for step in steps
+        if step.action == "set MPS defaults"
+        for server in present[step.target].servers
+        if server.clients
+    ]
+
+
+def _same_start(one: Daemon, other: Daemon) -> bool:
+    """Whether two daemons differ in settings only, which a running daemon can be told."""
+    return (one.devices, one.pipe_directory, one.log_directory, one.multi_user) == (
+        other.devices,
+        other.pipe_directory,
+        other.log_directory,
+        other.multi_user,
+    )
+
+
+def _settings(found: ObservedDaemon, wanted: Daemon) -> list[str]:
+    different = []
+    if found.percentage is None or abs(found.percentage - wanted.percentage) > 0.05:
+        different.append(f"active thread percentage {found.percentage} in place of {wanted.percentage:g}")
+    for ordinal, mib in enumerate(wanted.limits_mib):
+        present = found.limits[ordinal] if ordinal < len(found.limits) else None
+        if present != limit_text(mib):
+            different.append(f"limit {present or 'none'} on device {ordinal} in place of {mib} MiB")
+    if found.priority != str(wanted.priority):
+        different.append(f"client priority {found.priority} in place of {wanted.priority}")
+    return different
+
+
+def _as_state(observed: Observed) -> Mapping[str, Any]:
+    modes = {gpu.compute_mode for gpu in observed.gpus}
+    return {
+        "schema": 1,
+        "compute_mode": modes.pop() if len(modes) == 1 else {gpu.index: gpu.compute_mode for gpu in observed.gpus},
+        "time_slice": observed.recorded.time_slice if observed.recorded else None,
+        "daemons": [
+            {
+                "name": daemon.name,
+                "responds": daemon.responds,
+                "percentage": daemon.percentage,
+                "limits": list(daemon.limits),
+                "priority": daemon.priority,
+                "clients": list(daemon.clients),
+            }
+            for daemon in observed.daemons
+        ],
+    }

@@ -1,0 +1,99 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The systemd unit of the host's MPS daemons and the file that tells one instance of it what to do. Pure text."""
+
+from __future__ import annotations
+
+import json
+
+from .host import Daemon
+
+UNIT = "gpufleet-mps@.service"
+SHM_UNIT = "run-nvidia-mps-shm.mount"
+FOLDER = "/etc/gpufleet/mps"
+
+#: nvidia-cuda-mps-control forks; what is set afterwards is set again after a crash, because it is part of the start.
+UNIT_TEXT = """\
+# Managed by gpufleet.nvidia, module mps.
+[Unit]
+Description=NVIDIA MPS control daemon (%i)
+After=nvidia-persistenced.service nvidia-fabricmanager.service gpufleet-mig.service gpufleet-sharing.service
+Before=kubelet.service k3s.service k3s-agent.service rke2-server.service rke2-agent.service
+ConditionPathExists=/dev/nvidiactl
+
+[Service]
+Type=forking
+EnvironmentFile=/etc/gpufleet/mps/%i.env
+ExecStartPre=/usr/bin/install -d -m 0755 ${{CUDA_MPS_PIPE_DIRECTORY}} ${{CUDA_MPS_LOG_DIRECTORY}}
+ExecStart=/usr/bin/nvidia-cuda-mps-control -d $MPS_OPTIONS
+ExecStartPost={python} {program} mps-settings %i
+ExecStop={python} {program} mps-quit %i
+Restart=on-failure
+RestartSec=2
+TimeoutStopSec=60
+# A daemon that dies takes every client of the GPU with it.
+OOMScoreAdjust=-900
+Nice=-5
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+#: The device plugin mounts <mps.root>/shm as /dev/shm into pods: server and clients must see the same shared memory.
+SHM_UNIT_TEXT = """\
+# Managed by gpufleet.nvidia, module mps.
+[Unit]
+Description=Shared memory of MPS servers and their clients in pods
+
+[Mount]
+What=/dev/shm
+Where=/run/nvidia/mps/shm
+Type=none
+Options=bind
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def unit_text(program: str, python: str = "/usr/bin/python3") -> str:
+    """Return the text of C(gpufleet-mps@.service).
+
+    :param program: path of the host program.
+    """
+    return UNIT_TEXT.format(program=program, python=python)
+
+
+def instance(name: str) -> str:
+    """Return the unit of the daemon C(name)."""
+    return UNIT.replace("@", f"@{name}")
+
+
+def environment_path(name: str) -> str:
+    return f"{FOLDER}/{name}.env"
+
+
+def environment_text(daemon: Daemon) -> str:
+    """Return the environment file of one instance. The comment holds the whole daemon, so that it can be read back."""
+    return (
+        "# Managed by gpufleet.nvidia, module mps.\n"
+        f"# {json.dumps(daemon.as_dict(), sort_keys=True)}\n"
+        f"CUDA_MPS_PIPE_DIRECTORY={daemon.pipe_directory}\n"
+        f"CUDA_MPS_LOG_DIRECTORY={daemon.log_directory}\n"
+        f"CUDA_VISIBLE_DEVICES={','.join(daemon.devices)}\n"
+        "CUDA_MPS_PROTOCOL_VERSION=2\n"
+        f"MPS_OPTIONS={'-multiuser-server' if daemon.multi_user else ''}\n"
+    )
+
+
+def daemon_of(text: str) -> Daemon | None:
+    """Return the daemon that an environment file of ours describes, or None when it is not ours."""
+    for line in text.splitlines():
+        if line.startswith("# {"):
+            try:
+                return Daemon.from_dict(json.loads(line[2:]))
+            except (ValueError, KeyError, TypeError):
+                return None
+    return None

@@ -1,0 +1,270 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: mps
+short_description: Share the GPUs of a host by MPS or time slicing
+version_added: 0.1.0
+description:
+  - Brings compute mode, time slice and the MPS control daemons of a host into the wished state, and records that state so that it
+    comes back after a reboot.
+  - Drives the real C(nvidia-cuda-mps-control). Its exit status is not trusted; every value is read back.
+  - The daemons are instances of the unit C(gpufleet-mps@.service). A daemon that dies is started again with its settings.
+  - With O(manager=device_plugin) the daemon is the business of the NVIDIA device plugin, and none runs on the host.
+options:
+  mode:
+    description:
+      - How containers and processes share a GPU.
+      - V(none) and V(time_slicing) put the GPUs into compute mode C(DEFAULT) and end the MPS daemons of this module.
+      - V(mps) with O(manager=host) puts them into C(EXCLUSIVE_PROCESS).
+    type: str
+    choices: [none, time_slicing, mps]
+    default: none
+  manager:
+    description: Who runs the MPS daemons. Never both on one GPU.
+    type: str
+    choices: [device_plugin, host]
+    default: device_plugin
+  replicas:
+    description:
+      - Into how many parts a GPU is divided; a client gets that part of the memory, rounded down to whole MiB.
+      - V(0) when O(memory_slice) decides.
+    type: int
+    default: 0
+  memory_slice:
+    description: Memory of one client on one GPU, with a binary unit, such as V(4GiB).
+    type: str
+    default: ""
+  time_slice:
+    description: The hardware's time slice with O(mode=time_slicing).
+    type: str
+    choices: [default, short, medium, long]
+    default: default
+  scope:
+    description:
+      - What one daemon serves.
+      - V(node), all GPUs, in the directories C(/run/nvidia/mps/nvidia.com/gpu/pipe) and C(/run/nvidia/mps/shm) that the device plugin
+        mounts into pods.
+      - V(gpu), one GPU, in C(/run/nvidia/mps/gpu<index>/pipe).
+      - V(instance), one MIG device, in C(/run/nvidia/mps/mig<gpu>-<gpu instance>-<compute instance>/pipe).
+    type: str
+    choices: [node, gpu, instance]
+    default: node
+  active_thread_percentage:
+    description: The share of a GPU's threads that one client can use. V(0) and V(100) mean all.
+    type: float
+    default: 0
+  priority:
+    description: Priority of the clients' work.
+    type: str
+    choices: [normal, below_normal]
+    default: normal
+  multi_user:
+    description: Whether clients of several users share one server. Without it the clients of one user wait for those of another to end.
+    type: bool
+    default: false
+  limits:
+    description: Memory of one client on GPUs that differ from O(memory_slice) or O(replicas).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      gpu:
+        description: NVML's index of the GPU.
+        type: int
+        required: true
+      memory:
+        description: Memory of one client on it, with a binary unit, such as V(8GiB).
+        type: str
+        required: true
+  disruption:
+    description:
+      - Whether a daemon with clients may be ended, which ends the clients.
+      - V(refuse) fails before anything is touched, naming the clients.
+    type: str
+    choices: [refuse, force]
+    default: refuse
+  lock_timeout:
+    description: Seconds to wait for another run that is changing the GPUs of the host.
+    type: float
+    default: 60
+extends_documentation_fragment:
+  - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.attributes.changes
+author:
+  - The gpufleet.nvidia authors (@gpufleet)
+seealso:
+  - module: gpufleet.nvidia.gpu_info
+"""
+
+EXAMPLES = r"""
+- name: Clients with 4 GiB each, the daemon on the host
+  gpufleet.nvidia.mps:
+    mode: mps
+    manager: host
+    memory_slice: 4GiB
+
+- name: One daemon for each GPU, with more memory on the first
+  gpufleet.nvidia.mps:
+    mode: mps
+    manager: host
+    scope: gpu
+    memory_slice: 4GiB
+    limits:
+      - gpu: 0
+        memory: 8GiB
+
+- name: Whole GPUs again
+  gpufleet.nvidia.mps:
+    mode: none
+"""
+
+RETURN = r"""
+plan:
+  description: What was, or in check mode would be, done; each step with what, why and what it disturbs.
+  type: dict
+  returned: always
+  contains:
+    steps:
+      description: The steps, in order.
+      type: list
+      elements: dict
+    warnings:
+      description: What the user should know, such as servers that keep their old limits until their clients end.
+      type: list
+      elements: str
+sharing:
+  description: What the host keeps and restores at boot; compute mode, time slice and daemons with their limits in MiB.
+  type: dict
+  returned: when it could be computed
+"""
+
+import traceback
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import NvmlUnavailable, open_nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_apply, mps_plan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.arithmetic import memory_mib
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import (
+    HostOptions,
+    HostSharing,
+    host_sharing,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing, read
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.nvml_gpus import gpu_mappings
+
+ARGUMENTS = {
+    "mode": {"type": "str", "choices": ["none", "time_slicing", "mps"], "default": "none"},
+    "manager": {"type": "str", "choices": ["device_plugin", "host"], "default": "device_plugin"},
+    "replicas": {"type": "int", "default": 0},
+    "memory_slice": {"type": "str", "default": ""},
+    "time_slice": {"type": "str", "choices": ["default", "short", "medium", "long"], "default": "default"},
+    "scope": {"type": "str", "choices": ["node", "gpu", "instance"], "default": "node"},
+    "active_thread_percentage": {"type": "float", "default": 0},
+    "priority": {"type": "str", "choices": ["normal", "below_normal"], "default": "normal"},
+    "multi_user": {"type": "bool", "default": False},
+    "limits": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {"gpu": {"type": "int", "required": True}, "memory": {"type": "str", "required": True}},
+    },
+    "disruption": {"type": "str", "choices": ["refuse", "force"], "default": "refuse"},
+    "lock_timeout": {"type": "float", "default": 60},
+    "_pynvml_archive": {"type": "path"},
+}
+
+
+def wish(params: dict[str, Any]) -> tuple[Sharing, HostOptions]:
+    """Return the sharing that the options describe.
+
+    :raises Refused: they contradict each other.
+    """
+    sharing = read(
+        {
+            "nvidia_sharing_mode": params["mode"],
+            "nvidia_sharing_mps_manager": params["manager"],
+            "nvidia_sharing_replicas": params["replicas"],
+            "nvidia_sharing_memory_slice": params["memory_slice"],
+            "nvidia_sharing_time_slice": params["time_slice"],
+        }
+    )
+    if not 0 <= params["active_thread_percentage"] <= 100:
+        raise Refused(
+            "active_thread_percentage", f"{params['active_thread_percentage']:g} is no percentage", "Use 0 to 100."
+        )
+    limits = {
+        entry["gpu"]: memory_mib(entry["memory"], f"limits[{number}].memory")
+        for number, entry in enumerate(params["limits"])
+    }
+    options = HostOptions(
+        scope=params["scope"],
+        percentage=params["active_thread_percentage"],
+        priority=params["priority"],
+        multi_user=params["multi_user"],
+        limits_mib=limits,
+    )
+    return sharing, options
+
+
+def run(module: AnsibleModule) -> dict[str, Any]:
+    """Read, plan, apply, read back."""
+    sharing, options = wish(module.params)
+    with exclusive(module.params["lock_timeout"]), open_nvml(module.params["_pynvml_archive"]) as nvml:
+        wanted = host_sharing(sharing, options, gpu_mappings(nvml.gpus()))
+        observed = mps_apply.observe(nvml)
+        plan = mps_plan.plan(observed, wanted, module.params["disruption"])
+        if plan.changes and not module.check_mode:
+            mps_apply.apply(plan, wanted, nvml)
+            left = mps_plan.differences(mps_apply.observe(nvml), wanted)
+            if left:
+                raise mps_apply.SharingError(
+                    f"The sharing of this host was applied and is not as wished: {'; '.join(left)}"
+                )
+    return answer(plan, wanted)
+
+
+def answer(plan: Plan, wanted: HostSharing) -> dict[str, Any]:
+    return {
+        "changed": plan.changes,
+        "plan": plan.as_dict(),
+        "diff": plan.diff("GPU sharing"),
+        "sharing": wanted.as_dict(),
+        "warnings": list(plan.warnings),
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    try:
+        module.exit_json(**run(module))
+    except PynvmlMissing as error:
+        module.fail_json(msg=str(error), pynvml_missing=True)
+    except Refused as refusal:
+        module.fail_json(msg=refusal.message, refusal=refusal.as_dict())
+    except NvmlUnavailable as error:
+        if module.check_mode:
+            module.exit_json(
+                changed=True,
+                plan=Plan(
+                    warnings=(
+                        f"The GPUs cannot be asked yet ({error}); the sharing is planned once the driver is loaded.",
+                    )
+                ).as_dict(),
+            )
+        module.fail_json(msg=f"{error}. Bring the driver up first: role gpufleet.nvidia.nvidia_driver.")
+    except (mps_apply.SharingError, Locked) as error:
+        module.fail_json(msg=str(error), exception=traceback.format_exc())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_plan, mps_units
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import (
+    HostOptions,
+    HostSharing,
+    host_sharing,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_plan import (
+    Observed,
+    ObservedDaemon,
+    ObservedGpu,
+    Server,
+)
+
+L40S = 46068
+GPUS = [{"index": index, "uuid": f"GPU-{index}", "memory_mib": L40S, "mig": {"current": False}} for index in range(2)]
+SLICES = Sharing(mode="mps", slice_mib=4096, mps_manager="host")
+
+
+def wished(sharing=SLICES, gpus=GPUS, **options):
+    return host_sharing(sharing, HostOptions(**options), gpus)
+
+
+def observed(sharing, *, clients=(), enabled=True, limits=None, foreign=(), mode=None, responds=True):
+    return Observed(
+        gpus=tuple(ObservedGpu(gpu["index"], gpu["uuid"], mode or sharing.compute_mode, foreign) for gpu in GPUS),
+        daemons=tuple(
+            ObservedDaemon(
+                daemon.name,
+                daemon,
+                responds=responds,
+                enabled=enabled,
+                percentage=daemon.percentage,
+                limits=limits or tuple(f"{mib // 1024}G" for mib in daemon.limits_mib),
+                priority=str(daemon.priority),
+                servers=(Server(910, tuple(clients)),) if clients is not None else (),
+            )
+            for daemon in sharing.daemons
+        ),
+        recorded=sharing,
+    )
+
+
+def actions(plan):
+    return [(step.action, step.target) for step in plan.steps]
+
+
+def test_nothing_to_do_when_the_host_is_as_wished():
+    sharing = wished()
+    assert not mps_plan.plan(observed(sharing, clients=(7,)), sharing).changes
+    assert mps_plan.differences(observed(sharing), sharing) == []
+
+
+def test_a_bare_host_gets_mode_daemon_and_record():
+    plan = mps_plan.plan(
+        Observed(gpus=tuple(ObservedGpu(gpu["index"], gpu["uuid"], "default") for gpu in GPUS)), wished()
+    )
+    assert actions(plan) == [
+        ("set compute mode", "GPU 0"),
+        ("set compute mode", "GPU 1"),
+        ("start MPS daemon", "node"),
+        ("record", "the sharing of this host"),
+    ]
+
+
+def test_a_gpu_with_other_processes_is_not_made_exclusive():
+    sharing = wished()
+    state = observed(sharing, mode="default", foreign=(4711,))
+    with pytest.raises(Refused, match="GPU 0: processes 4711 use it without MPS"):
+        mps_plan.plan(state, sharing)
+
+
+def test_new_limits_need_no_restart_and_spare_clients():
+    before, after = wished(), wished(Sharing(mode="mps", slice_mib=8192, mps_manager="host"))
+    plan = mps_plan.plan(observed(before, clients=(812,)), after)
+    assert actions(plan) == [("set MPS defaults", "node"), ("record", "the sharing of this host")]
+    assert not any(step.disturbs for step in plan.steps)
+    assert plan.warnings == ("MPS server 910 of node keeps its old limits until its clients end: 812",)
+
+
+def test_an_idle_server_ends_so_that_the_next_one_has_the_new_limits():
+    before, after = wished(), wished(Sharing(mode="mps", slice_mib=8192, mps_manager="host"))
+    assert ("end idle MPS server", "910 of node") in actions(mps_plan.plan(observed(before, clients=()), after))
+
+
+@pytest.mark.parametrize("after", [wished(multi_user=True), HostSharing(compute_mode="default"), wished(scope="gpu")])
+def test_a_daemon_with_clients_is_not_ended(after):
+    state = observed(wished(), clients=(812, 813))
+    with pytest.raises(
+        Refused, match=r"MPS daemon node: it has to end .* processes 812, 813 are its clients.*disruption: force"
+    ):
+        mps_plan.plan(state, after)
+    steps = mps_plan.plan(state, after, "force").steps
+    stop = next(step for step in steps if step.action == "stop MPS daemon")
+    assert stop.disturbs == ("MPS client 812", "MPS client 813")
+
+
+def test_a_dead_daemon_is_started():
+    sharing = wished()
+    assert actions(mps_plan.plan(observed(sharing, responds=False, clients=None), sharing)) == [
+        ("start MPS daemon", "node")
+    ]
+
+
+def test_a_daemon_that_would_not_survive_a_reboot_is_enabled():
+    sharing = wished()
+    assert actions(mps_plan.plan(observed(sharing, enabled=False), sharing)) == [("enable MPS daemon", "node")]
+
+
+def test_differences_name_what_reading_back_showed():
+    sharing = wished()
+    left = mps_plan.differences(observed(sharing, limits=("8G", None), enabled=False, mode="default"), sharing)
+    assert left == [
+        "the compute mode of GPU 0 is default, not exclusive_process",
+        "the compute mode of GPU 1 is default, not exclusive_process",
+        "the MPS daemon node has limit 8G on device 0 in place of 4096 MiB",
+        "the MPS daemon node has limit none on device 1 in place of 4096 MiB",
+        "the MPS daemon node would not come back after a reboot",
+    ]
+    assert mps_plan.differences(Observed(), wished())[-1].startswith(
+        "the MPS daemon node does not answer at /run/nvidia/mps/"
+    )
+    assert mps_plan.differences(observed(wished()), HostSharing()) == ["the MPS daemon node still runs"]
+
+
+def test_time_slice_is_set_once():
+    wish = host_sharing(Sharing(mode="time_slicing", replicas=4, time_slice="long"), HostOptions(), GPUS)
+    assert wish == HostSharing(compute_mode="default", time_slice="long")
+    assert ("set time slice", "all GPUs") in actions(mps_plan.plan(Observed(), wish))
+    assert not mps_plan.plan(Observed(recorded=wish), wish).changes
+
+
+def test_the_device_plugins_daemon_is_none_of_the_hosts_business():
+    assert host_sharing(Sharing(mode="mps", replicas=4), HostOptions(), GPUS) == HostSharing()
+    assert host_sharing(Sharing(), HostOptions(), GPUS) == HostSharing(compute_mode="default")
+
+
+@pytest.mark.parametrize(
+    ("sharing", "options", "limits"),
+    [
+        (SLICES, {}, (4096, 4096)),
+        (SLICES, {"limits_mib": {1: 8192}}, (4096, 8192)),
+        (Sharing(mode="mps", replicas=11, mps_manager="host"), {}, (4188, 4188)),
+    ],
+)
+def test_limits_of_a_client(sharing, options, limits):
+    assert wished(sharing, **options).daemons[0].limits_mib == limits
+
+
+def test_one_daemon_for_each_gpu():
+    daemons = wished(scope="gpu").daemons
+    assert [daemon.name for daemon in daemons] == ["gpu0", "gpu1"]
+    assert [daemon.devices for daemon in daemons] == [("GPU-0",), ("GPU-1",)]
+    assert len({daemon.pipe_directory for daemon in daemons}) == 2
+
+
+def test_one_daemon_for_each_mig_device():
+    gpu = {
+        **GPUS[0],
+        "mig": {"current": True},
+        "gpu_instances": [
+            {
+                "id": 1,
+                "memory_mib": 40448,
+                "compute_instances": [{"id": 0, "uuid": "MIG-a"}, {"id": 1, "uuid": "MIG-b"}],
+            }
+        ],
+    }
+    daemons = wished(gpus=[gpu], scope="instance").daemons
+    assert [daemon.name for daemon in daemons] == ["mig0-1-0", "mig0-1-1"]
+    with pytest.raises(Refused, match="nvidia_sharing_mps_scope: GPU 0 is in MIG mode"):
+        wished(gpus=[gpu], scope="gpu")
+    with pytest.raises(Refused, match="this host has none"):
+        wished(scope="instance")
+
+
+def test_a_limit_for_a_gpu_that_is_not_there_is_refused():
+    with pytest.raises(Refused, match="this host has no GPU 5"):
+        wished(limits_mib={5: 4096})
+
+
+def test_an_environment_file_is_read_back_whole():
+    for daemon in wished(multi_user=True, scope="gpu").daemons:
+        text = mps_units.environment_text(daemon)
+        assert mps_units.daemon_of(text) == daemon
+        assert f"CUDA_VISIBLE_DEVICES={daemon.devices[0]}\n" in text
+    assert mps_units.daemon_of("CUDA_MPS_PIPE_DIRECTORY=/x\n") is None
+    assert mps_units.daemon_of("# {not json\n") is None
+
+
+def test_the_unit_names_the_host_program():
+    text = mps_units.unit_text("/opt/program.pyz", python="/usr/bin/python3.9")
+    assert "ExecStartPost=/usr/bin/python3.9 /opt/program.pyz mps-settings %i" in text
+    assert "${CUDA_MPS_PIPE_DIRECTORY}" in text
+    assert mps_units.instance("gpu0") == "gpufleet-mps@gpu0.service"
+
+
+def test_sharing_survives_its_record():
+    sharing = wished(scope="gpu", limits_mib={0: 1024}, priority="below_normal", percentage=25.0)
+    assert HostSharing.from_dict(sharing.as_dict()) == sharing
