@@ -18,7 +18,7 @@ tier_lint() {
     tools/system-packages.sh shellcheck=shellcheck
     .venv/bin/ruff check .
     .venv/bin/ruff format --check .
-    .venv/bin/mypy plugins/module_utils plugins/plugin_utils plugins/action plugins/filter
+    .venv/bin/mypy --package ansible_collections.gpufleet.nvidia.plugins
     .venv/bin/yamllint --strict .
     shellcheck tools/*.sh .ci/run
     .venv/bin/ansible-lint --offline --profile production

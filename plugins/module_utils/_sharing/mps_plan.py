@@ -85,9 +85,11 @@ def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") ->
     steps: list[Step] = []
     present = {daemon.name: daemon for daemon in observed.daemons}
     wished = {daemon.name for daemon in wanted.daemons}
-    for daemon in observed.daemons:
-        if daemon.name not in wished:
-            steps.append(_end(daemon, "stop MPS daemon", "the wish has no such daemon", disruption))
+    steps += [
+        _end(daemon, "stop MPS daemon", "the wish has no such daemon", disruption)
+        for daemon in observed.daemons
+        if daemon.name not in wished
+    ]
     steps += _compute_modes(observed.gpus, wanted)
     if wanted.time_slice and (observed.recorded is None or observed.recorded.time_slice != wanted.time_slice):
         steps.append(
