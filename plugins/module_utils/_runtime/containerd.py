@@ -1,0 +1,331 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""containerd's configuration, versions 1 to 4, as pure functions of file texts.
+
+Which file is edited, and why:
+
+* containerd 1.x merges imported files by whole plugins: a drop-in with one setting of the CRI plugin replaces every
+  other one of the main file. So the setting goes into the file that has the CRI plugin's section last in the order of
+  imports, which is the main file unless a drop-in of somebody else has it.
+* containerd 2.x merges setting by setting. Where the main file imports C(conf.d/*.toml), a drop-in of our own leaves
+  the main file alone; where it does not, the setting goes into the main file, because adding an import would be a
+  change of what else is read. A main file that is missing imports nothing, whatever C(containerd config default) says.
+
+nvidia-ctk has left drop-ins of its own in three places. They repeat the CRI plugin's section as it once was and hide
+later changes of the main file; they are moved aside.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from .._plan import Refused
+from .toml_edit import BEGIN, append_tables, is_marked, remove_table, restore, set_values, unset
+from .toml_read import Document, Path, dig, parse
+from .wish import NAME, Effective, FileChange, Files, RuntimeWish
+
+MAIN = "/etc/containerd/config.toml"
+DROP_IN = "99-gpufleet-nvidia.toml"
+#: The drop-ins of nvidia-ctk 1.18.0, of 1.18.1 to 1.20, and of hosts where the wrong path of CRI-O was copied.
+LEFTOVERS = (
+    "/etc/containerd/config.d/99-nvidia.toml",
+    "/etc/containerd/conf.d/99-nvidia.toml",
+    "/etc/containerd/config.toml.d/99-nvidia.toml",
+)
+#: What a moved drop-in is called; not C(*.toml), so that no import finds it.
+ASIDE = ".disabled-by-gpufleet"
+RUNTIME_TYPE = "io.containerd.runc.v2"
+
+_CRI: Mapping[int, Path] = {
+    1: ("plugins", "cri"),
+    2: ("plugins", "io.containerd.grpc.v1.cri"),
+    3: ("plugins", "io.containerd.cri.v1.runtime"),
+    4: ("plugins", "io.containerd.cri.v1.runtime"),
+}
+
+
+def edit(
+    version: tuple[int, ...],
+    files: Mapping[str, str],
+    wish: RuntimeWish,
+    main: str = MAIN,
+) -> Files:
+    """Return what containerd's files become.
+
+    :param version: of containerd, such as C((1, 6, 20)).
+    :param files: the texts of the main file and of every imported file, in the order of imports, and of leftovers;
+        a main file that does not exist is left out.
+    :param wish: what is wanted.
+    :param main: path of the main file.
+    :raises TomlError: a file is not TOML, or has the section in a form that cannot be edited.
+    """
+    own = posixpath.join(posixpath.dirname(main), "conf.d", DROP_IN)
+    leftovers = {path for path in files if path in LEFTOVERS and is_leftover(files[path])}
+    base = {path: restore(text) for path, text in files.items() if path not in leftovers and path != own}
+    warnings = _warnings(version, base, wish, main)
+    after: dict[str, str | None] = dict(base)
+    if not wish.present:
+        for path, text in base.items():
+            after[path] = _without(text)
+    else:
+        documents = {path: parse(text) for path, text in base.items()}
+        target = _target(version, documents, main, own)
+        text = base.get(target, "")
+        if target == own:
+            number = _config_version(documents[main], version)
+            settings, tables = _settings(version, number, documents, wish)
+            flat = _as_tables({**settings, **_flatten(tables)})
+            after[own] = append_tables("", {(): {"version": number}, **flat})
+        else:
+            document = documents.get(target, parse(""))
+            number = _config_version(document, version)
+            settings, tables = _settings(version, number, documents, wish)
+            if not document.statements:
+                settings = {("version",): number, **settings}
+                flat = _as_tables({**settings, **_flatten(tables)})
+                after[target] = append_tables(text, flat)
+                if base.get(target) == "":
+                    # The blank line tells a file that was there, empty, from one that was made.
+                    after[target] = f"\n{after[target]}"
+            else:
+                after[target] = set_values(text, {**settings, **_flatten(tables)})
+        if wish.default and version >= (2,):
+            _refuse_rivals(documents, target, main)
+        if not wish.default:
+            after.update({path: _without_default(other) for path, other in base.items() if path != target})
+    if own in files or own in after:
+        after.setdefault(own, None)
+    changes = [_change(path, files.get(path), text) for path, text in after.items()]
+    for path in sorted(leftovers):
+        changes.append(FileChange(path, files[path], None))
+        changes.append(FileChange(path + ASIDE, None, files[path]))
+    moved = (f"{path} was written by nvidia-ctk and is moved to {path}{ASIDE}" for path in sorted(leftovers))
+    warnings = (*warnings, *moved)
+    return Files(tuple(changes), warnings)
+
+
+def is_leftover(text: str) -> bool:
+    """Return whether C(text) is a drop-in of nvidia-ctk: a version, the CRI plugin with the runtime in it, no more."""
+    if is_marked(text):
+        return False
+    document = parse(text)
+    plugins = document.data.get("plugins", {})
+    known = {path[1] for path in _CRI.values()}
+    return (
+        set(document.data) <= {"version", "plugins"}
+        and isinstance(plugins, dict)
+        and set(plugins) <= known
+        and any(document.get((*cri, "containerd", "runtimes", NAME)) for cri in _CRI.values())
+    )
+
+
+def imports_of(path: str, text: str) -> tuple[str, ...]:
+    """Return the absolute patterns that the file C(path) imports, in order."""
+    patterns = parse(text).data.get("imports", [])
+    folder = posixpath.dirname(path)
+    return tuple(
+        posixpath.normpath(pattern if pattern.startswith("/") else posixpath.join(folder, pattern))
+        for pattern in (patterns if isinstance(patterns, list) else [])
+        if isinstance(pattern, str)
+    )
+
+
+def effective(dump: str) -> Effective:
+    """Return what is in force according to C(containerd config dump) or to a generated file.
+
+    :raises TomlError: the text is not TOML.
+    """
+    document = parse(dump)
+    number = document.data.get("version", 1)
+    cri = _CRI.get(number if isinstance(number, int) else 1, _CRI[4])
+    section = document.get(cri, {})
+    runtimes = dig(section, ("containerd", "runtimes"), {})
+    cdi = dig(section, ("enable_cdi",))
+    return Effective(
+        binary=dig(runtimes, (NAME, "options", "BinaryName")),
+        default_runtime=dig(section, ("containerd", "default_runtime_name"), "runc" if section else None),
+        cdi=cdi if isinstance(cdi, bool) else None,
+        runtimes=tuple(sorted(runtimes)),
+    )
+
+
+def section(dump: str) -> dict[str, Any]:
+    """Return everything that takes effect from a merged configuration: all of it but where it was read from."""
+    data = dict(parse(dump).data)
+    data.pop("imports", None)
+    return data
+
+
+def parse_version(output: str) -> tuple[int, ...]:
+    """Return the version that C(containerd --version) prints, such as (1, 6, 20); empty when there is none."""
+    match = re.search(r"\bv?(\d+)\.(\d+)(?:\.(\d+))?", output)
+    return tuple(int(part) for part in match.groups() if part is not None) if match else ()
+
+
+def _change(path: str, before: str | None, after: str | None) -> FileChange:
+    # A file that we made goes with our settings; one that was there, empty, stays.
+    if after == "" and (before is None or before.startswith(BEGIN)):
+        after = None
+    return FileChange(path, before, after)
+
+
+def _target(version: tuple[int, ...], documents: Mapping[str, Document], main: str, own: str) -> str:
+    if version >= (2,):
+        covered = main in documents and any(_covers(p, own) for p in imports_of(main, documents[main].text))
+        # A runtime or a default that the main file has already is changed where it stands.
+        if covered and not _mentions_nvidia(documents[main]):
+            return own
+        return main
+    sections = [path for path, document in documents.items() if any(document.get(cri) for cri in _CRI.values())]
+    return sections[-1] if sections else main
+
+
+def _covers(pattern: str, path: str) -> bool:
+    # In a Go glob the asterisk stops at a slash.
+    return posixpath.dirname(pattern) == posixpath.dirname(path) and fnmatch.fnmatchcase(path, pattern)
+
+
+def _mentions_nvidia(document: Document) -> bool:
+    return any(
+        document.get((*cri, "containerd", "runtimes", NAME)) is not None
+        or document.get((*cri, "containerd", "default_runtime_name")) == NAME
+        for cri in _CRI.values()
+    )
+
+
+def _config_version(document: Document, version: tuple[int, ...]) -> int:
+    if not document.statements:
+        return 3 if version >= (2,) else 2
+    number = document.data.get("version", 1)
+    return number if isinstance(number, int) and number in _CRI else 1
+
+
+def _settings(
+    version: tuple[int, ...], number: int, documents: Mapping[str, Document], wish: RuntimeWish
+) -> tuple[dict[Path, Any], dict[Path, dict[str, Any]]]:
+    """Return the settings of existing tables, and the tables of runtimes."""
+    cri = _CRI[number]
+    containerd = (*cri, "containerd")
+    inherited = _inherited(documents, cri)
+    options = {key: value for key, value in inherited.pop("options", {}).items() if key != "BinaryName"}
+    options["SystemdCgroup"] = _systemd_cgroup(documents)
+    tables: dict[Path, dict[str, Any]] = {}
+    if version < (2,) and not any(document.get((*containerd, "runtimes")) for document in documents.values()):
+        # containerd 1.x drops its built-in runc as soon as any runtime is configured, and the CRI plugin then fails.
+        tables[(*containerd, "runtimes", "runc")] = {"runtime_type": RUNTIME_TYPE}
+        tables[(*containerd, "runtimes", "runc", "options")] = {"SystemdCgroup": options["SystemdCgroup"]}
+    tables[(*containerd, "runtimes", NAME)] = {"runtime_type": RUNTIME_TYPE, **inherited}
+    tables[(*containerd, "runtimes", NAME, "options")] = {"BinaryName": wish.binary, **options}
+    settings: dict[Path, Any] = {}
+    present = _merged(documents, (*containerd, "default_runtime_name"))
+    if wish.default:
+        settings[(*containerd, "default_runtime_name")] = NAME
+    elif present == NAME:
+        settings[(*containerd, "default_runtime_name")] = "runc"
+    cdi = _merged(documents, (*cri, "enable_cdi"))
+    # containerd 2 enables CDI by itself; what a file says beats that.
+    if wish.enable_cdi and (cdi is not None or (1, 7) <= version < (2,)):
+        settings[(*cri, "enable_cdi")] = True
+    return settings, tables
+
+
+def _merged(documents: Mapping[str, Document], path: Path) -> Any:
+    """Return a setting as it is after all imports: the last file that has it wins."""
+    found = [document.get(path) for document in documents.values()]
+    return next((value for value in reversed(found) if value is not None), None)
+
+
+def _inherited(documents: Mapping[str, Document], cri: Path) -> dict[str, Any]:
+    """Return runc's explicit settings, which hold for the runtime nvidia as well because it calls runc."""
+    default = _merged(documents, (*cri, "containerd", "default_runtime_name"))
+    for name in ("runc", default):
+        if not isinstance(name, str) or name == NAME:
+            continue
+        runtime = _merged(documents, (*cri, "containerd", "runtimes", name))
+        if isinstance(runtime, dict) and runtime.get("runtime_type", RUNTIME_TYPE) in ("", RUNTIME_TYPE):
+            settings = {key: value for key, value in _explicit(runtime).items() if key != "runtime_type"}
+            return {**settings, "options": _explicit(runtime.get("options", {}))}
+    return {}
+
+
+def _explicit(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that say something: not the empty ones that C(containerd config default) prints."""
+    return {key: value for key, value in settings.items() if value and not isinstance(value, dict)}
+
+
+def _systemd_cgroup(documents: Mapping[str, Document]) -> bool:
+    """Return whether runc (or else the default runtime) uses systemd's cgroups, in whatever version that is written."""
+    for cri in (_CRI[4], _CRI[2], _CRI[1]):
+        default = _merged(documents, (*cri, "containerd", "default_runtime_name"))
+        for name in ("runc", default):
+            if not isinstance(name, str):
+                continue
+            value = _merged(documents, (*cri, "containerd", "runtimes", name, "options", "SystemdCgroup"))
+            if isinstance(value, bool):
+                return value
+        if _merged(documents, (*cri, "systemd_cgroup")) is True:
+            return True
+    return False
+
+
+def _without(text: str) -> str:
+    """Return C(text) without the runtime nvidia, whoever configured it."""
+    document = parse(text)
+    for cri in dict.fromkeys(_CRI.values()):
+        if document.get((*cri, "containerd", "runtimes", NAME)) is not None:
+            text = remove_table(text, (*cri, "containerd", "runtimes", NAME))
+    return _without_default(text)
+
+
+def _without_default(text: str) -> str:
+    """Return C(text) without nvidia as the default runtime."""
+    document = parse(text)
+    for cri in dict.fromkeys(_CRI.values()):
+        if document.get((*cri, "containerd", "default_runtime_name")) == NAME:
+            text = unset(text, (*cri, "containerd", "default_runtime_name"))
+    return text
+
+
+def _refuse_rivals(documents: Mapping[str, Document], target: str, main: str) -> None:
+    """Refuse when a file that is read after C(target) sets another default runtime: it would win."""
+    order = list(documents)
+    later = order[order.index(target) + 1 :] if target in order else ([] if target != main else order)
+    for path in later:
+        for cri in dict.fromkeys(_CRI.values()):
+            rival = documents[path].get((*cri, "containerd", "default_runtime_name"))
+            if rival not in (None, NAME):
+                raise Refused(
+                    "nvidia_toolkit_default_runtime",
+                    f"{path} makes {rival} the default runtime and is read last",
+                    "Remove default_runtime_name there, or set nvidia_toolkit_default_runtime to false.",
+                )
+
+
+def _flatten(tables: Mapping[Path, Mapping[str, Any]]) -> dict[Path, Any]:
+    return {(*path, key): value for path, settings in tables.items() for key, value in settings.items()}
+
+
+def _as_tables(settings: Mapping[Path, Any]) -> dict[Path, dict[str, Any]]:
+    tables: dict[Path, dict[str, Any]] = {}
+    for path, value in settings.items():
+        tables.setdefault(path[:-1], {})[path[-1]] = value
+    return tables
+
+
+def _warnings(version: tuple[int, ...], base: Mapping[str, str], wish: RuntimeWish, main: str) -> tuple[str, ...]:
+    warnings = []
+    disabled = [name for text in base.values() for name in parse(text).data.get("disabled_plugins", [])]
+    if any(name in ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime") for name in disabled):
+        warnings.append(
+            f"{main} disables containerd's CRI plugin (disabled_plugins), as Docker's packages do: "
+            "Kubernetes cannot use this containerd"
+        )
+    if wish.present and wish.enable_cdi and version < (1, 7):
+        warnings.append(f"containerd {'.'.join(map(str, version))} has no CDI; it came with 1.7")
+    return tuple(warnings)

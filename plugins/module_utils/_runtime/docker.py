@@ -1,0 +1,104 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Docker's C(daemon.json), as a pure function of its text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from .json_edit import JsonError, load, remove_member, set_member
+from .toml_read import dig
+from .wish import NAME, Effective, FileChange, Files, RuntimeWish
+
+MAIN = "/etc/docker/daemon.json"
+#: Docker learned CDI in version 25 (experimental; as a feature flag) and enables it by itself from 28.3 on.
+CDI_SINCE, CDI_BY_DEFAULT_SINCE = (25,), (28, 3)
+
+
+def edit(version: tuple[int, ...], text: str | None, wish: RuntimeWish, main: str = MAIN) -> Files:
+    """Return what C(daemon.json) becomes.
+
+    :param version: of Docker, such as C((20, 10, 24)).
+    :param text: of the file; None when it is not there.
+    :raises JsonError: it is not JSON, or holds something else where an object has to be.
+    """
+    warnings: list[str] = []
+    before = text
+    present = text or ""
+    data = load(present)
+    for name in ("runtimes", "features"):
+        if not isinstance(data.get(name, {}), dict):
+            raise JsonError(f"{name} is no object")
+    if wish.present:
+        runtime = dig(data, ("runtimes", NAME), {})
+        if not isinstance(runtime, dict) or runtime.get("path") != wish.binary:
+            # runtimeArgs and options of the user stay.
+            kept = {key: value for key, value in runtime.items() if key != "path"} if isinstance(runtime, dict) else {}
+            if "runtimeArgs" not in kept:
+                kept.pop("args", None)
+            value: dict[str, Any] = {"path": wish.binary, **kept} if kept else {"path": wish.binary, "runtimeArgs": []}
+            present = set_member(present, ("runtimes", NAME), value)
+        if wish.default:
+            present = set_member(present, ("default-runtime",), NAME)
+        if wish.enable_cdi:
+            cdi = dig(data, ("features", "cdi"))
+            if version < CDI_SINCE:
+                warnings.append(
+                    f"Docker {'.'.join(map(str, version)) or 'of unknown version'} has no CDI; it came with 25"
+                )
+            elif cdi is False or (cdi is None and version < CDI_BY_DEFAULT_SINCE):
+                present = set_member(present, ("features", "cdi"), True)
+    else:
+        present = remove_member(present, ("runtimes", NAME))
+    if (not wish.present or not wish.default) and data.get("default-runtime") == NAME:
+        present = remove_member(present, ("default-runtime",))
+    after: str | None = present
+    if before is None and not present:
+        after = None
+    return Files((FileChange(main, before, after),), tuple(warnings))
+
+
+def effective(text: str | None, version: tuple[int, ...] = ()) -> Effective:
+    """Return what C(daemon.json) puts in force.
+
+    :raises JsonError: it is not JSON.
+    """
+    data = load(text or "")
+    runtimes = data.get("runtimes", {})
+    cdi = dig(data, ("features", "cdi"))
+    if not isinstance(cdi, bool):
+        cdi = None if version < CDI_SINCE else version >= CDI_BY_DEFAULT_SINCE
+    return Effective(
+        binary=dig(runtimes, (NAME, "path")),
+        default_runtime=data.get("default-runtime", "runc"),
+        cdi=cdi,
+        runtimes=tuple(sorted({"runc", *runtimes})),
+    )
+
+
+def effective_of_daemon(info: Mapping[str, Any]) -> Effective:
+    """Return what a running dockerd has in force, from C(docker info --format '{{json .}}')."""
+    runtimes = info.get("Runtimes") or {}
+    return Effective(
+        binary=dig(runtimes, (NAME, "path")),
+        default_runtime=info.get("DefaultRuntime"),
+        cdi=True if info.get("CDISpecDirs") else None,
+        runtimes=tuple(sorted(runtimes)),
+    )
+
+
+def reloadable(before: str | None, after: str | None) -> bool:
+    """Return whether dockerd takes the change over on SIGHUP: runtimes and the default runtime, but not features."""
+    old, new = load(before or ""), load(after or "")
+    changed = {name for name in {*old, *new} if old.get(name) != new.get(name)}
+    return changed <= {"runtimes", "default-runtime"}
+
+
+def parse_version(output: str) -> tuple[int, ...]:
+    """Return the version that C(dockerd --version) prints, such as (20, 10, 24); empty when there is none."""
+    match = re.search(r"version v?(\d+)\.(\d+)\.(\d+)", output)
+    return tuple(int(part) for part in match.groups()) if match else ()

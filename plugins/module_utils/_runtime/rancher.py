@@ -1,0 +1,109 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""k3s and RKE2, which generate containerd's configuration at every start and find the nvidia runtime by themselves.
+
+Normally a restart is all that is needed. Files are written in two cases only:
+
+* a site's own template (C(config.toml.tmpl), C(config-v3.toml.tmpl)) that does not take over C({{ template "base" . }})
+  switches the detection off: the runtime is appended to it, in a marked block;
+* nvidia as the default runtime is C(default-runtime) in a file of ours in C(config.yaml.d). It cannot be set in a
+  template after the base, which has that table already (TOML allows it once).
+
+The generated C(config.toml) is only ever read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .toml_edit import BEGIN, END, render_tables
+from .toml_read import Path
+from .wish import NAME, FileChange, Files, RuntimeWish
+
+_BLOCK = re.compile(rf"(?:\A|\n){re.escape(BEGIN)}\n.*?{re.escape(END)}(?:\n|\Z)", re.DOTALL)
+#: Templates that keep the detection of runtimes: the base template, or its list of found runtimes.
+_DETECTS = re.compile(r"\{\{-?\s*template\s+\"base\"\s+\.\s*-?\}\}|\.ExtraRuntimes\b")
+_VERSION = re.compile(r"^\s*version\s*=\s*(\d+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a distribution keeps what."""
+
+    generated: str
+    template: str
+    template_v3: str
+    default_runtime: str
+    units: tuple[str, ...]
+
+
+def places(distribution: str) -> Places:
+    """Return the paths of C(k3s) or C(rke2)."""
+    folder = f"/var/lib/rancher/{distribution}/agent/etc/containerd"
+    units = ("k3s", "k3s-agent") if distribution == "k3s" else ("rke2-server", "rke2-agent")
+    return Places(
+        generated=f"{folder}/config.toml",
+        template=f"{folder}/config.toml.tmpl",
+        template_v3=f"{folder}/config-v3.toml.tmpl",
+        default_runtime=f"/etc/rancher/{distribution}/config.yaml.d/99-gpufleet-nvidia.yaml",
+        units=tuple(f"{unit}.service" for unit in units),
+    )
+
+
+def edit(distribution: str, files: Mapping[str, str], wish: RuntimeWish) -> Files:
+    """Return what the files become.
+
+    :param files: texts by path, of those in L(places) that exist; the generated one is not changed.
+    """
+    where = places(distribution)
+    changes = []
+    for path, cri, version in (
+        (where.template, "io.containerd.grpc.v1.cri", 2),
+        (where.template_v3, "io.containerd.cri.v1.runtime", 3),
+    ):
+        if path in files:
+            changes.append(FileChange(path, files[path], _template(files[path], cri, version, wish)))
+    default = f"# Written by gpufleet.nvidia; changes are overwritten.\ndefault-runtime: {NAME}\n"
+    wanted = default if wish.present and wish.default else None
+    changes.append(FileChange(where.default_runtime, files.get(where.default_runtime), wanted))
+    return Files(tuple(changes))
+
+
+def detects(template: str) -> bool:
+    """Return whether a template leaves the detection of the nvidia runtime on."""
+    return bool(_DETECTS.search(template))
+
+
+def _template(text: str, cri: str, version: int, wish: RuntimeWish) -> str:
+    base = _without_block(text)
+    if not wish.present or detects(base) or re.search(rf"runtimes\.[\"']?{NAME}[\"']?\s*\]", base):
+        return base
+    found = _VERSION.search(base)
+    number = int(found.group(1)) if found else version
+    if number == 1:
+        cri = "cri"
+    runtime: Path = ("plugins", cri, "containerd", "runtimes", NAME)
+    # .SystemdCgroup is what k3s and RKE2 hand to every template for runc.
+    options: dict[str, Any] = {"BinaryName": wish.binary}
+    tables = render_tables({runtime: {"runtime_type": "io.containerd.runc.v2"}, (*runtime, "options"): options})
+    body = f"{BEGIN}\n{tables}  SystemdCgroup = {{{{ .SystemdCgroup }}}}\n{END}"
+    if text == "":
+        return body + "\n"
+    return f"{base}\n{body}\n" if base.endswith("\n") else f"{base}\n\n{body}"
+
+
+def _without_block(text: str) -> str:
+    match = _BLOCK.search(text)
+    if match is None:
+        return text
+    head, tail = text[: match.start()], text[match.end() :]
+    if not match.group().endswith("\n") and head.endswith("\n"):
+        head = head[:-1]
+    elif match.group().endswith("\n") and head and not head.endswith("\n"):
+        head += "\n"
+    return head + tail
