@@ -10,8 +10,8 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from .._driver.versions import deb_compare
 from .command import Result
+from .deb_versions import deb_compare
 from .files import list_directory, read_bytes, read_text, remove, write_whole
 from .packages import (
     LOCK_TIMEOUT,

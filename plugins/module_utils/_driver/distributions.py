@@ -1,0 +1,167 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The supported distributions as data: repositories, signing keys, kernel headers, how a version is pinned.
+
+Sources: NVIDIA's driver installation guide [doc]; the fingerprints are those of the key files that NVIDIA publishes next
+to each repository, seen alike in several independent public configurations [secondary].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .._plan import Refused
+
+NVIDIA_REPOSITORIES = "https://developer.download.nvidia.com/compute/cuda/repos"
+
+#: How a version is kept: an apt pin and holds, a dnf module stream and version locks, version locks alone, zypper locks.
+APT_PIN = "apt_pin"
+MODULE_STREAM = "module_stream"
+VERSION_LOCK = "version_lock"
+ZYPPER_LOCK = "zypper_lock"
+
+_DEB_KEY = ("3bf863cc.pub", "EB693B3035CD5710E231E123A4B469963BF863CC")
+_DEBIAN_13_KEY = ("8793F200.pub", "02182E60104FCDC26EAE1B8597A5D4CB8793F200")
+_RPM_KEY = ("D42D0685.pub", "610C7B14E068A878070DA4E99CD0A493D42D0685")
+# The name of the key file is known, its fingerprint is in no source that was read: the user has to give it.
+_RHEL_10_KEY = ("CDF6BA43.pub", "")
+
+
+@dataclass(frozen=True)
+class Headers:
+    """A package with what is needed to build modules for one kernel.
+
+    :param name: may hold C({kernel}), the whole release that C(uname -r) prints.
+    :param version_is_kernel: whether the package's version starts with the kernel's, so that it selects the kernel.
+    """
+
+    name: str
+    version_is_kernel: bool = False
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """What has to be known of one release of a distribution.
+
+    :param name: of the distribution and release, for messages.
+    :param manager: C(apt), C(dnf) or C(zypper).
+    :param repository: its name in the path of NVIDIA's repositories.
+    :param key: name of the key file in that repository, and the key's fingerprint (empty where no source has it).
+    :param names: which table of C(_driver/packages.py) has the names in NVIDIA's repository.
+    :param archive: the same for the distribution's own archive, or None where it has no driver.
+    :param pinning: one of the constants above.
+    :param headers: the packages with the kernel's headers.
+    :param initramfs: the program that renews the initial file system, with its arguments; C({kernel}) is replaced.
+    :param hint: what is usually missing when the packages cannot be resolved.
+    """
+
+    name: str
+    manager: str
+    repository: str
+    key: tuple[str, str]
+    names: str
+    archive: str | None
+    pinning: str
+    headers: tuple[Headers, ...]
+    initramfs: tuple[str, ...]
+    hint: str = ""
+
+    def url(self, machine: str) -> str:
+        """Return NVIDIA's repository for C(machine), as C(uname -m) names it."""
+        return f"{NVIDIA_REPOSITORIES}/{self.repository}/{REPOSITORY_ARCHITECTURES[machine]}"
+
+
+#: NVIDIA calls arm64 servers sbsa.
+REPOSITORY_ARCHITECTURES: Mapping[str, str] = {"x86_64": "x86_64", "aarch64": "sbsa"}
+
+_DEB_HEADERS = (Headers("linux-headers-{kernel}"),)
+_RPM_HEADERS = (Headers("kernel-devel", version_is_kernel=True), Headers("kernel-headers"))
+_UPDATE_INITRAMFS = ("update-initramfs", "-u", "-k", "{kernel}")
+_DRACUT = ("dracut", "--force", "--kver", "{kernel}")
+_EPEL = "dkms comes from EPEL, and what EPEL needs from CodeReady Builder (crb): enable both."
+_PACKAGE_HUB = "Some dependencies come from PackageHub: SUSEConnect --product PackageHub/<version>/<architecture>."
+
+
+def _red_hat(major: str, pinning: str, key: tuple[str, str]) -> Distribution:
+    return Distribution(
+        f"Red Hat Enterprise Linux {major} or a rebuild",
+        "dnf",
+        f"rhel{major}",
+        key,
+        "redhat",
+        None,
+        pinning,
+        _RPM_HEADERS,
+        _DRACUT,
+        _EPEL,
+    )
+
+
+def _deb(name: str, repository: str, key: tuple[str, str], names: str) -> Distribution:
+    return Distribution(name, "apt", repository, key, names, names, APT_PIN, _DEB_HEADERS, _UPDATE_INITRAMFS)
+
+
+_RHEL_8 = _red_hat("8", MODULE_STREAM, _RPM_KEY)
+_RHEL_9 = _red_hat("9", MODULE_STREAM, _RPM_KEY)
+_RHEL_10 = _red_hat("10", VERSION_LOCK, _RHEL_10_KEY)
+
+#: By os-release's ID and the part of VERSION_ID that decides.
+DISTRIBUTIONS: Mapping[tuple[str, str], Distribution] = {
+    ("debian", "12"): _deb("Debian 12", "debian12", _DEB_KEY, "debian"),
+    ("debian", "13"): _deb("Debian 13", "debian13", _DEBIAN_13_KEY, "debian"),
+    ("ubuntu", "22.04"): _deb("Ubuntu 22.04", "ubuntu2204", _DEB_KEY, "ubuntu"),
+    ("ubuntu", "24.04"): _deb("Ubuntu 24.04", "ubuntu2404", _DEB_KEY, "ubuntu"),
+    **{(name, "8"): _RHEL_8 for name in ("rhel", "rocky", "almalinux")},
+    **{(name, "9"): _RHEL_9 for name in ("rhel", "rocky", "almalinux")},
+    **{(name, "10"): _RHEL_10 for name in ("rhel", "rocky", "almalinux")},
+    ("sles", "15"): Distribution(
+        "SUSE Linux Enterprise Server 15",
+        "zypper",
+        "sles15",
+        _RPM_KEY,
+        "suse",
+        None,
+        ZYPPER_LOCK,
+        (Headers("kernel-default-devel", version_is_kernel=True),),
+        _DRACUT,
+        _PACKAGE_HUB,
+    ),
+    ("amzn", "2023"): Distribution(
+        "Amazon Linux 2023",
+        "dnf",
+        "amzn2023",
+        _RPM_KEY,
+        "redhat",
+        None,
+        MODULE_STREAM,
+        _RPM_HEADERS,
+        _DRACUT,
+    ),
+}
+
+
+def distribution_of(host: Mapping[str, Any]) -> Distribution:
+    """Return the distribution of the facts' C(host) part.
+
+    :raises Refused: it, or its processor architecture, is not supported.
+    """
+    described = host.get("distribution") or {}
+    name, version = str(described.get("id") or ""), str(described.get("version") or "")
+    found = DISTRIBUTIONS.get((name, version)) or DISTRIBUTIONS.get((name, version.partition(".")[0]))
+    if found is None:
+        raise Refused(
+            "nvidia_driver_source",
+            f"{name or 'an unknown distribution'} {version} is not supported".replace("  ", " "),
+            f"Supported are {', '.join(sorted({known.name for known in DISTRIBUTIONS.values()}))}.",
+        )
+    if host.get("architecture") not in REPOSITORY_ARCHITECTURES:
+        raise Refused(
+            "nvidia_driver_source",
+            f"NVIDIA has no driver packages for {host.get('architecture') or 'an unknown processor architecture'}",
+            f"Supported are {', '.join(REPOSITORY_ARCHITECTURES)}.",
+        )
+    return found

@@ -1,0 +1,146 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What of a host decides about its driver, taken from the facts document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .distributions import Distribution, distribution_of
+from .packages import versioned
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU on the PCI bus, seen without a driver.
+
+    :param architecture: lower case, or None where the device is not in the table of boards.
+    """
+
+    address: str
+    device_id: str
+    architecture: str | None = None
+    board: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.board or self.device_id} ({self.address})"
+
+
+@dataclass(frozen=True)
+class Build:
+    """A DKMS build of the driver's modules."""
+
+    version: str
+    kernel: str | None
+    state: str
+
+
+@dataclass(frozen=True)
+class Host:
+    """The present state of a host's driver and what surrounds it.
+
+    :param kernel: the release that the modules have to be for.
+    :param headers: whether modules can be built for it now.
+    :param packages: installed packages of the driver, by name.
+    :param loaded: version of the loaded module; C(on_disk) of the module file; C(library) of user space.
+    :param source: who installed the driver: C(nvidia), C(distribution), C(runfile), or None.
+    :param key_enrolled: with Secure Boot, whether the key that DKMS signs with is enrolled; None where nobody knows.
+    :param free_mib: free space in MiB, by the paths (joined with commas) that share a file system.
+    :param interrupted: packages that a transaction which was cut off left half done.
+    """
+
+    distribution: Distribution
+    machine: str
+    kernel: str
+    gpus: tuple[Gpu, ...] = ()
+    nvswitches: int = 0
+    headers: bool = False
+    secure_boot: bool | None = None
+    key_enrolled: bool | None = None
+    packages: Mapping[str, str] = field(default_factory=dict)
+    holds: tuple[str, ...] = ()
+    loaded: str | None = None
+    on_disk: str | None = None
+    library: str | None = None
+    flavour: str | None = None
+    source: str | None = None
+    nouveau_loaded: bool = False
+    modules: tuple[str, ...] = ()
+    builds: tuple[Build, ...] = ()
+    persistence_installed: bool = False
+    persistence_active: bool | None = None
+    fabric_installed: bool = False
+    fabric_active: bool | None = None
+    fabric_version: str | None = None
+    container: bool = False
+    free_mib: Mapping[str, int] = field(default_factory=dict)
+    interrupted: tuple[str, ...] = ()
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """Return the different driver versions among the installed packages, sorted as text; one on a sound host."""
+        return tuple(sorted(set(versioned(self.packages).values())))
+
+    @property
+    def version(self) -> str | None:
+        """Return the installed driver version, or None where there is none or the packages disagree."""
+        return self.versions[0] if len(self.versions) == 1 else None
+
+    @property
+    def same_everywhere(self) -> bool:
+        """Return whether the loaded module, the one on disk and the library are of one version."""
+        return self.loaded is not None and self.loaded == self.on_disk == self.library
+
+
+def from_facts(facts: Mapping[str, Any], **seen: Any) -> Host:
+    """Return the host that a facts document describes.
+
+    :param facts: of C(gpu_info); parts may be missing or null on a bare host.
+    :param seen: what the module has read beyond the facts (C(key_enrolled), C(free_mib), C(interrupted), ...).
+    :raises Refused: the distribution or the processor architecture is not supported.
+    """
+    host = facts.get("host") or {}
+    driver = facts.get("driver") or {}
+    fabric = facts.get("fabric") or {}
+    manager = fabric.get("manager") or {}
+    daemon = driver.get("persistence_daemon") or {}
+    values: dict[str, Any] = {
+        "distribution": distribution_of(host),
+        "machine": str(host.get("architecture") or ""),
+        "kernel": str(host.get("kernel") or ""),
+        "gpus": tuple(_gpu(device) for device in facts.get("pci") or () if device.get("kind") == "gpu"),
+        "nvswitches": int(fabric.get("nvswitches") or 0),
+        "headers": bool(host.get("kernel_headers")),
+        "secure_boot": host.get("secure_boot"),
+        "packages": dict(driver.get("packages") or {}),
+        "holds": tuple(driver.get("holds") or ()),
+        "loaded": driver.get("loaded_version"),
+        "on_disk": driver.get("on_disk_version"),
+        "library": driver.get("library_version"),
+        "flavour": driver.get("flavour"),
+        "source": driver.get("source"),
+        "nouveau_loaded": bool(driver.get("nouveau_loaded")),
+        "modules": tuple(driver.get("modules") or ()),
+        "builds": tuple(
+            Build(str(build.get("version")), build.get("kernel"), str(build.get("state")))
+            for build in driver.get("dkms") or ()
+            if str(build.get("name", "")).startswith("nvidia")
+        ),
+        "persistence_installed": bool(daemon.get("installed")),
+        "persistence_active": daemon.get("active"),
+        "fabric_installed": bool(manager.get("installed")),
+        "fabric_active": manager.get("active"),
+        "fabric_version": manager.get("version"),
+        "container": bool(host.get("container")),
+    }
+    return Host(**{**values, **seen})
+
+
+def _gpu(device: Mapping[str, Any]) -> Gpu:
+    return Gpu(
+        str(device.get("address")), str(device.get("device_id")), device.get("architecture"), device.get("board")
+    )

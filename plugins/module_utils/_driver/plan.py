@@ -1,0 +1,376 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From the facts, the wish and what the repositories offer to the steps of the driver stage, in the order of host.md 11.2.
+
+Packages are planned here; what follows from them (services, the reload) is in C(_driver/services.py) and
+C(_driver/reload.py), because it can only be seen once the packages are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .._adapters.packages import Package, Transaction
+from .._plan import Plan, Refused, Step
+from .distributions import APT_PIN, MODULE_STREAM
+from .floors import shortfall, warnings
+from .host import Host
+from .packages import DKMS, closure, of_other_branch
+from .previous import Record
+from .refusals import board_warnings, refusals, space_refusals
+from .selection import Selection, check_floor, names_of, select
+from .wish import PREFIX, DriverWish
+
+#: Kinds of steps, in C(Step.data["kind"]), which the applier looks up.
+REPAIR, REPOSITORY, PIN, STREAM, RECORD = "repair", "repository", "pin", "stream", "record"
+PREREQUISITES, RELEASE, PACKAGES, HOLD = "prerequisites", "release", "packages", "hold"
+
+REPOSITORY_NAME = "gpufleet-nvidia-driver"
+_GPU_CLIENTS = "processes that open a GPU between the installation and the reload"
+
+
+@dataclass(frozen=True)
+class Repositories:
+    """What is known of the repositories.
+
+    :param configured: whether the one that is wanted is configured on the host.
+    :param offered: what all of them offer of the names that were asked for; empty until the wanted one is configured.
+    :param stream: the enabled stream of the dnf module nvidia-driver, or empty.
+    """
+
+    configured: bool = True
+    offered: tuple[Package, ...] = ()
+    stream: str = ""
+
+
+@dataclass(frozen=True)
+class DriverPlan:
+    """A L(Plan) and what its packages come to.
+
+    :param version: the driver version that will be installed; empty for none, or when it is not known yet.
+    :param transaction: the main transaction, or None when no package changes.
+    :param unknown: why the plan cannot be complete yet, or empty.
+    """
+
+    plan: Plan
+    version: str = ""
+    transaction: Transaction | None = None
+    selection: Selection | None = None
+    unknown: str = ""
+
+
+def packages_differ(host: Host, wish: DriverWish) -> str:
+    """Return why packages have to change for C(state: present), or an empty string when they are as wanted."""
+    if host.interrupted:
+        return f"an earlier transaction was cut off ({', '.join(host.interrupted)})"
+    if not host.versions:
+        return "no driver is installed"
+    if host.version is None:
+        return f"packages of different drivers are installed ({', '.join(host.versions)})"
+    if not wish.met_by(host.version):
+        return f"driver {host.version} is installed"
+    if host.flavour is not None and host.flavour != wish.flavour:
+        return f"the {host.flavour} kernel modules are installed"
+    missing = [name for name in names_of(host, wish).required if name not in host.packages]
+    if missing:
+        return f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
+    if shortfall(host.version) is not None and not wish.allow_vulnerable and not wish.version:
+        return shortfall(host.version)[0]  # type: ignore[index]
+    leftovers = of_other_branch(host.packages, wish.branch_number)
+    if leftovers:
+        return f"{', '.join(leftovers)} of another branch are left over"
+    return ""
+
+
+def settled(host: Host, wish: DriverWish) -> DriverWish:
+    """Return the wish with the version that it comes to when the installed one already meets it.
+
+    A branch means "some version of it": what is there stays until the user names a version, or it falls below the floor.
+    """
+    if wish.version or host.version is None or not wish.met_by(host.version) or shortfall(host.version) is not None:
+        return wish
+    return replace(wish, version=host.version)
+
+
+def hold_names(packages: Mapping[str, str]) -> tuple[str, ...]:
+    """Return which installed packages a hold has to cover: the whole closure, or apt cannot install anything near it.
+
+    Ubuntu's packages with one kernel's modules follow the kernel, so they stay free.
+    """
+    return tuple(sorted(name for name in closure(packages) if not name.startswith("linux-")))
+
+
+def plan_present(host: Host, wish: DriverWish, repositories: Repositories) -> DriverPlan:
+    """Return the steps that bring the wanted driver.
+
+    :raises Refused: it cannot be had on this host, or not from these repositories.
+    """
+    first_refusal(refusals(host, wish))
+    notes = board_warnings(host)
+    steps: list[Step] = []
+    if host.interrupted:
+        steps.append(Step("repair", "the package database", "an earlier run was cut off", data={"kind": REPAIR}))
+    if not repositories.configured:
+        steps.append(_repository_step(wish))
+    why = packages_differ(host, wish)
+    if not why:
+        steps.extend(_hold_steps(host, wish, closure(host.packages)))
+        warning = check_floor(host.version or "", wish) if host.version else None
+        notes.extend([warning] if warning else [])
+        return DriverPlan(_plan(host, steps, {}, notes), host.version or "")
+    first_refusal(space_refusals(host))
+    if not repositories.configured and not repositories.offered:
+        unknown = "the repository is not configured yet, so what it offers is not known"
+        steps.append(_guess(host, wish, why))
+        return DriverPlan(_plan(host, steps, {}, notes), unknown=unknown)
+    selection = select(host, settled(host, wish), repositories.offered)
+    floor = check_floor(selection.version, wish)
+    notes.extend([*([floor] if floor else []), *warnings(selection.version)])
+    transaction = _transaction(host, wish, selection)
+    steps.extend(_before(host, wish, selection, repositories))
+    steps.append(_main_step(host, selection.version, transaction, why))
+    after = {package.name: package.version for package in selection.packages}
+    if wish.hold:
+        steps.append(Step("hold", "the whole driver", "unattended upgrades must not move it", data={"kind": HOLD}))
+    return DriverPlan(_plan(host, steps, after, notes), selection.version, transaction, selection)
+
+
+def plan_absent(host: Host) -> DriverPlan:
+    """Return the steps that remove the driver, its pins and its repository."""
+    first_refusal([item for item in source_of_runfile(host)])
+    installed = closure(host.packages)
+    steps: list[Step] = []
+    if host.interrupted:
+        steps.append(Step("repair", "the package database", "an earlier run was cut off", data={"kind": REPAIR}))
+    if not installed:
+        return DriverPlan(_plan(host, steps, {}, []))
+    held = [name for name in host.holds if name in installed]
+    if held:
+        steps.append(_release_step(held))
+    transaction = Transaction(remove=tuple(sorted(installed)))
+    steps.append(_main_step(host, "", transaction, "state is absent"))
+    return DriverPlan(_plan(host, steps, {}, []), "", transaction)
+
+
+def plan_previous(host: Host, wish: DriverWish, record: Record | None, repositories: Repositories) -> DriverPlan:
+    """Return the steps back to the recorded package set, as one transaction.
+
+    :raises Refused: nothing is recorded, or the repositories do not have it any more.
+    """
+    if record is None:
+        raise Refused(
+            f"{PREFIX}state",
+            "no previous driver is recorded on this host",
+            f"Name the version instead, with {PREFIX}version.",
+        )
+    installed = closure(host.packages)
+    notes = []
+    below = shortfall(record.version) if record.version else None
+    if below is not None:
+        notes.append(f"GOING BACK TO A VULNERABLE DRIVER: {below[0]}")
+    offered = {(package.name, package.version) for package in repositories.offered}
+    wanted, gone, kept = [], [], {}
+    for name, version in sorted(record.packages.items()):
+        if installed.get(name) == version:
+            kept[name] = version
+        elif (name, version) in offered:
+            wanted.append(Package(name, version))
+        elif name in installed and not _carries(version, record.version):
+            # nvidia-modprobe and nvidia-persistenced of the archives have versions of their own: they stay as they are.
+            kept[name] = installed[name]
+        else:
+            gone.append(f"{name} {version}")
+    if gone:
+        raise Refused(
+            f"{PREFIX}state",
+            f"the repositories do not offer the previous driver any more: {', '.join(gone)}",
+            "Configure a mirror that keeps old versions, or name an offered version.",
+        )
+    extra = tuple(sorted(name for name in installed if name not in record.packages and "pinning" not in name))
+    steps: list[Step] = []
+    if host.interrupted:
+        steps.append(Step("repair", "the package database", "an earlier run was cut off", data={"kind": REPAIR}))
+    if not wanted and not extra:
+        steps.extend(_hold_steps(host, wish, installed))
+        return DriverPlan(_plan(host, steps, {}, notes), record.version)
+    transaction = Transaction(tuple(wanted), extra, allow_downgrades=True)
+    if record.stream and record.stream != repositories.stream:
+        steps.append(_stream_step(record.stream))
+    if wish.hold:
+        steps.append(_pin_step(record.version, None))
+    held = [name for name in host.holds if name in installed]
+    if held:
+        steps.append(_release_step(held))
+    steps.append(_main_step(host, record.version, transaction, "state is previous", record=False))
+    if wish.hold:
+        steps.append(Step("hold", "the whole driver", "unattended upgrades must not move it", data={"kind": HOLD}))
+    return DriverPlan(_plan(host, steps, dict(record.packages), notes), record.version, transaction)
+
+
+def first_refusal(found: Iterable[Refused]) -> None:
+    """Raise what was refused: alone as it is, several as one that names them all."""
+    several = list(found)
+    if len(several) == 1:
+        raise several[0]
+    if several:
+        raise Refused(
+            several[0].thing, "; ".join(f"{item.thing}: {item.reason}" for item in several), several[0].remedy
+        )
+
+
+def source_of_runfile(host: Host) -> list[Refused]:
+    """Return the refusal to remove what no package manager installed."""
+    if host.source != "runfile":
+        return []
+    return [
+        Refused(
+            f"{PREFIX}state",
+            "the driver was installed by NVIDIA's .run installer, whose files no package manager knows",
+            "Remove it with nvidia-uninstall.",
+        )
+    ]
+
+
+def _before(host: Host, wish: DriverWish, selection: Selection, repositories: Repositories) -> list[Step]:
+    steps = []
+    if selection.stream and selection.stream != repositories.stream:
+        steps.append(_stream_step(selection.stream))
+    headers = _headers(host, selection, repositories.offered)
+    if headers:
+        steps.append(
+            Step(
+                "install",
+                ", ".join(package.name for package in headers),
+                f"modules are built for kernel {host.kernel}",
+                data={"kind": PREREQUISITES, "install": [[item.name, item.version] for item in headers]},
+            )
+        )
+    if wish.hold and host.distribution.pinning == APT_PIN:
+        steps.append(_pin_step(selection.version, selection.pinning))
+    held = [name for name in host.holds if name in host.packages]
+    if held:
+        steps.append(_release_step(held))
+    return steps
+
+
+def _headers(host: Host, selection: Selection, offered: Iterable[Package]) -> tuple[Package, ...]:
+    """Return the packages with the target kernel's headers that are missing.
+
+    :raises Refused: modules have to be built, and nobody offers the headers.
+    """
+    if selection.module != DKMS or host.headers:
+        return ()
+    found, base = [], host.kernel.rpartition(".")[0] if host.kernel.endswith((".x86_64", ".aarch64")) else host.kernel
+    for header in host.distribution.headers:
+        name = header.name.replace("{kernel}", host.kernel)
+        versions = [package for package in offered if package.name == name]
+        if header.version_is_kernel:
+            versions = [package for package in versions if package.version.startswith(base)]
+        if versions:
+            found.append(versions[0] if header.version_is_kernel else Package(name))
+        elif header is host.distribution.headers[0]:
+            raise Refused(
+                "the kernel",
+                f"modules have to be built for the running kernel {host.kernel}, and the repositories do not offer its "
+                f"headers ({name})",
+                "Boot the newest kernel of the distribution, whose headers are offered, or add the repository that has them.",
+            )
+    return tuple(found)
+
+
+def _transaction(host: Host, wish: DriverWish, selection: Selection) -> Transaction:
+    leftovers = set(
+        of_other_branch(host.packages, wish.branch_number if not wish.version else int(selection.version[:3]))
+    )
+    keep = {package.name for package in selection.packages}
+    return Transaction(
+        selection.packages,
+        tuple(sorted(leftovers - keep)),
+        allow_downgrades=bool(host.versions),
+        recommends=wish.variant == "full",
+    )
+
+
+def _main_step(host: Host, version: str, transaction: Transaction, why: str, record: bool = True) -> Step:
+    before = ", ".join(host.versions)
+    verb = "remove" if not version else "install" if not before else "change"
+    target = (
+        f"driver {before}" if not version else f"driver {version}" if not before else f"driver {before} to {version}"
+    )
+    return Step(
+        verb,
+        target,
+        why,
+        (_GPU_CLIENTS,) if host.loaded else (),
+        {
+            "kind": PACKAGES,
+            "version": version,
+            "record": record,
+            "install": [[package.name, package.version] for package in transaction.install],
+            "remove": list(transaction.remove),
+        },
+    )
+
+
+def _guess(host: Host, wish: DriverWish, why: str) -> Step:
+    target = f"driver {wish.version}" if wish.version else f"the newest driver of branch {wish.branch} that is offered"
+    verb = "change" if host.versions else "install"
+    return Step(verb, target, why, (_GPU_CLIENTS,) if host.loaded else (), {"kind": PACKAGES, "version": wish.version})
+
+
+def _hold_steps(host: Host, wish: DriverWish, packages: Mapping[str, str]) -> list[Step]:
+    wanted, held = set(hold_names(packages)), set(host.holds)
+    if wish.hold and wanted - held:
+        missing = sorted(wanted - held)
+        return [Step("hold", ", ".join(missing), "unattended upgrades must not move the driver", data={"kind": HOLD})]
+    if not wish.hold and wanted & held:
+        return [_release_step(sorted(wanted & held), "nvidia_driver_hold is false")]
+    return []
+
+
+def _repository_step(wish: DriverWish) -> Step:
+    return Step(
+        "add", f"repository {REPOSITORY_NAME}", f"{wish.source} packages come from it", data={"kind": REPOSITORY}
+    )
+
+
+def _release_step(names: Iterable[str], why: str = "held packages cannot be changed") -> Step:
+    listed = list(names)
+    return Step("let go of", ", ".join(listed), why, data={"kind": RELEASE, "names": listed})
+
+
+def _stream_step(stream: str) -> Step:
+    return Step(
+        "enable",
+        f"module stream nvidia-driver:{stream}",
+        "one stream has one branch",
+        data={"kind": STREAM, "stream": stream},
+    )
+
+
+def _pin_step(version: str, pinning: Package | None) -> Step:
+    package: list[Any] = [pinning.name, pinning.version] if pinning else []
+    how = pinning.name if pinning else "an apt preferences file"
+    return Step(
+        "pin",
+        f"the driver to {version} with {how}",
+        "packages of one driver depend on each other with >=, which a newer one satisfies too",
+        data={"kind": PIN, "version": version, "package": package},
+    )
+
+
+def _plan(host: Host, steps: Iterable[Step], after: Mapping[str, str], notes: Iterable[str]) -> Plan:
+    return Plan(tuple(steps), closure(host.packages) if after else {}, after, tuple(notes))
+
+
+def _carries(package_version: str, version: str) -> bool:
+    from .versions import driver_version_in
+
+    return driver_version_in(package_version) == version
+
+
+__all__ = ["MODULE_STREAM", "DriverPlan", "Repositories", "plan_absent", "plan_present", "plan_previous"]

@@ -1,0 +1,91 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The record of the driver that was there before the last change: what C(state: previous) goes back to.
+
+It is written before a transaction and marked as pending until that succeeded. A run that is cut off and repeated finds the
+mark and keeps the record: what is installed then is half a driver, and nothing to go back to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .host import Host
+from .packages import closure
+
+PATH = "/var/lib/gpufleet/driver-previous.json"
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """A package set that worked.
+
+    :param version: of the driver.
+    :param packages: the driver's packages with their package versions.
+    :param stream: the enabled dnf module stream, or empty.
+    :param pending: the version that the change which wrote this was going to, or empty when it succeeded.
+    """
+
+    version: str
+    flavour: str
+    source: str
+    packages: Mapping[str, str] = field(default_factory=dict)
+    stream: str = ""
+    pending: str = ""
+
+    def as_text(self) -> str:
+        document = {
+            "schema": SCHEMA,
+            "version": self.version,
+            "flavour": self.flavour,
+            "source": self.source,
+            "packages": dict(self.packages),
+            "stream": self.stream,
+            "pending": self.pending,
+        }
+        return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+def parse(text: str | None) -> Record | None:
+    """Return the record in the file's text; None where there is none or it was written by another version of this."""
+    if not text:
+        return None
+    try:
+        document: Any = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA or not document.get("packages"):
+        return None
+    return Record(
+        str(document.get("version", "")),
+        str(document.get("flavour", "")),
+        str(document.get("source", "")),
+        {str(name): str(version) for name, version in document["packages"].items()},
+        str(document.get("stream", "")),
+        str(document.get("pending", "")),
+    )
+
+
+def to_write(host: Host, record: Record | None, target: str, stream: str = "") -> Record | None:
+    """Return what has to be recorded before going to C(target), or None when the present record has to stay.
+
+    :param target: the driver version that the change goes to; empty for a removal.
+    """
+    if record is not None and record.pending:
+        return None if record.pending == (target or "absent") else replace(record, pending=target or "absent")
+    if host.version is None or host.interrupted:
+        return None
+    return Record(
+        host.version,
+        host.flavour or "",
+        host.source or "",
+        closure(host.packages),
+        stream,
+        target or "absent",
+    )

@@ -1,0 +1,131 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What can be refused from facts alone, before a repository is asked or anything is touched."""
+
+from __future__ import annotations
+
+from .._boards.architectures import ARCHITECTURES, kernel_modules
+from .._plan import Refused
+from .host import Gpu, Host
+from .packages import DKMS, from_ubuntu_archive
+from .selection import names_of
+from .wish import PREFIX, DriverWish
+
+#: Measured on Debian 12: 785 MB for driver, headers and build tools, and a build that needs as much again for a while.
+NEEDED_MIB = {"/usr": 1200, "/var": 1000, "/boot": 60}
+
+
+def board_refusals(host: Host, wish: DriverWish) -> list[Refused]:
+    """Return why the boards of a host cannot run the wanted branch or flavour; empty where they can."""
+    found = []
+    for gpu in host.gpus:
+        architecture = ARCHITECTURES.get(gpu.architecture or "")
+        if architecture is None:
+            continue
+        last = architecture.last_driver_branch
+        if last is not None and wish.branch_number > last:
+            found.append(
+                Refused(
+                    f"{PREFIX}{'version' if wish.version else 'branch'}",
+                    f"{gpu} is {architecture.name.capitalize()}, which branch {last} is the last one to support",
+                    f'Set {PREFIX}branch: "{last}".',
+                )
+            )
+            continue
+        flavours = kernel_modules(architecture.name, gpu.device_id)
+        if wish.flavour not in flavours:
+            found.append(_wrong_flavour(host, gpu, flavours, wish))
+    return found
+
+
+def _wrong_flavour(host: Host, gpu: Gpu, flavours: tuple[str, ...], wish: DriverWish) -> Refused:
+    others = [
+        other
+        for other in host.gpus
+        if other.architecture in ARCHITECTURES
+        and not set(kernel_modules(str(other.architecture), other.device_id)) & set(flavours)
+    ]
+    if others:
+        remedy = f"No flavour drives both it and {others[0]}: remove one of the two from the host."
+    else:
+        remedy = f"Set {PREFIX}flavour: {flavours[0]}."
+    reason = f"{gpu} is driven only by the {' or '.join(flavours)} kernel modules"
+    return Refused(f"{PREFIX}flavour", f"{reason}, not by the {wish.flavour} ones", remedy)
+
+
+def board_warnings(host: Host) -> list[str]:
+    """Return which GPUs are in no table, so that nobody could check whether the driver supports them."""
+    return [
+        f"{gpu} is not in the table of boards; whether the driver supports it was not checked"
+        for gpu in host.gpus
+        if gpu.architecture not in ARCHITECTURES
+    ]
+
+
+def source_refusals(host: Host, wish: DriverWish) -> list[Refused]:
+    """Return why the wanted source cannot follow the one that is installed; sources are never mixed."""
+    if host.source == "runfile":
+        return [
+            Refused(
+                f"{PREFIX}source",
+                "the driver was installed by NVIDIA's .run installer, whose files no package manager knows",
+                "Remove it with nvidia-uninstall first.",
+            )
+        ]
+    installed, wanted = host.source, wish.archive_source
+    archive = from_ubuntu_archive(host.packages)
+    if host.distribution.archive == "ubuntu" and archive and wanted == "nvidia":
+        installed = "distribution"
+    if installed is None or installed == wanted or not host.packages:
+        return []
+    return [
+        Refused(
+            f"{PREFIX}source",
+            f"the installed driver {host.version or ', '.join(host.versions)} is from {_name(installed)}, and packages of "
+            f"{_name(wanted)} define the same files",
+            f"Set {PREFIX}source: {installed}, or remove the driver first with {PREFIX}state: absent and then run again.",
+        )
+    ]
+
+
+def _name(source: str) -> str:
+    return "NVIDIA's repository" if source == "nvidia" else "the distribution's archive"
+
+
+def module_refusals(host: Host, wish: DriverWish) -> list[Refused]:
+    """Return why a module built on the host could not be loaded (Secure Boot)."""
+    module = names_of(host, wish).module
+    if host.secure_boot and module == DKMS and not host.key_enrolled and not host.container:
+        state = "is not enrolled" if host.key_enrolled is False else "does not exist yet"
+        return [
+            Refused(
+                "Secure Boot",
+                f"it is on, and the key that signs modules built on this host {state}, so they could not be loaded",
+                "Enrol it by hand (mokutil --import, then confirm at the console), switch Secure Boot off, or take signed "
+                f"modules from the distribution ({PREFIX}source: distribution) where it has them.",
+            )
+        ]
+    return []
+
+
+def space_refusals(host: Host) -> list[Refused]:
+    """Return which file systems have too little space for a driver and its build."""
+    found = []
+    for paths, free in sorted(host.free_mib.items()):
+        needed = sum(NEEDED_MIB.get(path, 0) for path in paths.split(","))
+        if free < needed:
+            found.append(
+                Refused(
+                    f"the file system of {paths.replace(',', ', ')}",
+                    f"{free} MiB are free, and installing and building a driver needs {needed} MiB",
+                    "Free some space (apt-get clean, old kernels) and run again.",
+                )
+            )
+    return found
+
+
+def refusals(host: Host, wish: DriverWish) -> list[Refused]:
+    """Return everything that facts alone rule out for C(state: present)."""
+    return [*board_refusals(host, wish), *source_refusals(host, wish), *module_refusals(host, wish)]

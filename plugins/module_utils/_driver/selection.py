@@ -1,0 +1,294 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From what the repositories offer to the packages of one driver version, and how to keep a resolver from mixing versions.
+
+NVIDIA's packages depend on each other with C(>=): asked for one package at one version, a resolver takes the newest of the
+others. So a plan is resolved, looked at, and resolved again with every package that strayed named at its version.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .._adapters.packages import Change, Package, Transaction
+from .._plan import Refused
+from .floors import shortfall
+from .host import Host
+from .packages import LOOSE_NAMES, Archive, Names, archive_for, fill, in_family
+from .versions import branch_of, driver_key, driver_version_in, nearest, newest
+from .wish import PREFIX, DriverWish
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The packages of one driver version.
+
+    :param version: of the driver.
+    :param packages: with their package versions; the first ones are those that were asked for.
+    :param pinning: NVIDIA's pinning package, where the repository offers one for this version.
+    :param stream: the dnf module stream, or empty.
+    :param module: C(dkms) or C(precompiled).
+    """
+
+    version: str
+    packages: tuple[Package, ...]
+    pinning: Package | None = None
+    stream: str = ""
+    module: str = "dkms"
+
+
+def archive_of(host: Host, wish: DriverWish, branch: int | None = None) -> Archive:
+    """Return the table of packages for a wish on a host.
+
+    :raises Refused: the distribution's own archive has no driver.
+    """
+    names = host.distribution.archive if wish.archive_source == "distribution" else host.distribution.names
+    archive = archive_for(wish.archive_source, names, branch or wish.branch_number)
+    if archive is None:
+        raise Refused(
+            f"{PREFIX}source",
+            f"{host.distribution.name} has no driver packages of its own",
+            f"Set {PREFIX}source: nvidia.",
+        )
+    return archive
+
+
+def names_of(host: Host, wish: DriverWish) -> Names:
+    """Return the names to install, with their placeholders filled in."""
+    branch = wish.branch_number
+    names = archive_of(host, wish).names[wish.flavour, wish.variant]
+    kernel = host.kernel
+    return Names(
+        fill(names.required, branch=branch, kernel=kernel),
+        fill(names.loose, branch=branch, kernel=kernel),
+        fill(names.optional, branch=branch, kernel=kernel),
+        names.module,
+    )
+
+
+def names_to_ask(host: Host, wish: DriverWish) -> tuple[str, ...]:
+    """Return every package name whose offered versions the plan needs to know."""
+    archive, names, branch = archive_of(host, wish), names_of(host, wish), wish.branch_number
+    asked = {*names.required, *names.loose, *names.optional}
+    asked.update(fill((*archive.fabric_manager, *archive.fabric_libraries), branch=branch))
+    asked.update(fill(archive.pinning_packages, branch=branch, version=wish.version or "*"))
+    asked.update(
+        name for name in fill(tuple(h.name for h in host.distribution.headers), branch=branch, kernel=host.kernel)
+    )
+    asked.add("dkms")
+    return tuple(sorted(name for name in asked if "*" not in name))
+
+
+def select(host: Host, wish: DriverWish, offered: Iterable[Package]) -> Selection:
+    """Return the packages to install.
+
+    :param offered: what the repositories have, at least of C(names_to_ask).
+    :raises Refused: the version or branch is not offered, or is below the security floor.
+    """
+    available = _by_version(offered)
+    names = names_of(host, wish)
+    if wish.archive_source == "nvidia" and wish.repository.url:
+        available = _only_from(available, wish.repository.url)
+    complete = _complete_versions(names.required, available)
+    version = _chosen(host, wish, names, complete, available)
+    check_floor(version, wish)
+    archive = archive_of(host, wish)
+    packages = [available[name, version] for name in names.required]
+    packages.extend(_loose(names.loose, available, host))
+    packages.extend(available[name, version] for name in names.optional if (name, version) in available)
+    if wants_fabric_manager(host, wish):
+        packages.extend(_fabric(archive, version, available))
+    stream = (archive.streams or {}).get(wish.flavour, "") if host.distribution.pinning == "module_stream" else ""
+    return Selection(
+        version,
+        tuple(packages),
+        _pinning(archive, version, offered),
+        stream.replace("{branch}", str(branch_of(version))),
+        names.module,
+    )
+
+
+def check_floor(version: str, wish: DriverWish) -> str | None:
+    """Return a warning when a version below the security floor is allowed, None when it is not below.
+
+    :raises Refused: it is below the floor, and that is not allowed.
+    """
+    below = shortfall(version)
+    if below is None:
+        return None
+    reason, replacement = below
+    if wish.allow_vulnerable:
+        return f"VULNERABLE DRIVER ALLOWED ({PREFIX}allow_vulnerable): {reason}"
+    raise Refused(
+        f"{PREFIX}version" if wish.version else f"{PREFIX}branch",
+        reason,
+        f"Take {replacement} or newer, or accept the risk with {PREFIX}allow_vulnerable: true.",
+    )
+
+
+def wants_fabric_manager(host: Host, wish: DriverWish) -> bool:
+    """Return whether the fabric manager is wanted: always, never, or where there are NVSwitches."""
+    return wish.fabric_manager == "always" or (wish.fabric_manager == "auto" and host.nvswitches > 0)
+
+
+def strayed(changes: Iterable[Change], version: str) -> tuple[str, ...]:
+    """Return the driver's packages that a resolution would bring to another driver version than C(version)."""
+    names = []
+    for change in changes:
+        found = driver_version_in(change.after) if change.after else None
+        if found is not None and found != version and in_family(change.name) and change.name not in LOOSE_NAMES:
+            names.append(change.name)
+    return tuple(sorted(names))
+
+
+def in_lockstep(
+    transaction: Transaction, changes: Sequence[Change], offered: Iterable[Package], version: str
+) -> Transaction:
+    """Return C(transaction) with every package that strayed named at the version of the others.
+
+    :param changes: what resolving C(transaction) gave.
+    :param offered: what the repositories have of the packages that strayed.
+    :raises Refused: a package would go to a newer driver, and the repository does not offer it at C(version).
+    """
+    available = _by_version(offered)
+    added, named = [], {package.name for package in transaction.install if package.version}
+    after = {change.name: change.after for change in changes}
+    for name in strayed(changes, version):
+        package = available.get((name, version))
+        if package is not None and name not in named:
+            added.append(package)
+            continue
+        found = driver_version_in(after[name])
+        if found is not None and driver_key(found) > driver_key(version):
+            raise Refused(
+                f"{PREFIX}version",
+                f"driver {version} would bring {name} {after[name]} of a newer driver, and the repositories do not offer "
+                f"{name} at {version}",
+                "Complete the mirror, or choose the version that the repositories offer completely.",
+            )
+    if not added:
+        return transaction
+    return Transaction(
+        (*transaction.install, *added), transaction.remove, transaction.allow_downgrades, transaction.recommends
+    )
+
+
+def _by_version(offered: Iterable[Package]) -> dict[tuple[str, str], Package]:
+    """Index packages by name and driver version; of two revisions of one version the later one in the list stays out."""
+    found: dict[tuple[str, str], Package] = {}
+    for package in offered:
+        version = driver_version_in(package.version) or package.version
+        found.setdefault((package.name, version), package)
+    return found
+
+
+def _only_from(available: Mapping[tuple[str, str], Package], url: str) -> dict[tuple[str, str], Package]:
+    """Drop what another repository offers under names that the wanted one has too; origins that are no URL are kept."""
+    base = url.rstrip("/")
+    known = {package.name for package in available.values() if package.origin.rstrip("/") == base}
+    return {
+        key: package
+        for key, package in available.items()
+        if package.name not in known or package.origin.rstrip("/") == base
+    }
+
+
+def _complete_versions(names: Sequence[str], available: Mapping[tuple[str, str], Package]) -> list[str]:
+    sets = [{version for name, version in available if name == wanted} for wanted in names]
+    return sorted(set.intersection(*sets), key=_order) if sets else []
+
+
+def _order(version: str) -> tuple[int, int, int]:
+    return driver_key(version) if re.fullmatch(r"[1-9]\d{2}\.\d+(?:\.\d+)?", version) else (0, 0, 0)
+
+
+def _chosen(
+    host: Host,
+    wish: DriverWish,
+    names: Names,
+    complete: Sequence[str],
+    available: Mapping[tuple[str, str], Package],
+) -> str:
+    if wish.version:
+        if wish.version in complete:
+            return wish.version
+        near = nearest(wish.version, complete)
+        raise Refused(
+            f"{PREFIX}version",
+            f"the repositories of {host.distribution.name} do not offer {' '.join(names.required)} at {wish.version}"
+            f"{_missing(names.required, wish.version, available)}",
+            f"The nearest that they offer is {near}." if near else _nothing_offered(wish),
+        )
+    of_branch = [version for version in complete if _order(version)[0] == int(wish.branch)]
+    # A repository may still have versions below the floor; what it has above is always taken.
+    best = newest(of_branch)
+    if best:
+        return best
+    jumped = sorted({version for name, version in available if name == names.required[0]})
+    branches = sorted({str(_order(version)[0]) for version in complete if _order(version)[0]})
+    if jumped and not branches:
+        reason = f"{names.required[0]} is not offered with its whole set"
+    elif str(wish.branch) in names.required[0] and branches:
+        reason = (
+            f"{names.required[0]} is a transitional package that brings driver {complete[-1]}, "
+            f"so branch {wish.branch} is gone"
+        )
+    else:
+        reason = f"the repositories of {host.distribution.name} do not offer branch {wish.branch}"
+    remedy = f"They offer {', '.join(complete)}." if branches else _nothing_offered(wish)
+    raise Refused(f"{PREFIX}branch", reason, remedy)
+
+
+def _missing(names: Sequence[str], version: str, available: Mapping[tuple[str, str], Package]) -> str:
+    missing = [name for name in names if (name, version) not in available]
+    return f" (missing: {', '.join(missing)})" if missing and len(missing) < len(names) else ""
+
+
+def _nothing_offered(wish: DriverWish) -> str:
+    if wish.archive_source == "distribution":
+        return "They offer none at all: enable the component that has it (contrib non-free, restricted)."
+    return f"They offer none at all: check {PREFIX}repository_url and {PREFIX}manage_repository."
+
+
+def _loose(names: Sequence[str], available: Mapping[tuple[str, str], Package], host: Host) -> list[Package]:
+    """Return packages with versions of their own, at the manager's choice."""
+    found = []
+    for name in names:
+        if any(known == name for known, _version in available):
+            found.append(Package(name))
+        elif name.startswith("linux-modules-nvidia-") and name.endswith(host.kernel):
+            raise Refused(
+                "the kernel",
+                f"there is no precompiled module for the running kernel {host.kernel}: {name} is not offered",
+                f"Boot a kernel that the archive has modules for, or set {PREFIX}source: nvidia, which builds them.",
+            )
+    return found
+
+
+def _fabric(archive: Archive, version: str, available: Mapping[tuple[str, str], Package]) -> list[Package]:
+    branch = branch_of(version)
+    names = fill(archive.fabric_manager, branch=branch)
+    managers = [available[name, version] for name in names if (name, version) in available]
+    if not managers:
+        raise Refused(
+            f"{PREFIX}fabric_manager",
+            f"NVSwitch systems need the fabric manager at exactly the driver's version, and {version} is not offered"
+            + (f" of {' or '.join(names)}" if names else " by this source"),
+            f"Choose a version that the repositories offer it for, or set {PREFIX}fabric_manager: never.",
+        )
+    libraries = fill(archive.fabric_libraries, branch=branch)
+    return [managers[0], *(available[name, version] for name in libraries if (name, version) in available)]
+
+
+def _pinning(archive: Archive, version: str, offered: Iterable[Package]) -> Package | None:
+    by_name: dict[str, Package] = {}
+    for package in offered:
+        by_name.setdefault(package.name, package)
+    for name in fill(archive.pinning_packages, branch=branch_of(version), version=version):
+        if name in by_name:
+            return by_name[name]
+    return None

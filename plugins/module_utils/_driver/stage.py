@@ -1,0 +1,124 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the driver stage would do on a host, from facts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .._adapters.packages_dnf import parse_versionlock
+from .._plan import Refused, StagePlan, Step
+from .floors import shortfall, warnings
+from .host import Host, from_facts
+from .packages import DKMS, closure
+from .plan import hold_names, packages_differ, source_of_runfile
+from .refusals import board_refusals, board_warnings, source_refusals
+from .selection import check_floor, names_of, wants_fabric_manager
+from .wish import DriverWish, from_variables
+
+
+def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
+    """Return what the driver stage would do.
+
+    :param facts: the facts document.
+    :param wish: the variables of the role, under their full names.
+    """
+    try:
+        wanted = from_variables(wish)
+        host = from_facts(facts)
+    except Refused as refusal:
+        return StagePlan("driver", True, refusals=(refusal,))
+    if not host.gpus and wanted.state == "present" and facts.get("pci") is not None:
+        return StagePlan(
+            "driver", False, warnings=("there is no NVIDIA GPU on the PCI bus, so no driver is installed",)
+        )
+    host = from_facts(facts, holds=_held_names(host))
+    if wanted.state == "absent":
+        steps = _absent_steps(host)
+        return StagePlan("driver", bool(steps), steps, refusals=tuple(source_of_runfile(host)))
+    if wanted.state == "previous":
+        # What is recorded is on the host: only the module knows whether it is what is installed.
+        return StagePlan(
+            "driver", True, unknown="the previous package set is recorded on the host and is read when the stage runs"
+        )
+    return _present(host, wanted)
+
+
+def _present(host: Host, wish: DriverWish) -> StagePlan:
+    refused = [*board_refusals(host, wish), *source_refusals(host, wish)]
+    notes = board_warnings(host)
+    try:
+        floor = check_floor(wish.version or _floor_version(host, wish), wish) if _floor_version(host, wish) else None
+        notes.extend([floor] if floor else [])
+    except Refused as refusal:
+        refused.append(refusal)
+    if host.version:
+        notes.extend(warnings(host.version))
+    if host.secure_boot and not refused and names_of(host, wish).module == DKMS and not host.same_everywhere:
+        notes.append("Secure Boot is on: whether the key that signs modules is enrolled is checked when the stage runs")
+    if refused:
+        return StagePlan("driver", True, refusals=tuple(refused), warnings=tuple(notes))
+    why = packages_differ(host, wish)
+    steps = _present_steps(host, wish, why)
+    unknown = "the exact packages are known when the repository is asked" if why else None
+    return StagePlan("driver", bool(steps), steps, unknown, warnings=tuple(notes))
+
+
+def _floor_version(host: Host, wish: DriverWish) -> str:
+    """Return the version whose floor can be judged without a repository: the one that was asked for, or will stay."""
+    if wish.version:
+        return wish.version
+    installed = host.version
+    stays = installed is not None and wish.met_by(installed) and (wish.allow_vulnerable or shortfall(installed) is None)
+    if stays:
+        return str(installed)
+    # Any version of a branch without fixes is refused; a branch that has a floor gets a version above it.
+    return f"{wish.branch}.00" if shortfall(f"{wish.branch}.999") is not None else ""
+
+
+def _present_steps(host: Host, wish: DriverWish, why: str) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    if why:
+        target = f"driver {wish.version}" if wish.version else f"driver branch {wish.branch}"
+        disturbs = ("every process that uses a GPU",) if host.loaded else ()
+        steps.append(Step("change" if host.versions else "install", target, why, disturbs))
+    elif not host.same_everywhere:
+        where = f"loaded: {host.loaded or 'none'}, on disk: {host.on_disk or 'none'}, library: {host.library or 'none'}"
+        steps.append(Step("load", f"driver {host.version}", where, ("every process that uses a GPU",)))
+    if host.nouveau_loaded:
+        steps.append(Step("block", "nouveau", "it holds the GPUs, so the driver cannot have them"))
+    if not why:
+        steps.extend(_keeping_steps(host, wish))
+    return tuple(steps)
+
+
+def _keeping_steps(host: Host, wish: DriverWish) -> list[Step]:
+    steps = []
+    wanted, held = set(hold_names(closure(host.packages))), set(host.holds)
+    if wish.hold and wanted - held:
+        steps.append(Step("hold", ", ".join(sorted(wanted - held)), "unattended upgrades must not move the driver"))
+    if not wish.hold and wanted & held:
+        steps.append(Step("let go of", ", ".join(sorted(wanted & held)), "nvidia_driver_hold is false"))
+    if wish.persistence and not host.persistence_active:
+        steps.append(Step("start", "nvidia-persistenced", "persistence is wanted"))
+    if wants_fabric_manager(host, wish) and not (host.fabric_active and host.fabric_version == host.version):
+        found = f"version {host.fabric_version}, active: {host.fabric_active}"
+        steps.append(Step("start", "nvidia-fabricmanager", f"it has to run at {host.version}; found {found}"))
+    return steps
+
+
+def _absent_steps(host: Host) -> tuple[Step, ...]:
+    installed = closure(host.packages)
+    if not installed:
+        return ()
+    disturbs = ("every process that uses a GPU",) if host.loaded else ()
+    return (Step("remove", ", ".join(sorted(installed)), "state is absent", disturbs),)
+
+
+def _held_names(host: Host) -> tuple[str, ...]:
+    """Return the names that are held: dnf's locks are patterns with versions, the others are names."""
+    locks = parse_versionlock("\n".join(host.holds))
+    return tuple(sorted({*locks, *(hold for hold in host.holds if hold in host.packages)}))
