@@ -1,0 +1,35 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The filter C(gpufleet.nvidia.device_plugin_lint)."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from ansible.errors import AnsibleFilterError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.lint import lint
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.lint_yaml import HAS_YAML
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+
+
+def device_plugin_lint(text: Any, facts: Any = None) -> dict[str, Any]:
+    """Return C(findings) and C(effective) for the text of a device plugin configuration file."""
+    if not isinstance(text, str):
+        raise AnsibleFilterError(
+            f"device_plugin_lint takes the text of a file, not {type(text).__name__}. "
+            "Read it with lookup('ansible.builtin.file', path), or render it with to_yaml."
+        )
+    if not HAS_YAML:
+        raise AnsibleFilterError("device_plugin_lint needs PyYAML on the controller.")
+    if facts is not None and not isinstance(facts, dict):
+        raise AnsibleFilterError("device_plugin_lint: facts must be what gpufleet.nvidia.gpu_info returned under gpu.")
+    return lint(plain(text), plain(facts)).as_dict()
+
+
+class FilterModule:
+    """Filters of the collection that check device plugin configuration."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"device_plugin_lint": device_plugin_lint}

@@ -1,0 +1,145 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The arithmetic of shared GPUs: slices, replicas, what one MPS client may use, N GiB over M GPUs.
+
+All sizes are MiB (2**20 bytes). The numbers are those of the device plugin 0.20 (C(cmd/mps-control-daemon/mps)):
+a resource with R replicas gives every MPS client C(floor(total / R)) MiB and C(floor(100 / R)) percent of the threads.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .._plan import Refused
+
+#: An MPS server of the device plugin accepts this many replicas of a GPU.
+MPS_CLIENTS = 48
+#: The same for GPUs below compute capability 7.5: the plugin asks for 7.5 where it means Volta (7.0).
+MPS_CLIENTS_BEFORE_TURING = 16
+#: Architectures below compute capability 7.5.
+BEFORE_TURING = frozenset({"kepler", "maxwell", "pascal", "volta"})
+
+_MEMORY = re.compile(r"\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z]*)\s*")
+_MIB_PER_UNIT = {"MiB": 1, "GiB": 1024, "TiB": 1024 * 1024}
+_LIKELY_UNIT = {"m": "MiB", "mb": "MiB", "mi": "MiB", "mib": "MiB", "g": "GiB", "gb": "GiB", "gi": "GiB", "gib": "GiB"}
+
+
+@dataclass(frozen=True)
+class MpsLimits:
+    """What one MPS client gets of one GPU.
+
+    :param memory_mib: device memory that the client can allocate.
+    :param active_thread_percentage: the share of the GPU's threads that the client can use.
+    """
+
+    memory_mib: int
+    active_thread_percentage: int
+
+
+@dataclass(frozen=True)
+class Share:
+    """A pod's request "N GiB over M GPUs", resolved.
+
+    :param memory_mib: N, in MiB.
+    :param gpus: M.
+    :param per_gpu_mib: what the pod gets on each of the M GPUs.
+    """
+
+    memory_mib: int
+    gpus: int
+    per_gpu_mib: int
+
+
+def memory_mib(text: str, thing: str) -> int:
+    """Return the size that C(text) names, such as C(4GiB) or C(512MiB), in MiB.
+
+    :param thing: the path into the user's variables, for the message.
+    :raises Refused: no number with one of the units MiB, GiB, TiB, or no whole number of MiB. C(4GB) and C(4G) are refused,
+        because one reads 4000 MB and the other 4096 MiB into them.
+    """
+    match = _MEMORY.fullmatch(text)
+    if match is None:
+        raise Refused(thing, f"{text!r} is no size", "Write a number and a binary unit, such as 4GiB or 512MiB.")
+    number, unit = match.group("number"), match.group("unit")
+    if unit not in _MIB_PER_UNIT:
+        likely = _LIKELY_UNIT.get(unit.lower(), "GiB")
+        reason = f"the unit {unit!r} of {text!r} is ambiguous" if unit else f"{text!r} has no unit"
+        raise Refused(thing, reason, f"Units are binary and written out: {number}{likely}?")
+    size = float(number) * _MIB_PER_UNIT[unit]
+    if size < 1 or size != int(size):
+        raise Refused(thing, f"{text!r} is no whole number of MiB above zero", "Write a number such as 4GiB or 512MiB.")
+    return int(size)
+
+
+def memory_text(mib: int) -> str:
+    """Return C(mib) in the unit in which it is a whole number: C(4GiB), C(4188MiB)."""
+    return f"{mib // 1024}GiB" if mib % 1024 == 0 else f"{mib}MiB"
+
+
+def replicas_of(total_mib: int, slice_mib: int, thing: str) -> int:
+    """Return into how many slices of C(slice_mib) a GPU with C(total_mib) is divided.
+
+    :raises Refused: fewer than two slices fit; the remedy names the largest slice that makes two.
+    """
+    replicas = total_mib // slice_mib
+    if replicas < 2:
+        raise Refused(
+            thing,
+            f"a slice of {memory_text(slice_mib)} fits {replicas} times into a GPU of {total_mib} MiB, and sharing needs 2 or more",
+            f"The largest slice of this GPU is {total_mib // 2}MiB; a whole GPU for each pod is nvidia_sharing_mode: none.",
+        )
+    return replicas
+
+
+def mps_limits(total_mib: int, replicas: int) -> MpsLimits:
+    """Return what the device plugin's MPS daemon gives each client of a GPU with C(total_mib)."""
+    return MpsLimits(memory_mib=total_mib // replicas, active_thread_percentage=100 // replicas)
+
+
+def mps_clients(architecture: str | None) -> int:
+    """Return how many replicas of a GPU the MPS daemon of the device plugin accepts.
+
+    :param architecture: of the GPU, in lower case, such as C(volta); None when it is not known.
+    """
+    return MPS_CLIENTS_BEFORE_TURING if architecture in BEFORE_TURING else MPS_CLIENTS
+
+
+def refuse_too_many_clients(replicas: int, architecture: str | None, thing: str) -> None:
+    """Refuse more MPS replicas than the MPS daemon starts with.
+
+    :raises Refused: the daemon would die with "maximum allowed replicas exceeded".
+    """
+    limit = mps_clients(architecture)
+    if replicas > limit:
+        of = f" of the {architecture} architecture" if architecture else ""
+        raise Refused(
+            thing,
+            f"MPS on a GPU{of} has at most {limit} clients, not {replicas}",
+            f"Ask for {limit} or fewer replicas, for a larger slice, or for nvidia_sharing_mode: time_slicing.",
+        )
+
+
+def share(memory: str, gpus: int, thing: str) -> Share:
+    """Resolve "N GiB over M GPUs" into what the pod gets on each GPU.
+
+    :param memory: N with its unit, such as C(8GiB).
+    :param gpus: M.
+    :raises Refused: N, in the unit in which it is written, cannot be divided by M.
+    """
+    total = memory_mib(memory, thing)
+    if gpus < 1:
+        raise Refused(thing, f"{memory} over {gpus} GPUs is no request", "Ask for one GPU or more.")
+    unit = next(name for name in _MIB_PER_UNIT if memory.strip().endswith(name))
+    number = total / _MIB_PER_UNIT[unit]
+    if number % gpus:
+        lower = int(number // gpus) * gpus
+        near = [f"{value}{unit}" for value in (lower, lower + gpus) if value]
+        raise Refused(
+            thing,
+            f"{memory} over {gpus} GPUs is no whole number of {unit} on each",
+            f"The nearest: {' or '.join(near)} over {gpus} GPUs.",
+        )
+    return Share(memory_mib=total, gpus=gpus, per_gpu_mib=total // gpus)

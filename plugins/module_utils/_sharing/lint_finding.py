@@ -1,0 +1,72 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the linter says, and to whom it says it: a finding is an error or a warning, at a path of the file."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+#: The plugin, gpu-feature-discovery or the MPS daemon does not start with this file.
+ERROR = "error"
+#: They start, and ignore something that is written, or understand it otherwise than it looks.
+WARNING = "warning"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong with a configuration file.
+
+    :param level: C(error) or C(warning).
+    :param path: where, such as C(sharing.mps.resources[0].replicas); empty for the whole file.
+    :param message: what is wrong, and what really happens.
+    :param remedy: what to write in its place.
+    """
+
+    level: str
+    path: str
+    message: str
+    remedy: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        return {"level": self.level, "path": self.path, "message": self.message, "remedy": self.remedy}
+
+
+@dataclass
+class Report:
+    """Collects findings while a file is read."""
+
+    findings: list[Finding] = field(default_factory=list)
+
+    def error(self, path: str, message: str, remedy: str = "") -> None:
+        self._add(Finding(ERROR, path, message, remedy))
+
+    def warning(self, path: str, message: str, remedy: str = "") -> None:
+        self._add(Finding(WARNING, path, message, remedy))
+
+    @property
+    def refused(self) -> bool:
+        return any(finding.level == ERROR for finding in self.findings)
+
+    def _add(self, finding: Finding) -> None:
+        # YAML aliases reach the same text on several ways.
+        if finding not in self.findings:
+            self.findings.append(finding)
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Return a remedy that names the known field nearest to C(name), or lists them all."""
+    names = sorted(known)
+    folded = {candidate.lower(): candidate for candidate in names}
+    if name.lower() in folded:
+        return f"Write {folded[name.lower()]}."
+    matches = difflib.get_close_matches(name.lower(), list(folded), n=1, cutoff=0.6)
+    return f"Did you mean {folded[matches[0]]}?" if matches else f"Known here: {', '.join(names)}."
+
+
+def join(path: str, key: str) -> str:
+    """Return the path of C(key) below C(path)."""
+    return f"{path}.{key}" if path else key

@@ -1,0 +1,253 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The sharing of a pool, as its variables C(nvidia_sharing_*) describe it, and what each way of sharing guarantees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .._plan import Refused
+from . import arithmetic
+
+MODES = ("none", "time_slicing", "mps")
+BACKENDS = ("mps", "hami", "dra")
+MPS_MANAGERS = ("device_plugin", "host")
+TIME_SLICES = ("default", "short", "medium", "long")
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """One pool's wish.
+
+    :param mode: C(none), C(time_slicing) or C(mps): how containers come to share a GPU.
+    :param replicas: into how many devices a GPU (or MIG device) is divided; 0 when the slice decides, or nothing is shared.
+    :param slice_mib: memory of one slice on one GPU, or None.
+    :param gpus_per_pod: over how many GPUs a pod of this pool spreads.
+    :param time_slice: the hardware's time slice; C(default) leaves the driver's.
+    :param mps_manager: who runs the MPS daemon.
+    :param backend: who counts and enforces memory slices.
+    :param rename: whether shared devices get a name of their own, C(nvidia.com/gpu.shared).
+    """
+
+    mode: str = "none"
+    replicas: int = 0
+    slice_mib: int | None = None
+    gpus_per_pod: int = 1
+    time_slice: str = "default"
+    mps_manager: str = "device_plugin"
+    backend: str = "mps"
+    rename: bool = False
+
+    @property
+    def shared(self) -> bool:
+        """Whether the device plugin is told to replicate devices."""
+        return self.mode != "none"
+
+    def replicas_on(self, total_mib: int | None, thing: str = "nvidia_sharing_memory_slice") -> int:
+        """Return the number of replicas on a GPU or MIG device with C(total_mib); 1 when nothing is shared.
+
+        :raises Refused: the slice does not fit twice, or the memory is not known.
+        """
+        if not self.shared:
+            return 1
+        if self.replicas:
+            return self.replicas
+        if total_mib is None:
+            raise Refused(
+                thing,
+                "the memory of this GPU is not known, so the number of slices is not",
+                "Record the facts of a host of the pool, or set nvidia_sharing_replicas in place of nvidia_sharing_memory_slice.",
+            )
+        return arithmetic.replicas_of(total_mib, self.slice_mib or 0, thing)
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a pod that asks for a slice can rely on.
+
+    :param counted_by: who keeps two pods from being given the same slice.
+    :param enforced_by: who stops a process that takes more; C(nobody) where nothing does.
+    :param visible_in_nvidia_smi: what nvidia-smi shows inside the pod.
+    :param limit: what the guarantee does not cover.
+    """
+
+    counted_by: str
+    enforced_by: str
+    visible_in_nvidia_smi: str
+    limit: str
+
+    def as_dict(self) -> dict[str, str]:
+        return {
+            "counted_by": self.counted_by,
+            "enforced_by": self.enforced_by,
+            "visible_in_nvidia_smi": self.visible_in_nvidia_smi,
+            "limit": self.limit,
+        }
+
+
+#: reference: device plugin 0.20, HAMi 2.10 and the DRA driver 0.5, as their code says.
+GUARANTEES: Mapping[str, Guarantee] = {
+    "none": Guarantee(
+        "device plugin", "hardware: a pod has the GPU or MIG device for itself", "the whole GPU or MIG device", ""
+    ),
+    "time_slicing": Guarantee(
+        "device plugin, replicas",
+        "nobody: processes share memory and time, one can take all",
+        "the whole GPU",
+        "no isolation of memory or faults",
+    ),
+    "mps": Guarantee(
+        "device plugin, replicas; spreading over distinct GPUs is best effort",
+        "MPS server, for each client process and GPU",
+        "the whole GPU",
+        "the limit is per process, not per pod; two slots that land on one GPU are one slice",
+    ),
+    "mps_host": Guarantee(
+        "nobody in the cluster",
+        "MPS server of the host, for each client process and GPU",
+        "the whole GPU",
+        "the limit is per process; Kubernetes does not see the slices",
+    ),
+    "hami": Guarantee(
+        "HAMi scheduler, exact, for each GPU",
+        "libvgpu in the container, for each GPU",
+        "the slice",
+        "soft: a statically linked program or CUDA_DISABLE_CONTROL=true goes round it; compute is shared",
+    ),
+    "dra": Guarantee(
+        "scheduler, exact (DRA consumable capacity)",
+        "nobody: no memory isolation",
+        "the whole GPU",
+        "alpha; needs Kubernetes 1.36, or 1.34 with the gate DRAConsumableCapacity, and driver 580",
+    ),
+}
+
+
+def guarantee(sharing: Sharing) -> Guarantee:
+    """Return what holds for a pod of a pool that is shared like this."""
+    if sharing.backend in ("hami", "dra"):
+        return GUARANTEES[sharing.backend]
+    if sharing.mode == "mps" and sharing.mps_manager == "host":
+        return GUARANTEES["mps_host"]
+    return GUARANTEES[sharing.mode]
+
+
+def read(wish: Mapping[str, Any]) -> Sharing:
+    """Return the sharing that the variables C(nvidia_sharing_*) in C(wish) describe.
+
+    :raises Refused: values that exclude each other, or have no effect together.
+    """
+    mode = _choice(wish, "nvidia_sharing_mode", "none", MODES)
+    backend = _choice(wish, "nvidia_sharing_backend", "mps", BACKENDS)
+    replicas = _number(wish, "nvidia_sharing_replicas", 0)
+    gpus_per_pod = _number(wish, "nvidia_sharing_gpus_per_pod", 1)
+    text = str(wish.get("nvidia_sharing_memory_slice") or "").strip()
+    slice_mib = arithmetic.memory_mib(text, "nvidia_sharing_memory_slice") if text else None
+    sharing = Sharing(
+        mode=mode,
+        replicas=replicas,
+        slice_mib=slice_mib,
+        gpus_per_pod=gpus_per_pod,
+        time_slice=_choice(wish, "nvidia_sharing_time_slice", "default", TIME_SLICES),
+        mps_manager=_choice(wish, "nvidia_sharing_mps_manager", "device_plugin", MPS_MANAGERS),
+        backend=backend,
+        rename=bool(wish.get("nvidia_sharing_rename", False)),
+    )
+    _refuse_contradictions(sharing, text)
+    return sharing
+
+
+def refuse_on_mig(sharing: Sharing, mig_strategy: str) -> None:
+    """Refuse MPS of the device plugin together with MIG.
+
+    :raises Refused: the plugin exits, and gpu-feature-discovery publishes no label at all, on such a node.
+    """
+    if mig_strategy == "none" or sharing.mode != "mps":
+        return
+    if sharing.mps_manager == "device_plugin":
+        raise Refused(
+            "nvidia_sharing_mode",
+            f"the device plugin does not share MIG devices by MPS, and nvidia_mig_strategy is {mig_strategy}",
+            "Use nvidia_sharing_mode: time_slicing on the MIG devices, nvidia_mig_strategy: none, or nvidia_sharing_mps_manager: host.",
+        )
+
+
+def _refuse_contradictions(sharing: Sharing, text: str) -> None:
+    if sharing.gpus_per_pod < 1:
+        raise Refused(
+            "nvidia_sharing_gpus_per_pod", f"{sharing.gpus_per_pod} is less than 1", "A pod spreads over 1 GPU or more."
+        )
+    if sharing.replicas < 0 or sharing.replicas == 1:
+        raise Refused(
+            "nvidia_sharing_replicas",
+            f"{sharing.replicas} replicas share nothing; the device plugin refuses fewer than 2",
+            "Ask for 2 or more, or set nvidia_sharing_mode: none.",
+        )
+    if sharing.replicas and sharing.slice_mib:
+        raise Refused(
+            "nvidia_sharing_replicas",
+            f"both nvidia_sharing_replicas ({sharing.replicas}) and nvidia_sharing_memory_slice ({text}) are set",
+            "One follows from the other: set one.",
+        )
+    if sharing.backend != "mps":
+        _refuse_other_backend(sharing)
+    elif sharing.mode == "none" and (sharing.replicas or sharing.slice_mib):
+        name = "nvidia_sharing_replicas" if sharing.replicas else "nvidia_sharing_memory_slice"
+        raise Refused(
+            name, "it has no effect with nvidia_sharing_mode: none", "Set nvidia_sharing_mode: mps or time_slicing."
+        )
+    elif sharing.shared and not sharing.replicas and not sharing.slice_mib:
+        raise Refused(
+            "nvidia_sharing_mode",
+            f"{sharing.mode} needs the number of slices",
+            "Set nvidia_sharing_replicas (2 or more), or nvidia_sharing_memory_slice such as 4GiB.",
+        )
+    if sharing.mode != "mps" and sharing.mps_manager == "host":
+        raise Refused(
+            "nvidia_sharing_mps_manager", f"it has no effect with nvidia_sharing_mode: {sharing.mode}", "Remove it."
+        )
+    if sharing.mode == "mps" and sharing.time_slice != "default":
+        raise Refused(
+            "nvidia_sharing_time_slice",
+            "with MPS the clients of a GPU run at the same time, in no slices",
+            "Remove it, or set nvidia_sharing_mode: time_slicing.",
+        )
+    if sharing.replicas:
+        limit = arithmetic.MPS_CLIENTS
+        if sharing.mode == "mps" and sharing.replicas > limit:
+            arithmetic.refuse_too_many_clients(sharing.replicas, None, "nvidia_sharing_replicas")
+
+
+def _refuse_other_backend(sharing: Sharing) -> None:
+    if sharing.shared:
+        raise Refused(
+            "nvidia_sharing_backend",
+            f"{sharing.backend} does the sharing itself, and nvidia_sharing_mode is {sharing.mode}",
+            "Set nvidia_sharing_mode: none, or nvidia_sharing_backend: mps.",
+        )
+    if not sharing.slice_mib:
+        raise Refused(
+            "nvidia_sharing_backend",
+            f"{sharing.backend} counts memory, and no slice is set",
+            "Set nvidia_sharing_memory_slice, such as 4GiB.",
+        )
+
+
+def _choice(wish: Mapping[str, Any], name: str, default: str, choices: tuple[str, ...]) -> str:
+    value = str(wish.get(name, default))
+    if value not in choices:
+        raise Refused(name, f"{value!r} is no value of it", f"One of: {', '.join(choices)}.")
+    return value
+
+
+def _number(wish: Mapping[str, Any], name: str, default: int) -> int:
+    value = wish.get(name, default)
+    if isinstance(value, str) and value.strip().lstrip("-").isdigit():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Refused(name, f"{value!r} is no whole number", "Write it without quotes and unit, such as 4.")
+    return value
