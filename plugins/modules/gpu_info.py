@@ -31,11 +31,13 @@ options:
   gather:
     description:
       - Parts to add to RV(gpu) that are long and that few callers need.
+      - V(errors) adds to each GPU the errors of its memory.
       - V(holders) lists every process that has a device file of NVIDIA open, with its pod and container.
       - V(profiles) adds to each GPU that supports MIG the table of GPU instance profiles that its driver offers.
     type: list
     elements: str
     choices:
+      - errors
       - holders
       - profiles
     default: []

@@ -11,7 +11,7 @@ path. The document's shape is described in C(docs/architecture.md).
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._adapters.host_files import HostFiles
@@ -31,7 +31,7 @@ from .surroundings import read_fabric, read_host_program, read_kubelet, read_rec
 
 SCHEMA = 1
 #: Parts that are long and that few callers need.
-SUBSETS = ("holders", "profiles")
+SUBSETS = ("errors", "holders", "profiles")
 
 
 def shape_pci(device: PciDevice) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def read_document(source: Source, archive: str | None = None, subsets: Sequence[
         "driver": driver,
         "nvml": nvml["nvml"],
         "gpus": gpus,
-        "fabric": read_fabric(source, devices, services),
+        "fabric": read_fabric(source, devices, services, nvml["fabric_state"]),
         "mps": read_mps(source),
         "toolkit": read_toolkit(source, packages),
         "runtimes": read_runtimes(source, services),
@@ -87,7 +87,7 @@ def read_document(source: Source, archive: str | None = None, subsets: Sequence[
     return document
 
 
-def pynvml_is_wanted(files: HostFiles, document: dict[str, Any]) -> bool:
+def pynvml_is_wanted(files: HostFiles, document: Mapping[str, Any]) -> bool:
     """Return whether the GPUs are unknown only because pynvml is missing: sending it would help."""
     return document["nvml"]["code"] == "pynvml_missing" and library_path(files) is not None
 

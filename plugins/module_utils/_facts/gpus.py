@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from .._adapters.nvml import (
@@ -20,6 +21,7 @@ from .._adapters.nvml import (
     Process,
     open_nvml,
 )
+from .._adapters.nvml_health import fabric_state, memory_errors
 from .boards import board_of_gpu
 from .isolated import Isolated, call_isolated
 from .source import Source
@@ -102,20 +104,25 @@ def shape_profile(profile: GpuInstanceProfile) -> dict[str, Any]:
     }
 
 
-def _read(nvml: Nvml, profiles: bool) -> dict[str, Any]:
+def _read(nvml: Nvml, subsets: Sequence[str]) -> dict[str, Any]:
     system = nvml.system()
     unknown = {f"nvml.{_NVML_NAMES[name]}": reason for name, reason in system.unknown.items() if name in _NVML_NAMES}
-    states = nvml.gpus()
     gpus = []
-    for state in states:
+    fabric = set()
+    for state in nvml.gpus():
         gpu = shape_gpu(state)
-        unknown.update({f"gpus[{state.index}].{name}": reason for name, reason in state.unknown.items()})
-        if profiles and state.mig.supported:
+        path = f"gpus[{state.index}]"
+        unknown.update({f"{path}.{name}": reason for name, reason in state.unknown.items()})
+        if "profiles" in subsets and state.mig.supported:
             try:
                 gpu["profiles"] = [shape_profile(profile) for profile in nvml.profiles(state.index)]
             except NvmlError as error:
                 gpu["profiles"] = None
-                unknown[f"gpus[{state.index}].profiles"] = error.reason
+                unknown[f"{path}.profiles"] = error.reason
+        if not state.lost:
+            fabric.add(fabric_state(nvml, state.index))
+            if "errors" in subsets:
+                gpu["errors"] = asdict(memory_errors(nvml, state.index))
         gpus.append(gpu)
     facts = {
         "available": True,
@@ -124,33 +131,39 @@ def _read(nvml: Nvml, profiles: bool) -> dict[str, Any]:
         "version": system.nvml_version,
         "cuda_version": system.cuda_version,
     }
-    return {"nvml": facts, "gpus": gpus, "unknown": unknown}
+    return {"nvml": facts, "gpus": gpus, "fabric_state": slowest(fabric), "unknown": unknown}
+
+
+def slowest(states: Collection[str | None]) -> str | None:
+    """Return the state that the whole fabric is in: that of the GPU which is least far."""
+    return next((state for state in ("not_started", "in_progress", "completed") if state in states), None)
 
 
 _NVML_NAMES = {"nvml_version": "version", "cuda_version": "cuda_version"}
 
 
 def unavailable(code: str, reason: str) -> dict[str, Any]:
-    """Return the parts C(nvml) and C(gpus) where NVML does not answer."""
+    """Return what L(read_gpus) does where NVML does not answer."""
     return {
         "nvml": {"available": False, "reason": reason, "code": code, "version": None, "cuda_version": None},
         "gpus": None,
+        "fabric_state": None,
         "unknown": {"gpus": f"NVML does not answer: {reason}"},
     }
 
 
 def read_gpus(source: Source, archive: str | None, subsets: Sequence[str] = ()) -> Mapping[str, Any]:
-    """Return the parts C(nvml) and C(gpus) of the facts.
+    """Return the parts C(nvml) and C(gpus) of the facts, and C(fabric_state).
 
     :param archive: a zip file with pynvml that was sent for this call.
-    :param subsets: C(profiles) adds the table of profiles of each GPU.
+    :param subsets: C(profiles) adds the table of profiles of each GPU, C(errors) the errors of its memory.
     :raises PynvmlMissing: pynvml is nowhere on this host.
     """
 
     def read() -> dict[str, Any]:
         try:
             with open_nvml(archive) as nvml:
-                return _read(nvml, "profiles" in subsets)
+                return _read(nvml, subsets)
         except NvmlUnavailable as error:
             return unavailable(error.reason, error.message)
         except NvmlError as error:

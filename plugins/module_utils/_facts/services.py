@@ -50,11 +50,6 @@ class Services:
             return None
         return any(name in self.units and self.units[name].exists for name in names)
 
-    def state(self, name: str) -> str | None:
-        """Return the state of a unit that exists, such as C(failed), or None."""
-        unit = self.units.get(name)
-        return unit.active if unit is not None and unit.exists else None
-
 
 def read_services(source: Source) -> Services:
     """Return what systemd says, or an empty answer (with the reason noted) where it does not run."""

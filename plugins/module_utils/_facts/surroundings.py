@@ -29,8 +29,13 @@ _PACKAGE_VERSION = re.compile(r"^(?:\d+:)?([^-~+]+)")
 _PROGRAM_VERSION = "/usr/local/lib/gpufleet/VERSION"
 
 
-def read_fabric(source: Source, pci: Sequence[PciDevice] | None, services: Services) -> dict[str, Any]:
-    """Return the part C(fabric): NVSwitches and the fabric manager, whose version must equal the driver's."""
+def read_fabric(
+    source: Source, pci: Sequence[PciDevice] | None, services: Services, state: str | None
+) -> dict[str, Any]:
+    """Return the part C(fabric): NVSwitches and the fabric manager, whose version must equal the driver's.
+
+    :param state: of the GPUs on the fabric, from NVML; None where there is none.
+    """
     devices = source.files.names(_NVSWITCH_DEVICES)
     on_bus = sum(1 for device in pci or () if device.kind == "nvswitch")
     program = source.files.find_program("nv-fabricmanager")
@@ -40,14 +45,14 @@ def read_fabric(source: Source, pci: Sequence[PciDevice] | None, services: Servi
         match = _FABRIC_VERSION.search(answer or "")
         version = match.group(1) if match else None
     return {
-        # NVLink 5 systems have no switch on the PCI bus, but the driver may list some; B200 needs the manager too.
+        # Before the driver is loaded only the bus shows them (host.md, section 6: class 0680, not verified).
         "nvswitches": max(len(devices), on_bus),
         "manager": {
             "installed": program is not None,
             "active": services.active("nvidia-fabricmanager"),
             "version": version,
         },
-        "state": services.state("nvidia-fabricmanager"),
+        "state": state,
     }
 
 

@@ -1,0 +1,29 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The checks of a GPU host, in the order in which a person would look for a fault: from the bus upwards."""
+
+from __future__ import annotations
+
+from . import hardware, software
+from .report import Check
+
+CHECKS = (
+    Check("pci", hardware.pci),
+    Check("driver", hardware.driver, needs=("pci",)),
+    Check("nvidia_smi", hardware.nvidia_smi, needs=("driver",)),
+    Check("nvml", hardware.nvml, needs=("driver",)),
+    Check("fabric", hardware.fabric, needs=("driver",)),
+    Check("persistence", hardware.persistence, needs=("nvml",)),
+    Check("memory", hardware.memory, needs=("nvml",)),
+    Check("toolkit", software.toolkit),
+    Check("runtime", software.runtime, needs=("toolkit",)),
+    Check("cdi", software.cdi, needs=("nvml",)),
+    Check("mig", software.mig, needs=("nvml",)),
+    Check("sharing", software.sharing, needs=("nvml",)),
+    Check("compute_mode", software.compute_mode, needs=("nvml",)),
+    Check("cuda", software.cuda, needs=("nvml", "fabric", "mig")),
+)
+
+NAMES = tuple(check.name for check in CHECKS)

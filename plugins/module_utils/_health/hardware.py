@@ -1,0 +1,226 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of the hardware and the driver: PCI bus, driver versions, nvidia-smi, NVML, fabric, persistence, memory.
+
+Facts: host.md, sections 4 to 6.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .meanings import HARDWARE_XIDS, judge_exit_status
+from .report import Evidence, Expectation, Outcome, failed, passed, skipped, warning
+
+_DRIVER_ROLE = "Run the role gpufleet.nvidia.nvidia_driver"
+
+
+def pci(evidence: Evidence, expectation: Expectation) -> Outcome:
+    """The host has GPUs, as many as it is described with."""
+    devices = evidence.facts.get("pci")
+    if devices is None:
+        reason = _unknown(evidence, "pci")
+        return warning(f"the PCI bus cannot be read: {reason}", "Run where /sys of the host is visible")
+    gpus = gpus_on_bus(evidence)
+    if not gpus:
+        return failed(
+            "there is no NVIDIA GPU on the PCI bus",
+            "Check that the board is seated and powered, or take the host out of the pool",
+        )
+    found = _counted(device.get("board") or device.get("device_id") for device in gpus)
+    if expectation.gpus is not None and len(gpus) != expectation.gpus:
+        return failed(
+            f"the PCI bus shows {len(gpus)} GPUs ({found}), {expectation.gpus} are expected",
+            "Look for the missing board in the host's management controller, or correct the pool's description",
+        )
+    return passed(found)
+
+
+def driver(evidence: Evidence, expectation: Expectation) -> Outcome:
+    """The driver is loaded, of one version in all three places, and the one that is wanted."""
+    facts = evidence.facts.get("driver") or {}
+    loaded, disk, library = (facts.get(f"{place}_version") for place in ("loaded", "on_disk", "library"))
+    if loaded is None:
+        return _not_loaded(facts, disk)
+    versions = {place: version for place, version in (("on disk", disk), ("library", library)) if version}
+    differing = [f"{place} {version}" for place, version in versions.items() if version != loaded]
+    if differing:
+        return failed(
+            f"driver {loaded} is loaded, but {' and '.join(differing)} is installed",
+            f"Reload the driver or reboot the host, after draining it. {_DRIVER_ROLE} with "
+            "nvidia_driver_reload or a reboot allowed",
+        )
+    wrong = _not_as_wanted(facts, loaded, expectation)
+    if wrong:
+        return failed(wrong, _DRIVER_ROLE)
+    if library is None:
+        return failed(f"driver {loaded} is loaded, but libnvidia-ml.so.1 is not installed", _DRIVER_ROLE)
+    text = f"{loaded}, {facts.get('flavour') or 'unknown'} modules"
+    if disk is None and not (evidence.facts.get("host") or {}).get("container"):
+        reason = _unknown(evidence, "driver.on_disk_version")
+        return warning(
+            f"{text}; the module on disk is unknown: {reason}",
+            f"The driver will not load after a reboot if there is none. {_DRIVER_ROLE}",
+        )
+    return passed(text)
+
+
+def _not_loaded(facts: Mapping[str, Any], disk: str | None) -> Outcome:
+    if facts.get("nouveau_loaded"):
+        return failed(
+            "nouveau is loaded, so that the module nvidia cannot bind the GPUs",
+            "Reboot the host: the driver's packages keep nouveau from loading",
+        )
+    if disk is None:
+        return failed("no driver is installed for the running kernel", _DRIVER_ROLE)
+    return failed(
+        f"driver {disk} is on disk but not loaded",
+        f"{_DRIVER_ROLE}, or load the module nvidia. With Secure Boot, see that the key it is signed with is enrolled",
+    )
+
+
+def _not_as_wanted(facts: Mapping[str, Any], loaded: str, expectation: Expectation) -> str | None:
+    if expectation.driver_version and loaded != expectation.driver_version:
+        return f"driver {loaded} is loaded, {expectation.driver_version} is wanted"
+    if expectation.driver_branch and loaded.partition(".")[0] != expectation.driver_branch:
+        return f"driver {loaded} is loaded, branch {expectation.driver_branch} is wanted"
+    flavour = facts.get("flavour")
+    if expectation.driver_flavour and flavour and flavour != expectation.driver_flavour:
+        return f"the {flavour} kernel modules are loaded, the {expectation.driver_flavour} ones are wanted"
+    return None
+
+
+def nvidia_smi(evidence: Evidence, _expectation: Expectation) -> Outcome:
+    """nvidia-smi answers and ends with 0."""
+    answer = evidence.nvidia_smi
+    if answer is None:
+        return warning("nvidia-smi is not installed", "Install it with the driver: the kubelet's validators run it")
+    if answer.rc is None:
+        return failed(
+            f"nvidia-smi did not answer: {answer.text}",
+            "Look for a GPU that hangs in the kernel's log (NVRM), then drain and reboot the host",
+        )
+    return judge_exit_status(answer.rc, answer.text)
+
+
+def nvml(evidence: Evidence, _expectation: Expectation) -> Outcome:
+    """NVML answers and sees every GPU that is on the PCI bus."""
+    facts = evidence.facts.get("nvml") or {}
+    if not facts.get("available"):
+        return failed(str(facts.get("reason") or "NVML does not answer").rstrip("."), _DRIVER_ROLE)
+    gpus = evidence.facts.get("gpus") or []
+    lost = [gpu.get("pci_address") or f"GPU {gpu['index']}" for gpu in gpus if gpu.get("lost")]
+    if lost:
+        return failed(f"NVML cannot reach {', '.join(lost)}", _FALLEN)
+    visible = {gpu.get("pci_address") for gpu in gpus}
+    missing = [device["address"] for device in gpus_on_bus(evidence) if device["address"] not in visible]
+    if missing:
+        bound = {device["address"]: device.get("kernel_driver") for device in gpus_on_bus(evidence)}
+        others = sorted({str(bound[address]) for address in missing if bound[address] not in (None, "nvidia")})
+        if others:
+            return failed(
+                f"NVML does not see {', '.join(missing)}, which {', '.join(others)} has taken",
+                f"Give the GPUs back to the driver nvidia: unbind them from {', '.join(others)} and reboot",
+            )
+        return failed(f"NVML does not see {', '.join(missing)}", _FALLEN)
+    if not gpus:
+        return failed("NVML sees no GPU", _FALLEN)
+    return passed(f"NVML sees {len(gpus)} GPUs")
+
+
+_FALLEN = "Look for Xid 79 and NVRM messages in the kernel's log, then drain and power-cycle the host"
+
+
+def fabric(evidence: Evidence, _expectation: Expectation) -> Outcome:
+    """On a host with NVSwitches the fabric manager runs, at the driver's version, and the fabric is complete."""
+    facts = evidence.facts.get("fabric") or {}
+    if not facts.get("nvswitches"):
+        return skipped("the host has no NVSwitch")
+    manager = facts.get("manager") or {}
+    loaded = (evidence.facts.get("driver") or {}).get("loaded_version")
+    count = f"{facts['nvswitches']} NVSwitches"
+    if not manager.get("installed"):
+        return failed(f"there are {count} but no fabric manager; CUDA will not start", _DRIVER_ROLE)
+    if manager.get("version") and manager["version"] != loaded:
+        return failed(f"the fabric manager is {manager['version']}, the driver {loaded}", _DRIVER_ROLE)
+    if manager.get("active") is False:
+        return failed(
+            "nvidia-fabricmanager.service does not run; CUDA will not start",
+            "Start it; /var/log/fabricmanager.log says why it ended",
+        )
+    if facts.get("state") not in (None, "completed"):
+        return failed(
+            f"the fabric is {facts['state'].replace('_', ' ')}; CUDA answers 802 until it is completed",
+            "Wait a minute; then look into /var/log/fabricmanager.log",
+        )
+    if manager.get("active") is None:
+        return warning(f"{count}; whether the fabric manager runs is unknown", "Look at nvidia-fabricmanager.service")
+    return passed(f"{count}, fabric manager {manager.get('version') or 'of unknown version'}")
+
+
+def persistence(evidence: Evidence, expectation: Expectation) -> Outcome:
+    """Persistence mode is on, so that the driver keeps its state while nobody uses a GPU."""
+    gpus = evidence.facts.get("gpus") or []
+    off = [str(gpu["index"]) for gpu in gpus if gpu.get("persistence_mode") is False]
+    daemon = ((evidence.facts.get("driver") or {}).get("persistence_daemon") or {}).get("active")
+    if not off:
+        return passed(f"on for {len(gpus)} GPUs" if any(gpu.get("persistence_mode") for gpu in gpus) else "not told")
+    text = f"persistence mode is off on GPU {', '.join(off)}"
+    step = (
+        "Restart nvidia-persistenced.service; on Ubuntu its unit is started with --no-persistence-mode"
+        if daemon
+        else f"Start nvidia-persistenced.service. {_DRIVER_ROLE}"
+    )
+    return failed(text, step) if expectation.persistence else warning(text, step)
+
+
+def memory(evidence: Evidence, _expectation: Expectation) -> Outcome:
+    """No GPU waits for a reset to replace bad memory, and the driver reported no hardware error since the boot."""
+    bad: list[str] = []
+    pending: list[str] = []
+    told = False
+    for gpu in evidence.facts.get("gpus") or []:
+        errors = gpu.get("errors") or {}
+        told = told or any(value is not None for value in errors.values())
+        if errors.get("remap_failed"):
+            bad.append(f"GPU {gpu['index']} has no spare memory rows left")
+        if errors.get("remap_pending"):
+            pending.append(f"GPU {gpu['index']} has memory to be replaced at its next reset")
+        if errors.get("uncorrected"):
+            pending.append(f"GPU {gpu['index']} had {errors['uncorrected']} uncorrected memory errors")
+    if bad:
+        return failed("; ".join(bad + pending), "Drain the host and have the board replaced")
+    severe = [xid for xid in evidence.xids or () if xid.number in HARDWARE_XIDS]
+    if severe:
+        counts = Counter((xid.number, xid.pci_address) for xid in severe)
+        pending += [
+            f"Xid {number} on {address}, {times} times: {HARDWARE_XIDS[number]}"
+            for (number, address), times in sorted(counts.items())
+        ]
+    if pending:
+        return warning(
+            "; ".join(pending), "Drain the host and reset the GPUs or reboot; if it recurs, replace the board"
+        )
+    if not told and evidence.xids is None:
+        return skipped("neither the boards nor the kernel's log tell of errors")
+    log = "" if evidence.xids is not None else "; the kernel's log cannot be read"
+    return passed(f"no memory error{log}")
+
+
+def gpus_on_bus(evidence: Evidence) -> list[Mapping[str, Any]]:
+    """Return the GPUs among the PCI devices."""
+    return [device for device in evidence.facts.get("pci") or [] if device.get("kind") == "gpu"]
+
+
+def _unknown(evidence: Evidence, path: str) -> str:
+    return str((evidence.facts.get("unknown") or {}).get(path, "no reason given"))
+
+
+def _counted(names: Any) -> str:
+    counts: Mapping[str, int] = Counter(str(name) for name in names)
+    parts: Sequence[str] = [f"{count} x {name}" for name, count in sorted(counts.items())]
+    return ", ".join(parts)

@@ -1,0 +1,186 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the checks are made of, and the order in which they run.
+
+A check that another one needs is not run once that one has failed: the first failure is the one to mend, and what
+follows from it would only hide it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+PASSED = "passed"
+FAILED = "failed"
+WARNING = "warning"
+SKIPPED = "skipped"
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What the host is described as. None means that nothing is said, and nothing is compared.
+
+    :param gpus: how many GPUs the host has.
+    :param driver_version: such as C(580.126.09).
+    :param driver_branch: such as C(580).
+    :param driver_flavour: C(open) or C(proprietary).
+    :param persistence: whether persistence mode must be on; otherwise it being off is a warning.
+    :param toolkit_version: such as C(1.20.0).
+    :param runtime: C(containerd), C(docker), C(crio), C(k3s) or C(rke2).
+    :param cdi: whether there must be a CDI specification.
+    :param mig: whether MIG mode must be on (on every GPU that has it) or off.
+    :param compute_mode: such as C(exclusive_process).
+    """
+
+    gpus: int | None = None
+    driver_version: str | None = None
+    driver_branch: str | None = None
+    driver_flavour: str | None = None
+    persistence: bool | None = None
+    toolkit_version: str | None = None
+    runtime: str | None = None
+    cdi: bool | None = None
+    mig: bool | None = None
+    compute_mode: str | None = None
+
+
+@dataclass(frozen=True)
+class CommandAnswer:
+    """How a command ended: its exit status, or None where it did not start or not end, and what it said."""
+
+    rc: int | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Xid:
+    """An error that the driver wrote to the kernel's log since the host booted."""
+
+    number: int
+    pci_address: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that the checks look at. Nothing else is read while they run.
+
+    :param facts: the facts document, with the subset C(errors).
+    :param nvidia_smi: None where it is not installed.
+    :param xids: None where the kernel's log cannot be read.
+    :param cuda: None where no command was given.
+    """
+
+    facts: Mapping[str, Any]
+    nvidia_smi: CommandAnswer | None = None
+    xids: Sequence[Xid] | None = None
+    cuda: CommandAnswer | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a check found: C(status), what that rests on, and what to do about it."""
+
+    status: str
+    evidence: str
+    next_step: str = ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check.
+
+    :param needs: checks without which this one says nothing.
+    """
+
+    name: str
+    evaluate: Callable[[Evidence, Expectation], Outcome]
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcomes by the checks' names, in the order in which they ran."""
+
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+
+    @property
+    def first_failure(self) -> tuple[str, Outcome] | None:
+        return next(((name, outcome) for name, outcome in self.outcomes.items() if outcome.status == FAILED), None)
+
+    @property
+    def healthy(self) -> bool:
+        return self.first_failure is None
+
+    @property
+    def message(self) -> str:
+        """One line for a person: the first failure with its next step, or that there is none."""
+        failure = self.first_failure
+        if failure is None:
+            warnings = [name for name, outcome in self.outcomes.items() if outcome.status == WARNING]
+            return "Every check passed" + (f", with warnings: {', '.join(warnings)}." if warnings else ".")
+        name, outcome = failure
+        text = f"The check {name} failed: {outcome.evidence}."
+        return f"{text} {outcome.next_step}." if outcome.next_step else text
+
+    def as_list(self) -> list[dict[str, str]]:
+        return [
+            {
+                "name": name,
+                "status": outcome.status,
+                "evidence": outcome.evidence,
+                "next_step": outcome.next_step,
+            }
+            for name, outcome in self.outcomes.items()
+        ]
+
+
+def passed(evidence: str) -> Outcome:
+    return Outcome(PASSED, evidence)
+
+
+def failed(evidence: str, next_step: str) -> Outcome:
+    return Outcome(FAILED, evidence, next_step)
+
+
+def warning(evidence: str, next_step: str) -> Outcome:
+    return Outcome(WARNING, evidence, next_step)
+
+
+def skipped(reason: str) -> Outcome:
+    return Outcome(SKIPPED, reason)
+
+
+def evaluate(
+    checks: Sequence[Check], evidence: Evidence, expectation: Expectation, only: Sequence[str] | None = None
+) -> Report:
+    """Run C(checks) in order.
+
+    :param only: names of the checks to report; the checks that those need are run too, but reported only when they
+        fail. None reports all.
+    """
+    wanted = {check.name for check in checks} if only is None else set(only)
+    needed = set(wanted)
+    for check in reversed(checks):
+        if check.name in needed:
+            needed |= set(check.needs)
+    outcomes: dict[str, Outcome] = {}
+    blocked: dict[str, str] = {}
+    for check in checks:
+        if check.name not in needed:
+            continue
+        cause = next((blocked[name] for name in check.needs if name in blocked), None)
+        if cause is not None:
+            outcome = skipped(f"the check {cause} failed")
+            blocked[check.name] = cause
+        else:
+            outcome = check.evaluate(evidence, expectation)
+            if outcome.status == FAILED:
+                blocked[check.name] = check.name
+        if check.name in wanted or outcome.status == FAILED:
+            outcomes[check.name] = outcome
+    return Report(outcomes)

@@ -1,0 +1,202 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of what makes GPUs usable by containers: toolkit, runtime, CDI, MIG, sharing, and a CUDA program.
+
+Facts: host.md, sections 7 to 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._mig import from_facts, record
+from .._sharing.host import Daemon, HostSharing
+from .report import CommandAnswer, Evidence, Expectation, Outcome, failed, passed, skipped, warning
+
+_GPU_KIND = "nvidia.com/gpu"
+_TOOLKIT_ROLE = "Run the role gpufleet.nvidia.nvidia_toolkit"
+_MIG_ROLE = "Run the role gpufleet.nvidia.nvidia_mig"
+_SHARING_ROLE = "Run the role gpufleet.nvidia.nvidia_sharing"
+_REFRESH = "Restart gpufleet-cdi.service, or run nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml"
+
+
+def toolkit(evidence: Evidence, expectation: Expectation) -> Outcome:
+    """The NVIDIA container toolkit is installed, at the version that is wanted."""
+    version = (evidence.facts.get("toolkit") or {}).get("version")
+    if version is None:
+        if expectation.toolkit_version is None and expectation.runtime is None:
+            return skipped("no container toolkit is installed, and none is expected")
+        return failed("the container toolkit is not installed", _TOOLKIT_ROLE)
+    if expectation.toolkit_version and version != expectation.toolkit_version:
+        return failed(f"version {version} is installed, {expectation.toolkit_version} is wanted", _TOOLKIT_ROLE)
+    return passed(version)
+
+
+def runtime(evidence: Evidence, expectation: Expectation) -> Outcome:
+    """The container runtime runs and knows the NVIDIA runtime, or injects GPUs by CDI."""
+    runtimes = evidence.facts.get("runtimes") or {}
+    name = expectation.runtime or _only_active(runtimes)
+    if name is None:
+        return skipped("no container runtime is expected, and no single one runs")
+    facts = runtimes.get(name)
+    if facts is None:
+        return failed(f"{name} is not installed", f"Install {name}, or correct nvidia_toolkit_runtime")
+    if facts.get("active") is False:
+        return failed(f"{name} does not run", f"Start {name} and look into its journal")
+    if facts.get("nvidia") is None:
+        reason = (evidence.facts.get("unknown") or {}).get(f"runtimes.{name}.nvidia", "no reason given")
+        return failed(f"what {name} is configured with is unknown: {reason}", _TOOLKIT_ROLE)
+    if not facts["nvidia"]:
+        if expectation.runtime is None:
+            return skipped(f"{name} runs without the NVIDIA runtime, and no runtime is expected")
+        if facts.get("cdi") and expectation.cdi:
+            return passed(f"{name} {facts.get('version')} injects GPUs by CDI")
+        return failed(f"{name} does not know the runtime nvidia", _TOOLKIT_ROLE)
+    default = "the default" if facts.get("default_runtime") == "nvidia" else "a runtime class"
+    return passed(f"{name} {facts.get('version') or 'of unknown version'}: nvidia is {default}")
+
+
+def _only_active(runtimes: Mapping[str, Any]) -> str | None:
+    active = [name for name, facts in runtimes.items() if facts.get("active")]
+    # Docker brings a containerd, which runs containers on its own only for a kubelet.
+    if set(active) == {"containerd", "docker"}:
+        return "docker"
+    return active[0] if len(active) == 1 else None
+
+
+def cdi(evidence: Evidence, expectation: Expectation) -> Outcome:
+    """The CDI specifications describe exactly the GPUs and MIG devices that there are."""
+    specifications = [item for item in evidence.facts.get("cdi") or [] if item.get("kind") == _GPU_KIND]
+    broken = [item["path"] for item in evidence.facts.get("cdi") or [] if item.get("kind") is None]
+    if broken:
+        return failed(f"{', '.join(broken)} cannot be read", _REFRESH)
+    if not specifications:
+        if expectation.cdi:
+            return failed(f"there is no CDI specification of kind {_GPU_KIND}", _REFRESH)
+        return skipped(f"there is no CDI specification of kind {_GPU_KIND}, and none is expected")
+    for item in specifications:
+        if item.get("missing"):
+            return failed(f"{item['path']} lacks {', '.join(item['missing'])}", _REFRESH)
+        if item.get("stale"):
+            return failed(f"{item['path']} names {', '.join(item['stale'])}, which there is not", _REFRESH)
+    return passed(", ".join(f"{item['path']}: {item['devices']} devices" for item in specifications))
+
+
+def mig(evidence: Evidence, expectation: Expectation) -> Outcome:
+    """MIG mode is as wanted and not pending, and the instances are those that are recorded."""
+    gpus = [gpu for gpu in evidence.facts.get("gpus") or [] if from_facts.has_mig(gpu)]
+    if not gpus:
+        return skipped("no GPU has MIG")
+    pending = [from_facts.title(gpu) for gpu in gpus if gpu["mig"]["current"] != gpu["mig"]["pending"]]
+    if pending:
+        return failed(
+            f"a change of MIG mode is pending on {', '.join(pending)}", f"Reset the GPU or reboot. {_MIG_ROLE}"
+        )
+    if expectation.mig is not None:
+        wrong = [from_facts.title(gpu) for gpu in gpus if gpu["mig"]["current"] is not expectation.mig]
+        if wrong:
+            return failed(f"MIG mode is not {'on' if expectation.mig else 'off'} on {', '.join(wrong)}", _MIG_ROLE)
+    recorded = (evidence.facts.get("recorded") or {}).get("mig")
+    if recorded is None:
+        return passed(f"{_layout(gpus)}; nothing is recorded")
+    try:
+        records = record.read_recorded_layout(recorded)
+    except record.Unreadable as error:
+        return failed(f"/etc/gpufleet/mig.json cannot be used: {error}", _MIG_ROLE)
+    differences = [text for text in (_differs(gpu, records) for gpu in gpus) if text]
+    if differences:
+        return failed("; ".join(differences), f"Restart gpufleet-mig.service, or: {_MIG_ROLE.lower()}")
+    return passed(f"{_layout(gpus)}, as recorded")
+
+
+def _differs(gpu: Mapping[str, Any], records: Sequence[record.GpuRecord]) -> str | None:
+    wanted = record.match(records, gpu.get("uuid"), gpu.get("pci_address"), gpu.get("name"))
+    if wanted is None:
+        return f"{from_facts.title(gpu)} is not in the recorded layout"
+    if wanted.mig is not gpu["mig"]["current"]:
+        return f"MIG mode of {from_facts.title(gpu)} is recorded as {'on' if wanted.mig else 'off'}"
+    present = record.placed(from_facts.instances_of(gpu))
+    if present != wanted.instances:
+        return f"{from_facts.title(gpu)} has {_places(present)}, recorded is {_places(wanted.instances)}"
+    return None
+
+
+def _places(instances: Sequence[record.PlacedInstance]) -> str:
+    return " ".join(f"{item.profile}@{item.start}" for item in instances) or "no instance"
+
+
+def _layout(gpus: Sequence[Mapping[str, Any]]) -> str:
+    on = sum(1 for gpu in gpus if gpu["mig"]["current"])
+    instances = sum(len(gpu.get("gpu_instances") or []) for gpu in gpus)
+    return f"MIG mode is on for {on} of {len(gpus)} GPUs, {instances} GPU instances"
+
+
+def sharing(evidence: Evidence, _expectation: Expectation) -> Outcome:
+    """Every MPS daemon answers, and those that are recorded run with the settings that are recorded."""
+    running = evidence.facts.get("mps") or []
+    dead = [str(daemon["pid"]) for daemon in running if daemon.get("responds") is False]
+    if dead:
+        return failed(
+            f"the MPS daemon with pid {', '.join(dead)} does not answer",
+            f"Look into control.log in its log directory; restarting it ends its clients. {_SHARING_ROLE}",
+        )
+    recorded = (evidence.facts.get("recorded") or {}).get("sharing")
+    if recorded is None:
+        return passed(f"{len(running)} MPS daemons answer") if running else skipped("no sharing is recorded")
+    try:
+        wanted = HostSharing.from_dict(recorded)
+    except (KeyError, TypeError, ValueError) as error:
+        return failed(f"/etc/gpufleet/sharing.json cannot be used: {type(error).__name__}: {error}", _SHARING_ROLE)
+    by_pipe = {daemon.get("pipe_directory"): daemon for daemon in running}
+    differences = [text for text in (_daemon_differs(daemon, by_pipe) for daemon in wanted.daemons) if text]
+    if differences:
+        return failed("; ".join(differences), f"Restart gpufleet-sharing.service, or: {_SHARING_ROLE.lower()}")
+    if not wanted.daemons:
+        return passed("no MPS daemon is recorded")
+    unsure = [daemon.name for daemon in wanted.daemons if by_pipe[daemon.pipe_directory].get("responds") is None]
+    if unsure:
+        return warning(f"whether the MPS daemon {', '.join(unsure)} answers is unknown", "Run as root on the host")
+    return passed(f"{len(wanted.daemons)} MPS daemons answer with the recorded percentage")
+
+
+def _daemon_differs(wanted: Daemon, running: Mapping[Any, Mapping[str, Any]]) -> str | None:
+    found = running.get(wanted.pipe_directory)
+    if found is None:
+        return f"the recorded MPS daemon {wanted.name} does not run"
+    # 0 is recorded for "no limit", which a daemon shows as 100.
+    percentage = wanted.percentage or 100.0
+    present = found.get("percentage")
+    if present is not None and abs(present - percentage) > 0.05:
+        return f"the MPS daemon {wanted.name} gives a client {present:g} % of the threads, recorded is {percentage:g} %"
+    return None
+
+
+def compute_mode(evidence: Evidence, expectation: Expectation) -> Outcome:
+    """The compute mode of every GPU is the one that is wanted or recorded; it does not survive a reboot."""
+    gpus = evidence.facts.get("gpus") or []
+    recorded = (evidence.facts.get("recorded") or {}).get("sharing") or {}
+    wanted = expectation.compute_mode or recorded.get("compute_mode")
+    found = ", ".join(sorted({str(gpu.get("compute_mode")) for gpu in gpus}))
+    if wanted is None:
+        return passed(found) if found else skipped("no GPU tells its compute mode")
+    wrong = [str(gpu["index"]) for gpu in gpus if gpu.get("compute_mode") != wanted]
+    if wrong:
+        return failed(f"the compute mode of GPU {', '.join(wrong)} is {found}, not {wanted}", _SHARING_ROLE)
+    return passed(wanted)
+
+
+def cuda(evidence: Evidence, _expectation: Expectation) -> Outcome:
+    """A CUDA program of the user's choice ends with 0. nvidia-smi works where CUDA does not (fabric, MPS)."""
+    answer: CommandAnswer | None = evidence.cuda
+    if answer is None:
+        return skipped("no command was given")
+    last = next((line.strip() for line in reversed(answer.text.splitlines()) if line.strip()), "no output")
+    if answer.rc == 0:
+        return passed(last)
+    how = "did not end" if answer.rc is None else f"ended with {answer.rc}"
+    return failed(
+        f"the CUDA command {how}: {last}", "Run it by hand on the host; 802 means that the fabric is not ready"
+    )

@@ -1,0 +1,232 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: health
+version_added: "0.1.0"
+author:
+  - The gpufleet.nvidia authors (@gpufleet)
+short_description: Prove that a GPU host works, or say what to do first
+description:
+  - Checks a GPU host from the PCI bus upwards - driver, C(nvidia-smi), NVML, fabric, persistence, memory errors, container
+    toolkit and runtime, CDI, MIG, MPS, compute mode and, if O(cuda_check) is given, a CUDA program.
+  - Each check says what it found and what to do next. A check is skipped when one that it depends on has failed, so that the
+    first failure is the one to mend.
+  - Never changes anything on the host.
+extends_documentation_fragment:
+  - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.attributes.reads
+options:
+  expect:
+    description:
+      - What the host is described as. What is not given is not compared.
+    type: dict
+    default: {}
+    suboptions:
+      gpus:
+        description: How many GPUs the host has.
+        type: int
+      driver_version:
+        description: The driver that must be loaded, such as V(580.126.09).
+        type: str
+      driver_branch:
+        description: The branch of the driver that must be loaded, such as V(580).
+        type: str
+      driver_flavour:
+        description: The kernel modules that must be loaded.
+        type: str
+        choices:
+          - open
+          - proprietary
+      persistence:
+        description: Whether persistence mode that is off is a failure. Otherwise it is a warning.
+        type: bool
+      toolkit_version:
+        description: The version of the NVIDIA container toolkit, such as V(1.20.0).
+        type: str
+      runtime:
+        description: The container runtime that must know the NVIDIA runtime.
+        type: str
+        choices:
+          - containerd
+          - docker
+          - crio
+          - k3s
+          - rke2
+      cdi:
+        description: Whether there must be a CDI specification of kind C(nvidia.com/gpu).
+        type: bool
+      mig:
+        description: Whether MIG mode must be on (V(true)) or off (V(false)) on every GPU that has it.
+        type: bool
+      compute_mode:
+        description: The compute mode of every GPU. By default the recorded one is compared.
+        type: str
+        choices:
+          - default
+          - exclusive_process
+          - prohibited
+  checks:
+    description:
+      - The checks to report, all of them by default. A check that one of these depends on is reported when it fails.
+    type: list
+    elements: str
+    choices:
+      - pci
+      - driver
+      - nvidia_smi
+      - nvml
+      - fabric
+      - persistence
+      - memory
+      - toolkit
+      - runtime
+      - cdi
+      - mig
+      - sharing
+      - compute_mode
+      - cuda
+  cuda_check:
+    description:
+      - A program that proves that CUDA works, with its arguments, such as C(vectorAdd) of the CUDA samples. It must end with 0.
+      - It is run on the host, also in check mode, and without a shell.
+    type: list
+    elements: str
+    default: []
+  cuda_timeout:
+    description: Seconds that O(cuda_check) may take.
+    type: int
+    default: 120
+  fail:
+    description: Whether the module fails when a check fails.
+    type: bool
+    default: true
+seealso:
+  - module: gpufleet.nvidia.gpu_info
+"""
+
+EXAMPLES = r"""
+- name: Prove that the host works
+  gpufleet.nvidia.health:
+
+- name: Prove that the host is as described, and that CUDA works on it
+  gpufleet.nvidia.health:
+    expect:
+      gpus: 8
+      driver_branch: "580"
+      runtime: containerd
+      mig: true
+    cuda_check:
+      - /usr/local/cuda/extras/demo_suite/vectorAdd
+
+- name: Look only
+  gpufleet.nvidia.health:
+    fail: false
+  register: health
+"""
+
+RETURN = r"""
+healthy:
+  description: Whether no check failed.
+  returned: always
+  type: bool
+  sample: true
+checks:
+  description: The checks in the order in which they ran.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the check.
+      type: str
+      returned: always
+      sample: driver
+    status:
+      description: V(passed), V(failed), V(warning) or V(skipped).
+      type: str
+      returned: always
+      sample: passed
+    evidence:
+      description: What the status rests on, or why the check was skipped.
+      type: str
+      returned: always
+      sample: 580.126.09, open modules
+    next_step:
+      description: What to do; empty when there is nothing to do.
+      type: str
+      returned: always
+      sample: ""
+failed_check:
+  description: Name of the first check that failed, or V(none).
+  returned: always
+  type: str
+  sample: driver
+msg:
+  description: One line for people - the first failure with its next step, or that there is none.
+  returned: always
+  type: str
+  sample: Every check passed.
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import pynvml_is_wanted
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.source import Source
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import CHECKS, NAMES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.collect import collect
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Expectation, evaluate
+
+EXPECT = {
+    "gpus": {"type": "int"},
+    "driver_version": {"type": "str"},
+    "driver_branch": {"type": "str"},
+    "driver_flavour": {"type": "str", "choices": ["open", "proprietary"]},
+    "persistence": {"type": "bool"},
+    "toolkit_version": {"type": "str"},
+    "runtime": {"type": "str", "choices": ["containerd", "docker", "crio", "k3s", "rke2"]},
+    "cdi": {"type": "bool"},
+    "mig": {"type": "bool"},
+    "compute_mode": {"type": "str", "choices": ["default", "exclusive_process", "prohibited"]},
+}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "expect": {"type": "dict", "default": {}, "options": EXPECT},
+            "checks": {"type": "list", "elements": "str", "choices": list(NAMES)},
+            "cuda_check": {"type": "list", "elements": "str", "default": []},
+            "cuda_timeout": {"type": "int", "default": 120},
+            "fail": {"type": "bool", "default": True},
+            "_pynvml_archive": {"type": "path"},
+        },
+        supports_check_mode=True,
+    )
+    parameters = module.params
+    files = HostFiles()
+    evidence = collect(
+        Source(files), parameters["_pynvml_archive"], parameters["cuda_check"], parameters["cuda_timeout"]
+    )
+    if pynvml_is_wanted(files, evidence.facts) and not parameters["_pynvml_archive"]:
+        module.exit_json(changed=False, pynvml_missing=True)
+    report = evaluate(CHECKS, evidence, Expectation(**parameters["expect"]), parameters["checks"])
+    failure = report.first_failure
+    result = {
+        "changed": False,
+        "healthy": report.healthy,
+        "checks": report.as_list(),
+        "failed_check": failure[0] if failure else None,
+    }
+    if failure and parameters["fail"]:
+        host = evidence.facts["host"]["name"]
+        module.fail_json(msg=f"Failed to prove that {host} is healthy: {report.message}", **result)
+    module.exit_json(msg=report.message, **result)
+
+
+if __name__ == "__main__":
+    main()
