@@ -17,8 +17,9 @@ from typing import Any
 from .._boards.model import GpuInstanceProfile
 from .._plan import Refused
 from .geometry import Geometry, Request, bits, geometry
+from .gpu_plan import GpuPlan
 from .model import GpuInstance, GpuWish, InstanceWish, describe
-from .planner import FORCE, IDLE_ONLY, REFUSE, GpuPlan, plan_gpu
+from .planner import FORCE, IDLE_ONLY, REFUSE, plan_gpu
 
 
 @dataclass(frozen=True)

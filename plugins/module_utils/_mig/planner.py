@@ -14,148 +14,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from .._boards.model import GpuInstanceProfile, Placements
-from .._plan import Refused, Step
+from .._plan import Refused
 from .certificate import MODE_OFF, Certificate, certify
 from .compute import ComputeChange, assign, left_over
 from .geometry import Geometry, bits, geometry, nearest, refuse_infeasible
-from .model import GpuInstance, GpuWish, compute_name, describe
-from .profiles import resolve
+from .gpu_plan import Create, Destroy, GpuPlan, Keep
+from .model import GpuInstance, GpuWish, describe
+from .profiles import canonical, resolve
 
 REFUSE = "refuse"
 IDLE_ONLY = "idle_only"
 FORCE = "force"
 DISRUPTIONS = (REFUSE, IDLE_ONLY, FORCE)
-
-
-@dataclass(frozen=True)
-class Keep:
-    """An instance that stays where it is.
-
-    :param instance: the instance.
-    :param change: what changes inside it.
-    """
-
-    instance: GpuInstance
-    change: ComputeChange
-
-
-@dataclass(frozen=True)
-class Destroy:
-    """An instance that goes, with its compute instances.
-
-    :param instance: the instance.
-    :param certificate: why it must go.
-    """
-
-    instance: GpuInstance
-    certificate: Certificate
-
-
-@dataclass(frozen=True)
-class Create:
-    """An instance that is made.
-
-    :param profile: its profile; C(profile_id) may be None where the table does not know it.
-    :param start: the first unit of its place.
-    :param size: the units of its place.
-    :param compute: slices of the compute instances inside, widest first.
-    """
-
-    profile: GpuInstanceProfile
-    start: int
-    size: int
-    compute: tuple[int, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "profile": self.profile.name,
-            "profile_id": self.profile.profile_id,
-            "start": self.start,
-            "size": self.size,
-            "compute": [compute_name(self.profile.name, slices) for slices in self.compute],
-        }
-
-
-@dataclass(frozen=True)
-class GpuPlan:
-    """What one GPU goes through. Applied in this order: destroy, change what stays, create.
-
-    :param wish: what the GPU is to be, with the GPU's own profile names.
-    :param keep: instances that stay.
-    :param destroy: instances that go.
-    :param create: instances that are made; destroying everything first makes their order irrelevant.
-    :param layouts: how many layouts were looked at.
-    :param room: remaining capacity afterwards, see C(Geometry.room).
-    :param unknown: why the plan cannot be made without a driver, or None. Then nothing else is set.
-    """
-
-    wish: GpuWish
-    keep: tuple[Keep, ...] = ()
-    destroy: tuple[Destroy, ...] = ()
-    create: tuple[Create, ...] = ()
-    layouts: int = 0
-    room: int | None = None
-    unknown: str | None = None
-
-    @property
-    def changes(self) -> bool:
-        return bool(self.destroy or self.create or any(keep.change.destroy or keep.change.create for keep in self.keep))
-
-    @property
-    def disturbed(self) -> tuple[str, ...]:
-        """Who uses something that goes."""
-        users = [user for destroy in self.destroy for user in destroy.instance.users]
-        users += [user for keep in self.keep for compute in keep.change.destroy for user in compute.busy]
-        return tuple(dict.fromkeys(users))
-
-    def steps(self, gpu: str) -> tuple[Step, ...]:
-        """Return the plan as steps.
-
-        :param gpu: how the GPU is called in them, such as C(GPU 0).
-        """
-        found = []
-        for destroy in self.destroy:
-            instance = destroy.instance
-            found.append(
-                Step(
-                    "destroy GPU instance",
-                    f"{gpu}: {instance.place} (id {instance.id})",
-                    destroy.certificate.text,
-                    instance.users,
-                    {**instance.as_dict(), "certificate": destroy.certificate.as_dict()},
-                )
-            )
-        for keep in self.keep:
-            instance = keep.instance
-            target = f"{gpu}: {instance.place} (id {instance.id})"
-            for compute in keep.change.destroy:
-                name = compute_name(instance.profile, compute.slices)
-                data = {"gpu_instance": instance.id, "compute_instance": compute.id, "name": name}
-                why = f"the GPU instance stays, its compute instances become {self.wish}"
-                found.append(Step("destroy compute instance", f"{target}: {name}", why, compute.busy, data))
-            for slices in keep.change.create:
-                name = compute_name(instance.profile, slices)
-                data = {"gpu_instance": instance.id, "slices": slices, "name": name}
-                found.append(Step("create compute instance", f"{target}: {name}", f"wanted: {self.wish}", (), data))
-        for create in self.create:
-            target = f"{gpu}: {create.profile.name} at {create.start}:{create.size}"
-            found.append(Step("create GPU instance", target, f"wanted: {self.wish}", (), create.as_dict()))
-        return tuple(found)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "wish": self.wish.as_dict(),
-            "keep": [keep.instance.as_dict() for keep in self.keep],
-            "destroy": [{**gone.instance.as_dict(), "why": gone.certificate.as_dict()} for gone in self.destroy],
-            "create": [create.as_dict() for create in self.create],
-            "layouts": self.layouts,
-            "room": self.room,
-            "unknown": self.unknown,
-        }
 
 
 def plan_gpu(
@@ -176,6 +50,7 @@ def plan_gpu(
     :raises Refused: when the wish cannot be met, or not without touching a busy instance.
     """
     wish = _with_names_of(wish, profiles, thing)
+    current = named_as(current, profiles)
     if not wish.enabled:
         return _switch_off(current, wish, disruption, thing)
     shape = _geometry_with(profiles, current)
@@ -205,6 +80,15 @@ def _with_names_of(wish: GpuWish, profiles: Sequence[GpuInstanceProfile], thing:
         return wish
     renamed = [replace(i, profile=resolve(i.profile, profiles, thing).name) for i in wish.instances]
     return GpuWish(wish.enabled, tuple(sorted(renamed)))
+
+
+def named_as(current: Sequence[GpuInstance], profiles: Sequence[GpuInstanceProfile]) -> tuple[GpuInstance, ...]:
+    """Return the instances under the names that the table of profiles has for them."""
+    known = {profile.name for profile in profiles}
+    return tuple(
+        instance if instance.profile in known else replace(instance, profile=canonical(instance.profile, profiles))
+        for instance in current
+    )
 
 
 def _geometry_with(profiles: Sequence[GpuInstanceProfile], current: Sequence[GpuInstance]) -> Geometry:

@@ -23,9 +23,9 @@ _NAME = re.compile(
     r"(?:\+(?P<plus>[a-z0-9.]+(?:,[a-z0-9.]+)*)|-(?P<minus>[a-z0-9.]+(?:,[a-z0-9.]+)*))?$"
 )
 
-# Names of the same profile differ by at most one part in ten (H100 NVL: 10.62 GiB before 10.75); profiles of other
-# boards by more (1g.5gb of an A100 40GB and 1g.6gb of an A30 by one part in six).
-_SAME_MEMORY = 0.10
+# The names that drivers print for one profile of one chip differ by up to 4.3 % in what the sources show (GB200: 1g.24gb
+# and 1g.23gb; 7g.79gb and 7g.80gb 1.3 %). Further away a name is of another board, or mistyped, and is refused.
+_SAME_MEMORY = 0.045
 
 
 @dataclass(frozen=True)
@@ -128,9 +128,22 @@ def resolve(
             return profile
     close = [profile for profile in profiles if _means(wanted, parse(profile.name))]
     if close:
-        # Two profiles of one width and one set of attributes differ by a factor of two in memory, never by a tenth.
+        # Two profiles of one width and one set of attributes differ by a factor of two in memory, never this little.
         return min(close, key=lambda profile: abs(parse(profile.name).memory_gb - wanted.memory_gb))
     raise Refused(thing, f"{of} has no MIG profile {wanted.gpu_instance}", _nearest_remedy(wanted, profiles))
+
+
+def canonical(name: str, profiles: Sequence[GpuInstanceProfile]) -> str:
+    """Return the name that a table of profiles has for a profile, or the name itself when it has none for it.
+
+    A driver of another release may call an instance that exists otherwise than the table does.
+    """
+    if any(profile.name == name for profile in profiles):
+        return name
+    try:
+        return resolve(name, profiles).name
+    except Refused:
+        return name
 
 
 def _means(wanted: ProfileName, offered: ProfileName) -> bool:

@@ -1,0 +1,313 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The user's C(nvidia_mig_layout): from entries that select GPUs to what each GPU is to be.
+
+The layout is the name of a ready-made layout, or a list of entries. The first entry that selects a GPU decides; GPUs
+that no entry selects are left alone.
+
+    nvidia_mig_layout:
+      - device_filter: NVIDIA A30
+        layout: all-balanced
+      - devices: [0, "0000:3b:00.0"]
+        enabled: false
+      - devices: all
+        instances: {3g.40gb: 1, 1g.10gb: 2, 1c.2g.20gb: 2}
+
+An entry with C(node) (or the layout C({node: {...}})) gives totals over the GPUs that it selects; the planner places
+them on GPUs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .._boards.model import GpuInstanceProfile
+from .._plan import Refused
+from .from_facts import board_of, has_mig, instances_of, profiles_of, title, users
+from .geometry import geometry, refuse_infeasible
+from .model import GpuWish, InstanceWish, describe
+from .nodes import NodeGpu, distribute
+from .planner import REFUSE, named_as
+from .profiles import ProfileName, parse, resolve
+from .ready_made import ready_made
+from .selection import matches, select
+
+LAYOUT = "nvidia_mig_layout"
+STRATEGIES = ("none", "single", "mixed")
+_KEYS = ("devices", "device_filter", "enabled", "layout", "instances", "node")
+
+Gpu = Mapping[str, Any]
+Profiles = Mapping[int, Sequence[GpuInstanceProfile]]
+
+
+class Wishes(NamedTuple):
+    """What the GPUs of a host are to be.
+
+    :ivar gpus: by index.
+    :ivar unselected: indices of GPUs that no entry selects, or that have no MIG; they are left alone.
+    """
+
+    gpus: dict[int, GpuWish]
+    unselected: tuple[int, ...]
+
+
+def wishes(
+    layout: Any,
+    strategy: str,
+    gpus: Sequence[Gpu],
+    profiles: Profiles | None = None,
+    disruption: str = REFUSE,
+) -> Wishes:
+    """Return what the layout makes of the GPUs of a host.
+
+    :param layout: the user's C(nvidia_mig_layout); None or an empty list selects nothing.
+    :param strategy: the user's C(nvidia_mig_strategy): C(none), C(single) or C(mixed).
+    :param gpus: entries of C(gpus) of the facts, with C(device_id) and C(subsystem_id) of C(pci) where known.
+    :param profiles: live profiles by index; a GPU without any is looked up in the board table.
+    :param disruption: the user's C(nvidia_mig_disruption); it matters for totals over a node only.
+    :raises Refused: for everything that cannot be met, with the path into the user's variables.
+    """
+    if strategy not in STRATEGIES:
+        raise Refused("nvidia_mig_strategy", f"{strategy!r} is no MIG strategy", f"Use {', '.join(STRATEGIES)}.")
+    found: dict[int, GpuWish] = {}
+    taken: list[Gpu] = []
+    for path, entry in _entries(layout):
+        chosen = [gpu for gpu in _selected(entry, gpus, path) if gpu not in taken]
+        capable = _capable(chosen, entry, path, profiles)
+        taken += capable
+        if "node" in entry:
+            found.update(_node_wishes(entry["node"], capable, f"{path}.node", profiles, disruption))
+        else:
+            for gpu in capable:
+                found[int(gpu["index"])] = _gpu_wish(entry, gpu, path, _offered(gpu, profiles))
+    unselected = tuple(int(gpu["index"]) for gpu in gpus if int(gpu["index"]) not in found)
+    _check_strategy(strategy, found, [gpu for gpu in gpus if int(gpu["index"]) in unselected])
+    return Wishes(dict(sorted(found.items())), unselected)
+
+
+def _entries(layout: Any) -> list[tuple[str, Mapping[str, Any]]]:
+    if layout is None or (isinstance(layout, (list, str)) and not layout):
+        return []
+    if isinstance(layout, str):
+        return [(LAYOUT, {"devices": "all", "layout": layout})]
+    if isinstance(layout, Mapping):
+        return [(LAYOUT, _checked(layout, LAYOUT))]
+    if not isinstance(layout, (list, tuple)):
+        raise Refused(LAYOUT, f"a layout is a name or a list of entries, not {layout!r}", "For example: all-balanced.")
+    return [(f"{LAYOUT}[{number}]", _checked(entry, f"{LAYOUT}[{number}]")) for number, entry in enumerate(layout)]
+
+
+def _checked(entry: Any, path: str) -> Mapping[str, Any]:
+    if not isinstance(entry, Mapping):
+        raise Refused(path, f"an entry has keys, and {entry!r} has none", f"The keys are {', '.join(_KEYS)}.")
+    for key in entry:
+        if key not in _KEYS:
+            raise Refused(f"{path}.{key}", "there is no such key", f"The keys are {', '.join(_KEYS)}.")
+    enabled = entry.get("enabled", True)
+    if not isinstance(enabled, bool):
+        raise Refused(f"{path}.enabled", f"{enabled!r} is neither true nor false", "")
+    forms = [key for key in ("layout", "instances", "node") if key in entry]
+    if len(forms) > 1:
+        raise Refused(path, f"{' and '.join(forms)} exclude each other", "Keep one of them.")
+    if not enabled and forms:
+        raise Refused(path, f"{forms[0]} has no meaning with enabled: false", f"Remove enabled or {forms[0]}.")
+    if enabled and not forms:
+        raise Refused(path, "the entry says nothing", "Give it layout, instances or node, or enabled: false.")
+    return entry
+
+
+def _selected(entry: Mapping[str, Any], gpus: Sequence[Gpu], path: str) -> list[Gpu]:
+    chosen = select(entry.get("devices", "all"), gpus, f"{path}.devices")
+    return [gpu for gpu in chosen if matches(entry.get("device_filter"), gpu, f"{path}.device_filter")]
+
+
+def _capable(chosen: Sequence[Gpu], entry: Mapping[str, Any], path: str, profiles: Profiles | None) -> list[Gpu]:
+    """Return the chosen GPUs that have MIG; a GPU without it is passed over unless it was named."""
+    capable = [gpu for gpu in chosen if has_mig(gpu) or _offered(gpu, profiles)]
+    off = not entry.get("enabled", True) or entry.get("layout") == "all-disabled"
+    without = [gpu for gpu in chosen if gpu not in capable]
+    if not without or off:
+        return capable
+    by_name = entry.get("devices", "all") != "all"
+    if by_name or (not capable and entry.get("device_filter") is None):
+        who = ", ".join(f"{title(gpu)}, {gpu.get('name') or 'of an unknown board'}" for gpu in without)
+        raise Refused(f"{path}.devices", f"no MIG on {who}", "Select other GPUs, or set enabled: false.")
+    return capable
+
+
+def _offered(gpu: Gpu, profiles: Profiles | None) -> tuple[GpuInstanceProfile, ...]:
+    live = (profiles or {}).get(int(gpu["index"]))
+    return tuple(live) if live else profiles_of(gpu)
+
+
+def _gpu_wish(entry: Mapping[str, Any], gpu: Gpu, path: str, offered: Sequence[GpuInstanceProfile]) -> GpuWish:
+    if not entry.get("enabled", True):
+        return GpuWish(False)
+    board = board_of(gpu)
+    of = f"{title(gpu)} ({gpu.get('name') or (board.key if board else 'unknown board')})"
+    if "layout" in entry:
+        name = entry["layout"]
+        if not isinstance(name, str):
+            raise Refused(f"{path}.layout", f"{name!r} is no name of a layout", "For example: all-balanced.")
+        if name not in ("all-disabled", "all-enabled") and not offered:
+            raise Refused(
+                f"{path}.layout", f"nothing is known about the MIG profiles of {of}", "Install the driver first."
+            )
+        where = path if path == LAYOUT else f"{path}.layout"
+        wish = ready_made(name, offered, where, of)
+    else:
+        where = f"{path}.instances"
+        wish = GpuWish(True, _instances(entry["instances"], offered, where, of))
+    _check_feasible(wish, gpu, offered, where)
+    return wish
+
+
+def _counts(instances: Any, path: str) -> list[tuple[ProfileName, int, str]]:
+    if not isinstance(instances, Mapping) or not instances:
+        raise Refused(
+            path,
+            "instances are counts by profile, such as {1g.10gb: 2}",
+            "For MIG without instances use layout: all-enabled.",
+        )
+    found = []
+    for name, count in instances.items():
+        where = f"{path}['{name}']"
+        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            raise Refused(where, f"{count!r} is no number of instances", "Write 0 or more.")
+        found.append((parse(name, where), count, where))
+    if not any(count for _name, count, _where in found):
+        raise Refused(path, "all counts are 0", "For MIG without instances use layout: all-enabled.")
+    return found
+
+
+def _instances(instances: Any, offered: Sequence[GpuInstanceProfile], path: str, of: str) -> tuple[InstanceWish, ...]:
+    """Return the GPU instances that counts by profile mean.
+
+    A plain profile is a GPU instance of its own. Compute instances that are smaller than their GPU instance share one
+    as far as they fit: C({1c.3g.40gb: 3}) is one GPU instance, C({1c.3g.40gb: 4}) are two.
+    """
+    whole: list[InstanceWish] = []
+    parts: dict[str, list[int]] = {}
+    slices: dict[str, int] = {}
+    for name, count, where in _counts(instances, path):
+        profile = resolve(name, offered, where, of)
+        slices[profile.name] = profile.gpu_slices
+        if name.compute_slices is None:
+            whole += [InstanceWish(profile.name, (profile.gpu_slices,))] * count
+        else:
+            parts.setdefault(profile.name, []).extend([name.compute_slices] * count)
+    for profile_name, compute in parts.items():
+        whole += [InstanceWish(profile_name, group) for group in _pack(compute, slices[profile_name])]
+    return tuple(sorted(whole))
+
+
+def _pack(parts: Sequence[int], width: int) -> list[tuple[int, ...]]:
+    """Put compute instances into as few GPU instances as possible.
+
+    Widest first into the first that has room: the fewest for widths up to five slices, and wider profiles exist once
+    on a GPU.
+    """
+    groups: list[list[int]] = []
+    for part in sorted(parts, reverse=True):
+        for group in groups:
+            if sum(group) + part <= width:
+                group.append(part)
+                break
+        else:
+            groups.append([part])
+    return [tuple(group) for group in groups]
+
+
+def _check_feasible(wish: GpuWish, gpu: Gpu, offered: Sequence[GpuInstanceProfile], path: str) -> None:
+    if not wish.instances:
+        return
+    if Counter(instance.profile for instance in named_as(instances_of(gpu), offered)) == wish.counts:
+        return
+    shape = geometry(tuple(offered))
+    request = shape.request(wish.counts)
+    if all(profile.placements for profile in offered if wish.counts[profile.name]) and not shape.layouts_of(request):
+        raise refuse_infeasible(shape, request, path, f"{describe(wish.counts)} on {title(gpu)}")
+
+
+def _node_wishes(
+    totals: Any, gpus: Sequence[Gpu], path: str, profiles: Profiles | None, disruption: str
+) -> dict[int, GpuWish]:
+    if not gpus:
+        raise Refused(path, "no GPU with MIG is selected", "Select GPUs with MIG.")
+    counts: Counter[str] = Counter()
+    for name, count, where in _counts(totals, path):
+        if name.compute_slices is not None:
+            raise Refused(where, "totals over a node are of whole GPU instances", f"Write {name.gpu_instance}.")
+        meant, missing = set(), None
+        for gpu in gpus:
+            try:
+                meant.add(resolve(name, _offered(gpu, profiles), where, title(gpu)).name)
+            except Refused as refused:
+                missing = refused
+        if not meant and missing is not None:
+            raise missing
+        if len(meant) > 1:
+            raise Refused(
+                where, f"it means different profiles on these GPUs: {', '.join(sorted(meant))}", "Use device_filter."
+            )
+        counts[meant.pop()] += count
+    for gpu in gpus:
+        offered = _offered(gpu, profiles)
+        unplaced = [profile.name for profile in offered if counts[profile.name] and profile.placements is None]
+        if unplaced or not offered:
+            what = ", ".join(unplaced) or "its profiles"
+            raise Refused(
+                path,
+                f"no source says where {title(gpu)} places {what}",
+                "Write instances per GPU, or install the driver first.",
+            )
+    return distribute(counts, [_node_gpu(gpu, _offered(gpu, profiles)) for gpu in gpus], disruption, path)
+
+
+def _node_gpu(gpu: Gpu, offered: Sequence[GpuInstanceProfile]) -> NodeGpu:
+    return NodeGpu(
+        index=int(gpu["index"]),
+        profiles=tuple(offered),
+        current=named_as(instances_of(gpu), offered),
+        enabled=(gpu.get("mig") or {}).get("current"),
+        busy=users(gpu.get("processes")),
+    )
+
+
+def _check_strategy(strategy: str, found: Mapping[int, GpuWish], others: Sequence[Gpu]) -> None:
+    """Refuse what the device plugin would refuse, or hide, under the strategy (reference: k8s-device-plugin 0.20)."""
+    enabled = [index for index, wish in found.items() if wish.enabled]
+    if not enabled:
+        return
+    if strategy == "none":
+        raise Refused(
+            "nvidia_mig_strategy",
+            f"with none, the MIG devices of GPU {enabled[0]} would be offered to nobody",
+            "Use single or mixed, or set enabled: false in nvidia_mig_layout.",
+        )
+    if strategy != "single":
+        return
+    off = [index for index, wish in found.items() if not wish.enabled]
+    off += [int(gpu["index"]) for gpu in others if not (gpu.get("mig") or {}).get("current")]
+    if off:
+        raise Refused(
+            "nvidia_mig_strategy",
+            f"single needs MIG on all GPUs of a host or on none; it is on on GPU {enabled[0]} and off on GPU {off[0]}",
+            "Use mixed, or select all GPUs.",
+        )
+    names = {name for wish in found.values() for name in wish.devices}
+    if len(names) > 1:
+        raise Refused(
+            "nvidia_mig_strategy",
+            f"single needs one kind of MIG device on a host, and the layout makes {', '.join(sorted(names))}",
+            "Use mixed.",
+        )
+    empty = [index for index in enabled if not found[index].instances]
+    if empty and names:
+        raise Refused(
+            "nvidia_mig_strategy", f"single needs instances on all GPUs, and GPU {empty[0]} has none", "Use mixed."
+        )

@@ -1,0 +1,182 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The MIG stage of C(site): what it would do on a host, from facts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._boards.architectures import ARCHITECTURES
+from .._plan import Refused, StagePlan, Step
+from .from_facts import board_of, instances_of, profiles_of, title, users
+from .layouts import wishes
+from .model import GpuWish
+from .nodes import NodeGpu, NodePlan, plan_node
+from .planner import DISRUPTIONS, REFUSE
+from .record import Unreadable, match, placed, read_recorded_layout
+from .selection import normalize_address
+
+STAGE = "mig"
+
+
+def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
+    """Return what the stage would do.
+
+    :param facts: the facts document.
+    :param wish: C(nvidia_mig_strategy), C(nvidia_mig_layout) and C(nvidia_mig_disruption).
+    """
+    layout = wish.get("nvidia_mig_layout")
+    strategy = str(wish.get("nvidia_mig_strategy") or "none")
+    disruption = str(wish.get("nvidia_mig_disruption") or REFUSE)
+    live = bool((facts.get("nvml") or {}).get("available")) and bool(facts.get("gpus"))
+    gpus = gpus_with_pci(facts) if live else gpus_without_driver(facts)
+    try:
+        if disruption not in DISRUPTIONS:
+            raise Refused(
+                "nvidia_mig_disruption", f"{disruption!r} is no disruption policy", f"Use {', '.join(DISRUPTIONS)}."
+            )
+        found = wishes(layout, strategy, gpus, disruption=disruption)
+        if not layout:
+            return StagePlan(STAGE, needed=False)
+        if not live:
+            return _without_driver(facts, gpus, found.gpus)
+        plan = plan_node(_node_gpus(gpus), found.gpus, disruption)
+    except Refused as refused:
+        return StagePlan(STAGE, needed=True, refusals=(refused,))
+    return _with_driver(facts, gpus, found.gpus, found.unselected, plan)
+
+
+def gpus_with_pci(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return C(gpus) of the facts with C(device_id) and C(subsystem_id) of the same card in C(pci)."""
+    by_address = {normalize_address(str(card.get("address"))): card for card in facts.get("pci") or ()}
+    found = []
+    for gpu in facts.get("gpus") or ():
+        card = by_address.get(normalize_address(str(gpu.get("pci_address"))), {})
+        known = {key: card[key] for key in ("device_id", "subsystem_id") if card.get(key)}
+        found.append({**known, **gpu})
+    return found
+
+
+def gpus_without_driver(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the GPUs of a host without a driver, from C(pci), as the entries of C(gpus) that they will be.
+
+    NVML numbers GPUs by their PCI address. A product name is set only where a board has a single one.
+    """
+    cards = [card for card in facts.get("pci") or () if card.get("kind") == "gpu"]
+    found = []
+    for index, card in enumerate(sorted(cards, key=lambda card: str(card.get("address")))):
+        board = board_of(card)
+        names = board.product_names if board is not None else ()
+        found.append(
+            {
+                "index": index,
+                "pci_address": card.get("address"),
+                "device_id": card.get("device_id"),
+                "subsystem_id": card.get("subsystem_id"),
+                "board": board.key if board is not None else None,
+                "name": names[0] if len(names) == 1 else None,
+            }
+        )
+    return found
+
+
+def _without_driver(
+    facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], found: Mapping[int, GpuWish]
+) -> StagePlan:
+    strangers = [title(gpu) for gpu in gpus if board_of(gpu) is None]
+    if not found and not strangers:
+        return StagePlan(STAGE, needed=False)
+    if not found:
+        why = f"{', '.join(strangers)}: not in the table of boards; only its driver can say whether it has MIG"
+        return StagePlan(STAGE, needed=True, unknown=why)
+    reason = (facts.get("nvml") or {}).get("reason") or "no driver is loaded"
+    steps = tuple(
+        Step("partition GPU", title(gpu), f"wanted: {found[int(gpu['index'])]}", (), found[int(gpu["index"])].as_dict())
+        for gpu in gpus
+        if int(gpu["index"]) in found
+    )
+    return StagePlan(STAGE, needed=True, steps=steps, unknown=f"the present instances are not known: {reason}")
+
+
+def _node_gpus(gpus: Sequence[Mapping[str, Any]]) -> list[NodeGpu]:
+    return [
+        NodeGpu(
+            index=int(gpu["index"]),
+            profiles=profiles_of(gpu),
+            current=instances_of(gpu),
+            enabled=(gpu.get("mig") or {}).get("current"),
+            busy=users(gpu.get("processes")),
+        )
+        for gpu in gpus
+    ]
+
+
+def _with_driver(
+    facts: Mapping[str, Any],
+    gpus: Sequence[Mapping[str, Any]],
+    found: Mapping[int, GpuWish],
+    unselected: Sequence[int],
+    plan: NodePlan,
+) -> StagePlan:
+    steps: list[Step] = []
+    for gpu in gpus:
+        index = int(gpu["index"])
+        if index not in plan.gpus:
+            continue
+        mode, instances = _mode_steps(gpu, found[index]), plan.gpus[index].steps(title(gpu))
+        steps += [*mode, *instances] if found[index].enabled else [*instances, *mode]
+    unknown = [
+        f"{title(gpu)}: {plan.gpus[int(gpu['index'])].unknown}"
+        for gpu in gpus
+        if int(gpu["index"]) in plan.gpus and plan.gpus[int(gpu["index"])].unknown
+    ]
+    warnings = [refused.message for refused in plan.left_alone.values()]
+    if unselected and found:
+        listed = ", ".join(str(index) for index in unselected)
+        warnings.append(f"nvidia_mig_layout does not change GPU {listed}")
+    selected = [gpu for gpu in gpus if int(gpu["index"]) in found]
+    needed = bool(steps or unknown or plan.left_alone)
+    if not needed and not _recorded(facts, selected):
+        needed = True
+        steps.append(Step("record layout", "/etc/gpufleet/mig.json", "what is there is not what is restored at boot"))
+    return StagePlan(
+        STAGE,
+        needed=needed,
+        steps=tuple(steps),
+        unknown="; ".join(unknown) or None,
+        warnings=tuple(warnings),
+    )
+
+
+def _mode_steps(gpu: Mapping[str, Any], wish: GpuWish) -> list[Step]:
+    mode = gpu.get("mig") or {}
+    current, pending = mode.get("current"), mode.get("pending")
+    architecture = ARCHITECTURES.get(str(gpu.get("architecture")))
+    needs_reset = architecture.mig_toggle_needs_reset if architecture is not None else None
+    disturbed = users(gpu.get("processes"))
+    if current == wish.enabled and pending in (None, wish.enabled):
+        return []
+    if current != wish.enabled and pending == wish.enabled:
+        why = f"the mode is set, and GPU {gpu.get('index')} has not taken it up"
+        return [Step("reset GPU", title(gpu), why, disturbed, {"enabled": wish.enabled})]
+    verb = "enable MIG" if wish.enabled else "disable MIG"
+    why = f"wanted: {wish}" + ("; takes effect with a reset of the GPU" if needs_reset else "")
+    return [Step(verb, title(gpu), why, disturbed, {"enabled": wish.enabled, "needs_reset": needs_reset})]
+
+
+def _recorded(facts: Mapping[str, Any], selected: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether what is restored at boot is what the selected GPUs have now."""
+    try:
+        records = read_recorded_layout((facts.get("recorded") or {}).get("mig"))
+    except Unreadable:
+        return False
+    for gpu in selected:
+        record = match(records, gpu.get("uuid"), gpu.get("pci_address"), gpu.get("name"))
+        if record is None or record.mig != (gpu.get("mig") or {}).get("current"):
+            return False
+        if sorted(record.instances, key=lambda one: one.start) != list(placed(instances_of(gpu))):
+            return False
+    return True
