@@ -11,7 +11,7 @@ from typing import Any
 
 from .._boards.lookup import BOARDS, find_board
 from .._boards.model import Board, GpuInstanceProfile
-from .model import ComputeInstance, GpuInstance
+from .model import ComputeInstance, GpuInstance, GpuWish, InstanceWish
 from .profiles import parse
 
 _BY_KEY = {board.key: board for board in BOARDS}
@@ -47,6 +47,18 @@ def instances_of(gpu: Mapping[str, Any]) -> tuple[GpuInstance, ...]:
             )
         )
     return tuple(found)
+
+
+def present(gpu: Mapping[str, Any]) -> GpuWish | None:
+    """Return what a GPU is now, in the form of a wish; None when its MIG mode is not known or it has no MIG."""
+    mode = (gpu.get("mig") or {}).get("current")
+    if mode is None:
+        return None
+    instances = (
+        InstanceWish(one.profile, tuple(sorted((inner.slices for inner in one.compute), reverse=True)))
+        for one in instances_of(gpu)
+    )
+    return GpuWish(bool(mode), tuple(sorted(instances)) if mode else ())
 
 
 def board_of(gpu: Mapping[str, Any]) -> Board | None:
