@@ -1,0 +1,58 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""All roles have the same shape, and what they say in three places is the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROLES = sorted((Path(__file__).parents[3] / "roles").iterdir())
+
+
+def load(path):
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(params=ROLES, ids=[role.name for role in ROLES])
+def role(request):
+    return request.param
+
+
+def test_there_are_roles():
+    assert {"gpu_facts", "nvidia_driver", "nvidia_toolkit", "nvidia_mig", "nvidia_sharing", "nvidia_health", "gpu_kubernetes"} == {
+        role.name for role in ROLES
+    }
+
+
+def test_defaults_and_argument_specs_say_the_same(role):
+    defaults = load(role / "defaults" / "main.yml")
+    options = load(role / "meta" / "argument_specs.yml")["argument_specs"]["main"]["options"]
+    assert list(defaults) == list(options), "the same variables, in the same order"
+    for name, option in options.items():
+        assert "default" in option or defaults[name] is None, f"{name} has no default in argument_specs.yml"
+        assert option.get("default") == defaults[name], name
+
+
+def test_variables_carry_the_roles_name_and_a_description(role):
+    options = load(role / "meta" / "argument_specs.yml")["argument_specs"]["main"]["options"]
+    for name, option in options.items():
+        assert name.startswith(f"{role.name}_")
+        assert option["description"], name
+        assert option["type"], name
+
+
+def test_readme_names_every_variable(role):
+    readme = (role / "README.md").read_text(encoding="utf-8")
+    missing = [name for name in load(role / "defaults" / "main.yml") if f"`{name}`" not in readme]
+    assert not missing
+
+
+def test_host_roles_depend_on_the_facts(role):
+    dependencies = [entry["role"] for entry in load(role / "meta" / "main.yml")["dependencies"]]
+    expected = [] if role.name in ("gpu_facts", "gpu_kubernetes") else ["gpufleet.nvidia.gpu_facts"]
+    assert dependencies == expected
