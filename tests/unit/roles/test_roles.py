@@ -24,9 +24,15 @@ def role(request):
 
 
 def test_there_are_roles():
-    assert {"gpu_facts", "nvidia_driver", "nvidia_toolkit", "nvidia_mig", "nvidia_sharing", "nvidia_health", "gpu_kubernetes"} == {
-        role.name for role in ROLES
-    }
+    assert {
+        "gpu_facts",
+        "nvidia_driver",
+        "nvidia_toolkit",
+        "nvidia_mig",
+        "nvidia_sharing",
+        "nvidia_health",
+        "gpu_kubernetes",
+    } == {role.name for role in ROLES}
 
 
 def test_defaults_and_argument_specs_say_the_same(role):

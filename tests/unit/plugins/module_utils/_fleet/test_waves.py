@@ -1,0 +1,159 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.waves import (
+    DONE,
+    FAILED,
+    WAITING,
+    WORKING,
+    Budget,
+    Node,
+    decide,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+
+
+def fleet(count, **changes):
+    return [replace(Node(f"n{number}"), **changes.get(f"n{number}", {})) for number in range(count)]
+
+
+def test_the_canary_goes_first_and_alone():
+    budget = Budget(canary=1, max_parallel=10, max_unavailable="50%")
+    assert decide(fleet(10), budget).start == ("n0",)
+    assert decide(fleet(10, n0={"phase": WORKING}), budget).start == ()
+    assert decide(fleet(10, n0={"phase": DONE}), budget).start == ("n1", "n2", "n3", "n4", "n5")
+
+
+def test_a_failed_canary_stops_everything():
+    decision = decide(fleet(3, n0={"phase": FAILED, "cordoned": True}), Budget())
+    assert decision.finished
+    assert decision.stopped == "1 failed (n0) and at most 0 may"
+    assert decision.left == ("n1", "n2")
+
+
+def test_nodes_at_work_are_finished_before_a_stop():
+    decision = decide(fleet(3, n0={"phase": FAILED}, n1={"phase": WORKING}), Budget(canary=0))
+    assert not decision.finished
+    assert decision.start == ()
+    assert decision.left == ()
+
+
+def test_failed_nodes_stay_cordoned_and_count():
+    budget = Budget(canary=0, max_parallel=0, max_unavailable="2", max_failures=5)
+    nodes = fleet(6, n0={"phase": FAILED, "cordoned": True})
+    assert decide(nodes, budget).start == ("n1",)
+
+
+def test_a_node_cordoned_by_hand_costs_nothing_and_goes_first():
+    budget = Budget(canary=0, max_parallel=5, max_unavailable="1")
+    assert decide(fleet(5, n4={"cordoned": True, "cordoned_by_hand": True}), budget).start == ("n4",)
+
+
+def test_nodes_that_are_not_ready_count_and_are_not_started():
+    budget = Budget(canary=0, max_parallel=5, max_unavailable="2")
+    assert decide(fleet(5, n0={"ready": False}), budget).start == ("n1",)
+    decision = decide(fleet(2, n0={"ready": False}, n1={"phase": DONE}), budget)
+    assert (decision.finished, decision.stopped, decision.left) == (True, "n0 not ready", ("n0",))
+
+
+def test_skipped_nodes_are_left_alone():
+    decision = decide(fleet(2, n0={"skip": True}, n1={"phase": DONE}), Budget())
+    assert decision.finished
+    assert decision.stopped is None
+
+
+def test_an_exhausted_budget_ends_the_rollout_with_the_reason():
+    nodes = fleet(4, n0={"ready": False, "phase": DONE}, n1={"ready": False, "phase": DONE})
+    decision = decide(nodes, Budget(max_unavailable="2"))
+    assert decision.finished
+    assert decision.stopped == "2 may be unavailable, and as many are already"
+    assert decision.left == ("n2", "n3")
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "allowed"),
+    [("25%", 100, 25), ("25%", 3, 1), ("3", 100, 3), ("0", 9, 1), ("100%", 7, 7), (2, 5, 2)],
+)
+def test_max_unavailable(text, count, allowed):
+    assert Budget(max_unavailable=text).unavailable(count) == allowed
+
+
+@pytest.mark.parametrize("text", ["", "many", "-1", "120%", "2.5"])
+def test_nonsense_is_refused(text):
+    with pytest.raises(Refused, match="Write 2 or 25%"):
+        Budget(max_unavailable=text).unavailable(10)
+
+
+def simulate(count, budget, seed, failure_rate, duration=lambda draw: draw.randint(3, 9)):
+    """Run a whole rollout in ticks and return (nodes, ticks, work, worst): the world may change a node's health between ticks."""
+    draw = random.Random(seed)
+    nodes = {}
+    for number in range(count):
+        by_hand = draw.random() < 0.01
+        nodes[f"n{number}"] = Node(
+            f"n{number}",
+            ready=draw.random() > 0.005,
+            cordoned=by_hand,
+            cordoned_by_hand=by_hand,
+            skip=draw.random() < 0.01,
+        )
+    given = dict(nodes)
+    remaining = {}
+    ticks = work = 0
+    allowed = budget.unavailable(count)
+    base = sum(1 for node in nodes.values() if node.unavailable)
+    while True:
+        decision = decide(list(nodes.values()), budget)
+        for name in decision.start:
+            assert nodes[name].phase == WAITING
+            assert not nodes[name].skip
+            nodes[name] = replace(nodes[name], phase=WORKING, cordoned=True)
+            remaining[name] = duration(draw)
+            work += remaining[name]
+        unavailable = sum(1 for node in nodes.values() if node.unavailable)
+        assert unavailable <= max(allowed, base), "never more unavailable than allowed"
+        if decision.finished:
+            break
+        ticks += 1
+        assert ticks < 50 * count, "it always ends"
+        for name in [name for name, left in remaining.items() if left == 1]:
+            failed = draw.random() < failure_rate
+            by_hand = nodes[name].cordoned_by_hand
+            nodes[name] = replace(nodes[name], phase=FAILED if failed else DONE, cordoned=failed or by_hand)
+        remaining = {name: left - 1 for name, left in remaining.items() if left > 1}
+    for name, node in nodes.items():
+        if given[name].cordoned_by_hand:
+            assert node.cordoned, "a node that somebody cordoned is never uncordoned"
+    return nodes, ticks, work, decision
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_small_rollouts_keep_their_promises(seed):
+    draw = random.Random(seed)
+    budget = Budget(
+        canary=draw.randint(0, 3),
+        max_parallel=draw.choice([0, 1, 5]),
+        max_unavailable=draw.choice(["1", "3", "10%", "50%"]),
+        max_failures=draw.choice([0, 2, 1000]),
+    )
+    simulate(draw.randint(1, 120), budget, seed, draw.choice([0.0, 0.02, 0.3]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("failure_rate", "max_failures"), [(0.0, 0), (0.005, 10000)])
+def test_ten_thousand_nodes(failure_rate, max_failures):
+    budget = Budget(canary=1, max_parallel=0, max_unavailable="10%", max_failures=max_failures)
+    nodes, ticks, work, decision = simulate(10_000, budget, 7, failure_rate)
+    waiting = [node for node in nodes.values() if node.phase == WAITING and not node.skip]
+    assert all(not node.ready for node in waiting)
+    assert set(decision.left) == {node.name for node in waiting}
+    # The least time in which this work can be done by 1,000 nodes at a time, the canary before it.
+    minimum = work / budget.unavailable(len(nodes))
+    assert ticks <= 1.35 * minimum + 20
