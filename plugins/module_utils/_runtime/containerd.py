@@ -68,46 +68,48 @@ def edit(
     own = posixpath.join(posixpath.dirname(main), "conf.d", DROP_IN)
     leftovers = {path for path in files if path in LEFTOVERS and is_leftover(files[path])}
     base = {path: restore(text) for path, text in files.items() if path not in leftovers and path != own}
-    warnings = _warnings(version, base, wish, main)
+    documents = {path: parse(text) for path, text in base.items()}
     after: dict[str, str | None] = dict(base)
-    if not wish.present:
-        for path, text in base.items():
-            after[path] = _without(text)
-    else:
-        documents = {path: parse(text) for path, text in base.items()}
+    warnings: tuple[str, ...] = ()
+    if wish.present:
+        _refuse_unusable(version, documents, main)
         target = _target(version, documents, main, own)
-        text = base.get(target, "")
-        if target == own:
-            number = _config_version(documents[main], version)
-            settings, tables = _settings(version, number, documents, wish)
-            flat = _as_tables({**settings, **_flatten(tables)})
-            after[own] = append_tables("", {(): {"version": number}, **flat})
+        if wish.default:
+            _refuse_rivals(version, documents, target, main)
         else:
-            document = documents.get(target, parse(""))
-            number = _config_version(document, version)
-            settings, tables = _settings(version, number, documents, wish)
-            if not document.statements:
-                settings = {("version",): number, **settings}
-                flat = _as_tables({**settings, **_flatten(tables)})
-                after[target] = append_tables(text, flat)
-                if base.get(target) == "":
-                    # The blank line tells a file that was there, empty, from one that was made.
-                    after[target] = f"\n{after[target]}"
-            else:
-                after[target] = set_values(text, {**settings, **_flatten(tables)})
-        if wish.default and version >= (2,):
-            _refuse_rivals(documents, target, main)
-        if not wish.default:
-            after.update({path: _without_default(other) for path, other in base.items() if path != target})
-    if own in files or own in after:
+            after.update({path: _without_default(text) for path, text in base.items() if path != target})
+        after[target] = _with_runtime(version, documents, wish, target, main, made=_is_ours(files.get(target)))
+        if wish.enable_cdi and version < (1, 7):
+            warnings = (f"containerd {_dotted(version)} has no CDI; it came with 1.7",)
+    else:
+        after.update({path: _without(text) for path, text in base.items()})
+    if own in files:
         after.setdefault(own, None)
     changes = [_change(path, files.get(path), text) for path, text in after.items()]
     for path in sorted(leftovers):
         changes.append(FileChange(path, files[path], None))
         changes.append(FileChange(path + ASIDE, None, files[path]))
     moved = (f"{path} was written by nvidia-ctk and is moved to {path}{ASIDE}" for path in sorted(leftovers))
-    warnings = (*warnings, *moved)
-    return Files(tuple(changes), warnings)
+    return Files(tuple(changes), (*warnings, *moved))
+
+
+def _with_runtime(
+    version: tuple[int, ...],
+    documents: Mapping[str, Document],
+    wish: RuntimeWish,
+    target: str,
+    main: str,
+    made: bool,
+) -> str:
+    """Return the text of the file C(target) with the runtime nvidia. C(made): it is (or was) not there without us."""
+    document = documents.get(target, parse(""))
+    number = _config_version(documents.get(main, document) if not document.statements else document, version)
+    settings = _settings(version, number, documents, wish)
+    if document.statements:
+        return set_values(document.text, settings)
+    text = append_tables(document.text, _as_tables({("version",): number, **settings}))
+    # The blank line tells a file that was there, empty, from one that was made.
+    return text if made or document.text else f"\n{text}"
 
 
 def is_leftover(text: str) -> bool:
@@ -143,8 +145,8 @@ def effective(dump: str) -> Effective:
     """
     document = parse(dump)
     number = document.data.get("version", 1)
-    cri = _CRI.get(number if isinstance(number, int) else 1, _CRI[4])
-    section = document.get(cri, {})
+    paths = dict.fromkeys((_CRI.get(number, _CRI[4]) if isinstance(number, int) else _CRI[4], *_CRI.values()))
+    section = next((found for found in map(document.get, paths) if found), {})
     runtimes = dig(section, ("containerd", "runtimes"), {})
     cdi = dig(section, ("enable_cdi",))
     return Effective(
@@ -170,14 +172,14 @@ def parse_version(output: str) -> tuple[int, ...]:
 
 def _change(path: str, before: str | None, after: str | None) -> FileChange:
     # A file that we made goes with our settings; one that was there, empty, stays.
-    if after == "" and (before is None or before.startswith(BEGIN)):
+    if after == "" and _is_ours(before):
         after = None
     return FileChange(path, before, after)
 
 
 def _target(version: tuple[int, ...], documents: Mapping[str, Document], main: str, own: str) -> str:
     if version >= (2,):
-        covered = main in documents and any(_covers(p, own) for p in imports_of(main, documents[main].text))
+        covered = main in documents and any(covers(p, own) for p in imports_of(main, documents[main].text))
         # A runtime or a default that the main file has already is changed where it stands.
         if covered and not _mentions_nvidia(documents[main]):
             return own
@@ -186,7 +188,7 @@ def _target(version: tuple[int, ...], documents: Mapping[str, Document], main: s
     return sections[-1] if sections else main
 
 
-def _covers(pattern: str, path: str) -> bool:
+def covers(pattern: str, path: str) -> bool:
     # In a Go glob the asterisk stops at a slash.
     return posixpath.dirname(pattern) == posixpath.dirname(path) and fnmatch.fnmatchcase(path, pattern)
 
@@ -208,13 +210,23 @@ def _config_version(document: Document, version: tuple[int, ...]) -> int:
 
 def _settings(
     version: tuple[int, ...], number: int, documents: Mapping[str, Document], wish: RuntimeWish
-) -> tuple[dict[Path, Any], dict[Path, dict[str, Any]]]:
-    """Return the settings of existing tables, and the tables of runtimes."""
-    cri = _CRI[number]
+) -> dict[Path, Any]:
+    """Return every setting that is wanted, by path."""
+    # containerd 2 keeps the new names in files of version 1, and only some of its releases know the old ones.
+    cri = _CRI[3] if number == 1 and version >= (2,) else _CRI[number]
     containerd = (*cri, "containerd")
     inherited = _inherited(documents, cri)
     options = {key: value for key, value in inherited.pop("options", {}).items() if key != "BinaryName"}
     options["SystemdCgroup"] = _systemd_cgroup(documents)
+    settings: dict[Path, Any] = {}
+    if wish.default:
+        settings[(*containerd, "default_runtime_name")] = NAME
+    elif _merged(documents, (*containerd, "default_runtime_name")) == NAME:
+        settings[(*containerd, "default_runtime_name")] = "runc"
+    cdi = _merged(documents, (*cri, "enable_cdi"))
+    # containerd 2 enables CDI by itself; what a file says beats that.
+    if wish.enable_cdi and (cdi is not None or (1, 7) <= version < (2,)):
+        settings[(*cri, "enable_cdi")] = True
     tables: dict[Path, dict[str, Any]] = {}
     if version < (2,) and not any(document.get((*containerd, "runtimes")) for document in documents.values()):
         # containerd 1.x drops its built-in runc as soon as any runtime is configured, and the CRI plugin then fails.
@@ -222,17 +234,8 @@ def _settings(
         tables[(*containerd, "runtimes", "runc", "options")] = {"SystemdCgroup": options["SystemdCgroup"]}
     tables[(*containerd, "runtimes", NAME)] = {"runtime_type": RUNTIME_TYPE, **inherited}
     tables[(*containerd, "runtimes", NAME, "options")] = {"BinaryName": wish.binary, **options}
-    settings: dict[Path, Any] = {}
-    present = _merged(documents, (*containerd, "default_runtime_name"))
-    if wish.default:
-        settings[(*containerd, "default_runtime_name")] = NAME
-    elif present == NAME:
-        settings[(*containerd, "default_runtime_name")] = "runc"
-    cdi = _merged(documents, (*cri, "enable_cdi"))
-    # containerd 2 enables CDI by itself; what a file says beats that.
-    if wish.enable_cdi and (cdi is not None or (1, 7) <= version < (2,)):
-        settings[(*cri, "enable_cdi")] = True
-    return settings, tables
+    settings.update({(*path, key): value for path, table in tables.items() for key, value in table.items()})
+    return settings
 
 
 def _merged(documents: Mapping[str, Document], path: Path) -> Any:
@@ -292,8 +295,10 @@ def _without_default(text: str) -> str:
     return text
 
 
-def _refuse_rivals(documents: Mapping[str, Document], target: str, main: str) -> None:
+def _refuse_rivals(version: tuple[int, ...], documents: Mapping[str, Document], target: str, main: str) -> None:
     """Refuse when a file that is read after C(target) sets another default runtime: it would win."""
+    if version < (2,):
+        return  # There the file with the last section is the target.
     order = list(documents)
     later = order[order.index(target) + 1 :] if target in order else ([] if target != main else order)
     for path in later:
@@ -307,10 +312,6 @@ def _refuse_rivals(documents: Mapping[str, Document], target: str, main: str) ->
                 )
 
 
-def _flatten(tables: Mapping[Path, Mapping[str, Any]]) -> dict[Path, Any]:
-    return {(*path, key): value for path, settings in tables.items() for key, value in settings.items()}
-
-
 def _as_tables(settings: Mapping[Path, Any]) -> dict[Path, dict[str, Any]]:
     tables: dict[Path, dict[str, Any]] = {}
     for path, value in settings.items():
@@ -318,14 +319,37 @@ def _as_tables(settings: Mapping[Path, Any]) -> dict[Path, dict[str, Any]]:
     return tables
 
 
-def _warnings(version: tuple[int, ...], base: Mapping[str, str], wish: RuntimeWish, main: str) -> tuple[str, ...]:
-    warnings = []
-    disabled = [name for text in base.values() for name in parse(text).data.get("disabled_plugins", [])]
-    if any(name in ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime") for name in disabled):
-        warnings.append(
-            f"{main} disables containerd's CRI plugin (disabled_plugins), as Docker's packages do: "
-            "Kubernetes cannot use this containerd"
-        )
-    if wish.present and wish.enable_cdi and version < (1, 7):
-        warnings.append(f"containerd {'.'.join(map(str, version))} has no CDI; it came with 1.7")
-    return tuple(warnings)
+def _is_ours(text: str | None) -> bool:
+    return text is None or text.startswith(BEGIN)
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _refuse_unusable(version: tuple[int, ...], documents: Mapping[str, Document], main: str) -> None:
+    """Refuse files in which containerd would not see what we write, although some releases accept them silently."""
+    for path, document in documents.items():
+        number = _config_version(document, version)
+        if number > 2 and version < (2,):
+            raise Refused(
+                path,
+                f"configuration version {number} is for containerd 2, and this is {_dotted(version)}, which ignores it",
+                "Write it in version 2, or upgrade containerd.",
+            )
+        if number == 1 and version >= (2,) and (document.get(_CRI[1]) or document.get(_CRI[2])):
+            raise Refused(
+                path,
+                f"its CRI settings are of configuration version 1, which containerd {_dotted(version)} does not read reliably",
+                f"Replace it by what 'containerd --config {path} config migrate' prints.",
+            )
+        disabled = {"cri", *(cri[1] for cri in _CRI.values())} & set(document.data.get("disabled_plugins", []))
+        if disabled:
+            raise Refused(
+                path,
+                f"it disables containerd's CRI plugin (disabled_plugins has {', '.join(sorted(disabled))}), as Docker's "
+                "packages do, so that Kubernetes cannot use this containerd",
+                "Remove it from disabled_plugins, or set nvidia_toolkit_runtime to docker.",
+            )
+    if main in documents and not isinstance(documents[main].data.get("version", 1), int):
+        raise Refused(main, "its version is no number", "Write version = 2, or 3 with containerd 2.")

@@ -21,9 +21,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .containerd import effective
 from .toml_edit import BEGIN, END, render_tables
 from .toml_read import Path
-from .wish import NAME, FileChange, Files, RuntimeWish
+from .wish import NAME, Effective, FileChange, Files, RuntimeWish
 
 _BLOCK = re.compile(rf"(?:\A|\n){re.escape(BEGIN)}\n.*?{re.escape(END)}(?:\n|\Z)", re.DOTALL)
 #: Templates that keep the detection of runtimes: the base template, or its list of found runtimes.
@@ -74,6 +75,27 @@ def edit(distribution: str, files: Mapping[str, str], wish: RuntimeWish) -> File
     return Files(tuple(changes))
 
 
+def expected(distribution: str, files: Mapping[str, str], binary: str) -> Effective:
+    """Return what the distribution will generate at its next start.
+
+    :param files: texts as in L(edit), after the change.
+    :param binary: of nvidia-container-runtime, which is found by itself unless a template switches that off.
+    """
+    where = places(distribution)
+    generated = effective(files.get(where.generated, ""))
+    number = _VERSION.search(files.get(where.generated, ""))
+    template = files.get(where.template if number and number.group(1) != "3" else where.template_v3)
+    found = template is None or detects(template) or _has_runtime(template)
+    default = NAME if where.default_runtime in files else generated.default_runtime
+    if default == NAME and where.default_runtime not in files:
+        default = "runc"
+    return Effective(binary=binary if found else None, default_runtime=default or "runc", cdi=generated.cdi)
+
+
+def _has_runtime(template: str) -> bool:
+    return bool(re.search(rf"runtimes\.[\"']?{NAME}[\"']?\s*\]", template))
+
+
 def detects(template: str) -> bool:
     """Return whether a template leaves the detection of the nvidia runtime on."""
     return bool(_DETECTS.search(template))
@@ -81,7 +103,7 @@ def detects(template: str) -> bool:
 
 def _template(text: str, cri: str, version: int, wish: RuntimeWish) -> str:
     base = _without_block(text)
-    if not wish.present or detects(base) or re.search(rf"runtimes\.[\"']?{NAME}[\"']?\s*\]", base):
+    if not wish.present or detects(base) or _has_runtime(base):
         return base
     found = _VERSION.search(base)
     number = int(found.group(1)) if found else version

@@ -89,7 +89,8 @@ CASES = [
     ("kubeadm, CRLF", (1, 7, 20), KUBEADM.replace("\n", "\r\n"), V2, True),
     ("kubeadm, no last line break", (1, 7, 20), KUBEADM[:-1], V2, True),
     ("version 1", (1, 6, 20), "[plugins.cri]\nsystemd_cgroup = true\n", V1, True),
-    ("version 1 of Docker's package", (1, 7, 20), DOCKER_PACKAGE, V1, False),
+    ("version 1 without CRI settings", (1, 7, 20), DOCKER_PACKAGE.replace("disabled_plugins", "#"), V2, False),
+    ("version 1 on containerd 2", (2, 1, 5), "oom_score = 5\n", V3, False),
     ("version only", (2, 1, 0), "version = 3", V3, False),
     ("inline tables", (1, 6, 20), INLINE, V2, False),
     ("dotted keys", (2, 1, 5), DOTTED, V3, True),
@@ -119,36 +120,38 @@ def nvidia(texts, cri):
 
 
 @pytest.mark.parametrize(("version", "text", "cri", "systemd"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
-class TestEveryShape:
-    def test_runtime_is_there_with_the_cgroup_driver_of_runc(self, version, text, cri, systemd):
-        runtime = nvidia(edited(version, files(text), PRESENT), cri)
-        assert runtime["runtime_type"] == "io.containerd.runc.v2"
-        assert runtime["options"]["BinaryName"] == "/usr/bin/nvidia-container-runtime"
-        assert runtime["options"]["SystemdCgroup"] is systemd
+def test_the_runtime_is_there_with_the_cgroup_driver_of_runc(version, text, cri, systemd):
+    runtime = nvidia(edited(version, files(text), PRESENT), cri)
+    assert runtime["runtime_type"] == "io.containerd.runc.v2"
+    assert runtime["options"]["BinaryName"] == "/usr/bin/nvidia-container-runtime"
+    assert runtime["options"]["SystemdCgroup"] is systemd
 
-    def test_second_run_changes_nothing(self, version, text, cri, systemd):
+
+@pytest.mark.parametrize(("version", "text"), [case[1:3] for case in CASES], ids=[c[0] for c in CASES])
+class TestEveryShape:
+    def test_second_run_changes_nothing(self, version, text):
         once = edited(version, files(text), DEFAULT)
         assert not containerd.edit(version, once, DEFAULT).changed
 
-    def test_every_line_of_the_user_stays(self, version, text, cri, systemd):
+    def test_every_line_of_the_user_stays(self, version, text):
         after = edited(version, files(text), DEFAULT)
         lines = "".join(after.values())
         assert all(line in lines for line in (text or "").splitlines())
 
-    def test_removal_gives_the_same_bytes_back(self, version, text, cri, systemd):
+    def test_removal_gives_the_same_bytes_back(self, version, text):
         assert edited(version, edited(version, files(text), DEFAULT), ABSENT) == files(text)
 
-    def test_default_runtime_set_and_unset(self, version, text, cri, systemd):
+    def test_default_runtime_set_and_unset(self, version, text):
         with_default = edited(version, files(text), DEFAULT)
         assert effective_of(with_default).default_runtime == "nvidia"
         without = edited(version, with_default, PRESENT)
         assert without == edited(version, files(text), PRESENT)
         assert effective_of(without).default_runtime == "runc"
 
-    def test_absent_on_a_host_without_it_changes_nothing(self, version, text, cri, systemd):
+    def test_absent_on_a_host_without_it_changes_nothing(self, version, text):
         assert not containerd.edit(version, files(text), ABSENT).changed
 
-    def test_a_default_runtime_is_configured(self, version, text, cri, systemd):
+    def test_a_default_runtime_is_configured(self, version, text):
         after = edited(version, files(text), PRESENT)
         if version < (2,):
             # containerd 1.x forgets its built-in runc when any runtime is configured.
@@ -324,8 +327,20 @@ class TestCdi:
         assert "has no CDI" in containerd.edit((1, 6, 20), {}, PRESENT).warnings[0]
 
 
-def test_warns_when_kubernetes_cannot_use_this_containerd():
-    assert "disables containerd's CRI plugin" in containerd.edit((1, 7, 0), {MAIN: DOCKER_PACKAGE}, PRESENT).warnings[0]
+@pytest.mark.parametrize(
+    ("version", "text", "reason"),
+    [
+        ((1, 7, 0), DOCKER_PACKAGE, "disables containerd's CRI plugin .*nvidia_toolkit_runtime to docker"),
+        ((1, 6, 20), "version = 3\n", "configuration version 3 is for containerd 2, and this is 1.6.20"),
+        ((2, 1, 5), "[plugins.cri]\nsystemd_cgroup = true\n", "config migrate"),
+        ((2, 1, 5), "version = '3'\n", "its version is no number"),
+    ],
+    ids=["CRI disabled", "too new for 1.x", "version 1 on 2.x", "no number"],
+)
+def test_refused_before_anything_is_touched(version, text, reason):
+    with pytest.raises(Refused, match=reason):
+        containerd.edit(version, {MAIN: text}, PRESENT)
+    assert not containerd.edit(version, {MAIN: text}, ABSENT).changed
 
 
 def test_the_runtime_of_the_default_name_is_inherited_when_there_is_no_runc():

@@ -1,0 +1,134 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read, plan, apply and read back a container runtime's configuration.
+
+A runtime that does not come up with its new files gets its former ones back. A run that is cut off between writing and
+restarting leaves a note in /run, so that the next one restarts.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+from .._adapters import systemd
+from .._adapters.command import CommandError, run
+from .._adapters.container_runtimes import PENDING_FOLDER, Engine, RuntimeFailure
+from .._adapters.files import read_text, remove, write_whole
+from .._plan import Plan, Refused
+from .configure import Service, plan
+from .json_edit import JsonError
+from .toml_read import TomlError
+from .wish import Effective, FileChange, RuntimeWish
+
+_RESTART_TIMEOUT = 300.0
+#: Seconds that a restarted k3s, or a reloaded dockerd, gets until what it has in force is as wished.
+_SETTLE = 60.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A planned change of a runtime with what it was computed from."""
+
+    plan: Plan
+    changes: tuple[FileChange, ...]
+    before: Effective
+    after: Effective
+    service: Service
+
+
+def observe_and_plan(engine: Engine, wish: RuntimeWish, restart: str, disruption: str) -> Outcome:
+    """Read the host and plan the change; the real runtime has judged the planned files.
+
+    :raises Refused: the wish cannot be met, or containers would be lost.
+    :raises RuntimeFailure: the runtime refuses its present or its planned files.
+    """
+    files = engine.files()
+    try:
+        edited = engine.edit(files, wish)
+        planned = dict(files)
+        for change in edited.changed:
+            if change.after is None:
+                planned.pop(change.path, None)
+            else:
+                planned[change.path] = change.after
+        before = engine.present(files)
+        after = engine.merged(planned) if edited.changed or engine.name in ("k3s", "rke2") else before
+    except (TomlError, JsonError) as error:
+        raise Refused(
+            f"configuration of {engine.name}", f"it cannot be read or edited: {error}", "Correct the file by hand."
+        ) from error
+    service = engine.service(edited)
+    planned_steps = plan(engine.name, wish, edited, before, after, service, restart, disruption)
+    return Outcome(planned_steps, edited.changed, before.effective, after.effective, service)
+
+
+def apply(engine: Engine, wish: RuntimeWish, outcome: Outcome) -> Effective:
+    """Carry the plan out and return what is in force afterwards.
+
+    :raises RuntimeFailure: the runtime did not come up, or has something else in force; its files are as before then.
+    """
+    service = outcome.service
+    if service.active and outcome.changes:
+        _note_pending(str(service.unit))
+    for change in outcome.changes:
+        _put(change.path, change.after)
+    action = next((step.action for step in outcome.plan.steps if step.action in ("restart", "reload")), None)
+    try:
+        _take_over(action, service)
+        in_force = _read_back(engine, wish, settle=_SETTLE if action else 0.0, changed=action is not None)
+    except (CommandError, RuntimeFailure) as error:
+        for change in reversed(outcome.changes):
+            _put(change.path, change.before)
+        said = _put_back(action, service)
+        raise RuntimeFailure(f"{error}. The former files are back{said}.") from error
+    if action:
+        remove(f"{PENDING_FOLDER}/restart-{service.unit}")
+    return in_force
+
+
+def _take_over(action: str | None, service: Service) -> None:
+    if action == "restart":
+        systemd.restart(str(service.unit), timeout=_RESTART_TIMEOUT)
+    elif action == "reload":
+        # dockerd's unit reloads by SIGHUP; neither needs nor gets a daemon-reload, which takes GPUs from containers.
+        run(["systemctl", "reload", str(service.unit)], allowed=(0,))
+
+
+def _put_back(action: str | None, service: Service) -> str:
+    try:
+        _take_over(action, service)
+    except CommandError as error:
+        return f", but {error}"
+    remove(f"{PENDING_FOLDER}/restart-{service.unit}")
+    return ""
+
+
+def _read_back(engine: Engine, wish: RuntimeWish, settle: float, changed: bool) -> Effective:
+    deadline = time.monotonic() + settle
+    while True:
+        in_force = engine.in_force()
+        # Without a restart k3s and RKE2 have not generated anything yet.
+        shortfalls = in_force.shortfalls(wish) if changed or engine.name not in ("k3s", "rke2") else ()
+        if not shortfalls:
+            return in_force
+        if time.monotonic() >= deadline:
+            raise RuntimeFailure(f"Failed to configure {engine.name}: afterwards {'; '.join(shortfalls)}")
+        time.sleep(1)
+
+
+def _note_pending(unit: str) -> None:
+    boot = read_text("/proc/sys/kernel/random/boot_id") or ""
+    write_whole(f"{PENDING_FOLDER}/restart-{unit}", f"{boot} {time.monotonic_ns() // 1000}\n")
+
+
+def _put(path: str, text: str | None) -> None:
+    real = os.path.realpath(path)
+    if text is None:
+        remove(real)
+        return
+    mode = os.stat(real).st_mode & 0o7777 if os.path.exists(real) else 0o644
+    write_whole(real, text, mode)

@@ -1,0 +1,143 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Plan the change of a container runtime: which files, and whether and how the runtime takes them over.
+
+Pure: what the runtime said is handed in. A restart is planned only when the merged configuration changes, or when an
+earlier run was cut off between writing and restarting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .._plan import Plan, Refused, Step
+from .wish import Effective, FileChange, Files, RuntimeWish
+
+#: systemd's KillMode values with which the containers' shims outlive a restart of the runtime.
+_KEEPING = ("process", "none")
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What a runtime says its configuration is, all files merged.
+
+    :param effective: the part this collection cares about.
+    :param text: everything that takes effect, in a form that can be compared.
+    """
+
+    effective: Effective
+    text: str
+
+
+@dataclass(frozen=True)
+class Service:
+    """The runtime's unit.
+
+    :param unit: its name; None when there is no unit, as in a test.
+    :param active: whether it runs, so that a restart is needed at all.
+    :param kill_mode: systemd's KillMode.
+    :param containers: how many containers run; None when that is not known.
+    :param restart_pending: whether files were changed after it was started.
+    :param keeps_containers: whether running containers outlive a restart.
+    :param reloads: whether it takes this change over without a restart.
+    """
+
+    unit: str | None = None
+    active: bool = False
+    kill_mode: str = "process"
+    containers: int | None = None
+    restart_pending: bool = False
+    keeps_containers: bool = True
+    reloads: bool = False
+
+
+def plan(
+    runtime: str,
+    wish: RuntimeWish,
+    files: Files,
+    before: Merged,
+    after: Merged,
+    service: Service,
+    restart: str = "auto",
+    disruption: str = "refuse",
+) -> Plan:
+    """Return the steps from the files as they are to C(files).
+
+    :param restart: C(auto) or C(never).
+    :param disruption: C(refuse) or C(force): whether running containers may be lost.
+    :raises Refused: the runtime would not have what is wished, or containers would be lost.
+    """
+    shortfalls = after.effective.shortfalls(wish)
+    if shortfalls:
+        raise Refused(
+            f"configuration of {runtime}",
+            f"with the planned change {runtime} says that {'; '.join(shortfalls)}",
+            "Another file that it reads says otherwise; nothing was changed.",
+        )
+    steps = [_file_step(change) for change in files.changed]
+    warnings = list(files.warnings)
+    effective_change = before.text != after.text
+    if service.active and (effective_change or service.restart_pending):
+        why = "its merged configuration changes" if effective_change else "it still runs with its former configuration"
+        if restart == "never":
+            warnings.append(f"{service.unit} keeps its former configuration until it is restarted: {why}")
+        else:
+            steps.append(_restart_step(runtime, service, why, disruption))
+    return Plan(
+        steps=tuple(steps),
+        before={change.path: change.before for change in files.changed},
+        after={change.path: change.after for change in files.changed},
+        warnings=tuple(warnings),
+    )
+
+
+def file_diffs(changes: tuple[FileChange, ...]) -> list[dict[str, str]]:
+    """Return the value of Ansible's C(diff) key: the texts of the files before and after."""
+    return [
+        {
+            "before_header": change.path,
+            "after_header": change.path if change.after is not None else f"{change.path} (removed)",
+            "before": change.before or "",
+            "after": change.after or "",
+        }
+        for change in changes
+    ]
+
+
+def _file_step(change: FileChange) -> Step:
+    if change.after is None:
+        return Step("remove", change.path, "it is not wanted", data={"path": change.path, "text": None})
+    action = "create" if change.before is None else "change"
+    data: Mapping[str, Any] = {"path": change.path, "text": change.after}
+    return Step(action, change.path, "the runtime's configuration is not as wished", data=data)
+
+
+def _restart_step(runtime: str, service: Service, why: str, disruption: str) -> Step:
+    unit = str(service.unit)
+    if service.reloads:
+        return Step("reload", unit, why, data={"unit": unit})
+    keeps = service.keeps_containers and service.kill_mode in _KEEPING
+    running = "running containers" if service.containers is None else f"{service.containers} running container(s)"
+    if keeps:
+        disturbs = (f"starting and stopping containers for some seconds ({running} go on)",)
+    elif service.containers == 0:
+        disturbs = ("starting containers for some seconds (none is running)",)
+    else:
+        if disruption != "force":
+            reason = "live-restore is off" if runtime == "docker" else f"its unit has KillMode={service.kill_mode}"
+            remedy = (
+                'Set "live-restore": true in daemon.json and reload dockerd first, drain the host, '
+                if runtime == "docker"
+                else "Set KillMode=process in a drop-in of the unit, drain the host, "
+            )
+            raise Refused(
+                f"restart of {unit}",
+                f"{running} would be lost, because {reason}",
+                f"{remedy}set restart to never, or set disruption to force.",
+            )
+        disturbs = (f"{running}, which are stopped",)
+    return Step("restart", unit, why, disturbs, {"unit": unit})

@@ -1,0 +1,190 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: container_runtime
+short_description: Configure containerd, Docker, CRI-O, k3s or RKE2 for NVIDIA GPUs
+version_added: 0.1.0
+description:
+  - Gives a container runtime the runtime C(nvidia) of the NVIDIA Container Toolkit.
+  - Only the settings that belong to it are changed. Every other byte of the runtime's files stays, comments and order included;
+    with O(state=absent) the former bytes come back.
+  - The real runtime judges the planned configuration before any file is touched, also in check mode.
+  - The runtime is restarted only when its merged configuration changes, without C(systemctl daemon-reload), and not when running
+    containers would be lost. A runtime that does not come up with the new files gets the former ones back.
+  - Drop-ins that C(nvidia-ctk runtime configure) left behind, which hide later changes of the main file, are moved aside.
+options:
+  runtime:
+    description:
+      - The container runtime of the host.
+      - V(k3s) and V(rke2) find the NVIDIA runtime by themselves when they start. What they generate is read and never edited.
+    type: str
+    choices: [containerd, docker, crio, k3s, rke2]
+    required: true
+  state:
+    description:
+      - V(present) configures the runtime C(nvidia), V(absent) takes it out, whoever configured it.
+      - V(absent) leaves CDI enabled in Docker's C(daemon.json).
+    type: str
+    choices: [present, absent]
+    default: present
+  default:
+    description:
+      - Whether containers that ask for no runtime get C(nvidia).
+      - V(false) makes V(runc) the default again where C(nvidia) is, and leaves any other default alone.
+    type: bool
+    default: false
+  enable_cdi:
+    description: Whether CDI devices are enabled where the runtime has CDI and does not enable it by itself.
+    type: bool
+    default: true
+  config_path:
+    description:
+      - Another main file (containerd, Docker) or drop-in (CRI-O).
+      - The default is the runtime's own. Not used with k3s and RKE2.
+    type: path
+  binary:
+    description: Where C(nvidia-container-runtime) is.
+    type: path
+    default: /usr/bin/nvidia-container-runtime
+  restart:
+    description:
+      - V(auto) restarts (or reloads, where that is enough) the runtime when its merged configuration changes.
+      - V(never) leaves that to you; the plan warns.
+    type: str
+    choices: [auto, never]
+    default: auto
+  disruption:
+    description:
+      - Whether running containers may be lost by a restart, as with a Docker without live-restore.
+      - V(refuse) fails before anything is touched.
+    type: str
+    choices: [refuse, force]
+    default: refuse
+extends_documentation_fragment:
+  - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.attributes.changes
+author:
+  - The gpufleet.nvidia authors (@gpufleet)
+seealso:
+  - module: gpufleet.nvidia.container_toolkit
+"""
+
+EXAMPLES = r"""
+- name: Let pods ask for the RuntimeClass nvidia
+  gpufleet.nvidia.container_runtime:
+    runtime: containerd
+
+- name: Every container gets GPUs
+  gpufleet.nvidia.container_runtime:
+    runtime: docker
+    default: true
+
+- name: Give containerd its former configuration back
+  gpufleet.nvidia.container_runtime:
+    runtime: containerd
+    state: absent
+"""
+
+RETURN = r"""
+plan:
+  description: What was, or in check mode would be, done; each step with what, why and what it disturbs.
+  type: dict
+  returned: always
+effective:
+  description: What the runtime has in force; in check mode, what it would have.
+  type: dict
+  returned: always
+  contains:
+    nvidia:
+      description: Path of the runtime C(nvidia); null when there is none.
+      type: str
+    default_runtime:
+      description: The default runtime.
+      type: str
+    cdi:
+      description: Whether CDI devices are enabled; null when the runtime does not say.
+      type: bool
+    runtimes:
+      description: All runtimes.
+      type: list
+      elements: str
+effective_change:
+  description: Whether what is in force changes. Files can change without that.
+  type: bool
+  returned: always
+restarted:
+  description: Whether the runtime was, or in check mode would be, restarted.
+  type: bool
+  returned: always
+disturbs:
+  description: Who notices the change.
+  type: list
+  elements: str
+  returned: always
+"""
+
+import traceback
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.container_runtimes import (
+    RuntimeFailure,
+    engine_for,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.apply import apply, observe_and_plan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.configure import file_diffs
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.wish import BINARY, RUNTIMES, RuntimeWish
+
+ARGUMENTS = {
+    "runtime": {"type": "str", "choices": list(RUNTIMES), "required": True},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "default": {"type": "bool", "default": False},
+    "enable_cdi": {"type": "bool", "default": True},
+    "config_path": {"type": "path"},
+    "binary": {"type": "path", "default": BINARY},
+    "restart": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
+    "disruption": {"type": "str", "choices": ["refuse", "force"], "default": "refuse"},
+}
+
+
+def run(module: AnsibleModule) -> dict[str, Any]:
+    """Read, plan, apply, read back."""
+    params = module.params
+    wish = RuntimeWish(params["state"] == "present", params["default"], params["enable_cdi"], params["binary"])
+    engine = engine_for(params["runtime"], params["binary"], params["config_path"])
+    outcome = observe_and_plan(engine, wish, params["restart"], params["disruption"])
+    in_force = outcome.after
+    if outcome.plan.changes and not module.check_mode:
+        in_force = apply(engine, wish, outcome)
+    return {
+        "changed": outcome.plan.changes,
+        "plan": outcome.plan.as_dict(),
+        "diff": file_diffs(outcome.changes),
+        "effective": dict(in_force.as_dict()),
+        "effective_change": outcome.before != outcome.after,
+        "restarted": any(step.action == "restart" for step in outcome.plan.steps),
+        "disturbs": [who for step in outcome.plan.steps for who in step.disturbs],
+        "warnings": list(outcome.plan.warnings),
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    try:
+        module.exit_json(**run(module))
+    except Refused as refusal:
+        module.fail_json(msg=refusal.message, refusal=refusal.as_dict())
+    except (RuntimeFailure, CommandError) as error:
+        module.fail_json(msg=str(error), exception=traceback.format_exc())
+
+
+if __name__ == "__main__":
+    main()
