@@ -1,0 +1,55 @@
+/* Copyright: (c) 2026, the gpufleet.nvidia authors
+ * GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+ * SPDX-License-Identifier: GPL-3.0-or-later
+ *
+ * What the lab's nvidia-smi needs and public NVML has no call for: GPU reset and time slice. Real nvidia-smi asks the
+ * driver by private ways; these two symbols are ours.
+ */
+#include "nvml_call.h"
+
+EXPORT nvmlReturn_t virtualGpuReset(int gpu);
+EXPORT nvmlReturn_t virtualGpuTimeslice(int gpu, int *timeslice);
+
+/* Reset one GPU. Refused while anybody holds it: a process, or another process that has NVML open. */
+nvmlReturn_t virtualGpuReset(int gpu)
+{
+    struct machine m;
+    nvmlReturn_t fault = call_begin("gpuReset"), result = NVML_SUCCESS;
+    if (fault != FAULT_NONE)
+        return fault;
+    if (!is_privileged())
+        return call_end("gpuReset", NVML_ERROR_NO_PERMISSION);
+    if (machine_change(&m) != 0)
+        return call_end("gpuReset", NVML_ERROR_UNKNOWN);
+    if (gpu < 0 || gpu >= (int)m.hardware.gpu_count)
+        result = NVML_ERROR_INVALID_ARGUMENT;
+    else if (m.hardware.passthrough)
+        result = NVML_ERROR_NOT_SUPPORTED;
+    else if (m.running.gpus[gpu].lost)
+        result = NVML_ERROR_GPU_IS_LOST;
+    else if (gpu_is_used(&m, gpu, 0) || others_have_nvml_open())
+        result = NVML_ERROR_IN_USE;
+    else
+        gpu_reset_state(&m, gpu);
+    return call_end("gpuReset", finish_change(&m, result));
+}
+
+/* Set the time slice (0 default to 3 long), or read it when *timeslice is negative. */
+nvmlReturn_t virtualGpuTimeslice(int gpu, int *timeslice)
+{
+    struct machine m;
+    if (*timeslice < 0) {
+        if (machine_read(&m) != 0 || gpu < 0 || gpu >= (int)m.hardware.gpu_count)
+            return NVML_ERROR_INVALID_ARGUMENT;
+        *timeslice = m.running.gpus[gpu].timeslice;
+        return NVML_SUCCESS;
+    }
+    if (!is_privileged())
+        return NVML_ERROR_NO_PERMISSION;
+    if (*timeslice > 3 || machine_change(&m) != 0)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (gpu < 0 || gpu >= (int)m.hardware.gpu_count)
+        return finish_change(&m, NVML_ERROR_INVALID_ARGUMENT);
+    m.running.gpus[gpu].timeslice = (uint8_t)*timeslice;
+    return finish_change(&m, NVML_SUCCESS);
+}

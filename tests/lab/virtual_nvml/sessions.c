@@ -1,0 +1,46 @@
+/* Copyright: (c) 2026, the gpufleet.nvidia authors
+ * GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+ * SPDX-License-Identifier: GPL-3.0-or-later
+ *
+ * Who has NVML open. A session is a shared flock on one file, which the kernel takes back when the process ends, however
+ * it ends. It also holds /dev/nvidiactl as a path (no driver answers its open), so that fuser and /proc/<pid>/fd show
+ * the holder as they do on a real host.
+ */
+#define _GNU_SOURCE
+#include "model.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+static void sessions_path(char *path, size_t size)
+{
+    snprintf(path, size, "%s.sessions", path_state());
+}
+
+int session_open(void)
+{
+    char path[600];
+    sessions_path(path, sizeof path);
+    int file = open(path, O_RDONLY | O_CREAT | O_CLOEXEC, 0644);
+    if (file >= 0)
+        flock(file, LOCK_SH);
+    return file;
+}
+
+bool sessions_open(int except)
+{
+    char path[600];
+    sessions_path(path, sizeof path);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return false;
+    if (except >= 0)
+        flock(except, LOCK_UN);
+    bool busy = flock(file, LOCK_EX | LOCK_NB) != 0;
+    close(file);
+    if (except >= 0)
+        flock(except, LOCK_SH);
+    return busy;
+}
