@@ -29,7 +29,7 @@ with_lab() {
     play gpufleet.nvidia.site | tee "$output/first-run.log"
 
     say "What is there now"
-    play gpufleet.nvidia.inspect | tee "$output/inspect.log"
+    play gpufleet.nvidia.inspect -e "{gpu_inspect_note: 'Rendered for the cluster: $gitops'}" | tee "$output/inspect.log"
 
     say "The same once more: nothing is to do"
     play gpufleet.nvidia.site | tee "$output/second-run.log"
