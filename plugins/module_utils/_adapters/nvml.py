@@ -183,17 +183,15 @@ class Nvml:
         total = None if memory is None else memory.total // _MIB
         return gpu_instance_profiles(self.library, device, total, capacity=mode.current is True)
 
-    def compute_profiles(self, index: int, gpu_instance: GpuInstance) -> tuple[ComputeInstanceProfile, ...]:
+    def compute_profiles(self, index: int, gpu_instance_id: int) -> tuple[ComputeInstanceProfile, ...]:
         """Return the compute instance profiles that the driver offers inside one existing GPU instance.
 
         :raises NvmlError: the GPU instance is gone, or NVML fails.
         """
-        device = self.device(index)
-        profile = next((p for p in self.profiles(index) if p.id == gpu_instance.profile_id), None)
-        if profile is None:
-            return ()
-        handle = self.library.call("nvmlDeviceGetGpuInstanceById", device, gpu_instance.id)
-        return compute_instance_profiles(self.library, handle, profile, capacity=True)
+        handle = self.gpu_instance_handle(index, gpu_instance_id)
+        profile_id = self.library.call("nvmlGpuInstanceGetInfo", handle).profileId
+        profile = next((p for p in self.profiles(index) if p.id == profile_id), None)
+        return () if profile is None else compute_instance_profiles(self.library, handle, profile, capacity=True)
 
     def device(self, index: int) -> Any:
         """Return NVML's handle of one GPU.

@@ -9,6 +9,8 @@ Nothing here decides: what is changed, and in which order, is in the plan. A ret
 
 from __future__ import annotations
 
+import ctypes
+
 from .nvml import Nvml
 from .nvml_library import IN_USE, RESET_REQUIRED
 from .nvml_types import Placement
@@ -40,7 +42,9 @@ def create_gpu_instance(nvml: Nvml, index: int, profile_id: int, placement: Plac
     """
     place = nvml.library.pynvml.c_nvmlGpuInstancePlacement_t()
     place.start, place.size = placement.start, placement.size
-    handle = nvml.library.call("nvmlDeviceCreateGpuInstanceWithPlacement", nvml.device(index), profile_id, place)
+    handle = nvml.library.call(
+        "nvmlDeviceCreateGpuInstanceWithPlacement", nvml.device(index), profile_id, ctypes.byref(place)
+    )
     return int(nvml.library.call("nvmlGpuInstanceGetInfo", handle).id)
 
 
@@ -58,7 +62,9 @@ def create_compute_instance(
     else:
         place = nvml.library.pynvml.c_nvmlComputeInstancePlacement_t()
         place.start, place.size = placement.start, placement.size
-        handle = nvml.library.call("nvmlGpuInstanceCreateComputeInstanceWithPlacement", parent, profile_id, place)
+        handle = nvml.library.call(
+            "nvmlGpuInstanceCreateComputeInstanceWithPlacement", parent, profile_id, ctypes.byref(place)
+        )
     return int(nvml.library.call("nvmlComputeInstanceGetInfo", handle).id)
 
 

@@ -112,7 +112,7 @@ def gpu_records(data: Any) -> tuple[GpuRecord, ...]:
 def match(
     records: Sequence[GpuRecord], uuid: str | None, pci_address: str | None, name: str | None
 ) -> GpuRecord | None:
-    """Return the record of a GPU: by UUID, or that of a GPU of the same product in the same slot (a replaced board)."""
+    """Return the record of a GPU: by UUID, or that of the same product in the same slot (a new board)."""
     for record in records:
         if record.uuid == uuid:
             return record

@@ -1,0 +1,73 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The CDI specification of the GPUs, which NVIDIA's own units do not follow through a change of MIG (host.md, section 8).
+
+It is written by C(nvidia-ctk cdi generate) with the settings of C(nvidia-cdi-refresh.service), whether or not that unit
+is there: at boot, other units wait for the file, and restarting a unit from within a unit can wait for ever.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from .command import CommandError, find, run
+from .files import read_text
+
+DEFAULT_PATH = "/var/run/cdi/nvidia.yaml"
+_SETTINGS = "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
+_OUTPUT = "NVIDIA_CTK_CDI_OUTPUT_FILE_PATH"
+_MIG_UUID = re.compile(r"MIG-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_ANY_UUID = re.compile(r"(?:MIG|GPU)-[0-9a-fA-F]{8}-")
+
+
+def available() -> bool:
+    """Return whether the container toolkit, which writes the specification, is installed."""
+    return find("nvidia-ctk") is not None
+
+
+def settings() -> dict[str, str]:
+    """Return the variables that the site set for NVIDIA's own refresh unit."""
+    found = {}
+    for line in (read_text(_SETTINGS) or "").splitlines():
+        name, separator, value = line.strip().partition("=")
+        if separator and not name.startswith(("#", ";")):
+            found[name.strip()] = value.strip().strip("\"'")
+    return found
+
+
+def path() -> str:
+    """Return where the specification is."""
+    return settings().get(_OUTPUT) or DEFAULT_PATH
+
+
+def is_stale(mig_uuids: Collection[str]) -> bool:
+    """Return whether a specification is there that names other MIG devices than the host has.
+
+    A specification that names its devices by their indices only does not tell.
+
+    :param mig_uuids: of the MIG devices that the host has.
+    """
+    text = read_text(path())
+    if text is None or not _ANY_UUID.search(text):
+        return False
+    return set(_MIG_UUID.findall(text)) != set(mig_uuids)
+
+
+def refresh() -> str:
+    """Write the specification anew and return where it is.
+
+    :raises CommandError: the toolkit could not write it.
+    """
+    target = path()
+    result = run(
+        ["nvidia-ctk", "cdi", "generate", f"--output={target}"],
+        environment={name: value for name, value in settings().items() if name != _OUTPUT},
+        timeout=120.0,
+        allowed=(0,),
+    )
+    if not read_text(target):
+        raise CommandError(result.command, f"it reported success and {target} is not there", result.stderr)
+    return target

@@ -1,0 +1,175 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Bring a host's MIG to a plan, whatever happens: try again, and go back to the former layout where it cannot be done.
+
+The plan is made anew from the present state after every surprise, so a run that was cut off anywhere needs no repair
+before the next one. A run ends in one of the ways of C(journal): the wish is reached, a reboot is required for a part
+of it, the former layout is back, or neither (and then the journal keeps the former layout for the next run).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from .._adapters.command import CommandError
+from .._adapters.nvml_library import NvmlError, NvmlUnavailable
+from .._plan import Refused
+from .apply_exact import plan_exact
+from .apply_machine import Done, Machine, StepFailed
+from .apply_plan import OFF, HostPlan
+from .current import HostGpu
+from .journal import NOT_RESTORED, REACHED, REBOOT_REQUIRED, RESTORED, Entry, previous_layout
+from .record import GpuRecord
+
+#: Makes the plan from what is there and from why GPUs cannot be reset now.
+Planner = Callable[[Sequence[HostGpu], Mapping[int, str]], HostPlan]
+
+# A plan is carried out in one pass, and in one more for GPUs whose mode changes first; every failure costs a pass.
+_FAILURES = 3
+_PASSES = 8
+_PAUSE_SECONDS = 0.2
+
+_SURPRISES = (NvmlError, NvmlUnavailable, StepFailed, CommandError, OSError)
+
+
+class NotReached(Exception):
+    """The layout could not be reached in the passes that a run has."""
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        self.reasons = tuple(dict.fromkeys(reasons))
+        super().__init__("; ".join(self.reasons))
+
+
+class ApplyFailed(Exception):
+    """The wish was not reached.
+
+    :param outcome: C(restored) or C(not_restored).
+    """
+
+    def __init__(self, message: str, outcome: str, done: Done) -> None:
+        self.outcome = outcome
+        self.done = done
+        super().__init__(message)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended that did not fail.
+
+    :param outcome: C(reached) or C(reboot_required).
+    :param plan: the last plan, which has nothing left to do but what waits for a reboot.
+    :param setbacks: failures on the way that did not keep the wish from being reached.
+    """
+
+    outcome: str
+    plan: HostPlan
+    after: tuple[HostGpu, ...]
+    done: Done
+    setbacks: tuple[str, ...] = ()
+
+
+def apply(
+    machine: Machine,
+    plan: Planner,
+    before: Sequence[HostGpu],
+    last: Entry | None,
+    entry: Entry,
+) -> Outcome:
+    """Carry out a plan, from the journal's first line to its last.
+
+    :param plan: makes the plan anew after every surprise.
+    :param before: the GPUs as they are.
+    :param last: the journal of the run before, which may have been cut off.
+    :param entry: the journal's first line; the former layout is filled in.
+    :raises ApplyFailed: the wish cannot be reached; says whether the former layout is back.
+    """
+    former = previous_layout(last, [gpu.record for gpu in before])
+    machine.journal.begin(replace(entry, previous=former))
+    try:
+        reached, after, setbacks = reach(machine, plan)
+    except (NotReached, Refused) as error:
+        raise _go_back(machine, former, error) from error
+    outcome = REBOOT_REQUIRED if reached.deferred else REACHED
+    machine.journal.end(outcome, "; ".join(reached.deferred.values()))
+    return Outcome(outcome, reached, tuple(after), machine.done, setbacks)
+
+
+def reach(machine: Machine, plan: Planner) -> tuple[HostPlan, list[HostGpu], tuple[str, ...]]:
+    """Carry out a plan, making it anew after every pass, until it has nothing left to do.
+
+    :returns: the last plan, the GPUs as they are then, and what went wrong on the way.
+    :raises NotReached: too much went wrong.
+    :raises Refused: what is there now (somebody took an instance meanwhile) does not allow the wish any more.
+    """
+    reasons: list[str] = []
+    for _number in range(_PASSES):
+        try:
+            gpus = machine.read()
+            present = plan(gpus, reset_obstacles(machine, gpus))
+            if not present.active:
+                return present, gpus, tuple(reasons)
+            _one_pass(machine, present)
+        except _SURPRISES as error:
+            reasons.append(str(error))
+            if len(reasons) >= _FAILURES:
+                break
+            _wake_up(machine)
+            time.sleep(_PAUSE_SECONDS * len(reasons))
+    raise NotReached(reasons or ["the driver does everything that it is asked and the layout does not come about"])
+
+
+def reset_obstacles(machine: Machine, gpus: Sequence[HostGpu]) -> dict[int, str]:
+    """Return why GPUs cannot be reset now, by index; only those are looked at whose MIG mode may change by a reset."""
+    found = {}
+    for gpu in gpus:
+        if gpu.has_mig and (gpu.toggle_needs_reset or gpu.state.mig.current != gpu.state.mig.pending):
+            reason = machine.why_no_reset(gpu)
+            if reason is not None:
+                found[gpu.index] = reason
+    return found
+
+
+def _one_pass(machine: Machine, plan: HostPlan) -> None:
+    """Do what the plan says, GPU by GPU. A GPU whose mode changes gets its instances in the next pass."""
+    for change in plan.active:
+        if change.mode is None or change.mode == OFF or not change.changes_mode_now:
+            machine.change_instances(change.gpu, change.plan)
+        if change.changes_mode_now:
+            machine.change_mode(change)
+
+
+def _wake_up(machine: Machine) -> None:
+    """Open NVML again where a failed reset left it closed."""
+    machine.nvml.close()
+    try:
+        machine.nvml.open()
+    except NvmlUnavailable:
+        # The next pass fails on it and says so.
+        return
+
+
+def _go_back(machine: Machine, former: Sequence[GpuRecord], error: Exception) -> ApplyFailed:
+    """Bring the former layout back and return the failure to raise."""
+    why = str(error).rstrip(".")
+    machine.journal.step("go back to the former layout")
+    try:
+        plan, _after, _setbacks = reach(machine, lambda gpus, no_reset: plan_exact(gpus, former, no_reset))
+    except (NotReached, Refused) as second:
+        message = (
+            f"Failed to reach the MIG layout: {why}. Failed to bring the former layout back too: {second}. "
+            f"The journal {machine.journal.path} keeps it; run again when the driver answers"
+        )
+        machine.journal.end(NOT_RESTORED, message)
+        return ApplyFailed(message, NOT_RESTORED, machine.done)
+    lacking = (*plan.missing, *plan.deferred.values())
+    if lacking:
+        message = f"Failed to reach the MIG layout: {why}. The former layout is back except for: {'; '.join(lacking)}"
+        machine.journal.end(NOT_RESTORED, message)
+        return ApplyFailed(message, NOT_RESTORED, machine.done)
+    message = f"Failed to reach the MIG layout: {why}. The former layout is back"
+    machine.journal.end(RESTORED, message)
+    return ApplyFailed(message, RESTORED, machine.done)

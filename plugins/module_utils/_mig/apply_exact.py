@@ -1,0 +1,116 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The way back to a layout with its places: what the journal restores and what is recorded for the next boot. Pure.
+
+The planner chooses places; here they are given. What is in place stays, what is in the way goes unless somebody uses
+it, and what is missing is made.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from .._boards.model import GpuInstanceProfile
+from .._plan import Refused
+from .apply_plan import GpuChange, HostPlan, gpu_change
+from .certificate import NOT_REQUESTED, Certificate
+from .compute import change as compute_change
+from .current import HostGpu
+from .model import GpuInstance, GpuWish, InstanceWish
+from .planner import Create, Destroy, GpuPlan, Keep
+from .profiles import resolve
+from .record import GpuRecord, PlacedInstance, match
+
+_WHY = Certificate(NOT_REQUESTED, "it is not part of the layout that is brought back")
+
+
+def plan_exact(gpus: Sequence[HostGpu], records: Sequence[GpuRecord], no_reset: Mapping[int, str]) -> HostPlan:
+    """Return the plan that brings GPUs to a layout with its places.
+
+    :param gpus: all GPUs of the host.
+    :param records: the layout; GPUs that it does not name are left alone.
+    :param no_reset: why GPUs cannot be reset now, by index.
+    """
+    changes: list[GpuChange] = []
+    missing: list[str] = []
+    for gpu in gpus:
+        record = match(records, gpu.state.uuid, gpu.state.pci_address, gpu.state.name)
+        if record is None or record.mig is None:
+            continue
+        if gpu.problem is not None:
+            missing.append(f"{gpu.title}: {gpu.problem}")
+            continue
+        plan, lacking = exact_gpu(gpu, record)
+        missing += [f"{gpu.title}: {text}" for text in lacking]
+        if plan is not None:
+            changes.append(gpu_change(gpu, plan, no_reset))
+    found = {gpu.state.uuid for gpu in gpus} | {(gpu.state.pci_address, gpu.state.name) for gpu in gpus}
+    missing += [
+        f"{record.uuid} ({record.pci_address}): this host has no such GPU any more"
+        for record in records
+        if record.uuid not in found and (record.pci_address, record.name) not in found
+    ]
+    return HostPlan(tuple(changes), {}, tuple(missing))
+
+
+def exact_gpu(gpu: HostGpu, record: GpuRecord) -> tuple[GpuPlan | None, list[str]]:
+    """Return the plan of one GPU, or None where it cannot be changed, and what it cannot bring back."""
+    busy = [instance for instance in gpu.node.current if instance.users]
+    if not record.mig:
+        if busy:
+            return None, [f"MIG stays on: {_who(instance)}" for instance in busy]
+        return GpuPlan(GpuWish(False), destroy=tuple(Destroy(i, _WHY) for i in gpu.node.current)), []
+    profiles, lacking = _profiles(gpu, record)
+    wanted = [(place, profiles[place.profile]) for place in record.instances if place.profile in profiles]
+    open_wishes = Counter((profile.name, place.start, place.size) for place, profile in wanted)
+    keep, destroy = [], []
+    for instance in gpu.node.current:
+        key = (instance.profile, instance.start, instance.size)
+        if open_wishes[key] > 0:
+            open_wishes[key] -= 1
+            keep.append(_keep(instance, wanted))
+        elif instance.users:
+            lacking.append(f"{_who(instance)} stays")
+            keep.append(Keep(instance, compute_change(instance.compute, [c.slices for c in instance.compute])))
+        else:
+            destroy.append(Destroy(instance, _WHY))
+    create = []
+    for place, profile in wanted:
+        if open_wishes[(profile.name, place.start, place.size)] <= 0:
+            continue
+        open_wishes[(profile.name, place.start, place.size)] -= 1
+        if any(_overlaps(place, kept.instance) for kept in keep):
+            lacking.append(f"{profile.name} at {place.start}:{place.size} cannot be made: its place is in use")
+            continue
+        create.append(Create(profile, place.start, place.size, place.compute))
+    wish = GpuWish(True, tuple(sorted(InstanceWish(profile.name, place.compute) for place, profile in wanted)))
+    return GpuPlan(wish, tuple(keep), tuple(destroy), tuple(create)), lacking
+
+
+def _profiles(gpu: HostGpu, record: GpuRecord) -> tuple[dict[str, GpuInstanceProfile], list[str]]:
+    found, lacking = {}, []
+    for name in sorted({instance.profile for instance in record.instances}):
+        try:
+            found[name] = resolve(name, gpu.node.profiles, gpu.title)
+        except Refused as refused:
+            lacking.append(refused.reason)
+    return found, lacking
+
+
+def _keep(instance: GpuInstance, wanted: Sequence[tuple[PlacedInstance, GpuInstanceProfile]]) -> Keep:
+    compute = next(w.compute for w, p in wanted if (p.name, w.start) == (instance.profile, instance.start))
+    change = compute_change(instance.compute, compute)
+    if change.busy:
+        change = compute_change(instance.compute, [inner.slices for inner in instance.compute])
+    return Keep(instance, change)
+
+
+def _overlaps(wanted: PlacedInstance, instance: GpuInstance) -> bool:
+    return wanted.start < instance.start + instance.size and instance.start < wanted.start + wanted.size
+
+
+def _who(instance: GpuInstance) -> str:
+    return f"{instance.place} (id {instance.id}) is in use by {', '.join(instance.users)}"

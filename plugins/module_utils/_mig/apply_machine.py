@@ -1,0 +1,255 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The GPUs of a host while their MIG is changed: read them, take one step, reset one of them.
+
+Every step is in the journal before it is taken. Nothing here decides what is done: that is in the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from .._adapters import gpu_clients, nvml_mig
+from .._adapters.command import CommandError
+from .._adapters.host_files import HostFiles
+from .._adapters.nvml import Nvml
+from .._adapters.nvml_types import ComputeInstanceProfile, GpuState, Placement
+from .._adapters.processes import device_holders
+from .apply_plan import OFF, ON, GpuChange
+from .current import HostGpu, host_gpu
+from .journal import Journal
+from .model import ComputeInstance, GpuInstance
+from .planner import Create, GpuPlan
+
+# The persistence daemon lets go of a GPU that is reset; its name as the kernel cuts it.
+_LETS_GO = "nvidia-persiste"
+
+
+class StepFailed(Exception):
+    """A step was taken and what is read back is not what it should have done."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a run may do.
+
+    :param disruption: C(refuse), C(idle_only) or C(force).
+    :param reset: whether GPUs may be reset.
+    :param reboot_allowed: whether a GPU may wait for a reboot.
+    :param restart_services: services that are stopped for a change of mode and started again.
+    :param busy_instances: UUIDs of MIG devices that the caller knows to be in use.
+    """
+
+    disruption: str = "refuse"
+    reset: bool = True
+    reboot_allowed: bool = True
+    restart_services: tuple[str, ...] = ()
+    busy_instances: frozenset[str] = frozenset()
+
+
+@dataclass
+class Done:
+    """What was done so far, for the report."""
+
+    steps: list[str] = field(default_factory=list)
+    destroyed: list[str] = field(default_factory=list)
+    created: list[str] = field(default_factory=list)
+    reset: list[str] = field(default_factory=list)
+    terminated: list[int] = field(default_factory=list)
+
+
+class Machine:
+    """The GPUs of this host.
+
+    :param nvml: an open NVML.
+    :param journal: where every step is written down first.
+    :param files: the files of the host, for who holds a GPU.
+    :param reset: resets the GPU at a PCI address and returns what the tool said.
+    """
+
+    def __init__(
+        self,
+        nvml: Nvml,
+        journal: Journal,
+        policy: Policy,
+        files: HostFiles | None = None,
+        reset: Callable[[str], str] | None = None,
+    ) -> None:
+        self.nvml = nvml
+        # What NVML did not tell from the beginning, by index: what it stops telling on the way is a failure of that pass.
+        self._unknown: dict[int, frozenset[str]] = {}
+        self.journal = journal
+        self.policy = policy
+        self.done = Done()
+        self._files = files or HostFiles()
+        self._reset = reset or _nvidia_smi_reset
+        #: Why GPUs could not be reset in this run, by index.
+        self.reset_failed: dict[int, str] = {}
+
+    def read(self) -> list[HostGpu]:
+        """Return every GPU.
+
+        :raises NvmlError: NVML does not tell how many there are, or which profiles one offers.
+        :raises StepFailed: NVML does not tell something that it told at the first reading.
+        """
+        gpus = [self._host_gpu(state) for state in self.nvml.gpus()]
+        for gpu in gpus:
+            unknown = gpu.state.unknown
+            for key in sorted(set(unknown) - self._unknown.setdefault(gpu.index, frozenset(unknown))):
+                raise StepFailed(f"{gpu.title}: {unknown[key]}")
+        return gpus
+
+    def read_gpu(self, index: int) -> HostGpu:
+        """Return one GPU.
+
+        :raises NvmlError: NVML does not tell which profiles it offers.
+        """
+        return self._host_gpu(self.nvml.gpu(index))
+
+    def why_no_reset(self, gpu: HostGpu) -> str | None:
+        """Return why a GPU cannot be reset now, or None when nothing stands against it."""
+        if not self.policy.reset:
+            return "resets are switched off (reset: never)"
+        if gpu.index in self.reset_failed:
+            return self.reset_failed[gpu.index]
+        if gpu.state.minor is None or gpu.state.pci_address is None:
+            return "NVML does not tell which device it is"
+        if gpu.state.processes is None:
+            return "NVML does not tell who uses it"
+        running = [f"{process.name or 'a process'} (pid {process.pid})" for process in gpu.state.processes]
+        if running:
+            return f"it is in use by {', '.join(running)}"
+        node = f"/dev/nvidia{gpu.state.minor}"
+        holders = [
+            f"{holder.command} (pid {holder.pid})"
+            for holder in device_holders(self._files, node).holders
+            if node in holder.devices and holder.command != _LETS_GO and not self._is_mine(holder.pid)
+        ]
+        return f"it is held by {', '.join(holders)}" if holders else None
+
+    def change_mode(self, change: GpuChange) -> None:
+        """Bring the MIG mode of a GPU to what the change says, by a reset where that is needed and possible.
+
+        :raises StepFailed: the driver said yes and nothing changed.
+        :raises NvmlError: the driver refused.
+        :raises NvmlUnavailable: the driver did not come back after the reset.
+        """
+        gpu, wanted = change.gpu, change.plan.wish.enabled
+        if change.set_mode:
+            self._free(gpu, gpu.pids())
+            self._step(f"set MIG mode {'on' if wanted else 'off'}: {gpu.title}")
+            status = nvml_mig.set_mig_mode(self.nvml, gpu.index, wanted)
+            gpu = self.read_gpu(gpu.index)
+            if gpu.state.mig.pending != wanted and gpu.state.mig.current != wanted:
+                raise StepFailed(
+                    f"{gpu.title}: the driver accepted MIG mode {change.mode} and kept the old one ({status})"
+                )
+        if change.mode in (ON, OFF) and gpu.state.mig.current != wanted:
+            self._reset_gpu(gpu, wanted)
+
+    def change_instances(self, gpu: HostGpu, plan: GpuPlan) -> None:
+        """Destroy, change and create the instances of one GPU as planned.
+
+        :raises NvmlError: the driver refused a step; those before it are done.
+        :raises StepFailed: the driver offers no compute instance profile that is needed.
+        """
+        for gone in plan.destroy:
+            self._destroy(gpu, gone.instance)
+        for keep in plan.keep:
+            for compute in keep.change.destroy:
+                self._destroy_compute(gpu, keep.instance, compute)
+            if keep.change.create:
+                self._create_compute(gpu, keep.instance.id, keep.instance.profile, keep.change.create)
+        for made in plan.create:
+            self._create(gpu, made)
+
+    def _host_gpu(self, state: GpuState) -> HostGpu:
+        offered = self.nvml.profiles(state.index) if state.mig.supported else ()
+        return host_gpu(state, offered, self.policy.busy_instances)
+
+    def _reset_gpu(self, gpu: HostGpu, wanted: bool) -> None:
+        reason = self.why_no_reset(gpu)
+        if reason is not None or gpu.state.pci_address is None:
+            self.reset_failed[gpu.index] = reason or "its PCI address is not known"
+            return
+        self._step(f"reset {gpu.title}")
+        with self.nvml.closed():
+            said = self._reset(gpu.state.pci_address)
+        after = self.read_gpu(gpu.index)
+        if after.state.mig.current == wanted:
+            self.done.reset.append(gpu.title)
+            return
+        self.reset_failed[gpu.index] = f"nvidia-smi -r -i {gpu.state.pci_address} left the mode as it was: {said}"
+
+    def _destroy(self, gpu: HostGpu, instance: GpuInstance) -> None:
+        for compute in instance.compute:
+            self._destroy_compute(gpu, instance, compute)
+        self._step(f"destroy GPU instance {instance.id} ({instance.place}): {gpu.title}")
+        nvml_mig.destroy_gpu_instance(self.nvml, gpu.index, instance.id)
+        self.done.destroyed.append(f"{gpu.title}: {instance.place}")
+
+    def _destroy_compute(self, gpu: HostGpu, instance: GpuInstance, compute: ComputeInstance) -> None:
+        self._free(gpu, gpu.pids(instance.id, compute.id))
+        self._step(f"destroy compute instance {compute.id} of GPU instance {instance.id}: {gpu.title}")
+        nvml_mig.destroy_compute_instance(self.nvml, gpu.index, instance.id, compute.id)
+
+    def _create(self, gpu: HostGpu, made: Create) -> None:
+        profile_id = made.profile.profile_id
+        if profile_id is None:
+            raise StepFailed(f"{gpu.title}: the driver does not offer the profile {made.profile.name}")
+        place = f"{made.profile.name} at {made.start}:{made.size}"
+        self._step(f"create GPU instance {place}: {gpu.title}")
+        new = nvml_mig.create_gpu_instance(self.nvml, gpu.index, profile_id, Placement(made.start, made.size))
+        self.done.created.append(f"{gpu.title}: {place}")
+        self._create_compute(gpu, new, made.profile.name, made.compute)
+
+    def _create_compute(self, gpu: HostGpu, gpu_instance: int, name: str, slices: Collection[int]) -> None:
+        for width in slices:
+            # Read again for each: which profiles still fit depends on what was made before.
+            profile = widest(self.nvml.compute_profiles(gpu.index, gpu_instance), width)
+            if profile is None:
+                raise StepFailed(
+                    f"{gpu.title}: the driver offers no compute instance of {width} slices in GPU instance "
+                    f"{gpu_instance} ({name})"
+                )
+            self._step(f"create compute instance {profile.name} in GPU instance {gpu_instance}: {gpu.title}")
+            nvml_mig.create_compute_instance(self.nvml, gpu.index, gpu_instance, profile.id, None)
+
+    def _free(self, gpu: HostGpu, pids: Collection[int]) -> None:
+        """End the processes on what is about to go. The planner lets it come to that only with disruption C(force)."""
+        if not pids or self.policy.disruption != "force":
+            return
+        self._step(f"end processes {', '.join(map(str, sorted(pids)))}: {gpu.title}")
+        left = gpu_clients.terminate(pids)
+        self.done.terminated += [pid for pid in pids if pid not in left]
+        if left:
+            raise StepFailed(f"{gpu.title}: processes {', '.join(map(str, left))} do not end")
+
+    def _step(self, text: str) -> None:
+        self.journal.step(text)
+        self.done.steps.append(text)
+
+    def _is_mine(self, pid: int) -> bool:
+        """Whether a process belongs to a service that is stopped for the change anyway."""
+        cgroup = self._files.read(f"/proc/{pid}/cgroup") or ""
+        return any(f"/{service}" in cgroup for service in self.policy.restart_services)
+
+
+def widest(profiles: Collection[ComputeInstanceProfile], slices: int) -> ComputeInstanceProfile | None:
+    """Return the profile with the most SMs among those of C(slices) slices that still fit, or None.
+
+    A 1g.20gb of an H100 offers two of one slice: 16 SMs (index 0) and 26 SMs (1_SLICE_REV1, index 7).
+    """
+    fitting = [profile for profile in profiles if profile.slices == slices and profile.remaining != 0]
+    return max(fitting, key=lambda profile: (profile.multiprocessors, -profile.enum), default=None)
+
+
+def _nvidia_smi_reset(pci_address: str) -> str:
+    try:
+        result = gpu_clients.reset_gpu(pci_address)
+    except CommandError as error:
+        return str(error)
+    return " ".join((result.stdout + " " + result.stderr).split()) or f"exit status {result.rc}"

@@ -1,0 +1,206 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From GPUs and wishes to what is applied: the instances by the planner, and the MIG modes around them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from .._plan import Refused, Step
+from .current import HostGpu
+from .model import GpuWish
+from .nodes import plan_node
+from .planner import IDLE_ONLY, GpuPlan
+
+ON = "on"
+OFF = "off"
+#: The mode is as wanted, and a change of it is pending that is not.
+KEEP = "keep"
+
+
+@dataclass(frozen=True)
+class GpuChange:
+    """What happens to one GPU.
+
+    :param plan: its instances.
+    :param mode: C(on), C(off) or C(keep) where the mode is asked for; None where it is as it should be.
+    :param set_mode: whether the driver has to be asked; False when the change is pending already.
+    :param needs_reset: whether the mode changes only by a reset of the GPU.
+    :param deferred: why the change of mode has to wait for a reboot, and the instances with it; None when it need not.
+    """
+
+    gpu: HostGpu
+    plan: GpuPlan
+    mode: str | None = None
+    set_mode: bool = False
+    needs_reset: bool = False
+    deferred: str | None = None
+
+    @property
+    def changes_mode_now(self) -> bool:
+        """Whether there is something to do about the mode before the instances."""
+        return self.set_mode or (self.mode in (ON, OFF) and self.deferred is None)
+
+    @property
+    def changes(self) -> bool:
+        if self.changes_mode_now:
+            return True
+        return self.plan.changes and not (self.deferred and self.mode == ON)
+
+    def steps(self) -> tuple[Step, ...]:
+        """Return what is done, in order."""
+        instances = self.plan.steps(self.gpu.title)
+        mode = self._mode_steps()
+        if self.mode == ON:
+            return mode if self.deferred else mode + instances
+        return instances + mode
+
+    def _mode_steps(self) -> tuple[Step, ...]:
+        title, data = self.gpu.title, {"gpu": self.gpu.index}
+        found = []
+        if self.set_mode and self.mode == KEEP:
+            found.append(Step("take back the pending change of MIG mode", title, "the mode is as wanted", (), data))
+        elif self.set_mode:
+            verb = "enable MIG" if self.mode == ON else "disable MIG"
+            found.append(Step(verb, title, f"wanted: {self.plan.wish}", (), data))
+        if self.mode in (ON, OFF) and self.needs_reset and self.deferred is None:
+            found.append(Step("reset GPU", title, "on this architecture the MIG mode changes by a reset", (), data))
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """What happens to a host.
+
+    :param changes: one for every selected GPU, by index.
+    :param left_alone: GPUs that keep what they have because somebody uses it, and why (disruption C(idle_only)).
+    :param missing: what the wish wants and no plan can give, because something in use is in its place.
+    """
+
+    changes: tuple[GpuChange, ...]
+    left_alone: Mapping[int, Refused]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def active(self) -> tuple[GpuChange, ...]:
+        """The GPUs that something is done to."""
+        return tuple(change for change in self.changes if change.changes)
+
+    @property
+    def deferred(self) -> Mapping[int, str]:
+        """Why GPUs wait for a reboot, by index."""
+        return {change.gpu.index: change.deferred for change in self.changes if change.deferred is not None}
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Why the instances of a GPU cannot be planned before its MIG mode is on."""
+        return tuple(f"{c.gpu.title}: {c.plan.unknown}" for c in self.changes if c.plan.unknown is not None)
+
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(step for change in self.active for step in change.steps())
+
+
+def plan_host(
+    gpus: Sequence[HostGpu],
+    wishes: Mapping[int, GpuWish],
+    disruption: str,
+    reboot_allowed: bool,
+    no_reset: Mapping[int, str],
+) -> HostPlan:
+    """Return the plan of a host.
+
+    :param gpus: all GPUs of the host.
+    :param wishes: what the selected ones are to be, by index.
+    :param disruption: see C(planner).
+    :param reboot_allowed: whether a GPU that cannot be reset may wait for a reboot; otherwise it refuses the host.
+    :param no_reset: why GPUs cannot be reset now, by index.
+    :raises Refused: the wish cannot be met; nothing was touched.
+    """
+    for gpu in gpus:
+        if gpu.index in wishes and gpu.problem is not None:
+            raise Refused(
+                gpu.title,
+                f"its MIG state cannot be read: {gpu.problem}",
+                "Look at it with the module gpufleet.nvidia.health, or select other GPUs in nvidia_mig_layout.",
+            )
+    node = plan_node([gpu.node for gpu in gpus], wishes, disruption)
+    left_alone = dict(node.left_alone)
+    changes = []
+    for gpu in gpus:
+        plan = node.gpus.get(gpu.index)
+        if plan is None:
+            continue
+        change = gpu_change(gpu, plan, no_reset)
+        if change.deferred is not None and not reboot_allowed:
+            refused = _refuse_reboot(change)
+            if disruption != IDLE_ONLY:
+                raise refused
+            left_alone[gpu.index] = refused
+            continue
+        changes.append(change)
+    return HostPlan(tuple(changes), left_alone)
+
+
+def gpu_change(gpu: HostGpu, plan: GpuPlan, no_reset: Mapping[int, str]) -> GpuChange:
+    """Return what happens to one GPU: its instances as planned, and the mode that they need."""
+    mode = gpu.state.mig
+    wanted = plan.wish.enabled
+    change = GpuChange(gpu, plan)
+    if not gpu.has_mig or (mode.current == wanted and mode.pending == wanted):
+        return change
+    if mode.current == wanted:
+        return replace(change, mode=KEEP, set_mode=True)
+    needs_reset = gpu.toggle_needs_reset or mode.pending == wanted
+    return replace(
+        change,
+        mode=ON if wanted else OFF,
+        set_mode=mode.pending != wanted,
+        needs_reset=needs_reset,
+        deferred=no_reset.get(gpu.index) if needs_reset else None,
+    )
+
+
+def resets(gpus: Sequence[HostGpu], selected: Mapping[int, bool]) -> tuple[HostGpu, ...]:
+    """Return the GPUs that have to be reset.
+
+    :param selected: the MIG mode that GPUs are to have, by index.
+    """
+    return tuple(
+        gpu
+        for gpu in gpus
+        if gpu.has_mig
+        and gpu.index in selected
+        and gpu.state.mig.current != selected[gpu.index]
+        and (gpu.toggle_needs_reset or gpu.state.mig.pending == selected[gpu.index])
+    )
+
+
+def _refuse_reboot(change: GpuChange) -> Refused:
+    return Refused(
+        change.gpu.title,
+        f"MIG can be switched {change.mode} only by a reset or a reboot, and the GPU cannot be reset: {change.deferred}",
+        "Stop who holds it, name its services in nvidia_mig_restart_services, or allow a reboot.",
+    )
+
+
+def after_text(plan: HostPlan, gpus: Sequence[HostGpu], selected: Collection[int]) -> dict[str, object]:
+    """Return the MIG state of the GPUs as the plan makes it, in the form of C(current.state_of)."""
+    planned = {change.gpu.index: change for change in plan.changes}
+    found: dict[str, object] = {}
+    for gpu in gpus:
+        if not gpu.has_mig or gpu.index not in selected:
+            continue
+        change = planned.get(gpu.index)
+        if change is None or change.plan.unknown is not None:
+            found[gpu.title] = {"mig": True, "instances": "not known before MIG is on"} if change else None
+            continue
+        kept = [(keep.instance.start, f"{keep.instance.place}") for keep in change.plan.keep]
+        made = [(c.start, f"{c.profile.name} at {c.start}:{c.size}") for c in change.plan.create]
+        found[gpu.title] = {
+            "mig": change.plan.wish.enabled,
+            "instances": [text for _start, text in sorted(kept + made)],
+        }
+    return found

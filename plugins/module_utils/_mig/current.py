@@ -1,0 +1,246 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What NVML read of a host, as the planner's input. Pure: nothing here asks the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .._adapters import nvml_types as live
+from .._boards.architectures import ARCHITECTURES
+from .._boards.model import Board, GpuInstanceProfile, Placements
+from .._plan import Refused
+from .from_facts import board_of, instances_of, users
+from .nodes import NodeGpu
+from .profiles import parse, resolve
+from .record import GpuRecord, placed
+
+# The driver reports wrong numbers of instances on this board (mig.md, section 6.2); the table's are right.
+_WRONG_COUNTS = ("a30-24gb",)
+
+# Users that are no process of NVML's list, in the form of one.
+_POD = {"name": "a pod", "pid": "unknown"}
+_NOT_TOLD = {"name": "somebody, perhaps, for NVML does not tell", "pid": "unknown"}
+
+
+@dataclass(frozen=True)
+class HostGpu:
+    """One GPU of a host as MIG sees it.
+
+    :param state: what NVML said.
+    :param board: its row in the table of boards, or None.
+    :param node: the planner's view of it.
+    :param facts: it in the form of the facts document.
+    """
+
+    state: live.GpuState
+    board: Board | None
+    node: NodeGpu
+    facts: Mapping[str, Any]
+
+    @property
+    def index(self) -> int:
+        return self.state.index
+
+    @property
+    def title(self) -> str:
+        """How people call the GPU: C(GPU 0 (0000:18:00.0))."""
+        address = self.state.pci_address
+        return f"GPU {self.index} ({address})" if address else f"GPU {self.index}"
+
+    @property
+    def has_mig(self) -> bool:
+        return self.state.mig.supported is True
+
+    @property
+    def problem(self) -> str | None:
+        """Why the GPU cannot be changed now, or None: it is lost, or its instances are not known."""
+        if self.state.lost:
+            return next(iter(self.state.unknown.values()), "it is lost")
+        for key in ("mig", "gpu_instances", "uuid"):
+            if key in self.state.unknown:
+                return self.state.unknown[key]
+        return None
+
+    @property
+    def toggle_needs_reset(self) -> bool:
+        """Whether the MIG mode changes only by a reset; assumed for an architecture that no source tells of."""
+        known = ARCHITECTURES.get(self.state.architecture or "")
+        return known is None or known.mig_toggle_needs_reset is not False
+
+    @property
+    def record(self) -> GpuRecord:
+        return GpuRecord(
+            uuid=self.state.uuid or "",
+            pci_address=self.state.pci_address or "",
+            name=self.state.name or "",
+            mig=self.state.mig.current,
+            instances=placed(self.node.current),
+        )
+
+    @property
+    def mig_uuids(self) -> tuple[str, ...]:
+        """The UUIDs of the MIG devices, in the order of their places."""
+        return tuple(
+            compute.uuid
+            for instance in self.state.gpu_instances
+            for compute in instance.compute_instances
+            if compute.uuid is not None
+        )
+
+    def pids(self, gpu_instance: int | None = None, compute_instance: int | None = None) -> tuple[int, ...]:
+        """Return the ids of the processes on the GPU, on one GPU instance, or on one compute instance."""
+        return tuple(
+            process.pid
+            for process in self.state.processes or ()
+            if gpu_instance is None
+            or (process.gpu_instance == gpu_instance and compute_instance in (None, process.compute_instance))
+        )
+
+
+def host_gpu(
+    state: live.GpuState,
+    offered: Sequence[live.GpuInstanceProfile],
+    busy_instances: Collection[str] = (),
+) -> HostGpu:
+    """Return one GPU as the planner sees it.
+
+    :param state: what NVML said of the GPU.
+    :param offered: the profiles that the driver offers on it.
+    :param busy_instances: UUIDs of MIG devices that the caller knows to be in use (pods).
+    """
+    facts = facts_of(state, busy_instances)
+    board = board_of(facts)
+    node = NodeGpu(
+        index=state.index,
+        profiles=planner_profiles(offered, board),
+        current=instances_of(facts),
+        enabled=state.mig.current,
+        busy=users(facts["processes"]) if state.mig.current is False else (),
+    )
+    return HostGpu(state, board, node, facts)
+
+
+def facts_of(state: live.GpuState, busy_instances: Collection[str] = ()) -> dict[str, Any]:
+    """Return one GPU in the form of the facts document (docs/architecture.md, C(gpus)), users that NVML does not list
+    included.
+
+    :param busy_instances: UUIDs of MIG devices that the caller knows to be in use (pods).
+    """
+    return {
+        "index": state.index,
+        "uuid": state.uuid,
+        "pci_address": state.pci_address,
+        "device_id": state.pci_device_id,
+        "subsystem_id": state.pci_subsystem_id,
+        "name": state.name,
+        "architecture": state.architecture,
+        "memory_mib": state.memory_mib,
+        "mig": {"supported": state.mig.supported, "current": state.mig.current, "pending": state.mig.pending},
+        "processes": [_NOT_TOLD] if state.processes is None else [_process(process) for process in state.processes],
+        "gpu_instances": [_instance_facts(instance, state, busy_instances) for instance in state.gpu_instances],
+    }
+
+
+def _instance_facts(instance: live.GpuInstance, state: live.GpuState, pods: Collection[str]) -> dict[str, Any]:
+    compute = [
+        {
+            "id": inner.id,
+            "profile": inner.profile,
+            "uuid": inner.uuid,
+            "processes": [_process(process) for process in inner.processes] + ([_POD] if inner.uuid in pods else []),
+        }
+        for inner in instance.compute_instances
+    ]
+    # A process on the GPU that NVML puts on no instance may be on any of them.
+    somewhere = [_process(process) for process in state.processes or () if process.gpu_instance is None]
+    return {
+        "id": instance.id,
+        "profile": instance.profile,
+        "start": instance.placement.start,
+        "size": instance.placement.size,
+        "compute_instances": compute,
+        "processes": [_process(process) for process in instance.processes]
+        + somewhere
+        + ([_NOT_TOLD] if state.processes is None else []),
+    }
+
+
+def _process(process: live.Process) -> dict[str, Any]:
+    return {"pid": process.pid, "name": process.name}
+
+
+def planner_profiles(offered: Sequence[live.GpuInstanceProfile], board: Board | None) -> tuple[GpuInstanceProfile, ...]:
+    """Return the profiles of a GPU: the driver's, with what it does not tell (while MIG is off) from the table.
+
+    :param offered: as the driver offers them; empty with an old driver while MIG is off.
+    :param board: the GPU's row in the table, or None.
+    """
+    if not offered:
+        return board.profiles if board is not None else ()
+    return tuple(_profile(profile, board) for profile in offered)
+
+
+def _profile(profile: live.GpuInstanceProfile, board: Board | None) -> GpuInstanceProfile:
+    row = _row(profile, board)
+    found = GpuInstanceProfile(
+        name=profile.name,
+        gpu_slices=profile.slices,
+        max_instances=profile.max_instances,
+        placements=_placements(profile.placements),
+        memory_mib=profile.memory_mib,
+        multiprocessors=profile.multiprocessors,
+        copy_engines=profile.copy_engines,
+        decoders=profile.decoders,
+        encoders=profile.encoders,
+        jpeg=profile.jpeg,
+        ofa=profile.ofa,
+        nvml_enum=profile.enum,
+        profile_id=profile.id,
+    )
+    if row is None or board is None:
+        return found
+    if found.placements is None:
+        found = replace(found, placements=row.placements, placements_source=row.placements_source)
+    return replace(found, max_instances=row.max_instances) if board.key in _WRONG_COUNTS else found
+
+
+def _row(profile: live.GpuInstanceProfile, board: Board | None) -> GpuInstanceProfile | None:
+    if board is None:
+        return None
+    same_enum = [row for row in board.profiles if row.nvml_enum == profile.enum]
+    if same_enum:
+        return same_enum[0]
+    try:
+        return resolve(profile.name, board.profiles)
+    except Refused:
+        return None
+
+
+def _placements(places: Sequence[live.Placement] | None) -> Placements | None:
+    if not places:
+        return None
+    # All places of a profile have one size; a driver that breaks that is believed about its first size only.
+    size = places[0].size
+    return Placements(tuple(sorted(place.start for place in places if place.size == size)), size)
+
+
+def state_of(gpus: Sequence[HostGpu]) -> dict[str, object]:
+    """Return the MIG state of the GPUs for people: what C(--diff) compares."""
+    return {gpu.title: describe_record(gpu.record) for gpu in gpus if gpu.has_mig}
+
+
+def describe_record(record: GpuRecord) -> Mapping[str, object]:
+    """Return one GPU's MIG state for people."""
+    return {
+        "mig": record.mig,
+        "instances": [
+            f"{instance.profile} at {instance.start}:{instance.size}"
+            + ("" if instance.compute == (parse(instance.profile).gpu_slices,) else f" {list(instance.compute)}")
+            for instance in record.instances
+        ],
+    }
