@@ -31,6 +31,7 @@ class Sharing:
     :param mps_manager: who runs the MPS daemon.
     :param backend: who counts and enforces memory slices.
     :param rename: whether shared devices get a name of their own, C(nvidia.com/gpu.shared).
+    :param mps_scope: with C(mps_manager) C(host), what one daemon serves.
     """
 
     mode: str = "none"
@@ -41,11 +42,21 @@ class Sharing:
     mps_manager: str = "device_plugin"
     backend: str = "mps"
     rename: bool = False
+    mps_scope: str = "node"
 
     @property
     def shared(self) -> bool:
-        """Whether the device plugin is told to replicate devices."""
+        """Whether containers share GPUs."""
         return self.mode != "none"
+
+    @property
+    def replicated(self) -> bool:
+        """Whether the device plugin is told to replicate devices.
+
+        A daemon of the host that serves the whole node keeps the directories that the plugin expects, so the plugin counts its
+        clients; what daemons of other scopes serve, the cluster does not see.
+        """
+        return self.shared and (self.mode != "mps" or self.mps_manager == "device_plugin" or self.mps_scope == "node")
 
     def replicas_on(self, total_mib: int | None, thing: str = "nvidia_sharing_memory_slice") -> int:
         """Return the number of replicas on a GPU or MIG device with C(total_mib); 1 when nothing is shared.
@@ -131,7 +142,7 @@ def guarantee(sharing: Sharing) -> Guarantee:
     """Return what holds for a pod of a pool that is shared like this."""
     if sharing.backend in ("hami", "dra"):
         return GUARANTEES[sharing.backend]
-    if sharing.mode == "mps" and sharing.mps_manager == "host":
+    if sharing.shared and not sharing.replicated:
         return GUARANTEES["mps_host"]
     return GUARANTEES[sharing.mode]
 
@@ -156,6 +167,7 @@ def read(wish: Mapping[str, Any]) -> Sharing:
         mps_manager=_choice(wish, "nvidia_sharing_mps_manager", "device_plugin", MPS_MANAGERS),
         backend=backend,
         rename=bool(wish.get("nvidia_sharing_rename", False)),
+        mps_scope=str(wish.get("nvidia_sharing_mps_scope") or "node"),
     )
     _refuse_contradictions(sharing, text)
     return sharing
