@@ -67,12 +67,19 @@ class Transaction:
     :param remove: names to remove, with their configuration.
     :param allow_downgrades: whether a wanted version may be older than the installed one.
     :param recommends: whether weak dependencies are installed too (a compute-only driver does not want a desktop).
+    :param preferences: apt only: preferences that are in force for this transaction, in place of those in the files
+        C(replaces). apt's resolver only considers one candidate of each package, so exact dependencies need them.
+    :param replaces: names of preferences files on the host that do not count for this transaction.
+    :param stream: dnf only: the module stream C(module:stream) that is going to be enabled for it.
     """
 
     install: tuple[Package, ...] = ()
     remove: tuple[str, ...] = ()
     allow_downgrades: bool = False
     recommends: bool = False
+    preferences: str = ""
+    replaces: tuple[str, ...] = ()
+    stream: str = ""
 
 
 class PackageManager(Protocol):
@@ -90,7 +97,7 @@ class PackageManager(Protocol):
         """Bring a package database that was cut off back to a consistent state."""
 
     def offered(self, names: Iterable[str]) -> tuple[Package, ...]:
-        """Return every version that the configured repositories offer of C(names)."""
+        """Return every version that the configured repositories offer of C(names), of each name the newest first."""
 
     def simulate(self, transaction: Transaction) -> tuple[Change, ...]:
         """Resolve C(transaction) without changing anything. Raises L(PackageError) when it cannot be resolved."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from .command import Result
 from .deb_versions import deb_compare
@@ -97,14 +99,34 @@ class Apt:
         return parse_madison(answer.stdout)
 
     def simulate(self, transaction: Transaction) -> tuple[Change, ...]:
-        answer = self._run(
-            ["apt-get", *self._options, "-s", "-y", *_arguments(transaction)], timeout=300, environment=_ENVIRONMENT
-        )
+        with self._pinned(transaction) as pinned:
+            answer = self._run(
+                ["apt-get", *self._options, *pinned, "-s", "-y", *_arguments(transaction)],
+                timeout=300,
+                environment=_ENVIRONMENT,
+            )
         checked(answer, f"resolve {describe(transaction)}")
         return parse_simulation(answer.stdout)
 
     def apply(self, transaction: Transaction) -> None:
-        checked(self._apt_get(*_KEEP_CONFIGURATION, *_arguments(transaction)), describe(transaction))
+        with self._pinned(transaction) as pinned:
+            answer = self._apt_get(*pinned, *_KEEP_CONFIGURATION, *_arguments(transaction))
+        checked(answer, describe(transaction))
+
+    @contextmanager
+    def _pinned(self, transaction: Transaction) -> Iterator[tuple[str, ...]]:
+        """Give the options for a transaction with preferences of its own: the host's files, less those it replaces."""
+        if not transaction.preferences:
+            yield ()
+            return
+        with tempfile.TemporaryDirectory(prefix="gpufleet-apt-") as folder:
+            own = os.path.join(self._root, "etc/apt/preferences.d")
+            for entry in list_directory(own):
+                if entry not in transaction.replaces:
+                    os.symlink(os.path.join(own, entry), os.path.join(folder, entry))
+            write_whole(os.path.join(folder, "00-gpufleet-transaction"), transaction.preferences)
+            os.chmod(folder, 0o755)
+            yield ("-o", f"Dir::Etc::PreferencesParts={folder}")
 
     def refresh(self) -> None:
         answer = self._run(

@@ -94,17 +94,18 @@ class Dnf:
         wanted = sorted(set(names))
         if not wanted:
             return ()
-        answer = self._checked(
-            "list offered packages", "-q", "repoquery", "--showduplicates", f"--qf={self._query()}", *wanted
-        )
+        # Packages of module streams that are not enabled are offered too: enabling one is part of the plan.
+        every = ("--disable-modular-filtering",) if self.generation() == 4 else ()
+        answer = self._checked("list offered packages", "-q", "repoquery", *every, f"--qf={self._query()}", *wanted)
         return parse_repoquery(answer.stdout)
 
     def simulate(self, transaction: Transaction) -> tuple[Change, ...]:
         installed = self.installed()
         changes: dict[str, Change] = {}
+        unfiltered = self._without_streams(transaction)
         for command in self._commands(transaction):
             # --assumeno resolves, prints the transaction and ends with 1, exactly as a resolver error does.
-            answer = self._dnf("--assumeno", *command)
+            answer = self._dnf("--assumeno", *unfiltered, *command)
             said = answer.stdout + answer.stderr
             if answer.rc != 0 and not re.search(r"Operation aborted", said):
                 raise PackageError(_explained(f"resolve {' '.join(command)}", answer))
@@ -187,6 +188,14 @@ class Dnf:
         # dnf 4 adds the line break itself; dnf 5 does not.
         return _QUERY if self.generation() == 5 else _QUERY[: -len("\\n")]
 
+    def _without_streams(self, transaction: Transaction) -> list[str]:
+        """Return options that show the resolver packages of a stream that will be enabled only when it is for real."""
+        module, _colon, stream = transaction.stream.partition(":")
+        if not stream or self.streams().get(module) == stream:
+            return []
+        origins = sorted({package.origin for package in transaction.install if package.origin})
+        return [f"--setopt={origin}.module_hotfixes=1" for origin in origins]
+
     def _commands(self, transaction: Transaction) -> list[list[str]]:
         weak = f"--setopt=install_weak_deps={'True' if transaction.recommends else 'False'}"
         commands = []
@@ -236,7 +245,8 @@ def parse_repoquery(text: str) -> tuple[Package, ...]:
         if len(parts) == 6:
             package = Package(parts[0], evr(*parts[1:4]), parts[5])
             found.setdefault((package.name, package.version), package)
-    return tuple(found.values())
+    # dnf lists the oldest first.
+    return tuple(reversed(list(found.values())))
 
 
 def parse_transaction(text: str, installed: Mapping[str, str]) -> tuple[Change, ...]:

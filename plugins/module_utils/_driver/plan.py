@@ -141,7 +141,7 @@ def plan_present(host: Host, wish: DriverWish, repositories: Repositories) -> Dr
 
 def plan_absent(host: Host) -> DriverPlan:
     """Return the steps that remove the driver, its pins and its repository."""
-    first_refusal([item for item in source_of_runfile(host)])
+    first_refusal(source_of_runfile(host))
     installed = closure(host.packages)
     steps: list[Step] = []
     if host.interrupted:

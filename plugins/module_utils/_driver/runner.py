@@ -1,0 +1,287 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read, plan, resolve and apply the packages of the driver stage. Given a system and a wish this decides nothing that a
+planner could decide; what comes after the packages is in C(_driver/settling.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .._adapters.packages import Change, Package, PackageError, Transaction
+from .._plan import Refused, Step
+from .distributions import APT_PIN, MODULE_STREAM
+from .host import Host
+from .packages import closure
+from .plan import (
+    HOLD,
+    PACKAGES,
+    PIN,
+    PREREQUISITES,
+    RELEASE,
+    REPAIR,
+    REPOSITORY,
+    REPOSITORY_NAME,
+    STREAM,
+    DriverPlan,
+    Repositories,
+    hold_names,
+    packages_differ,
+    plan_absent,
+    plan_present,
+    plan_previous,
+)
+from .previous import to_write
+from .selection import in_lockstep, names_to_ask, strayed
+from .services import PREFERENCES_NAME, preferences
+from .system import DriverSystem
+from .wish import PREFIX, DriverWish
+
+_MODULE = "nvidia-driver"
+#: File that NVIDIA's pinning packages ship.
+_NVIDIA_PIN = "nvidia-driver-pin"
+_ROUNDS = 8
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A plan whose packages the package manager has resolved.
+
+    :param transaction: the main transaction, with every package that strayed named.
+    :param changes: what it does, package by package.
+    """
+
+    plan: DriverPlan
+    transaction: Transaction | None = None
+    changes: tuple[Change, ...] = ()
+
+
+def make_plan(system: DriverSystem, host: Host, wish: DriverWish) -> DriverPlan:
+    """Ask the repositories what the plan needs to know, and plan.
+
+    :raises Refused: the wish cannot be met.
+    """
+    if wish.state == "absent":
+        return plan_absent(host)
+    url = system.repository_url(host, wish)
+    known = {configured.rstrip("/") for configured in system.manager.repositories()}
+    configured = not url or not wish.repository.manage or url in known
+    if wish.state == "previous":
+        return _plan_previous(system, host, wish)
+    if not packages_differ(host, wish):
+        return plan_present(host, wish, Repositories(configured))
+    offered = system.manager.offered(names_to_ask(host, wish)) if configured else ()
+    return plan_present(host, wish, Repositories(configured, offered, _stream(system, host)))
+
+
+def _plan_previous(system: DriverSystem, host: Host, wish: DriverWish) -> DriverPlan:
+    record = system.record
+    offered = system.manager.offered(record.packages) if record is not None else ()
+    return plan_previous(host, wish, record, Repositories(True, offered, _stream(system, host)))
+
+
+def _stream(system: DriverSystem, host: Host) -> str:
+    if host.distribution.pinning != MODULE_STREAM:
+        return ""
+    return system.manager.streams().get(_MODULE, "")
+
+
+def resolve(system: DriverSystem, host: Host, plan: DriverPlan) -> Resolved:
+    """Have the package manager resolve the plan, again and again until every package of the driver has its version.
+
+    :raises PackageError: it cannot be resolved.
+    :raises Refused: a package would go to another driver version, whatever is named.
+    """
+    if plan.transaction is None:
+        return Resolved(plan)
+    transaction = _with_means(host, plan)
+    manager = system.manager
+    for _round in range(_ROUNDS):
+        try:
+            changes = manager.simulate(transaction)
+        except PackageError as error:
+            hint = f" {host.distribution.hint}" if host.distribution.hint else ""
+            raise PackageError(f"{error}{hint}") from error
+        _refuse_collateral(host, plan, changes)
+        astray = strayed(changes, plan.version) if plan.version else ()
+        if not astray:
+            return Resolved(plan, transaction, changes)
+        named = in_lockstep(transaction, changes, manager.offered(astray), plan.version)
+        if named == transaction:
+            return Resolved(plan, transaction, changes)
+        transaction = named
+    raise PackageError(f"Failed to resolve driver {plan.version}: its packages pull each other to other versions.")
+
+
+def _with_means(host: Host, plan: DriverPlan) -> Transaction:
+    transaction = plan.transaction or Transaction()
+    if plan.version and host.distribution.pinning == APT_PIN:
+        return replace(
+            transaction,
+            preferences=preferences(plan.version),
+            replaces=(PREFERENCES_NAME, _NVIDIA_PIN, _NVIDIA_PIN + ".pref"),
+        )
+    stream = next((str(step.data["stream"]) for step in plan.plan.steps if step.data.get("kind") == STREAM), "")
+    return replace(transaction, stream=f"{_MODULE}:{stream}") if stream else transaction
+
+
+def _refuse_collateral(host: Host, plan: DriverPlan, changes: tuple[Change, ...]) -> None:
+    """Refuse a resolution that removes what is not the driver's: a kernel, a container runtime, a desktop."""
+    installed = closure(host.packages)
+    lost = [
+        change.name
+        for change in changes
+        if change.action == "remove" and change.name not in installed and _precious(change.name)
+    ]
+    if lost:
+        raise Refused(
+            f"driver {plan.version or 'removal'}",
+            f"the package manager would also remove {', '.join(lost)}",
+            "Remove what conflicts with the driver by hand, or choose another source.",
+        )
+
+
+def _precious(name: str) -> bool:
+    parts = (
+        "linux-image",
+        "kernel-core",
+        "kernel-default",
+        "containerd",
+        "docker",
+        "cri-o",
+        "kubelet",
+        "nvidia-container",
+    )
+    return name.startswith(parts) or name in ("systemd", "openssh-server", "k3s")
+
+
+def planned_steps(resolved: Resolved) -> tuple[Step, ...]:
+    """Return the plan's steps with the packages that the resolver found in the main one."""
+    steps = []
+    for step in resolved.plan.plan.steps:
+        if step.data.get("kind") == PACKAGES and resolved.changes:
+            step = replace(step, data={**step.data, "changes": [change.as_dict() for change in resolved.changes]})
+        steps.append(step)
+    return tuple(steps)
+
+
+def package_diff(host: Host, resolved: Resolved) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the driver's package set before and after, for C(--diff)."""
+    before = {**closure(host.packages)}
+    after = dict(before)
+    for change in resolved.changes:
+        if change.before:
+            before[change.name] = change.before
+        if change.action == "remove":
+            after.pop(change.name, None)
+        else:
+            after[change.name] = change.after
+    return before, after
+
+
+class PackageApplier:
+    """Carries the steps of a resolved plan out, in order."""
+
+    def __init__(self, system: DriverSystem, host: Host, wish: DriverWish, resolved: Resolved) -> None:
+        self._system = system
+        self._host = host
+        self._wish = wish
+        self._resolved = resolved
+        self._kinds: Mapping[str, Callable[[Step], None]] = {
+            REPAIR: lambda _step: system.manager.repair(),
+            REPOSITORY: self._repository,
+            STREAM: lambda step: system.manager.enable_stream(_MODULE, str(step.data["stream"])),
+            PREREQUISITES: self._prerequisites,
+            PIN: self._pin,
+            RELEASE: lambda step: system.manager.unhold(list(step.data["names"])),
+            PACKAGES: self._packages,
+            HOLD: self._hold,
+        }
+
+    def apply(self) -> None:
+        """Carry out every step.
+
+        :raises PackageError: the package manager failed; what it said is in the message.
+        """
+        for step in self._resolved.plan.plan.steps:
+            self._kinds[str(step.data["kind"])](step)
+        if self._wish.state == "absent":
+            self._unpin()
+        record = self._system.record
+        if record is not None and record.pending:
+            self._system.write_record(replace(record, pending=""))
+
+    def _repository(self, _step: Step) -> None:
+        self._system.manager.add_repository(self._system.repository(self._host, self._wish))
+        self._system.manager.refresh()
+
+    def _prerequisites(self, step: Step) -> None:
+        wanted = tuple(Package(str(name), str(version)) for name, version in step.data["install"])
+        self._system.manager.apply(Transaction(install=wanted))
+
+    def _pin(self, step: Step) -> None:
+        package: Any = step.data["package"]
+        if package:
+            # A transaction of its own: apt reads preferences when it starts, so the pin only counts from the next one on.
+            self._system.manager.apply(Transaction((Package(str(package[0]), str(package[1])),), allow_downgrades=True))
+            self._system.write_preferences(None)
+        else:
+            self._system.write_preferences(preferences(str(step.data["version"])))
+
+    def _packages(self, step: Step) -> None:
+        transaction = self._resolved.transaction
+        if transaction is None:
+            return
+        if step.data.get("record"):
+            record = to_write(
+                self._host, self._system.record, str(step.data["version"]), _stream(self._system, self._host)
+            )
+            if record is not None:
+                self._system.write_record(record)
+        self._system.manager.apply(transaction)
+
+    def _hold(self, _step: Step) -> None:
+        installed = self._system.manager.installed()
+        held = set(self._system.manager.holds())
+        names = [name for name in hold_names(installed) if name not in held]
+        self._system.manager.hold([Package(name, installed[name]) for name in names])
+
+    def _unpin(self) -> None:
+        self._system.write_preferences(None)
+        if self._wish.repository.manage:
+            self._system.manager.remove_repository(REPOSITORY_NAME)
+        if _stream(self._system, self._host):
+            self._system.manager.reset_stream(_MODULE)
+
+
+def ensure_repository(system: DriverSystem, host: Host, wish: DriverWish, plan: DriverPlan) -> DriverPlan:
+    """Configure the wanted repository when the plan begins with it, and plan again with what it offers.
+
+    :raises Refused: what is wanted is not in it; the repository is removed again, so nothing was changed.
+    """
+    wanted = any(step.data.get("kind") == REPOSITORY for step in plan.plan.steps)
+    if not wanted or not plan.unknown:
+        return plan
+    system.manager.add_repository(system.repository(host, wish))
+    try:
+        system.manager.refresh()
+        return make_plan(system, host, wish)
+    except (Refused, PackageError):
+        system.manager.remove_repository(REPOSITORY_NAME)
+        raise
+
+
+__all__ = [
+    "PREFIX",
+    "PackageApplier",
+    "Resolved",
+    "ensure_repository",
+    "make_plan",
+    "package_diff",
+    "planned_steps",
+    "resolve",
+]

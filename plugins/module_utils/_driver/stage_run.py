@@ -1,0 +1,142 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The driver stage from beginning to end: read, plan, apply, read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .._plan import Step
+from .host import Host
+from .packages import closure
+from .plan import DriverPlan
+from .proof import absent_problems, package_problems, running_problems
+from .runner import PackageApplier, Resolved, ensure_repository, make_plan, package_diff, planned_steps, resolve
+from .settling import Outcome, Settling
+from .system import DriverSystem
+from .wish import DriverWish
+
+
+class Failed(Exception):
+    """Everything was carried out, and what was read back is not what was wanted."""
+
+    def __init__(self, wanted: str, differences: Sequence[str], steps: Sequence[Step]) -> None:
+        self.differences = tuple(differences)
+        self.steps = [step.as_dict() for step in steps]
+        super().__init__(f"Failed to bring {wanted}: {'; '.join(differences)}. Mend that and run again.")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the stage did, or in check mode would do."""
+
+    changed: bool
+    version: str
+    steps: tuple[Step, ...]
+    packages: Mapping[str, str]
+    before: Mapping[str, str]
+    after: Mapping[str, str]
+    reboot: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = field(default=())
+
+    def as_result(self) -> dict[str, Any]:
+        """Return the module's result."""
+        return {
+            "changed": self.changed,
+            "version": self.version,
+            "steps": [step.as_dict() for step in self.steps],
+            "packages": dict(self.packages),
+            "reboot_required": bool(self.reboot),
+            "reboot_reasons": list(self.reboot),
+            "diff": {
+                "before_header": "packages of the driver",
+                "after_header": "packages of the driver",
+                "before": _text(self.before),
+                "after": _text(self.after),
+            },
+        }
+
+
+def run_stage(system: DriverSystem, wish: DriverWish, check: bool) -> Report:
+    """Bring the driver of one host to the wish.
+
+    :raises Refused: the wish cannot be met; nothing was touched.
+    :raises Failed: reading back does not show what was wanted.
+    """
+    before = system.read()
+    plan = make_plan(system, before, wish)
+    if not check:
+        plan = ensure_repository(system, before, wish, plan)
+    resolved = resolve(system, before, plan)
+    if check:
+        return _predicted(system, before, wish, resolved)
+    if plan.plan.changes:
+        PackageApplier(system, before, wish, resolved).apply()
+    installed = system.read() if plan.plan.changes else before
+    _prove_packages(installed, wish, plan, planned_steps(resolved))
+    outcome = Settling(system, wish, check=False).run(installed)
+    after = system.read() if outcome.steps else installed
+    steps = (*planned_steps(resolved), *outcome.steps)
+    _prove_running(system, after, wish, plan, outcome, steps)
+    return Report(
+        changed=bool(steps),
+        version=after.version or "",
+        steps=steps,
+        packages=closure(after.packages),
+        before=closure(before.packages),
+        after=closure(after.packages),
+        reboot=tuple(outcome.reboot),
+        warnings=plan.plan.warnings,
+    )
+
+
+def _predicted(system: DriverSystem, host: Host, wish: DriverWish, resolved: Resolved) -> Report:
+    """Return the report of check mode: the plan, resolved, and what would follow from it on the host as it would be."""
+    plan = resolved.plan
+    imagined = host
+    if plan.transaction is not None or plan.unknown:
+        imagined = replace(host, on_disk=plan.version or None, library=plan.version or None)
+    outcome = Settling(system, wish, check=True).run(imagined)
+    packages_before, packages_after = package_diff(host, resolved)
+    steps = (*planned_steps(resolved), *outcome.steps)
+    return Report(
+        changed=bool(steps),
+        version=plan.version,
+        steps=steps,
+        packages=closure(host.packages),
+        before=packages_before,
+        after=packages_after,
+        reboot=tuple(outcome.reboot),
+        warnings=(*plan.plan.warnings, *((f"The plan is not complete: {plan.unknown}",) if plan.unknown else ())),
+    )
+
+
+def _prove_packages(host: Host, wish: DriverWish, plan: DriverPlan, steps: Sequence[Step]) -> None:
+    """Refuse to touch the running driver when the packages did not come out as planned."""
+    problems = absent_problems(host) if wish.state == "absent" else package_problems(host, wish, plan.version)
+    if problems:
+        raise Failed(_wanted(wish, plan), problems, steps)
+
+
+def _prove_running(
+    system: DriverSystem, host: Host, wish: DriverWish, plan: DriverPlan, outcome: Outcome, steps: Sequence[Step]
+) -> None:
+    if wish.state == "absent" or outcome.reboot:
+        return
+    smi = system.nvidia_smi() if host.gpus else None
+    problems = [*outcome.problems, *running_problems(host, wish, plan.version, smi)]
+    if problems and host.gpus:
+        raise Failed(_wanted(wish, plan), problems, steps)
+
+
+def _wanted(wish: DriverWish, plan: DriverPlan) -> str:
+    return "the host without a driver" if wish.state == "absent" else f"driver {plan.version}"
+
+
+def _text(packages: Mapping[str, str]) -> str:
+    return json.dumps(dict(packages), indent=2, sort_keys=True) + "\n" if packages else ""

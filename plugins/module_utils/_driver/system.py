@@ -1,0 +1,224 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The host as the runner of the driver stage uses it: reading and single changes, put together from the adapters."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from .._adapters import kernel_modules, systemd
+from .._adapters.command import CommandError, run
+from .._adapters.files import read_text, remove, write_whole
+from .._adapters.host_files import HostFiles
+from .._adapters.kernel import UNLOAD_ORDER, reference_count
+from .._adapters.packages import PackageManager, manager_for
+from .._adapters.packages_apt import Apt
+from .._adapters.processes import device_holders
+from .._adapters.repositories import Repository, check_url, verified_key
+from .._facts.document import read_document
+from .._facts.source import Source
+from .._plan import Refused
+from . import previous
+from .host import Host, from_facts
+from .packages import in_family
+from .plan import REPOSITORY_NAME
+from .refusals import NEEDED_MIB
+from .reload import User
+from .services import PREFERENCES_NAME
+from .wish import PREFIX, DriverWish
+
+#: Where DKMS keeps the certificate that it signs with: its own default, and Debian's and Ubuntu's shim.
+_CERTIFICATES = ("/var/lib/dkms/mok.pub", "/var/lib/shim-signed/mok/MOK.der")
+
+Fetch = Callable[[str], bytes]
+
+
+class DriverSystem:
+    """One host, through the adapters.
+
+    :param fetch: fetches a URL (TLS verified), and raises an exception of its own when it cannot.
+    """
+
+    def __init__(self, fetch: Fetch, manager: PackageManager | None = None) -> None:
+        self._fetch = fetch
+        self._manager = manager
+        self._files = HostFiles()
+
+    @property
+    def manager(self) -> PackageManager:
+        if self._manager is None:
+            raise RuntimeError("the host has not been read yet")
+        return self._manager
+
+    def read(self) -> Host:
+        """Return the present state of the host.
+
+        :raises Refused: it is not supported.
+        """
+        facts = read_document(Source(self._files))
+        host = from_facts(facts)
+        if self._manager is None:
+            self._manager = manager_for(host.distribution.manager)
+        packages = {name: version for name, version in self._manager.installed().items() if in_family(name)}
+        return from_facts(
+            facts,
+            packages=packages,
+            holds=self._manager.holds() if packages else (),
+            interrupted=self._manager.interrupted(),
+            key_enrolled=kernel_modules.signing_key_enrolled([path for path in _CERTIFICATES if os.path.exists(path)])
+            if host.secure_boot
+            else None,
+            free_mib=_free_mib(),
+        )
+
+    def repository_url(self, host: Host, wish: DriverWish) -> str:
+        """Return where the packages come from, or an empty string for the distribution's own archive."""
+        if wish.archive_source == "distribution":
+            return ""
+        return check_url(wish.repository.url or host.distribution.url(host.machine), f"{PREFIX}repository_url")
+
+    def repository(self, host: Host, wish: DriverWish) -> Repository:
+        """Return the repository to configure, with its verified key.
+
+        :raises Refused: no fingerprint is known for the key.
+        :raises KeyRefused: the key is another one.
+        """
+        url = self.repository_url(host, wish)
+        name, known = host.distribution.key
+        own = bool(wish.repository.url)
+        fingerprint = wish.repository.key_fingerprint or ("" if own else known)
+        if not fingerprint:
+            raise Refused(
+                f"{PREFIX}key_fingerprint",
+                f"the fingerprint of the key {name} of {host.distribution.name} is in no source that the collection trusts",
+                "Take it from NVIDIA's documentation and set it.",
+            )
+        if wish.repository.key_file:
+            source, content = wish.repository.key_file, self._read_key(wish.repository.key_file)
+        else:
+            source = check_url(wish.repository.key_url or f"{url}/{name}", f"{PREFIX}key_url")
+            content = self._fetch(source)
+        key = verified_key(content, fingerprint, source)
+        return Repository(REPOSITORY_NAME, url, key, f"NVIDIA driver ({wish.source})")
+
+    @staticmethod
+    def _read_key(path: str) -> bytes:
+        try:
+            with open(path, "rb") as handle:
+                return handle.read()
+        except OSError as error:
+            raise Refused(
+                f"{PREFIX}key_file", f"{path} cannot be read: {error.strerror}", "It is a path on the host."
+            ) from error
+
+    @property
+    def record(self) -> previous.Record | None:
+        return previous.parse(read_text(previous.PATH))
+
+    def write_record(self, record: previous.Record) -> None:
+        write_whole(previous.PATH, record.as_text(), 0o600)
+
+    def write_preferences(self, text: str | None) -> bool:
+        """Write or remove the preferences file that pins the driver (apt only)."""
+        return self._manager.write_preferences(PREFERENCES_NAME, text) if isinstance(self._manager, Apt) else False
+
+    def preferences(self) -> str | None:
+        return self._manager.preferences(PREFERENCES_NAME) if isinstance(self._manager, Apt) else None
+
+    def users(self) -> tuple[User, ...]:
+        """Return the processes that have a device file of the driver open, this one excepted."""
+        scan = device_holders(self._files)
+        return tuple(User(holder.pid, holder.command) for holder in scan.holders if holder.pid != os.getpid())
+
+    def modules(self) -> tuple[str, ...]:
+        return tuple(name for name in UNLOAD_ORDER if self._files.exists(f"/sys/module/{name}"))
+
+    def reference_counts(self, names: Sequence[str]) -> Mapping[str, int | None]:
+        return {name: reference_count(self._files, name) for name in names}
+
+    def load(self, name: str) -> str:
+        """Load a module; return what modprobe complained about, or an empty string."""
+        return _complaint(lambda: kernel_modules.load(name))
+
+    def unload(self, name: str) -> str:
+        """Unload a module; return what rmmod complained about, or an empty string."""
+        return _complaint(lambda: kernel_modules.unload(name))
+
+    def module_exists(self, name: str, kernel: str) -> bool:
+        return kernel_modules.exists(name, kernel)
+
+    def is_blocked(self, name: str) -> bool | None:
+        return kernel_modules.is_blocked(name)
+
+    def renew_initramfs(self, command: Sequence[str]) -> bool:
+        return kernel_modules.renew_initramfs(command)
+
+    def active_units(self, names: Sequence[str]) -> tuple[str, ...]:
+        if not systemd.available():
+            return ()
+        return tuple(name for name, unit in systemd.units(names).items() if unit.is_active)
+
+    def unit_exists(self, name: str) -> bool:
+        return systemd.available() and systemd.unit(name).exists
+
+    def unit_enabled(self, name: str) -> bool:
+        return systemd.unit(name).enabled in ("enabled", "alias")
+
+    def unit_wanted_at_boot(self, name: str) -> bool:
+        """Return whether multi-user.target wants a unit, which is how one without an [Install] section starts at boot."""
+        return os.path.lexists(f"/etc/systemd/system/multi-user.target.wants/{name}")
+
+    def unit_text(self, name: str) -> str:
+        return run(["systemctl", "cat", name]).stdout
+
+    def start(self, name: str) -> None:
+        systemd.start(name, timeout=900)
+
+    def restart(self, name: str) -> None:
+        systemd.restart(name, timeout=900)
+
+    def stop(self, name: str) -> None:
+        systemd.stop(name)
+
+    def enable(self, name: str) -> None:
+        systemd.enable([name])
+
+    def add_wants(self, name: str) -> None:
+        run(["systemctl", "add-wants", "multi-user.target", name], allowed=(0,))
+
+    def write_file(self, path: str, text: str | None) -> bool:
+        return remove(path) if text is None else write_whole(path, text)
+
+    def daemon_reload(self) -> None:
+        systemd.daemon_reload()
+
+    def nvidia_smi(self) -> int | None:
+        """Return the exit status of nvidia-smi, or None where it is not installed or does not come back."""
+        try:
+            return run(["nvidia-smi"], timeout=120).rc
+        except CommandError:
+            return None
+
+
+def _complaint(call: Callable[[], object]) -> str:
+    try:
+        answer = call()
+    except CommandError as error:
+        return str(error)
+    rc, text = getattr(answer, "rc", 1), getattr(answer, "stderr", "").strip()
+    return "" if rc == 0 else text or f"exit status {rc}"
+
+
+def _free_mib() -> dict[str, int]:
+    """Return the free space of the file systems that a driver needs, in MiB, by their joined paths."""
+    devices: dict[int, list[str]] = {}
+    for path in NEEDED_MIB:
+        if os.path.isdir(path):
+            devices.setdefault(os.stat(path).st_dev, []).append(path)
+    return {
+        ",".join(paths): os.statvfs(paths[0]).f_bavail * os.statvfs(paths[0]).f_frsize // (1024 * 1024)
+        for paths in devices.values()
+    }

@@ -1,0 +1,269 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: driver
+short_description: Install, change or remove the NVIDIA driver, proven by what is read back
+version_added: 0.1.0
+author:
+  - The gpufleet.nvidia authors (@gpufleet)
+description:
+  - Plans the driver's packages from the host's facts, the wish and what the repositories offer, has the package manager
+    simulate the transaction, carries it out, and reads the host back.
+  - Success means that the module is built for the running kernel, that the loaded module, the module on disk and the
+    library are of one version, that C(nvidia-smi) answers, and that the services run. Exit statuses are not trusted.
+  - Reloads the driver without a reboot when nobody uses it; otherwise RV(reboot_required) says who does.
+  - The package set before a change is recorded in C(/var/lib/gpufleet/driver-previous.json), and
+    O(state=previous) goes back to it in one transaction.
+options:
+  state:
+    description:
+      - V(present) brings the driver, V(absent) removes it with its pins and its repository.
+      - V(previous) restores the package set that was there before the last change.
+    type: str
+    choices: [present, absent, previous]
+    default: present
+  branch:
+    description:
+      - Driver branch. Any version of it is accepted when it is installed already and not below the security floor;
+        otherwise the newest one that is offered is taken.
+    type: str
+    default: "580"
+  version:
+    description:
+      - Exact driver version, such as V(580.159.03). It decides the branch too.
+    type: str
+    default: ""
+  flavour:
+    description:
+      - Kernel modules. Maxwell, Pascal and Volta need V(proprietary), Grace Hopper and Blackwell need V(open).
+    type: str
+    choices: [open, proprietary]
+    default: open
+  variant:
+    description:
+      - V(compute) leaves out everything for displays.
+    type: str
+    choices: [compute, full]
+    default: compute
+  source:
+    description:
+      - Whose packages. Sources are never mixed.
+      - V(local_repository) is NVIDIA's local-repository package or a copy of it, given by its address.
+    type: str
+    choices: [nvidia, distribution, local_repository]
+    default: nvidia
+  repository:
+    description:
+      - Where the packages of NVIDIA come from.
+    type: dict
+    default: {}
+    suboptions:
+      url:
+        description:
+          - Address of a mirror, C(https) or C(file); empty for NVIDIA's own repository.
+        type: str
+        default: ""
+      key_url:
+        description:
+          - Where the signing key of the mirror is fetched from.
+        type: str
+        default: ""
+      key_file:
+        description:
+          - File on the host with the signing key, in place of O(repository.key_url).
+        type: path
+        default: ""
+      key_fingerprint:
+        description:
+          - All hexadecimal digits of the key's fingerprint. A key with another one is refused.
+        type: str
+        default: ""
+      manage:
+        description:
+          - Whether the repository is configured; V(false) when it is there already.
+        type: bool
+        default: true
+  hold:
+    description:
+      - Whether to pin the driver and hold all of its packages, so that unattended upgrades cannot move it.
+    type: bool
+    default: true
+  reload:
+    description:
+      - V(auto) reloads the driver when nobody uses it, V(never) leaves that to a reboot.
+    type: str
+    choices: [auto, never]
+    default: auto
+  persistence:
+    description:
+      - Whether the persistence daemon runs and really keeps the GPUs initialised.
+    type: bool
+    default: true
+  fabric_manager:
+    description:
+      - Whether the fabric manager is installed and runs; V(auto) where there are NVSwitches.
+    type: str
+    choices: [auto, always, never]
+    default: auto
+  allow_vulnerable:
+    description:
+      - Whether a driver below the security floor is accepted, with a warning.
+    type: bool
+    default: false
+  lock_timeout:
+    description:
+      - Seconds to wait for another run that changes the GPUs of this host.
+    type: int
+    default: 60
+notes:
+  - In check mode a repository that is not configured yet is not added, so the plan can name the versions only roughly.
+extends_documentation_fragment:
+  - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.attributes.changes
+seealso:
+  - module: gpufleet.nvidia.gpu_info
+"""
+
+EXAMPLES = r"""
+- name: Bring the newest driver of the long-term branch
+  gpufleet.nvidia.driver:
+    branch: "580"
+
+- name: Bring one version from a mirror
+  gpufleet.nvidia.driver:
+    version: 580.159.03
+    repository:
+      url: https://mirror.example.com/nvidia/debian12/x86_64
+      key_url: https://mirror.example.com/nvidia/key.asc
+      key_fingerprint: EB693B3035CD5710E231E123A4B469963BF863CC
+
+- name: Go back to the driver before the last change
+  gpufleet.nvidia.driver:
+    state: previous
+"""
+
+RETURN = r"""
+version:
+  description: The driver version that is installed afterwards; in check mode the one that would be. Empty for none.
+  returned: success
+  type: str
+  sample: 580.159.03
+steps:
+  description: What was done, or in check mode would be done, in order.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    action:
+      description: The verb.
+      type: str
+    target:
+      description: What it acts on.
+      type: str
+    why:
+      description: Why it has to be done.
+      type: str
+    disturbs:
+      description: Who notices.
+      type: list
+      elements: str
+    data:
+      description: Details, such as the packages that the resolver found.
+      type: dict
+packages:
+  description: The installed packages of the driver, by name.
+  returned: success
+  type: dict
+reboot_required:
+  description: Whether the driver on disk is loaded only by a reboot.
+  returned: success
+  type: bool
+reboot_reasons:
+  description: Who or what keeps the driver from being reloaded.
+  returned: success
+  type: list
+  elements: str
+refusal:
+  description: Why the request was refused before anything was touched, with what would work.
+  returned: when it was refused
+  type: dict
+differences:
+  description: How the host differs from the wish after everything was carried out.
+  returned: when reading back does not show what was wanted
+  type: list
+  elements: str
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.urls import open_url
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import KeyRefused, UrlRefused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import Failed, run_stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import from_options
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+
+ARGUMENTS: dict[str, Any] = {
+    "state": {"type": "str", "choices": ["present", "absent", "previous"], "default": "present"},
+    "branch": {"type": "str", "default": "580"},
+    "version": {"type": "str", "default": ""},
+    "flavour": {"type": "str", "choices": ["open", "proprietary"], "default": "open"},
+    "variant": {"type": "str", "choices": ["compute", "full"], "default": "compute"},
+    "source": {"type": "str", "choices": ["nvidia", "distribution", "local_repository"], "default": "nvidia"},
+    "repository": {
+        "type": "dict",
+        "default": {},
+        "options": {
+            "url": {"type": "str", "default": ""},
+            # A fingerprint and a key of a repository are public; "key" in the name would have Ansible think otherwise.
+            "key_url": {"type": "str", "default": "", "no_log": False},
+            "key_file": {"type": "path", "default": "", "no_log": False},
+            "key_fingerprint": {"type": "str", "default": "", "no_log": False},
+            "manage": {"type": "bool", "default": True},
+        },
+    },
+    "hold": {"type": "bool", "default": True},
+    "reload": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
+    "persistence": {"type": "bool", "default": True},
+    "fabric_manager": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
+    "allow_vulnerable": {"type": "bool", "default": False},
+    "lock_timeout": {"type": "int", "default": 60},
+}
+
+
+def fetch(url: str) -> bytes:
+    """Return what is at C(url), with TLS verified where the URL has it."""
+    try:
+        return bytes(open_url(url, timeout=60, follow_redirects="safe").read())
+    except Exception as error:
+        raise PackageError(f"Failed to fetch {url}: {error}.") from error
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    try:
+        wish = from_options(module.params)
+        with exclusive(module.params["lock_timeout"]):
+            report = run_stage(DriverSystem(fetch), wish, module.check_mode)
+    except Refused as refusal:
+        module.fail_json(msg=f"{refusal.message} Nothing was touched.", refusal=refusal.as_dict())
+    except Failed as failure:
+        module.fail_json(msg=str(failure), differences=list(failure.differences), steps=failure.steps)
+    except (PackageError, KeyRefused, UrlRefused, CommandError, Locked) as error:
+        module.fail_json(msg=str(error))
+    for warning in report.warnings:
+        module.warn(warning)
+    module.exit_json(**report.as_result())
+
+
+if __name__ == "__main__":
+    main()
