@@ -146,7 +146,7 @@ def effective(dump: str) -> Effective:
     document = parse(dump)
     number = document.data.get("version", 1)
     paths = dict.fromkeys((_CRI.get(number, _CRI[4]) if isinstance(number, int) else _CRI[4], *_CRI.values()))
-    section = next((found for found in map(document.get, paths) if found), {})
+    section: dict[str, Any] = next((found for found in map(document.get, paths) if found), {})
     runtimes = dig(section, ("containerd", "runtimes"), {})
     cdi = dig(section, ("enable_cdi",))
     return Effective(

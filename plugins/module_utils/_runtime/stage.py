@@ -1,0 +1,42 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The stage C(runtime), planned from the facts of a host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .._plan import Refused, StagePlan, Step
+from .wish import NAME
+
+
+def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
+    """Return what the stage would do; see docs/architecture.md."""
+    runtime = wish["nvidia_toolkit_runtime"]
+    if runtime == "none":
+        return StagePlan("runtime", needed=False)
+    found = (facts.get("runtimes") or {}).get(runtime)
+    if found is None:
+        others = sorted(facts.get("runtimes") or {})
+        installed = f"installed are {', '.join(others)}" if others else "no container runtime is"
+        refusal = Refused(
+            "nvidia_toolkit_runtime",
+            f"{runtime} is not installed ({installed})",
+            "Install it first, name the one that is there, or set nvidia_toolkit_runtime to none.",
+        )
+        return StagePlan("runtime", True, refusals=(refusal,))
+    steps = []
+    if found.get("nvidia") is not True:
+        steps.append(Step("configure", f"the runtime {NAME} of {runtime}", "it is not configured"))
+    default = found.get("default_runtime")
+    if wish["nvidia_toolkit_default_runtime"] and default != NAME:
+        steps.append(Step("make", f"{NAME} the default runtime of {runtime}", f"it is {default or 'not known'}"))
+    if not wish["nvidia_toolkit_default_runtime"] and default == NAME:
+        steps.append(Step("make", f"runc the default runtime of {runtime}", "nvidia_toolkit_default_runtime is false"))
+    if wish["nvidia_toolkit_cdi"] and found.get("cdi") is False:
+        steps.append(Step("enable", f"CDI of {runtime}", "it is switched off"))
+    unknown = None if found.get("version") else f"{runtime} does not say its version"
+    return StagePlan("runtime", bool(steps) or unknown is not None, tuple(steps), unknown)

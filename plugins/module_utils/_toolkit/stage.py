@@ -1,0 +1,68 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The stage C(toolkit), planned from the facts of a host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .._plan import Refused, StagePlan, Step
+from .distributions import distribution_of
+from .floors import check_floor
+from .wish import ToolkitState, from_variables
+
+
+def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
+    """Return what the stage would do; see docs/architecture.md."""
+    if wish["nvidia_toolkit_runtime"] == "none":
+        return StagePlan("toolkit", needed=False)
+    wanted = from_variables(wish)
+    refusals: list[Refused] = []
+    warnings: list[str] = []
+    try:
+        warning = check_floor(wanted.version, wanted.allow_vulnerable)
+        warnings.extend([warning] if warning else [])
+    except Refused as refusal:
+        refusals.append(refusal)
+    try:
+        distribution_of((facts.get("host") or {}).get("distribution") or {})
+    except Refused as refusal:
+        refusals.append(refusal)
+    if refusals:
+        return StagePlan("toolkit", True, refusals=tuple(refusals), warnings=tuple(warnings))
+    toolkit = facts.get("toolkit") or {}
+    packages = toolkit.get("packages")
+    if packages is None:
+        return StagePlan("toolkit", True, unknown="the installed packages are not known", warnings=tuple(warnings))
+    steps = [
+        Step("install", f"{name} {wanted.version}", f"installed is {found}" if found else "it is not installed")
+        for name, found in ToolkitState(packages=packages).differing(wanted.version).items()
+    ]
+    accepts = toolkit.get("accept_envvar_unprivileged")
+    if steps or accepts is not wanted.accept_variable:
+        verb = "allow" if wanted.accept_variable else "forbid"
+        why = "nvidia_toolkit_allow_visible_devices_variable"
+        steps.append(Step(verb, "NVIDIA_VISIBLE_DEVICES for unprivileged containers", why))
+    held = toolkit.get("holds")
+    if not steps and held is not None and wanted.hold and set(held) < set(packages):
+        steps.append(Step("hold", "the toolkit's packages", "nvidia_toolkit_hold"))
+    if wanted.cdi:
+        steps.extend(_cdi_steps(facts, bool(steps)))
+    return StagePlan("toolkit", bool(steps), tuple(steps), warnings=tuple(warnings))
+
+
+def _cdi_steps(facts: Mapping[str, Any], changes: bool) -> list[Step]:
+    gpus = facts.get("gpus")
+    if not gpus:
+        # Without a driver there is nothing to describe; the driver's stage makes this one run again.
+        return []
+    specifications = [entry for entry in facts.get("cdi") or [] if entry.get("kind") == "nvidia.com/gpu"]
+    if not specifications:
+        return [Step("generate", "the CDI specification", "there is none")]
+    wrong = [entry for entry in specifications if entry.get("missing") or entry.get("stale")]
+    if wrong:
+        return [Step("generate", "the CDI specification", f"{wrong[0].get('path')} describes other devices")]
+    return [Step("generate", "the CDI specification", "the toolkit changes")] if changes else []

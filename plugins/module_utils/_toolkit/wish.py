@@ -1,0 +1,92 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is wanted of the container toolkit, and what a host has of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .floors import DEFAULT_VERSION, version_in
+
+#: Since 1.18.0 the four depend on each other at exactly their own version.
+PACKAGES = (
+    "nvidia-container-toolkit",
+    "nvidia-container-toolkit-base",
+    "libnvidia-container-tools",
+    "libnvidia-container1",
+)
+#: What earlier generations were called. They pull the toolkit at any version, or stand in its way.
+OLD_PACKAGES = ("nvidia-docker", "nvidia-docker2", "nvidia-container-runtime", "nvidia-container-runtime-hook")
+
+
+@dataclass(frozen=True)
+class ToolkitWish:
+    """What a host is to have.
+
+    :param version: of all four packages, without package revision.
+    :param accept_variable: whether unprivileged containers may take GPUs by C(NVIDIA_VISIBLE_DEVICES).
+    :param cdi: whether a CDI specification is kept.
+    :param repository_url: a mirror's; empty for NVIDIA's own.
+    :param manage_repository: whether the repository is configured at all.
+    """
+
+    present: bool = True
+    version: str = DEFAULT_VERSION
+    accept_variable: bool = False
+    cdi: bool = True
+    hold: bool = True
+    allow_vulnerable: bool = False
+    manage_repository: bool = True
+    repository_url: str = ""
+    key_url: str = ""
+    key_file: str = ""
+    key_fingerprint: str = ""
+
+
+def from_variables(wish: Mapping[str, Any]) -> ToolkitWish:
+    """Return the wish in the role's variables, under their full names."""
+    return ToolkitWish(
+        version=str(wish["nvidia_toolkit_version"]),
+        accept_variable=wish["nvidia_toolkit_allow_visible_devices_variable"],
+        cdi=wish["nvidia_toolkit_cdi"],
+        hold=wish["nvidia_toolkit_hold"],
+        allow_vulnerable=wish["nvidia_toolkit_allow_vulnerable"],
+        manage_repository=wish["nvidia_toolkit_manage_repository"],
+        repository_url=wish["nvidia_toolkit_repository_url"],
+        key_url=wish["nvidia_toolkit_repository_key_url"],
+        key_file=wish["nvidia_toolkit_repository_key_file"],
+        key_fingerprint=wish["nvidia_toolkit_repository_key_fingerprint"],
+    )
+
+
+@dataclass(frozen=True)
+class ToolkitState:
+    """What a host has.
+
+    :param packages: versions of the installed packages of the toolkit, earlier generations included, by name.
+    :param holds: which of them are held; None when that is not known.
+    :param repository: whether the wanted repository and its key are configured; None when that is not known.
+    :param old_sources: apt source files of earlier generations that would conflict.
+    :param config: text of C(config.toml); None where there is none.
+    :param interrupted: packages that an earlier transaction left half done.
+    :param cdi_stale: why the CDI specification has to be written anew; empty when it is right (or cannot be judged).
+    :param cdi_unit: whether C(nvidia-cdi-refresh.path) is enabled; None where there is no such unit.
+    """
+
+    packages: Mapping[str, str] = field(default_factory=dict)
+    holds: tuple[str, ...] | None = None
+    repository: bool | None = None
+    old_sources: tuple[str, ...] = ()
+    config: str | None = None
+    interrupted: tuple[str, ...] = ()
+    cdi_stale: str = ""
+    cdi_unit: bool | None = None
+
+    def differing(self, version: str) -> dict[str, str]:
+        """Return which of the four packages are not at C(version), with what is installed (empty for nothing)."""
+        installed = {name: self.packages.get(name, "") for name in PACKAGES}
+        return {name: found for name, found in installed.items() if version_in(found) != version}
