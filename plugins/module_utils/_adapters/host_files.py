@@ -28,19 +28,17 @@ class HostFiles:
     """The files of one host.
 
     :param root: where the host's C(/) is mounted; C(/) for the host that this code runs on.
+    :param local: whether these are the files of the running host, so that its programs can be asked too; by default
+        they are when the root is C(/).
     """
 
-    def __init__(self, root: str = "/") -> None:
+    def __init__(self, root: str = "/", local: bool | None = None) -> None:
         self.root = os.path.normpath(root or "/")
-
-    @property
-    def local(self) -> bool:
-        """Whether these are the files of the running host, so that its programs can be asked too."""
-        return self.root == "/"
+        self.local = self.root == "/" if local is None else local
 
     def resolve(self, path: str) -> str | None:
         """Return C(path) with every symbolic link followed inside the root, or None where nothing is there."""
-        if self.local:
+        if self.root == "/":
             real = os.path.realpath(path)
             return real if os.path.lexists(real) else None
         pending = [part for part in path.split("/") if part]
@@ -138,4 +136,4 @@ class HostFiles:
         return None
 
     def _inside(self, path: str) -> str:
-        return path if self.local else os.path.join(self.root, path.lstrip("/"))
+        return path if self.root == "/" else os.path.join(self.root, path.lstrip("/"))

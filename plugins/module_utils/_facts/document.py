@@ -93,7 +93,8 @@ def pynvml_is_wanted(files: HostFiles, document: Mapping[str, Any]) -> bool:
 
 
 def _read_nvml(source: Source, archive: str | None, subsets: Sequence[str]) -> dict[str, Any]:
-    if library_path(HostFiles()) is None and not os.environ.get("LD_LIBRARY_PATH"):
+    running = source.files if source.files.local else HostFiles()
+    if library_path(running) is None and not os.environ.get("LD_LIBRARY_PATH"):
         # Without the library NVML cannot answer, and looking for pynvml would only cost time.
         answer = unavailable("library_not_found", "libnvidia-ml.so.1 is not installed")
     else:

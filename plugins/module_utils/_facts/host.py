@@ -59,7 +59,7 @@ def read_host(source: Source) -> dict[str, Any]:
     release = files.read("/etc/os-release") or files.read("/usr/lib/os-release")
     distribution = parse_os_release(release or "")
     if release is None:
-        source.note("host.distribution", "there is no /etc/os-release")
+        source.note("host.distribution.id", "there is no /etc/os-release")
     elif distribution["family"] is None:
         source.note("host.distribution.family", f"the distribution {distribution['id']} is of no known family")
     secure_boot, reason = kernel.secure_boot(files)

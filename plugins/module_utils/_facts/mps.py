@@ -71,6 +71,6 @@ def _ask(source: Source, path: str, pipe: str, servers: list[int]) -> dict[str, 
             return {"responds": False}
         clients = sum(len(daemon.clients(server)) for server in servers)
     except (CommandError, MpsError) as error:
-        source.note(f"{path}.responds", str(error))
+        source.note(f"{path}.percentage", str(error))
         return {"responds": False}
     return {"responds": True, "percentage": percentage, "clients": clients}

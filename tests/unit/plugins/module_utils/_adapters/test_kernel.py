@@ -1,0 +1,184 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import kernel
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import Result
+
+KERNEL = "6.1.0-50-amd64"
+PROC_PROPRIETARY = """NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.309.01  Tue Mar 24 20:12:03 UTC 2026
+GCC version:  gcc version 12.2.0 (Debian 12.2.0-14+deb12u1)
+"""
+PROC_OPEN = """NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.126.09  Release Build  (dvs-builder@U22)
+GCC version:  gcc version 13.3.0
+"""
+# The shape of what kmod 30 says about the module of Debian's nvidia-kernel-dkms.
+MODINFO = """filename:       /lib/modules/6.1.0-50-amd64/updates/dkms/nvidia-current.ko
+alias:          char-major-195-*
+version:        535.261.03
+supported:      external
+license:        NVIDIA
+srcversion:     6B4C7E8E0E0B0C4B0A0B0C4
+alias:          pci:v000010DEd*sv*sd*bc06sc80i00*
+depends:
+retpoline:      Y
+name:           nvidia
+vermagic:       6.1.0-50-amd64 SMP preempt mod_unload modversions
+sig_id:         PKCS#7
+signer:         DKMS module signing key
+parm:           NvSwitchRegDwords:charp
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (PROC_PROPRIETARY, ("535.309.01", "proprietary")),
+        (PROC_OPEN, ("580.126.09", "open")),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  615.71.09", ("615.71.09", "open")),
+        ("something else", (None, None)),
+        ("", (None, None)),
+    ],
+)
+def test_proc_version(text, expected):
+    assert kernel.parse_proc_version(text) == expected
+
+
+@pytest.mark.parametrize("name", ["nvidia", "nvidia_current"])
+def test_loaded_version_comes_from_sysfs_first(tree, name):
+    tree.write(f"/sys/module/{name}/version", "535.261.03\n")
+    tree.write("/proc/driver/nvidia/version", PROC_PROPRIETARY)
+    assert kernel.loaded_version(tree.files) == "535.261.03"
+    assert kernel.loaded_flavour(tree.files) == "proprietary"
+
+
+def test_loaded_version_without_sysfs(tree):
+    assert kernel.loaded_version(tree.files) is None
+    assert kernel.loaded_flavour(tree.files) is None
+    tree.write("/proc/driver/nvidia/version", PROC_OPEN)
+    assert kernel.loaded_version(tree.files) == "580.126.09"
+
+
+def test_loaded_modules_are_the_drivers_own(tree):
+    for name in ("nvidia", "nvidia_uvm", "gdrdrv", "snd", "nvidiafb"):
+        tree.write(f"/sys/module/{name}/refcnt", "1\n")
+    tree.folder("/sys/module/nvidia_wmi_ec_backlight")  # built in: parameters only
+    assert kernel.loaded_modules(tree.files) == ("gdrdrv", "nvidia", "nvidia_uvm")
+
+
+@pytest.mark.parametrize(("text", "count"), [("12\n", 12), ("0", 0), ("-1", -1), ("", None)])
+def test_reference_count(tree, text, count):
+    tree.write("/sys/module/nvidia/refcnt", text)
+    assert kernel.reference_count(tree.files, "nvidia") == count
+    assert kernel.reference_count(tree.files, "nouveau") is None
+
+
+def test_modinfo_of_a_real_module():
+    assert kernel.parse_modinfo(MODINFO) == kernel.DiskModule(
+        "535.261.03", "proprietary", "/lib/modules/6.1.0-50-amd64/updates/dkms/nvidia-current.ko"
+    )
+    assert kernel.parse_modinfo("version: 580.126.09\nlicense: Dual MIT/GPL").flavour == "open"
+    assert kernel.parse_modinfo("license: GPL") == kernel.DiskModule(None, None, None)
+
+
+class Modinfo:
+    def __init__(self, known):
+        self.known = known
+        self.calls = []
+
+    def __call__(self, arguments):
+        self.calls.append(arguments)
+        text = self.known.get(arguments[-1])
+        return Result(arguments, 0 if text else 1, text or "", f"modinfo: ERROR: Module {arguments[-1]} not found.")
+
+
+@pytest.mark.parametrize("file", ["updates/dkms/nvidia-current.ko", "updates/dkms/nvidia-current.ko.xz"])
+def test_the_index_says_what_the_module_is_called(tree, file):
+    tree.write(f"/lib/modules/{KERNEL}/modules.dep", f"kernel/fs/ext4.ko: kernel/lib/crc16.ko\n{file}:\n")
+    modinfo = Modinfo({"nvidia-current": MODINFO})
+
+    disk, reason = kernel.module_on_disk(tree.files, KERNEL, modinfo)
+
+    assert (disk.version, reason) == ("535.261.03", None)
+    assert modinfo.calls == [("modinfo", "-b", str(tree.root), "-k", KERNEL, "nvidia-current")]
+
+
+def test_no_module_in_the_index_starts_no_process(tree):
+    tree.write(f"/lib/modules/{KERNEL}/modules.dep", "kernel/drivers/video/fbdev/nvidia/nvidiafb.ko:\n")
+    modinfo = Modinfo({})
+    assert kernel.module_on_disk(tree.files, KERNEL, modinfo) == (None, f"no module nvidia for kernel {KERNEL}")
+    assert modinfo.calls == []
+
+
+def test_without_an_index_both_names_are_tried(tree):
+    modinfo = Modinfo({"nvidia-current": MODINFO})
+    assert kernel.module_on_disk(tree.files, KERNEL, modinfo)[0].version == "535.261.03"
+    assert [call[-1] for call in modinfo.calls] == ["nvidia", "nvidia-current"]
+    assert kernel.module_on_disk(tree.files, KERNEL, Modinfo({})) == (
+        None,
+        "modinfo: ERROR: Module nvidia-current not found.",
+    )
+
+
+def test_without_modinfo_the_module_on_disk_is_unknown(tree):
+    disk, reason = kernel.module_on_disk(tree.files, KERNEL, tree.source().run)
+    assert disk is None and "not installed" in reason
+
+
+VARIABLE = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+
+
+@pytest.mark.parametrize(
+    ("prepare", "expected"),
+    [
+        ({}, (None, "/sys/firmware is not visible")),
+        ({"/sys/firmware/acpi/x": b""}, (False, None)),
+        ({VARIABLE: b"\x06\0\0\0\x01"}, (True, None)),
+        ({VARIABLE: b"\x06\0\0\0\0"}, (False, None)),
+        ({VARIABLE: b"\x06"}, (None, f"{VARIABLE} is too short")),
+        ({"/sys/firmware/efi/systab": b""}, (False, None)),
+    ],
+)
+def test_secure_boot(tree, prepare, expected):
+    for path, content in prepare.items():
+        tree.write(path, content)
+    assert kernel.secure_boot(tree.files) == expected
+
+
+def test_secure_boot_that_may_not_be_read(tree):
+    tree.folder(VARIABLE)  # exists, and cannot be read as a file
+    assert kernel.secure_boot(tree.files) == (None, f"{VARIABLE} cannot be read")
+
+
+def test_headers_need_a_link_that_leads_somewhere(tree):
+    tree.link(f"/lib/modules/{KERNEL}/build", f"/usr/src/linux-headers-{KERNEL}")
+    assert not kernel.has_headers(tree.files, KERNEL)
+    tree.folder(f"/usr/src/linux-headers-{KERNEL}")
+    assert kernel.has_headers(tree.files, KERNEL)
+
+
+def test_dkms_states(tree):
+    base = "/var/lib/dkms/nvidia-current/535.261.03"
+    tree.folder("/usr/src/nvidia-current-535.261.03")
+    tree.link(f"{base}/source", "/usr/src/nvidia-current-535.261.03")
+    tree.folder("/var/lib/dkms/zfs/2.1/source")
+    files = tree.files
+    added = kernel.DkmsModule("nvidia-current", "535.261.03", None, "added")
+    assert kernel.dkms_modules(files) == (added,)
+
+    tree.write(f"{base}/{KERNEL}/x86_64/module/nvidia-current.ko", "ELF")
+    built = kernel.DkmsModule("nvidia-current", "535.261.03", KERNEL, "built")
+    assert kernel.dkms_modules(files) == (built,)
+
+    tree.link(f"/var/lib/dkms/nvidia-current/kernel-{KERNEL}-x86_64", f"535.261.03/{KERNEL}/x86_64")
+    assert [build.state for build in kernel.dkms_modules(files)] == ["installed"]
+
+    tree.write(f"{base}/{KERNEL}/x86_64/module/nvidia-uvm.ko", "")
+    assert [build.state for build in kernel.dkms_modules(files)] == ["broken"]
+
+
+def test_the_running_kernel_is_named():
+    assert kernel.running_kernel()

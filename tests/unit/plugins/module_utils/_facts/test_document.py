@@ -1,0 +1,261 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import kernel
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import document as module
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import pynvml_is_wanted, read_document
+
+LIB = "/usr/lib/x86_64-linux-gnu"
+ADDRESSES = [f"0000:{bus:02x}:00.0" for bus in (0x18, 0x2A, 0x3A, 0x5D, 0x9A, 0xAB, 0xBA, 0xDB)]
+
+
+@pytest.fixture(autouse=True)
+def running_kernel(monkeypatch):
+    monkeypatch.setattr(kernel, "running_kernel", lambda: "6.1.0-50-amd64")
+
+
+def with_nvml(monkeypatch, answer):
+    """Let NVML answer with C(answer), or have no pynvml where that is None."""
+
+    def load_pynvml(_archive):
+        if answer is None:
+            raise PynvmlMissing("The Python module pynvml is not on this host")
+
+    monkeypatch.setattr(module, "load_pynvml", load_pynvml)
+    monkeypatch.setattr(module, "read_gpus", lambda _source, _archive, _subsets: dict(answer))
+
+
+def gpu(index):
+    return {
+        "index": index,
+        "minor": index,
+        "uuid": f"GPU-8a5e2c0{index}-0f5b-4f0a-9d0c-5a3c0f6b7d1{index}",
+        "pci_address": ADDRESSES[index],
+        "name": "NVIDIA H100 80GB HBM3",
+        "board": "h100-80gb-sxm",
+        "architecture": "hopper",
+        "memory_mib": 81559,
+        "compute_mode": "default",
+        "persistence_mode": True,
+        "mig": {"supported": True, "current": False, "pending": False},
+        "processes": [],
+        "gpu_instances": [],
+    }
+
+
+def nvml(gpus, unknown=None):
+    return {
+        "nvml": {"available": True, "reason": None, "code": None, "version": "13.580.126.09", "cuda_version": "13.0"},
+        "gpus": gpus,
+        "fabric_state": "completed",
+        "unknown": unknown or {},
+    }
+
+
+def build_typical(tree):
+    """A Debian host with 8 H100, NVIDIA's driver, the toolkit, containerd and a kubelet."""
+    tree.write("/etc/os-release", 'ID=debian\nVERSION_ID="12"\nVERSION_CODENAME=bookworm\n')
+    tree.write("/proc/sys/kernel/hostname", "gpu-training-1")
+    tree.write("/proc/sys/kernel/random/boot_id", "5f1c7e0e-3d0a-4a53-9c0b-1b0f6f7f8a91")
+    tree.write("/proc/self/ns/mnt")
+    for address in ADDRESSES:
+        tree.pci(address, "0x2330", "0x030200")
+    for number in range(4):
+        tree.pci(f"0000:0{number + 1}:00.0", "0x22a3", "0x068000", driver="nvidia-nvswitch")
+    for name, version in (("nvidia", "580.126.09"), ("nvidia_uvm", ""), ("nvidia_modeset", ""), ("nvidia_drm", "")):
+        tree.write(f"/sys/module/{name}/version", version)
+        tree.write(f"/sys/module/{name}/refcnt", "1")
+    tree.write("/sys/firmware/acpi/tables", "")
+    tree.write("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.126.09  x")
+    tree.write("/lib/modules/6.1.0-50-amd64/modules.dep", "updates/dkms/nvidia.ko:\n")
+    tree.answers["modinfo"] = "version: 580.126.09\nlicense: Dual MIT/GPL\n"
+    tree.write(f"{LIB}/libnvidia-ml.so.580.126.09")
+    tree.link(f"{LIB}/libnvidia-ml.so.1", "libnvidia-ml.so.580.126.09")
+    names = ("nvidia-open", "nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-persistenced", "libnvidia-ml1")
+    names += ("nvidia-fabricmanager",)
+    toolkit = ("nvidia-container-toolkit", "nvidia-container-toolkit-base", "libnvidia-container1")
+    tree.write(
+        "/var/lib/dpkg/status",
+        "\n\n".join(
+            f"Package: {name}\nStatus: install ok installed\nMaintainer: cudatools <cudatools@nvidia.com>\nVersion: {version}"
+            for group, version in ((names, "580.126.09-1"), (toolkit, "1.20.0-1"))
+            for name in group
+        ),
+    )
+    for program in ("nvidia-persistenced", "nv-fabricmanager", "containerd", "kubelet", "nvidia-ctk", "nvidia-smi"):
+        tree.program(f"/usr/bin/{program}")
+    tree.answers["nv-fabricmanager"] = "Fabric Manager version is : 580.126.09"
+    tree.answers["containerd"] = "containerd github.com/containerd/containerd v1.7.22 x"
+    tree.write(
+        "/etc/containerd/config.toml",
+        'version = 2\n[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]\nruntime_type = "x"\n',
+    )
+    tree.folder("/run/systemd/system")
+    tree.active = {
+        "containerd.service",
+        "kubelet.service",
+        "nvidia-persistenced.service",
+        "nvidia-fabricmanager.service",
+    }
+    devices = "".join(f"    - name: '{index}'\n      containerEdits: {{}}\n" for index in range(8))
+    tree.write("/var/run/cdi/nvidia.yaml", f"cdiVersion: 0.5.0\ndevices:\n{devices}kind: nvidia.com/gpu\n")
+
+
+def test_a_typical_host_costs_four_processes(tree, monkeypatch):
+    build_typical(tree)
+    with_nvml(monkeypatch, nvml([gpu(index) for index in range(8)]))
+
+    read_document(tree.source())
+
+    # modinfo, one systemctl for all units, the runtime and the fabric manager; none of them for each GPU or package.
+    assert sorted(call[0].rsplit("/", 1)[-1] for call in tree.calls) == [
+        "containerd",
+        "modinfo",
+        "nv-fabricmanager",
+        "systemctl",
+    ]
+
+
+def test_the_size_of_the_facts(tree, monkeypatch):
+    build_typical(tree)
+    with_nvml(monkeypatch, nvml([gpu(index) for index in range(8)]))
+
+    document = read_document(tree.source())
+
+    assert document["gpus"][7]["index"] == 7 and document["unknown"] == {}
+    # Facts of 130 KB make plays slow. Eight GPUs and four switches without instances take 7.2 KiB.
+    assert len(json.dumps(document)) < 7.5 * 1024
+
+
+def test_the_shape_is_the_documented_one(tree, monkeypatch):
+    build_typical(tree)
+    with_nvml(monkeypatch, nvml([gpu(0)]))
+    document = read_document(tree.source())
+    assert list(document) == [
+        "schema",
+        "host",
+        "pci",
+        "driver",
+        "nvml",
+        "gpus",
+        "fabric",
+        "mps",
+        "toolkit",
+        "runtimes",
+        "kubelet",
+        "cdi",
+        "recorded",
+        "host_program",
+        "unknown",
+    ]
+    assert document["pci"][4] == {
+        "address": "0000:18:00.0",
+        "device_id": "0x2330",
+        "subsystem_id": "0x16c1",
+        "class": "0x030200",
+        "kind": "gpu",
+        "numa_node": 0,
+        "kernel_driver": "nvidia",
+        "board": "h100-80gb-sxm",
+        "architecture": "hopper",
+    }
+    assert document["driver"]["source"] == "nvidia" and document["driver"]["persistence_daemon"]["active"] is True
+    assert document["fabric"] == {
+        "nvswitches": 4,
+        "manager": {"installed": True, "active": True, "version": "580.126.09"},
+        "state": "completed",
+    }
+    assert document["kubelet"] == {"installed": True, "active": True}
+    assert document["toolkit"]["version"] == "1.20.0"
+    assert document["cdi"][0]["stale"] == [str(index) for index in range(1, 8)]
+    json.dumps(document)
+
+
+def value_at(document, path):
+    value = document
+    for part in re.findall(r"[^.\[\]]+", path):
+        value = value[int(part)] if part.isdigit() else value[part]
+    return value
+
+
+STATES = ("bare", "no_sysfs", "other_root", "no_pynvml", "typical")
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_what_is_unknown_is_none_and_never_a_guess(tree, monkeypatch, state):
+    if state in ("no_pynvml", "typical", "other_root"):
+        build_typical(tree)
+    if state == "bare":
+        tree.folder("/sys/bus/pci/devices")
+        tree.write("/var/lib/dpkg/status")
+    with_nvml(monkeypatch, None if state in ("no_pynvml", "other_root") else nvml([gpu(0)]))
+
+    document = read_document(tree.source(local=state != "other_root"))
+
+    assert (document["unknown"] == {}) is (state == "typical")
+    for path, reason in document["unknown"].items():
+        assert reason
+        if path == "services":  # systemd did not answer: every unit's state is unknown
+            assert document["kubelet"]["active"] is None
+        else:
+            assert value_at(document, path) is None, path
+    if document["gpus"] is None:
+        assert "gpus" in document["unknown"]
+
+
+def test_a_bare_host_starts_no_process_and_looks_for_no_pynvml(tree, monkeypatch):
+    tree.folder("/sys/bus/pci/devices")
+    tree.write("/etc/os-release", "ID=debian\n")
+    tree.write("/var/lib/dpkg/status")
+    tree.write("/lib/modules/6.1.0-50-amd64/modules.dep")
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    monkeypatch.setattr(module, "load_pynvml", lambda _archive: pytest.fail("not needed"))
+
+    document = read_document(tree.source())
+
+    assert tree.calls == []
+    assert document["pci"] == [] and document["gpus"] is None
+    assert document["nvml"]["code"] == "library_not_found"
+
+
+def test_pynvml_is_asked_for_where_only_that_is_missing(tree, monkeypatch):
+    build_typical(tree)
+    with_nvml(monkeypatch, None)
+    document = read_document(tree.source())
+    assert document["nvml"]["code"] == "pynvml_missing"
+    assert pynvml_is_wanted(tree.files, document)
+    assert not pynvml_is_wanted(HostFiles(str(tree.root / "nowhere")), document)
+
+
+def test_holders_on_request(tree, monkeypatch):
+    build_typical(tree)
+    with_nvml(monkeypatch, nvml([]))
+    tree.process(812, ["python3"], devices=("/dev/nvidia0",))
+    assert "holders" not in read_document(tree.source())
+    assert read_document(tree.source(), subsets=("holders",))["holders"] == [
+        {
+            "pid": 812,
+            "command": "python3",
+            "command_line": "python3",
+            "devices": ["/dev/nvidia0"],
+            "pod_uid": None,
+            "container_id": None,
+        }
+    ]
+
+
+def test_hidden_holders_are_noted(tree, monkeypatch):
+    from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import HolderScan
+
+    with_nvml(monkeypatch, nvml([]))
+    monkeypatch.setattr(module, "device_holders", lambda _files: HolderScan((), 3))
+    assert "3 processes" in read_document(tree.source(), subsets=("holders",))["unknown"]["holders"]

@@ -1,0 +1,277 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import NvmlError, NvmlUnavailable
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import (
+    GPU_IS_LOST,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import (
+    ComputeInstance,
+    GpuInstance,
+    GpuInstanceProfile,
+    GpuState,
+    MigMode,
+    Placement,
+    Process,
+    SystemInfo,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import gpus
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.gpus import (
+    read_gpus,
+    shape_gpu,
+    shape_profile,
+    slowest,
+)
+
+TRAIN = Process(812, "python3", 1200, "C", 1, 0)
+INSTANCE = GpuInstance(
+    1,
+    "3g.40gb",
+    9,
+    Placement(4, 4),
+    40448,
+    (ComputeInstance(0, "3g.40gb", 2, Placement(0, 3), "MIG-1", 0, (TRAIN,)),),
+    (TRAIN,),
+)
+H100 = GpuState(
+    index=0,
+    minor=0,
+    uuid="GPU-0",
+    pci_address="0000:18:00.0",
+    pci_device_id="0x233010DE",
+    name="NVIDIA H100 80GB HBM3",
+    memory_mib=81559,
+    architecture="hopper",
+    compute_mode="default",
+    persistence_mode=True,
+    mig=MigMode(True, True, True),
+    gpu_instances=(INSTANCE,),
+    processes=(TRAIN,),
+)
+LOST = GpuState(index=1, lost=True, unknown={"handle": "nvmlDeviceGetHandleByIndex failed: GPU is lost (GPU_IS_LOST)"})
+PROFILE = GpuInstanceProfile(0, 19, "1g.10gb", 1, 7, 9728, 16, 1, 1, 0, 1, 0, (Placement(0, 1), Placement(1, 1)), 3)
+
+
+class FabricInfo(ctypes.Structure):
+    _fields_ = [("state", ctypes.c_ubyte)]
+
+
+class FakeNvml:
+    """NVML as the adapter shows it; C(calls) answers the plain calls by name."""
+
+    def __init__(self, states=(H100,), unknown=None, profiles=None, calls=None):
+        self.states = states
+        self.unknown = unknown or {}
+        self._profiles = profiles
+        self.calls = calls or {}
+        self.library = SimpleNamespace(pynvml=SimpleNamespace(c_nvmlGpuFabricInfo_t=FabricInfo), call=self._call)
+
+    def system(self):
+        return SystemInfo("580.126.09", "13.580.126.09", "13.0", self.unknown)
+
+    def gpus(self):
+        return list(self.states)
+
+    def profiles(self, _index):
+        if self._profiles is None:
+            raise NvmlError("nvmlDeviceGetGpuInstanceProfileInfo", NO_PERMISSION, "NO_PERMISSION", "no permission")
+        return self._profiles
+
+    def device(self, index):
+        return index
+
+    def _call(self, name, *arguments):
+        answer = self.calls.get(name)
+        if answer is None:
+            raise NvmlError(name, NOT_SUPPORTED, "NOT_SUPPORTED", "not supported")
+        if name == "nvmlDeviceGetGpuFabricInfo":
+            arguments[1]._obj.state = answer
+            return 0
+        return answer
+
+
+@pytest.fixture(autouse=True)
+def same_process(monkeypatch):
+    """Read in this process, where coverage sees it; test_isolated.py tests the other one."""
+
+    def call(function, _limit):
+        try:
+            return function()
+        except RuntimeError as error:
+            raise Isolated(str(error)) from error
+
+    monkeypatch.setattr(gpus, "call_isolated", call)
+
+
+def opened(monkeypatch, nvml=None, error=None):
+    @contextmanager
+    def open_nvml(_archive):
+        if error:
+            raise error
+        yield nvml
+
+    monkeypatch.setattr(gpus, "open_nvml", open_nvml)
+
+
+def test_a_gpu_with_an_instance():
+    assert shape_gpu(H100) == {
+        "index": 0,
+        "minor": 0,
+        "uuid": "GPU-0",
+        "pci_address": "0000:18:00.0",
+        "name": "NVIDIA H100 80GB HBM3",
+        "board": "h100-80gb-sxm",
+        "architecture": "hopper",
+        "memory_mib": 81559,
+        "compute_mode": "default",
+        "persistence_mode": True,
+        "mig": {"supported": True, "current": True, "pending": True},
+        "processes": [{"pid": 812, "name": "python3", "memory_mib": 1200, "type": "C", "gpu_instance": 1}],
+        "gpu_instances": [
+            {
+                "id": 1,
+                "profile": "3g.40gb",
+                "profile_id": 9,
+                "start": 4,
+                "size": 4,
+                "memory_mib": 40448,
+                "processes": [{"pid": 812, "name": "python3", "memory_mib": 1200, "type": "C", "gpu_instance": 1}],
+                "compute_instances": [
+                    {
+                        "id": 0,
+                        "profile": "3g.40gb",
+                        "profile_id": 2,
+                        "uuid": "MIG-1",
+                        "index": 0,
+                        "processes": [
+                            {"pid": 812, "name": "python3", "memory_mib": 1200, "type": "C", "gpu_instance": 1}
+                        ],
+                    }
+                ],
+            }
+        ],
+    }
+
+
+def test_a_lost_gpu_is_unknown_in_everything_but_its_index():
+    shaped = shape_gpu(LOST)
+    assert shaped["lost"] is True
+    assert shaped["index"] == 1 and shaped["gpu_instances"] == []
+    assert {shaped[name] for name in ("uuid", "name", "memory_mib", "board", "processes")} == {None}
+
+
+def test_everything_is_read(tree, monkeypatch):
+    opened(monkeypatch, FakeNvml((H100, LOST), {"cuda_version": "failed", "driver_version": "failed"}))
+    source = tree.source()
+    found = read_gpus(source, None)
+    assert found["nvml"] == {
+        "available": True,
+        "reason": None,
+        "code": None,
+        "version": "13.580.126.09",
+        "cuda_version": "13.0",
+    }
+    assert [gpu["index"] for gpu in found["gpus"]] == [0, 1]
+    assert found["fabric_state"] is None
+    assert source.unknown == {"nvml.cuda_version": "failed", "gpus[1].handle": LOST.unknown["handle"]}
+
+
+def test_profiles_on_request(tree, monkeypatch):
+    opened(monkeypatch, FakeNvml(profiles=(PROFILE,)))
+    assert "profiles" not in read_gpus(tree.source(), None)["gpus"][0]
+    assert read_gpus(tree.source(), None, ("profiles",))["gpus"][0]["profiles"] == [
+        {
+            "name": "1g.10gb",
+            "id": 19,
+            "memory_mib": 9728,
+            "multiprocessors": 16,
+            "max_instances": 7,
+            "remaining": 3,
+            "starts": [0, 1],
+            "size": 1,
+        }
+    ]
+    opened(monkeypatch, FakeNvml())
+    source = tree.source()
+    assert read_gpus(source, None, ("profiles",))["gpus"][0]["profiles"] is None
+    assert "NO_PERMISSION" in source.unknown["gpus[0].profiles"]
+
+
+def test_a_profile_whose_places_are_not_told():
+    assert shape_profile(GpuInstanceProfile(0, 19, "1g.10gb", 1, 7, 9728, 16, 1, 1, 0, 1, 0))["starts"] is None
+
+
+@pytest.mark.parametrize(
+    ("calls", "expected"),
+    [
+        ({}, {"remap_pending": None, "remap_failed": None, "uncorrected": None}),
+        (
+            {"nvmlDeviceGetRemappedRows": (1, 1, 1, 0), "nvmlDeviceGetTotalEccErrors": 2},
+            {"remap_pending": True, "remap_failed": False, "uncorrected": 2},
+        ),
+        (
+            {"nvmlDeviceGetRetiredPagesPendingStatus": 1},
+            {"remap_pending": True, "remap_failed": None, "uncorrected": None},
+        ),
+    ],
+)
+def test_memory_errors_on_request(tree, monkeypatch, calls, expected):
+    opened(monkeypatch, FakeNvml((H100, LOST), calls=calls))
+    found = read_gpus(tree.source(), None, ("errors",))["gpus"]
+    assert found[0]["errors"] == expected
+    assert "errors" not in found[1]
+
+
+@pytest.mark.parametrize(("state", "name"), [(1, "not_started"), (2, "in_progress"), (3, "completed"), (9, None)])
+def test_fabric_state(tree, monkeypatch, state, name):
+    opened(monkeypatch, FakeNvml(calls={"nvmlDeviceGetGpuFabricInfo": state}))
+    assert read_gpus(tree.source(), None)["fabric_state"] == name
+
+
+def test_an_old_pynvml_knows_no_fabric(tree, monkeypatch):
+    nvml = FakeNvml()
+    nvml.library.pynvml = SimpleNamespace()
+    opened(monkeypatch, nvml)
+    assert read_gpus(tree.source(), None)["fabric_state"] is None
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ({"completed", "in_progress"}, "in_progress"),
+        ({"completed", "not_started"}, "not_started"),
+        ({None, "completed"}, "completed"),
+        ({None}, None),
+        (set(), None),
+    ],
+)
+def test_the_fabric_is_as_far_as_its_last_gpu(states, expected):
+    assert slowest(states) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NvmlUnavailable("version_mismatch", "Failed to open NVML: ..."), "version_mismatch"),
+        (NvmlUnavailable("driver_not_loaded", "Failed to open NVML: ..."), "driver_not_loaded"),
+        (NvmlError("nvmlDeviceGetCount", GPU_IS_LOST, "GPU_IS_LOST", "lost"), "unknown"),
+        (RuntimeError("something else"), "no_answer"),
+    ],
+)
+def test_nvml_that_does_not_answer(tree, monkeypatch, error, code):
+    opened(monkeypatch, error=error)
+    source = tree.source()
+    found = read_gpus(source, None)
+    assert found["gpus"] is None
+    assert found["nvml"]["available"] is False and found["nvml"]["code"] == code
+    assert found["nvml"]["reason"] in source.unknown["gpus"]

@@ -1,0 +1,102 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import MpsNotRunning
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.mps import read_mps
+
+CONTROL = "nvidia-cuda-mps-control"
+SERVER = "nvidia-cuda-mps-server"
+
+
+class Daemon:
+    def __init__(self, percentage=100.0, clients=None, error=None):
+        self.percentage = percentage
+        self.by_server = clients or {}
+        self.error = error
+
+    def thread_percentage(self):
+        if self.error:
+            raise self.error
+        return self.percentage
+
+    def clients(self, server):
+        return self.by_server[server]
+
+
+@pytest.fixture
+def host(tree):
+    tree.link("/proc/self/ns/mnt", "mnt:[1]")
+    return tree
+
+
+def test_no_daemon(host):
+    host.process(5, [CONTROL])  # a client of the same name, which is asking
+    assert read_mps(host.source()) == []
+
+
+def test_a_daemon_with_clients(host):
+    host.process(900, [CONTROL, "-d"], environment={"CUDA_MPS_PIPE_DIRECTORY": "/run/nvidia-mps/0"})
+    host.process(910, [SERVER], parent=900)
+    host.daemons["/run/nvidia-mps/0"] = Daemon(25.0, {910: (1000, 1001)})
+    source = host.source()
+    assert read_mps(source) == [
+        {
+            "pipe_directory": "/run/nvidia-mps/0",
+            "pid": 900,
+            "responds": True,
+            "percentage": 25.0,
+            "clients": 2,
+            "servers": [910],
+        }
+    ]
+    assert source.unknown == {}
+
+
+def test_the_default_pipe_directory_and_the_foreground(host):
+    host.process(900, [f"/usr/bin/{CONTROL}", "-f"], environment={})
+    host.daemons["/tmp/nvidia-mps"] = Daemon()
+    assert read_mps(host.source())[0]["pipe_directory"] == "/tmp/nvidia-mps"
+
+
+@pytest.mark.parametrize(
+    ("daemon", "reason"),
+    [
+        (Daemon(None), "is no number"),
+        (Daemon(error=MpsNotRunning("No MPS control daemon answers")), "No MPS control daemon answers"),
+        (Daemon(error=CommandError([CONTROL], "no answer within 20 s")), "no answer within 20 s"),
+    ],
+)
+def test_a_dead_daemon(host, daemon, reason):
+    host.process(900, [CONTROL, "-d"], environment={})
+    host.daemons["/tmp/nvidia-mps"] = daemon
+    source = host.source()
+    found = read_mps(source)[0]
+    assert (found["responds"], found["percentage"], found["clients"]) == (False, None, None)
+    assert reason in source.unknown["mps[0].percentage"]
+
+
+def test_a_daemon_that_may_not_be_asked(host):
+    host.process(900, [CONTROL, "-d"])
+    source = host.source()
+    found = read_mps(source)[0]
+    assert found["pipe_directory"] is None and found["responds"] is None
+    assert "run as root" in source.unknown["mps[0].pipe_directory"]
+
+
+def test_the_device_plugins_daemon_is_in_its_own_container(host):
+    host.process(900, [CONTROL, "-d"], environment={"CUDA_MPS_PIPE_DIRECTORY": "/mps/pipe"}, namespace="mnt:[2]")
+    source = host.source()
+    assert read_mps(source)[0]["responds"] is None
+    assert "container" in source.unknown["mps[0].responds"]
+
+
+def test_another_hosts_daemon(host):
+    host.process(900, [CONTROL, "-d"], environment={})
+    source = host.source(local=False)
+    assert read_mps(source)[0]["responds"] is None
+    assert "another host" in source.unknown["mps[0].responds"]

@@ -1,0 +1,162 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import runtimes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.runtimes import read_runtimes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services, read_services
+
+V2 = """version = 2
+imports = ["/etc/containerd/conf.d/*.toml"]
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "registry.k8s.io/pause:3.9" # [plugins.nonsense]
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    default_runtime_name = "runc"
+"""
+V2_DROP_IN = """version = 2
+[plugins."io.containerd.grpc.v1.cri"]
+  enable_cdi = true
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    default_runtime_name = "nvidia"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]
+        BinaryName = "/usr/bin/nvidia-container-runtime"
+"""
+V3 = """version = 3
+[plugins.'io.containerd.cri.v1.runtime']
+  enable_cdi = false
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia]
+    runtime_type = 'io.containerd.runc.v2'
+"""
+V1 = """[plugins.cri.containerd.runtimes.nvidia]
+runtime_type = "io.containerd.runc.v2"
+"""
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ([V2], (2, False, "runc", None)),
+        ([V2, V2_DROP_IN], (2, True, "nvidia", True)),
+        ([V3], (3, True, "runc", False)),
+        ([V1], (1, True, "runc", None)),
+        ([""], (1, False, "runc", None)),
+    ],
+)
+def test_containerd(texts, expected):
+    assert runtimes.parse_containerd(texts) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("containerd github.com/containerd/containerd v1.7.22 7f7fdf5fed64eb6a7caf99b3e12efcf9d60e311c", "1.7.22"),
+        ("containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u1", "1.6.20~ds1"),
+        ("containerd containerd.io 2.1.4 75cb2b7193e4e490e9fbdc236c0e811ccaba3376", "2.1.4"),
+        ("Docker version 28.3.3, build 980b856", "28.3.3"),
+        ("Docker version 20.10.24+dfsg1, build 297e128", "20.10.24+dfsg1"),
+        ("crio version 1.30.4\nVersion:        1.30.4\nGoVersion: go1.22", "1.30.4"),
+        ("k3s version v1.31.2+k3s1 (6da20424)\ngo version go1.22.8", "1.31.2+k3s1"),
+        ("rke2 version v1.30.6+rke2r1 (abc)\ngo version go1.22.8", "1.30.6+rke2r1"),
+        ("no version at all", None),
+    ],
+)
+def test_versions(text, expected):
+    assert runtimes.parse_version(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", (False, "runc", None)),
+        ('{"runtimes": {"nvidia": {"path": "x"}}, "default-runtime": "nvidia"}', (True, "nvidia", None)),
+        ('{"features": {"cdi": true, "containerd-snapshotter": true}}', (False, "runc", True)),
+    ],
+)
+def test_docker(text, expected):
+    assert runtimes.parse_docker(text) == expected
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_docker_configuration_that_is_none(text):
+    with pytest.raises(ValueError):
+        runtimes.parse_docker(text)
+
+
+def test_crio():
+    drop_in = '[crio.runtime]\ndefault_runtime = "nvidia"\n[crio.runtime.runtimes.nvidia]\nruntime_type = "oci"\n'
+    assert runtimes.parse_crio(["[crio]\n"]) == (False, "runc")
+    assert runtimes.parse_crio(["[crio]\n", drop_in]) == (True, "nvidia")
+
+
+def test_a_host_with_containerd(tree):
+    tree.program("/usr/bin/containerd")
+    tree.answers["containerd"] = "containerd github.com/containerd/containerd v1.7.22 x"
+    tree.write("/etc/containerd/config.toml", V2)
+    tree.write("/etc/containerd/conf.d/99-nvidia.toml", V2_DROP_IN)
+    tree.folder("/run/systemd/system")
+    tree.active = {"containerd.service"}
+    source = tree.source()
+
+    assert read_runtimes(source, read_services(source)) == {
+        "containerd": {
+            "version": "1.7.22",
+            "active": True,
+            "config_path": "/etc/containerd/config.toml",
+            "config_version": 2,
+            "nvidia": True,
+            "default_runtime": "nvidia",
+            "cdi": True,
+        }
+    }
+    assert len(tree.calls) == 2
+
+
+def test_all_runtimes_without_configuration(tree):
+    for program in ("containerd", "dockerd", "crio", "k3s", "rke2"):
+        tree.program(f"/usr/local/bin/{program}")
+        tree.answers[program] = f"{program} version v1.2.3"
+    found = read_runtimes(tree.source(), Services())
+    assert list(found) == ["containerd", "docker", "crio", "k3s", "rke2"]
+    assert {facts["nvidia"] for facts in found.values()} == {False}
+    assert {facts["config_path"] for facts in found.values()} == {None}
+    assert {facts["active"] for facts in found.values()} == {None}
+
+
+def test_k3s_generates_its_own(tree):
+    path = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml"
+    tree.program("/usr/local/bin/k3s")
+    tree.write(path, V3)
+    facts = read_runtimes(tree.source(local=False), Services())["k3s"]
+    assert (facts["config_path"], facts["nvidia"], facts["version"]) == (path, True, None)
+
+
+def test_crio_drop_ins(tree):
+    tree.program("/usr/bin/crio")
+    tree.write("/etc/crio/crio.conf.d/99-nvidia.toml", "[crio.runtime.runtimes.nvidia]\n")
+    facts = read_runtimes(tree.source(), Services())["crio"]
+    assert facts["nvidia"] is True and facts["config_path"] == "/etc/crio/crio.conf.d/99-nvidia.toml"
+
+
+@pytest.mark.parametrize(
+    ("program", "path"), [("containerd", "/etc/containerd/config.toml"), ("dockerd", "/etc/docker/daemon.json")]
+)
+def test_a_broken_configuration_is_unknown_and_not_false(tree, program, path):
+    tree.program(f"/usr/bin/{program}")
+    tree.write(path, "this is = = nothing")
+    source = tree.source()
+    name = "docker" if program == "dockerd" else program
+    assert read_runtimes(source, Services())[name]["nvidia"] is None
+    assert "cannot be read" in source.unknown[f"runtimes.{name}.nvidia"]
+
+
+def test_a_runtime_that_does_not_tell_its_version(tree):
+    tree.program("/usr/bin/containerd")
+    tree.answers["containerd"] = (2, "flag provided but not defined")
+    source = tree.source()
+    assert read_runtimes(source, Services())["containerd"]["version"] is None
+    assert source.unknown["runtimes.containerd.version"].endswith("ended with 2: flag provided but not defined")

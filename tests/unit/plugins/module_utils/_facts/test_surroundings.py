@@ -1,0 +1,140 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pci import read_pci_devices
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import surroundings
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.packages import Package
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services, read_services
+
+
+def test_no_fabric(tree):
+    assert surroundings.read_fabric(tree.source(), None, Services(), None) == {
+        "nvswitches": 0,
+        "manager": {"installed": False, "active": None, "version": None},
+        "state": None,
+    }
+    assert tree.calls == []
+
+
+def test_fabric(tree):
+    for number in range(4):
+        tree.pci(f"0000:0{number}:00.0", "0x22a3", "0x068000")
+    tree.program("/usr/bin/nv-fabricmanager")
+    tree.answers["nv-fabricmanager"] = "Fabric Manager version is : 580.178.04\n"
+    tree.folder("/run/systemd/system")
+    tree.active = {"nvidia-fabricmanager.service"}
+    source = tree.source()
+    fabric = surroundings.read_fabric(source, read_pci_devices(tree.files), read_services(source), "completed")
+    assert fabric == {
+        "nvswitches": 4,
+        "manager": {"installed": True, "active": True, "version": "580.178.04"},
+        "state": "completed",
+    }
+
+
+def test_switches_that_only_the_driver_shows(tree):
+    for number in range(6):
+        tree.folder(f"/proc/driver/nvidia-nvswitch/devices/0000:0{number}:00.0")
+    assert surroundings.read_fabric(tree.source(), (), Services(), None)["nvswitches"] == 6
+
+
+def test_a_fabric_manager_that_does_not_answer(tree):
+    tree.program("/usr/bin/nv-fabricmanager")
+    source = tree.source()
+    assert surroundings.read_fabric(source, (), Services(), None)["manager"]["version"] is None
+    assert "fabric.manager.version" in source.unknown
+
+
+TOOLKIT = [
+    Package("nvidia-container-toolkit", "1.20.0-1", "NVIDIA CORPORATION <cudatools@nvidia.com>"),
+    Package("nvidia-open", "580.126.09-1", "NVIDIA"),
+]
+
+
+@pytest.mark.parametrize(
+    ("config", "accepts"),
+    [
+        (None, True),
+        ("#accept-nvidia-visible-devices-envvar-when-unprivileged = false\n", True),
+        ("accept-nvidia-visible-devices-envvar-when-unprivileged = false\n[nvidia-container-cli]\n", False),
+    ],
+)
+def test_toolkit(tree, config, accepts):
+    tree.program("/usr/bin/nvidia-ctk")
+    if config:
+        tree.write("/etc/nvidia-container-runtime/config.toml", config)
+    assert surroundings.read_toolkit(tree.source(), TOOLKIT) == {
+        "version": "1.20.0",
+        "packages": {"nvidia-container-toolkit": "1.20.0-1"},
+        "accept_envvar_unprivileged": accepts,
+    }
+    assert tree.calls == []
+
+
+def test_a_broken_toolkit_configuration_is_unknown(tree):
+    tree.program("/usr/bin/nvidia-ctk")
+    tree.write("/etc/nvidia-container-runtime/config.toml", "= x")
+    source = tree.source()
+    assert surroundings.read_toolkit(source, TOOLKIT)["accept_envvar_unprivileged"] is None
+    assert "toolkit.accept_envvar_unprivileged" in source.unknown
+
+
+def test_a_toolkit_without_packages_is_asked(tree):
+    tree.program("/usr/bin/nvidia-ctk")
+    tree.answers["nvidia-ctk"] = "NVIDIA Container Toolkit CLI version 1.20.0\ncommit: d34b3046"
+    assert surroundings.read_toolkit(tree.source(), [])["version"] == "1.20.0"
+    source = tree.source(local=False)
+    assert surroundings.read_toolkit(source, None) == {
+        "version": None,
+        "packages": None,
+        "accept_envvar_unprivileged": True,
+    }
+    assert {"toolkit.version", "toolkit.packages"} <= set(source.unknown)
+
+
+@pytest.mark.parametrize(
+    ("packages", "version"),
+    [
+        ({"nvidia-container-toolkit-base": "1.19.1-1"}, "1.19.1"),
+        ({"nvidia-container-toolkit": "1:1.18.0~rc.1-1"}, "1.18.0"),
+        ({"libnvidia-container1": "1.20.0-1"}, None),
+    ],
+)
+def test_toolkit_version(packages, version):
+    assert surroundings.toolkit_version(packages) == version
+
+
+@pytest.mark.parametrize("program", ["kubelet", "k3s", "rke2"])
+def test_kubelet(tree, program):
+    assert surroundings.read_kubelet(tree.source(), Services()) == {"installed": False, "active": None}
+    tree.program(f"/usr/local/bin/{program}")
+    assert surroundings.read_kubelet(tree.source(), Services())["installed"] is True
+
+
+def test_recorded(tree):
+    assert surroundings.read_recorded(tree.source()) == {"mig": None, "sharing": None}
+    tree.write("/etc/gpufleet/mig.json", '{"schema": 1}')
+    tree.write("/etc/gpufleet/sharing.json", "{")
+    source = tree.source()
+    assert surroundings.read_recorded(source) == {"mig": {"schema": 1}, "sharing": None}
+    assert list(source.unknown) == ["recorded.sharing"]
+
+
+def test_a_record_that_may_not_be_read(tree):
+    tree.folder("/etc/gpufleet/mig.json")
+    source = tree.source()
+    assert surroundings.read_recorded(source)["mig"] is None
+    assert "run as root" in source.unknown["recorded.mig"]
+
+
+def test_host_program(tree):
+    assert surroundings.read_host_program(tree.source()) == {"version": None, "sha256": None}
+    tree.write("/usr/local/lib/gpufleet/gpufleet-host.pyz", "program")
+    found = surroundings.read_host_program(tree.source())
+    assert found["sha256"] == hashlib.sha256(b"program").hexdigest()
