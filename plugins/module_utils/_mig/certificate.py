@@ -32,7 +32,8 @@ class Certificate:
 
     :param kind: C(mode_off): MIG is switched off. C(not_requested): the request has no instance of this profile.
         C(place_needed): every layout puts something else there. C(costs_more): every layout that keeps it destroys more
-        instances. C(surplus): keeping it costs as much, because another instance would have to go in its place.
+        instances. C(surplus): keeping it costs as much, because another instance would have to go in its place, or the
+        wanted instances of its profile are busy ones elsewhere.
     :param text: the same as a sentence.
     :param layouts: how many layouts were looked at.
     :param layouts_with_it: how many of them have the instance at its place.
@@ -91,8 +92,15 @@ def certify(
     keeping = [layout for layout in layouts if layout & slot]
     if not keeping:
         occupants: Counter[str] = Counter()
+        free = 0
         for layout in layouts:
-            occupants.update({shape.profiles[s.profile].name for s in shape.slots_of(layout) if s.units & units})
+            there = {shape.profiles[other.profile].name for other in shape.slots_of(layout) if other.units & units}
+            occupants.update(there)
+            free += not there
+        if free:
+            # An instance of this profile that could move here would have given a layout that keeps this one.
+            text = f"all {instance.profile} of {wanted} are instances in use elsewhere, which stay; this one is surplus"
+            return Certificate(SURPLUS, text, len(layouts), 0, destroyed, None, dict(occupants))
         what = ", ".join(f"{name} in {count}" for name, count in occupants.most_common())
         where = (
             f"unit {instance.start}"
