@@ -32,7 +32,7 @@ _MASKED = (
     "fstrim.timer", "systemd-networkd-wait-online.service", "dbus-org.freedesktop.timesync1.service",
 )  # fmt: skip
 
-_FETCHED = ("nvidia-cuda-mps",)
+_FETCHED = ("nvidia-cuda-mps", "nvidia-modprobe")
 """Debian packages that the lab's own package repository carries again; real programs that need no GPU."""
 
 DIVERTED = ("modprobe", "rmmod", "insmod", "lsmod")

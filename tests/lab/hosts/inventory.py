@@ -12,8 +12,13 @@ from .paths import LabPaths
 from .spec import HostSpec
 
 
-def inventory_text(paths: LabPaths, hosts: Sequence[HostSpec], ports: Mapping[str, int], repository_url: str) -> str:
-    """The inventory as YAML: every host in its pool, the pools below gpu_hosts."""
+def inventory_text(
+    paths: LabPaths, hosts: Sequence[HostSpec], ports: Mapping[str, int], variables: Mapping[str, str]
+) -> str:
+    """The inventory as YAML: every host in its pool, the pools below gpu_hosts.
+
+    :param variables: where the lab's package repository is; a site's inventory refers to them.
+    """
     lines = [
         "# Written by the lab; connection data only. Use it beside an inventory that says what the pools should be.",
         "all:",
@@ -24,7 +29,7 @@ def inventory_text(paths: LabPaths, hosts: Sequence[HostSpec], ports: Mapping[st
         f"    ansible_ssh_private_key_file: {paths.key}",
         "    ansible_ssh_common_args: >-",
         f"      -o UserKnownHostsFile={paths.known_hosts} -o StrictHostKeyChecking=yes -o IdentitiesOnly=yes",
-        f"    lab_repository_url: {repository_url}",
+        *(f"    {name}: {value}" for name, value in variables.items()),
         "  children:",
         "    gpu_hosts:",
     ]

@@ -26,9 +26,9 @@ from .layer import ensure_layer
 from .mirror import find_mirror
 from .needs import ensure
 from .ports import free_ports, given_ports
-from .prepare import first_boot_commands
+from .prepare import after_first_boot, before_first_boot
 from .progress import LabError, Progress
-from .repository import ensure_repository
+from .repository import ensure_repository, repository_variables
 from .spec import HostSpec, host_from_json, host_to_json
 
 
@@ -90,10 +90,24 @@ class Lab:
 
         def wait(host: Host) -> None:
             seconds = host.wait_until_running()
+            self._finish(host)
             say(f"{host.name}: {host.state()}, ssh on 127.0.0.1:{host.port} ({seconds:.1f} s)")
 
         self._for_all(hosts, wait)
         say(f"the lab '{self.name}' is up; inventory: {self.paths.inventory}")
+
+    def _finish(self, host: Host) -> None:
+        """What needs a running host, once."""
+        done = host.paths.directory / "finished"
+        if done.exists():
+            return
+        repository = Path(json.loads(self.paths.state.read_text(encoding="utf-8"))["repository"])
+        for arguments in after_first_boot(host.spec, repository):
+            result = host.execute(arguments, capture=True)
+            if result.returncode:
+                said = (result.stderr or result.stdout).strip().splitlines()[-5:]
+                raise LabError(f"Failed to prepare {host.name}: {' '.join(arguments)} said: {' '.join(said)}")
+        done.touch()
 
     def _create(self, specs: Sequence[HostSpec]) -> None:
         base = ensure_base(find_mirror(), self._progress)
@@ -120,10 +134,11 @@ class Lab:
             known: list[str] = []
             for spec in specs:
                 host = Host(self.name, spec, ports[spec.name], self.paths.host(spec.name))
-                key = host.create([layer, base / "root"], repository, public, first_boot_commands(spec, layer))
+                key = host.create([layer, base / "root"], repository, public, before_first_boot(spec, repository))
                 known.append(f"[127.0.0.1]:{host.port} {' '.join(key.split()[:2])}\n")
             self.paths.known_hosts.write_text("".join(known), encoding="ascii")
-            text = inventory_text(self.paths, specs, ports, f"http://127.0.0.1:{numbers[0]}")
+            variables = repository_variables(repository, f"http://127.0.0.1:{numbers[0]}")
+            text = inventory_text(self.paths, specs, ports, variables)
             self.paths.inventory.write_text(text, encoding="utf-8")
             (directory / "lab.json.partial").rename(self.paths.state)
 

@@ -10,13 +10,14 @@ never builds the base again.
 
 from __future__ import annotations
 
+import platform
 import shutil
 from pathlib import Path
 
 from . import cache
 from .base import DIVERTED
 from .commands import run
-from .paths import LAB_SOURCE, layers
+from .paths import LAB_SOURCE, REPOSITORY_IN_HOST, layers
 from .progress import Progress
 
 _IMAGE = Path(__file__).resolve().parent / "image"
@@ -35,7 +36,7 @@ def ensure_layer(progress: Progress) -> Path:
     image = sorted(path for path in _IMAGE.rglob("*") if path.is_file())
     name = cache.content_hash(
         cache.files_hash(image), [str(path.relative_to(_IMAGE)) for path in image],
-        cache.files_hash(virtual_nvml_sources()), cache.files_hash([Path(__file__)]),
+        cache.files_hash(virtual_nvml_sources()), cache.files_hash([Path(__file__)]), platform.release(),
     )  # fmt: skip
 
     def build(directory: Path) -> None:
@@ -57,6 +58,7 @@ def _build(directory: Path) -> None:
         place = directory / ("usr/bin" if tool == "lsmod" else "usr/sbin") / tool
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to("/usr/lib/gpufleet-lab/kernel-tools")
+    _add_kernel(directory)
     _install_virtual_gpu(directory)
     # A layer below the upper one decides owner and mode of the directories it names.
     for path in [directory, *directory.rglob("*")]:
@@ -64,14 +66,25 @@ def _build(directory: Path) -> None:
             path.chmod(0o755)
 
 
+def _add_kernel(directory: Path) -> None:
+    """What the package of the running kernel would have: its module directory, and where its headers come from."""
+    modules = directory / "usr/lib/modules" / platform.release()
+    modules.mkdir(parents=True)
+    for name in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
+        (modules / name).touch()
+    address = f"file:{REPOSITORY_IN_HOST}/kernel"
+    line = f"deb [signed-by={REPOSITORY_IN_HOST}/kernel/kernel-keyring.gpg] {address} /\n"
+    sources = directory / "etc/apt/sources.list.d"
+    sources.mkdir(parents=True)
+    (sources / "lab-kernel.list").write_text(line, encoding="utf-8")
+
+
 def _install_virtual_gpu(directory: Path) -> None:
-    if not (_VIRTUAL_NVML / "Makefile").is_file():
-        return
     build = directory.with_suffix(".build")
     shutil.rmtree(build, ignore_errors=True)
     build.mkdir()
     try:
-        run(["make", "-C", _VIRTUAL_NVML, f"BUILD={build}", "VERSION=580.159.03"], log=build / "make.log")
+        run(["make", "-j2", "-C", _VIRTUAL_NVML, f"BUILD={build}", build / "virtual-gpu"], log=build / "make.log")
         for program, target in _PROGRAMS.items():
             place = directory / target
             place.parent.mkdir(parents=True, exist_ok=True)

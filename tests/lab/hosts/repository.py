@@ -6,18 +6,43 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
+from packages.build import build_repository
+
 from . import cache
-from .paths import repositories
+from .layer import virtual_nvml_sources
+from .paths import LAB_SOURCE, repositories
 from .progress import Progress
 
 
 def ensure_repository(base: Path, progress: Progress) -> Path:
-    """The directory to serve."""
+    """The directory to serve, built again when the generator, the virtual NVML, the base or the kernel changes."""
+    generator = [path for path in (LAB_SOURCE / "packages").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    name = cache.content_hash(
+        cache.files_hash(generator), cache.files_hash(virtual_nvml_sources()), base.name, platform.release()
+    )
 
     def build(directory: Path) -> None:
-        progress.say("building the package repository")
+        build_repository(directory, base, LAB_SOURCE / "virtual_nvml", progress)
 
-    directory, _built = cache.build_once(repositories(), "empty", "the package repository", progress, build)
+    directory, _built = cache.build_once(repositories(), name, "the package repository", progress, build)
     return directory
+
+
+def repository_variables(repository: Path, address: str) -> dict[str, str]:
+    """Inventory variables that say where the repository is and what its keys' checksums are."""
+    checksums = dict(
+        reversed(line.split()) for line in (repository / "SHA256SUMS").read_text(encoding="ascii").splitlines()
+    )
+    driver_key = next(path for path in checksums if path.startswith("compute/"))
+    return {
+        "lab_repository_url": address,
+        "lab_driver_repository_url": f"{address}/{driver_key.rpartition('/')[0]}/",
+        "lab_driver_keyring_url": f"{address}/{driver_key}",
+        "lab_driver_keyring_sha256": checksums[driver_key],
+        "lab_toolkit_repository_url": f"{address}/libnvidia-container/stable/deb",
+        "lab_toolkit_keyring_url": f"{address}/libnvidia-container/gpgkey",
+        "lab_toolkit_keyring_sha256": checksums["libnvidia-container/gpgkey"],
+    }

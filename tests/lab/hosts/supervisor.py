@@ -88,8 +88,14 @@ class Supervisor:
         done = self._paths.directory / "prepared"
         if done.exists():
             return
-        for arguments in self._settings["prepare"]:
-            subprocess.run(["chroot", self._paths.root, *arguments], check=True, stdin=subprocess.DEVNULL)
+        repository = self._paths.root / REPOSITORY_IN_HOST.lstrip("/")
+        repository.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["mount", "--bind", self._settings["repository"], repository], check=True)
+        try:
+            for arguments in self._settings["prepare"]:
+                subprocess.run(["chroot", self._paths.root, *arguments], check=True, stdin=subprocess.DEVNULL)
+        finally:
+            subprocess.run(["umount", repository], check=True)
         done.touch()
 
     def _boot_once(self) -> int:
