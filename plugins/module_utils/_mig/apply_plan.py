@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .._plan import Refused, Step
@@ -163,44 +163,9 @@ def gpu_change(gpu: HostGpu, plan: GpuPlan, no_reset: Mapping[int, str]) -> GpuC
     )
 
 
-def resets(gpus: Sequence[HostGpu], selected: Mapping[int, bool]) -> tuple[HostGpu, ...]:
-    """Return the GPUs that have to be reset.
-
-    :param selected: the MIG mode that GPUs are to have, by index.
-    """
-    return tuple(
-        gpu
-        for gpu in gpus
-        if gpu.has_mig
-        and gpu.index in selected
-        and gpu.state.mig.current != selected[gpu.index]
-        and (gpu.toggle_needs_reset or gpu.state.mig.pending == selected[gpu.index])
-    )
-
-
 def _refuse_reboot(change: GpuChange) -> Refused:
     return Refused(
         change.gpu.title,
         f"MIG can be switched {change.mode} only by a reset or a reboot, and the GPU cannot be reset: {change.deferred}",
         "Stop who holds it, name its services in nvidia_mig_restart_services, or allow a reboot.",
     )
-
-
-def after_text(plan: HostPlan, gpus: Sequence[HostGpu], selected: Collection[int]) -> dict[str, object]:
-    """Return the MIG state of the GPUs as the plan makes it, in the form of C(current.state_of)."""
-    planned = {change.gpu.index: change for change in plan.changes}
-    found: dict[str, object] = {}
-    for gpu in gpus:
-        if not gpu.has_mig or gpu.index not in selected:
-            continue
-        change = planned.get(gpu.index)
-        if change is None or change.plan.unknown is not None:
-            found[gpu.title] = {"mig": True, "instances": "not known before MIG is on"} if change else None
-            continue
-        kept = [(keep.instance.start, f"{keep.instance.place}") for keep in change.plan.keep]
-        made = [(c.start, f"{c.profile.name} at {c.start}:{c.size}") for c in change.plan.create]
-        found[gpu.title] = {
-            "mig": change.plan.wish.enabled,
-            "instances": [text for _start, text in sorted(kept + made)],
-        }
-    return found

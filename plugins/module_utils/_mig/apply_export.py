@@ -1,0 +1,52 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The present layout of a host as something to write down: in our form, and in nvidia-mig-parted's. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .apply_report import describe_gpus
+from .current import HostGpu
+from .mig_parted import layout_of, write
+from .model import GpuWish, InstanceWish
+
+
+class Unexportable(Exception):
+    """The layout of a GPU cannot be read."""
+
+
+def export(gpus: Sequence[HostGpu], label: str) -> dict[str, Any]:
+    """Return the GPUs, the layout in our form, and mig-parted's file.
+
+    :param label: of the configuration in mig-parted's file.
+    :raises Unexportable: a GPU does not tell its layout; what is exported without it would be wrong.
+    """
+    present: dict[int, GpuWish] = {}
+    for gpu in gpus:
+        if gpu.problem is not None:
+            raise Unexportable(
+                f"Failed to export the MIG layout: {gpu.title} does not tell: {gpu.problem}. "
+                "Look at it with the module gpufleet.nvidia.health"
+            )
+        if gpu.has_mig:
+            present[gpu.index] = as_wish(gpu)
+    return {
+        "gpus": describe_gpus(gpus),
+        "layout": layout_of(present, len(gpus)),
+        "mig_parted": write(label, present, len(gpus)),
+    }
+
+
+def as_wish(gpu: HostGpu) -> GpuWish:
+    """Return what a GPU is, as the wish that would make it so."""
+    if not gpu.state.mig.current:
+        return GpuWish(False)
+    instances = (
+        InstanceWish(instance.profile, tuple(sorted((c.slices for c in instance.compute), reverse=True)))
+        for instance in gpu.node.current
+    )
+    return GpuWish(True, tuple(sorted(instances)))

@@ -1,0 +1,274 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the module M(gpufleet.nvidia.mig) does, as the four calls that it makes: read, plan, apply, read back."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .._adapters import cdi
+from .._adapters.command import CommandError
+from .._adapters.files import read_text, write_whole
+from .._plan import Plan, Refused, Step
+from .apply import Outcome, apply, reset_obstacles
+from .apply_clients import ServicesFailed, full_name, out_of_the_way, restart, to_notify
+from .apply_machine import Machine
+from .apply_plan import OFF, ON, HostPlan, plan_host
+from .apply_report import describe_gpus, planned_record, stale_uuids, state_after
+from .current import HostGpu, state_of
+from .journal import Entry, Journal
+from .layouts import Wishes, wishes
+from .record import GpuRecord, recorded_layout
+
+RECORD_PATH = "/etc/gpufleet/mig.json"
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+class AfterChangeFailed(Exception):
+    """The layout is reached, and something that has to follow it failed. The next run does it again."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asks for.
+
+    :param layout: see C(layouts).
+    :param record: whether the layout is recorded for the next boot.
+    :param services: units that are stopped for a change of mode and restarted after any change.
+    """
+
+    layout: Any
+    strategy: str
+    record: bool = True
+    services: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"layout": self.layout, "strategy": self.strategy}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What was read and what is planned.
+
+    :param wishes: what the selected GPUs are to be.
+    :param plan: the plan for the GPUs, as far as it is known.
+    :param interrupted: the journal of a run before that was cut off, or None.
+    :param steps: all steps: of the GPUs, and what follows them.
+    """
+
+    request: Request
+    gpus: tuple[HostGpu, ...]
+    wishes: Wishes
+    plan: HostPlan
+    interrupted: Entry | None
+    steps: Plan
+
+    @property
+    def changes(self) -> bool:
+        return self.steps.changes
+
+
+def read(machine: Machine) -> list[HostGpu]:
+    """Return every GPU of the host.
+
+    :raises NvmlError: NVML does not tell.
+    """
+    return machine.read()
+
+
+def plan(machine: Machine, request: Request, gpus: Sequence[HostGpu]) -> Prepared:
+    """Return what has to be done.
+
+    :raises Refused: the request cannot be met; nothing was touched.
+    """
+    policy = machine.policy
+    selected = wishes(
+        request.layout,
+        request.strategy,
+        [gpu.facts for gpu in gpus],
+        {gpu.index: gpu.node.profiles for gpu in gpus},
+        policy.disruption,
+    )
+    found = plan_host(gpus, selected.gpus, policy.disruption, policy.reboot_allowed, reset_obstacles(machine, gpus))
+    last = machine.journal.last()
+    steps = list(found.steps())
+    steps += _following_steps(request, found, gpus, bool(steps))
+    return Prepared(
+        request=request,
+        gpus=tuple(gpus),
+        wishes=selected,
+        plan=found,
+        interrupted=last if last is not None and last.unfinished else None,
+        steps=Plan(
+            steps=tuple(steps),
+            before=state_of(gpus),
+            after=state_after(found, gpus),
+            warnings=_warnings(found, selected, gpus),
+        ),
+    )
+
+
+def carry_out(machine: Machine, prepared: Prepared) -> dict[str, Any]:
+    """Do what was planned, read back, and return the report.
+
+    :raises ApplyFailed: the layout cannot be reached; says whether the former one is back.
+    :raises AfterChangeFailed: the layout is reached, and what follows failed.
+    :raises ServicesFailed: a service that has to be stopped does not stop; nothing was touched.
+    """
+    outcome, restarted = _change_gpus(machine, prepared)
+    after = outcome.after if outcome is not None else prepared.gpus
+    last_plan = outcome.plan if outcome is not None else prepared.plan
+    if prepared.interrupted is not None and outcome is None:
+        machine.journal.end("reached", "the next run found the layout reached")
+    try:
+        if prepared.request.record:
+            _record(_document(prepared.request, last_plan, after))
+        if (outcome is not None or _cdi_is_stale(after)) and cdi.available():
+            cdi.refresh()
+        if outcome is not None and not restarted:
+            restarted = restart(prepared.request.services)
+    except (CommandError, OSError, ServicesFailed) as error:
+        raise AfterChangeFailed(
+            f"The MIG layout is reached, and what has to follow it failed: {error}. Run again when that is repaired"
+        ) from error
+    return {**report(prepared, outcome, after), "restarted_services": list(restarted)}
+
+
+def report(
+    prepared: Prepared, outcome: Outcome | None = None, after: Sequence[HostGpu] | None = None
+) -> dict[str, Any]:
+    """Return what the module returns, of a run or, without C(outcome), of a plan."""
+    done = outcome.done if outcome is not None else None
+    deferred = outcome.plan.deferred if outcome is not None else prepared.plan.deferred
+    waiting = {gpu.title: deferred[gpu.index] for gpu in prepared.gpus if gpu.index in deferred}
+    gone = stale_uuids(prepared.gpus, after) if after is not None else []
+    changes = prepared.changes
+    return {
+        "changed": changes,
+        "plan": prepared.steps.as_dict(),
+        "before": describe_gpus(prepared.gpus),
+        "after": describe_gpus(after) if after is not None else None,
+        "kept": _kept(prepared, outcome),
+        "destroyed": _planned(prepared, "destroy GPU instance") if done is None else list(done.destroyed),
+        "created": _planned(prepared, "create GPU instance") if done is None else list(done.created),
+        "reset": [] if done is None else list(done.reset),
+        "terminated": [] if done is None else sorted(done.terminated),
+        "setbacks": [] if outcome is None else list(outcome.setbacks),
+        "reboot_required": bool(waiting),
+        "reboot_reason": "; ".join(f"{title}: {why}" for title, why in waiting.items()) or None,
+        "unselected": list(prepared.wishes.unselected),
+        "left_alone": {str(index): refused.as_dict() for index, refused in prepared.plan.left_alone.items()},
+        "stale_uuids": gone,
+        "clients_to_notify": list(to_notify(prepared.request.services)) if changes else [],
+        "interrupted_run": None if prepared.interrupted is None else prepared.interrupted.as_dict(),
+    }
+
+
+def _change_gpus(machine: Machine, prepared: Prepared) -> tuple[Outcome | None, tuple[str, ...]]:
+    active = prepared.plan.active
+    if not active:
+        return None, ()
+    policy, selected = machine.policy, prepared.wishes.gpus
+    services = prepared.request.services if any(change.mode in (ON, OFF) for change in active) else ()
+    entry = Entry(
+        started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        boot_id=read_text(_BOOT_ID) or "",
+        program="mig",
+        previous=(),
+        request=prepared.request.as_dict(),
+    )
+    with out_of_the_way(services) if services else nullcontext():
+        outcome = apply(
+            machine,
+            lambda gpus, no_reset: plan_host(gpus, selected, policy.disruption, policy.reboot_allowed, no_reset),
+            prepared.gpus,
+            prepared.interrupted,
+            entry,
+        )
+    return outcome, tuple(services)
+
+
+def _following_steps(request: Request, found: HostPlan, gpus: Sequence[HostGpu], changes: bool) -> list[Step]:
+    steps = []
+    if request.record and _differs(_document(request, found, gpus)):
+        steps.append(Step("record layout", RECORD_PATH, "what is there is not what is restored at boot"))
+    if cdi.available() and (changes or _cdi_is_stale(gpus)):
+        steps.append(Step("write CDI specification", cdi.path(), "it has to name the MIG devices that are there"))
+    if changes:
+        steps += [
+            Step("restart", service, "it reads the GPUs when it starts", (service,)) for service in request.services
+        ]
+    return steps
+
+
+def _document(request: Request, found: HostPlan, gpus: Sequence[HostGpu]) -> dict[str, Any]:
+    """Return what is recorded: the selected GPUs as planned, and as they are where they were left alone."""
+    records: dict[int, GpuRecord] = {change.gpu.index: planned_record(change) for change in found.changes}
+    records.update({gpu.index: gpu.record for gpu in gpus if gpu.index in found.left_alone})
+    return recorded_layout([records[index] for index in sorted(records)], request.as_dict())
+
+
+def _record(document: Mapping[str, Any]) -> None:
+    if document["gpus"]:
+        write_whole(RECORD_PATH, json.dumps(document, indent=1, sort_keys=True) + "\n")
+
+
+def _differs(document: Mapping[str, Any]) -> bool:
+    if not document["gpus"]:
+        return False
+    try:
+        return bool(json.loads(read_text(RECORD_PATH) or "null") != document)
+    except ValueError:
+        return True
+
+
+def _cdi_is_stale(gpus: Sequence[HostGpu]) -> bool:
+    return cdi.is_stale([uuid for gpu in gpus for uuid in gpu.mig_uuids])
+
+
+def _warnings(found: HostPlan, selected: Wishes, gpus: Sequence[HostGpu]) -> tuple[str, ...]:
+    texts = [refused.message for refused in found.left_alone.values()]
+    texts += found.unknown
+    alone = [gpu.title for gpu in gpus if gpu.index in selected.unselected and gpu.has_mig]
+    if alone and selected.gpus:
+        texts.append(f"The layout does not select {', '.join(alone)}: left as it is")
+    return tuple(texts)
+
+
+def _kept(prepared: Prepared, outcome: Outcome | None) -> list[str]:
+    titles = [f"{gpu.title}: {instance.place}" for gpu in prepared.gpus for instance in gpu.node.current]
+    gone = _planned(prepared, "destroy GPU instance") if outcome is None else outcome.done.destroyed
+    return [title for title in titles if title not in gone]
+
+
+def _planned(prepared: Prepared, action: str) -> list[str]:
+    return [step.target.partition(" (id ")[0] for step in prepared.steps.steps if step.action == action]
+
+
+def request_of(parameters: Mapping[str, Any]) -> Request:
+    """Return the request that the module's parameters make.
+
+    :raises Refused: the parameters contradict each other.
+    """
+    absent = parameters["state"] == "absent"
+    if absent and parameters["layout"] not in (None, "", [], "all-disabled"):
+        raise Refused("state", "absent switches MIG off and takes no layout", "Remove layout, or set state: present.")
+    if not absent and parameters["layout"] is None:
+        raise Refused("layout", "it is needed with state: present", "For example: all-balanced.")
+    request = Request(
+        layout=parameters["layout"],
+        strategy=parameters["strategy"],
+        record=parameters["record"],
+        services=tuple(full_name(service) for service in parameters["restart_services"]),
+    )
+    return replace(request, layout="all-disabled", strategy="none") if absent else request
+
+
+__all__ = ["AfterChangeFailed", "Journal", "Prepared", "Request", "carry_out", "plan", "read", "report", "request_of"]

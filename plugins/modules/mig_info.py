@@ -1,0 +1,115 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: mig_info
+version_added: "0.1.0"
+author:
+  - The gpufleet.nvidia authors (@gpufleet)
+short_description: Export the present MIG layout of a host
+description:
+  - Returns what the GPUs of a host are divided into now, in the form of O(gpufleet.nvidia.mig#module:layout) and in the
+    form of nvidia-mig-parted's configuration files (version v1).
+  - Also returns how the last change of MIG ended, from its journal.
+extends_documentation_fragment:
+  - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.attributes.reads
+options:
+  label:
+    description: The label of the configuration in RV(mig_parted).
+    type: str
+    default: current
+seealso:
+  - module: gpufleet.nvidia.mig
+"""
+
+EXAMPLES = r"""
+- name: Read the layout
+  gpufleet.nvidia.mig_info:
+  register: present
+
+- name: Keep it as a file of nvidia-mig-parted
+  ansible.builtin.copy:
+    content: "{{ present.mig_parted | to_nice_yaml }}"
+    dest: /etc/nvidia-mig-manager/current.yaml
+    mode: "0644"
+"""
+
+RETURN = r"""
+gpus:
+  description: The GPUs with their instances and places.
+  returned: success
+  type: list
+  elements: dict
+layout:
+  description: The layout, in the form of O(gpufleet.nvidia.mig#module:layout). GPUs without MIG are not in it.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - devices: [0, 1]
+      instances: {1g.10gb: 2, 2g.20gb: 1, 3g.40gb: 1}
+    - devices: [2]
+      enabled: false
+mig_parted:
+  description: The same as a configuration file of nvidia-mig-parted.
+  returned: success
+  type: dict
+  sample:
+    version: v1
+    mig-configs:
+      current:
+        - devices: all
+          mig-enabled: true
+          mig-devices: {1g.10gb: 7}
+last_change:
+  description: What the journal says of the last change of MIG; V(none) when there was none.
+  returned: success
+  type: dict
+pynvml_missing:
+  description: The host has no pynvml; the action plugin sends the controller's and calls again.
+  returned: when it is so
+  type: bool
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import (
+    NvmlError,
+    NvmlUnavailable,
+    PynvmlMissing,
+    open_nvml,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_export import Unexportable, export
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine, Policy
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            "label": {"type": "str", "default": "current"},
+            "_pynvml_archive": {"type": "path"},
+        },
+        supports_check_mode=True,
+    )
+    journal = Journal()
+    try:
+        with open_nvml(module.params["_pynvml_archive"]) as nvml:
+            gpus = Machine(nvml, journal, Policy()).read()
+        exported = export(gpus, module.params["label"])
+    except PynvmlMissing as error:
+        module.fail_json(msg=str(error), pynvml_missing=True)
+    except NvmlUnavailable as error:
+        module.fail_json(msg=error.message, reason=error.reason)
+    except (NvmlError, Unexportable) as error:
+        module.fail_json(msg=str(error))
+    last = journal.last()
+    module.exit_json(changed=False, last_change=None if last is None else last.as_dict(), **exported)
+
+
+if __name__ == "__main__":
+    main()
