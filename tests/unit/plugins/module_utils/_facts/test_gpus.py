@@ -32,6 +32,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.gpus import
     shape_profile,
     slowest,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.isolated import Isolated
 
 TRAIN = Process(812, "python3", 1200, "C", 1, 0)
 INSTANCE = GpuInstance(

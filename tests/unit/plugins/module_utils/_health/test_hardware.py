@@ -1,0 +1,148 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import hardware
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, Expectation, Xid
+
+
+def judge(outcome, status, *texts):
+    assert outcome.status == status, outcome
+    for text in texts:
+        assert text in f"{outcome.evidence}. {outcome.next_step}"
+
+
+ANY = Expectation()
+
+
+def test_pci(evidence, facts):
+    judge(hardware.pci(evidence(), Expectation(gpus=2)), "passed", "2 x h100-80gb-sxm")
+    judge(hardware.pci(evidence(), Expectation(gpus=8)), "failed", "shows 2 GPUs", "8 are expected")
+    facts["pci"] = facts["pci"][2:]
+    judge(hardware.pci(evidence(), ANY), "failed", "no NVIDIA GPU")
+    facts["pci"] = None
+    facts["unknown"] = {"pci": "/sys is not there"}
+    judge(hardware.pci(evidence(), ANY), "warning", "/sys is not there")
+
+
+@pytest.mark.parametrize(
+    ("driver", "expectation", "status", "text"),
+    [
+        ({}, ANY, "passed", "580.126.09, open modules"),
+        ({}, Expectation(driver_version="580.126.09", driver_branch="580", driver_flavour="open"), "passed", "580"),
+        ({}, Expectation(driver_version="580.159.03"), "failed", "580.159.03 is wanted"),
+        ({}, Expectation(driver_branch="595"), "failed", "branch 595 is wanted"),
+        ({}, Expectation(driver_flavour="proprietary"), "failed", "the proprietary ones are wanted"),
+        ({"flavour": None}, Expectation(driver_flavour="open"), "passed", "unknown modules"),
+        ({"on_disk_version": "595.91.07"}, ANY, "failed", "but on disk 595.91.07 is installed"),
+        (
+            {"on_disk_version": "595.91.07", "library_version": "595.91.07"},
+            ANY,
+            "failed",
+            "on disk 595.91.07 and library 595.91.07",
+        ),
+        ({"library_version": "595.91.07"}, ANY, "failed", "library 595.91.07"),
+        ({"library_version": None}, ANY, "failed", "libnvidia-ml.so.1 is not installed"),
+        ({"loaded_version": None}, ANY, "failed", "580.126.09 is on disk but not loaded"),
+        ({"loaded_version": None, "nouveau_loaded": True}, ANY, "failed", "nouveau"),
+        ({"loaded_version": None, "on_disk_version": None}, ANY, "failed", "no driver is installed"),
+        ({"on_disk_version": None}, ANY, "warning", "after a reboot"),
+    ],
+)
+def test_driver(evidence, facts, driver, expectation, status, text):
+    facts["driver"].update(driver)
+    judge(hardware.driver(evidence(), expectation), status, text)
+
+
+def test_a_container_has_no_module_on_its_disk(evidence, facts):
+    facts["driver"]["on_disk_version"] = None
+    facts["host"]["container"] = True
+    judge(hardware.driver(evidence(), ANY), "passed", "580.126.09")
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "text"),
+    [
+        (CommandAnswer(0, "GPU 0"), "passed", "ended with 0"),
+        (CommandAnswer(15, "lost"), "failed", "fallen off the bus"),
+        (CommandAnswer(None, "no answer within 60 s"), "failed", "no answer within 60 s"),
+        (None, "warning", "not installed"),
+    ],
+)
+def test_nvidia_smi(evidence, answer, status, text):
+    judge(hardware.nvidia_smi(evidence(nvidia_smi=answer), ANY), status, text)
+
+
+def test_nvml(evidence, facts):
+    judge(hardware.nvml(evidence(), ANY), "passed", "2 GPUs")
+    facts["gpus"][1]["lost"] = True
+    judge(hardware.nvml(evidence(), ANY), "failed", "cannot reach 0000:2a:00.0", "Xid 79")
+    facts["gpus"][1]["pci_address"] = None
+    judge(hardware.nvml(evidence(), ANY), "failed", "cannot reach GPU 1")
+    del facts["gpus"][1]
+    judge(hardware.nvml(evidence(), ANY), "failed", "does not see 0000:2a:00.0", "power-cycle")
+    facts["pci"][1]["kernel_driver"] = "vfio-pci"
+    judge(hardware.nvml(evidence(), ANY), "failed", "vfio-pci has taken", "unbind")
+    facts["gpus"], facts["pci"] = [], None
+    judge(hardware.nvml(evidence(), ANY), "failed", "sees no GPU")
+    facts["nvml"] = {"available": False, "reason": "the NVML library killed its caller (SIGSEGV)."}
+    judge(hardware.nvml(evidence(), ANY), "failed", "killed its caller")
+
+
+@pytest.mark.parametrize(
+    ("fabric", "manager", "status", "text"),
+    [
+        ({}, {}, "passed", "4 NVSwitches, fabric manager 580.126.09"),
+        ({"nvswitches": 0}, {"installed": False}, "skipped", "no NVSwitch"),
+        ({}, {"installed": False}, "failed", "no fabric manager"),
+        ({}, {"version": "580.95.05"}, "failed", "the fabric manager is 580.95.05, the driver 580.126.09"),
+        ({}, {"active": False}, "failed", "does not run"),
+        ({"state": "in_progress"}, {}, "failed", "in progress"),
+        ({}, {"active": None}, "warning", "unknown"),
+        ({"state": None}, {"version": None}, "passed", "unknown version"),
+    ],
+)
+def test_fabric(evidence, facts, fabric, manager, status, text):
+    facts["fabric"].update(fabric)
+    facts["fabric"]["manager"].update(manager)
+    judge(hardware.fabric(evidence(), ANY), status, text)
+
+
+def test_persistence(evidence, facts):
+    judge(hardware.persistence(evidence(), ANY), "passed", "on for 2 GPUs")
+    facts["gpus"][1]["persistence_mode"] = False
+    judge(hardware.persistence(evidence(), ANY), "warning", "off on GPU 1", "--no-persistence-mode")
+    judge(hardware.persistence(evidence(), Expectation(persistence=True)), "failed", "off on GPU 1")
+    facts["driver"]["persistence_daemon"]["active"] = False
+    judge(hardware.persistence(evidence(), ANY), "warning", "Start nvidia-persistenced")
+    for gpu in facts["gpus"]:
+        gpu["persistence_mode"] = None
+    judge(hardware.persistence(evidence(), ANY), "passed", "not told")
+
+
+@pytest.mark.parametrize(
+    ("errors", "xids", "status", "text"),
+    [
+        ({}, [], "passed", "no memory error"),
+        ({}, None, "passed", "the kernel's log cannot be read"),
+        ({"remap_failed": True, "remap_pending": True}, [], "failed", "no spare memory rows left; GPU 0 has memory"),
+        ({"remap_pending": True}, [], "warning", "at its next reset"),
+        ({"uncorrected": 3}, [], "warning", "3 uncorrected"),
+        ({}, [Xid(79, "0000:18:00", "")] * 2, "warning", "Xid 79 on 0000:18:00, 2 times: the GPU has fallen off"),
+        # What applications cause too says nothing about the host.
+        ({}, [Xid(13, "0000:18:00", ""), Xid(43, "0000:18:00", "")], "passed", "no memory error"),
+        ({"remap_pending": None, "remap_failed": None, "uncorrected": None}, [], "passed", "no memory error"),
+    ],
+)
+def test_memory(evidence, facts, errors, xids, status, text):
+    facts["gpus"][0]["errors"].update(errors)
+    judge(hardware.memory(evidence(xids=xids), ANY), status, text)
+
+
+def test_memory_that_nobody_tells_of(evidence, facts):
+    for gpu in facts["gpus"]:
+        gpu["errors"] = {"remap_pending": None, "remap_failed": None, "uncorrected": None}
+    judge(hardware.memory(evidence(xids=None), ANY), "skipped", "neither")

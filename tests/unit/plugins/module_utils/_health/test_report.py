@@ -1,0 +1,127 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import CHECKS, NAMES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
+    Check,
+    Expectation,
+    Report,
+    evaluate,
+    failed,
+    passed,
+    skipped,
+    warning,
+)
+
+
+def check(name, outcome, *needs):
+    return Check(name, lambda _evidence, _expectation: outcome, needs)
+
+
+def statuses(report):
+    return {name: outcome.status for name, outcome in report.outcomes.items()}
+
+
+CHAIN = (
+    check("bus", passed("2 GPUs")),
+    check("driver", failed("not loaded", "Load it"), "bus"),
+    check("library", passed("fine"), "driver"),
+    check("mig", passed("fine"), "library"),
+    check("runtime", warning("old", "Renew it")),
+)
+
+
+def test_what_depends_on_a_failure_is_skipped_and_says_so(evidence):
+    report = evaluate(CHAIN, evidence(), Expectation())
+    assert statuses(report) == {
+        "bus": "passed",
+        "driver": "failed",
+        "library": "skipped",
+        "mig": "skipped",
+        "runtime": "warning",
+    }
+    # The cause is named, not the link in between.
+    assert report.outcomes["mig"].evidence == "the check driver failed"
+    assert not report.healthy
+    assert report.message == "The check driver failed: not loaded. Load it."
+
+
+def test_a_check_that_does_not_apply_blocks_nothing(evidence):
+    chain = (check("fabric", skipped("no switch")), check("cuda", passed("ran"), "fabric"))
+    assert statuses(evaluate(chain, evidence(), Expectation())) == {"fabric": "skipped", "cuda": "passed"}
+
+
+def test_a_warning_blocks_nothing(evidence):
+    chain = (check("persistence", warning("off", "Turn it on")), check("mig", passed("ok"), "persistence"))
+    report = evaluate(chain, evidence(), Expectation())
+    assert report.healthy
+    assert report.message == "Every check passed, with warnings: persistence."
+
+
+def test_chosen_checks_bring_what_they_need_only_when_it_fails(evidence):
+    report = evaluate(CHAIN, evidence(), Expectation(), ["mig"])
+    assert statuses(report) == {"driver": "failed", "mig": "skipped"}
+    assert statuses(evaluate(CHAIN, evidence(), Expectation(), ["bus"])) == {"bus": "passed"}
+
+
+def test_a_message_without_a_next_step():
+    assert Report({"x": failed("broken", "")}).message == "The check x failed: broken."
+    assert Report().message == "Every check passed."
+
+
+def test_the_report_as_plain_data():
+    assert Report({"x": failed("broken", "Mend it")}).as_list() == [
+        {"name": "x", "status": "failed", "evidence": "broken", "next_step": "Mend it"}
+    ]
+
+
+def test_every_need_is_a_check_that_runs_before():
+    seen = set()
+    for one in CHECKS:
+        assert set(one.needs) <= seen
+        seen.add(one.name)
+    assert len(NAMES) == len(set(NAMES))
+
+
+def test_a_healthy_host_passes_every_check(evidence):
+    report = evaluate(CHECKS, evidence(), Expectation(gpus=2, driver_branch="580", runtime="containerd", mig=True))
+    assert statuses(report) == dict.fromkeys(NAMES, "passed")
+    assert report.message == "Every check passed."
+
+
+def test_a_bare_host_fails_at_the_bus(evidence, facts):
+    facts.clear()
+    facts.update({"pci": [], "unknown": {}})
+    report = evaluate(CHECKS, evidence(nvidia_smi=None, xids=None, cuda=None), Expectation())
+    assert report.first_failure[0] == "pci"
+    assert set(statuses(report).values()) == {"failed", "skipped"}
+
+
+def test_facts_without_anything_never_raise(evidence, facts):
+    # Every check on its own, also those that the order would have kept from running.
+    facts.clear()
+    for one in CHECKS:
+        outcome = one.evaluate(evidence(nvidia_smi=None, xids=None, cuda=None), Expectation())
+        assert outcome.status in ("failed", "warning", "skipped", "passed")
+        assert outcome.evidence
+        assert (outcome.next_step != "") is (outcome.status in ("failed", "warning"))
+
+
+@pytest.mark.parametrize(
+    "path", ["pci", "driver", "nvml", "gpus", "fabric", "mps", "toolkit", "runtimes", "cdi", "recorded"]
+)
+def test_a_missing_part_of_the_facts_never_raises(evidence, facts, path):
+    facts[path] = None
+    evaluate(CHECKS, evidence(), Expectation())
+
+
+def test_the_module_knows_every_expectation():
+    from ansible_collections.gpufleet.nvidia.plugins.modules import health
+
+    assert set(health.EXPECT) == {field.name for field in fields(Expectation)}
