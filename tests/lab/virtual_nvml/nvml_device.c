@@ -198,7 +198,8 @@ NVML_NUMBER(nvmlDeviceGetRetiredPagesPendingStatus, int, 0)
 NVML_NUMBER(nvmlDeviceGetPersistenceMode, int, now->persistence)
 NVML_NUMBER(nvmlDeviceGetComputeMode, int, now->compute_mode)
 NVML_NUMBER(nvmlDeviceGetSupportedEventTypes, unsigned long long, NVML_EVENT_SUPPORTED)
-NVML_NUMBER(nvmlDeviceGetMaxMigDeviceCount, unsigned, board->slices)
+/* "Returns zero if MIG is not supported or enabled" (nvml.h): nvidia-ctk asks for no instance then. */
+NVML_NUMBER(nvmlDeviceGetMaxMigDeviceCount, unsigned, now->mig_current ? board->slices : 0)
 
 /* A call that answers with one text of one GPU. */
 #define NVML_TEXT(name, expression)                                 \
