@@ -28,7 +28,7 @@ from .needs import ensure
 from .ports import free_ports, given_ports
 from .prepare import after_first_boot, before_first_boot
 from .progress import LabError, Progress
-from .repository import ensure_repository, repository_variables
+from .repository import ensure_repository, prepare_programs, repository_variables
 from .spec import HostSpec, host_from_json, host_to_json
 
 
@@ -110,8 +110,13 @@ class Lab:
         done.touch()
 
     def _create(self, specs: Sequence[HostSpec]) -> None:
-        base = ensure_base(find_mirror(), self._progress)
-        layer = ensure_layer(self._progress)
+        mirror = find_mirror()
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            # The base mostly waits for the network and the toolkit for the compiler: side by side.
+            programs = pool.submit(prepare_programs, self._progress)
+            base = ensure_base(mirror, self._progress)
+            layer = ensure_layer(self._progress)
+            programs.result()
         repository = ensure_repository(base, self._progress)
         directory = self.paths.directory
         if directory.exists():

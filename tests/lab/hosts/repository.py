@@ -10,6 +10,7 @@ import platform
 from pathlib import Path
 
 from packages.build import build_repository
+from packages.toolkit import build_all_programs
 
 from . import cache
 from .layer import virtual_nvml_sources
@@ -33,9 +34,10 @@ def ensure_repository(base: Path, progress: Progress) -> Path:
 
 def repository_variables(repository: Path, address: str) -> dict[str, str]:
     """Inventory variables that say where the repository is and what its keys' checksums are."""
-    checksums = dict(
-        reversed(line.split()) for line in (repository / "SHA256SUMS").read_text(encoding="ascii").splitlines()
-    )
+    checksums: dict[str, str] = {}
+    for line in (repository / "SHA256SUMS").read_text(encoding="ascii").splitlines():
+        checksum, path = line.split()
+        checksums[path] = checksum
     driver_key = next(path for path in checksums if path.startswith("compute/"))
     return {
         "lab_repository_url": address,
@@ -46,3 +48,8 @@ def repository_variables(repository: Path, address: str) -> dict[str, str]:
         "lab_toolkit_keyring_url": f"{address}/libnvidia-container/gpgkey",
         "lab_toolkit_keyring_sha256": checksums["libnvidia-container/gpgkey"],
     }
+
+
+def prepare_programs(progress: Progress) -> None:
+    """Compile what needs no base, so that it can happen while the base is built."""
+    build_all_programs(progress)

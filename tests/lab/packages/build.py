@@ -94,8 +94,9 @@ def _toolkit_packages(work: _Work) -> list[Package]:
     run(["gcc", "-shared", "-fPIC", "-x", "c", f"-Wl,-soname,{stub.name}", "-o", stub, "-"], stdin=empty)
     found: list[Package] = []
     for version in toolkit.VERSIONS:
-        work.progress.say(f"building the container toolkit {version}")
-        programs = toolkit.build_programs(version, work.base, work.progress)
+        programs = toolkit.build_programs(version, work.progress)
+        if programs and not toolkit.runs_in(work.base, programs, work.progress):
+            programs = None
         found.extend(toolkit.toolkit_packages(version, work.platform, programs, stub))
     return found
 

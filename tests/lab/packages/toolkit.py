@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from pathlib import Path
 
+from hosts.cache import locked
 from hosts.commands import run
 from hosts.paths import cache_root
 from hosts.progress import LabError, Progress
@@ -48,12 +50,23 @@ fi
 """
 
 
-def build_programs(version: str, base: Path, progress: Progress) -> Path | None:
+def build_all_programs(progress: Progress) -> None:
+    """Build the real programs of all versions that are not in the cache yet."""
+    for version in VERSIONS:
+        build_programs(version, progress)
+
+
+def build_programs(version: str, progress: Progress) -> Path | None:
     """The directory with the real programs of C(version), built once and kept in the cache.
 
     :return: None where they cannot be built: the packages then carry stand-ins that say so.
     """
-    target = cache_root() / "programs" / f"nvidia-container-toolkit-{version}"
+    programs = cache_root() / "programs"
+    with locked(programs / ".lock", progress, "the container toolkit"):
+        return _build_programs(version, programs / f"nvidia-container-toolkit-{version}", progress)
+
+
+def _build_programs(version: str, target: Path, progress: Progress) -> Path | None:
     if target.is_dir():
         return target
     if not shutil.which("go"):
@@ -62,10 +75,10 @@ def build_programs(version: str, base: Path, progress: Progress) -> Path | None:
     partial = target.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
+    progress.say(f"building the container toolkit {version} with Go")
     try:
         _go_install(version, partial)
         _fetch_units(version, partial)
-        _try_in_base(partial / "nvidia-ctk", base)
     except LabError as error:
         progress.say(f"the container toolkit {version} carries stand-ins: {error}")
         shutil.rmtree(partial)
@@ -91,14 +104,17 @@ def _fetch_units(version: str, target: Path) -> None:
         shutil.copyfile(Path(told["Dir"]) / "deployments/systemd" / unit, target / unit)
 
 
-def _try_in_base(program: Path, base: Path) -> None:
-    """A program built on a newer system may want a newer C library than the hosts have."""
-    inside = base / "root/var/tmp" / program.name
-    shutil.copy2(program, inside)
-    try:
-        run(["chroot", base / "root", f"/var/tmp/{program.name}", "--version"])
-    finally:
-        inside.unlink()
+def runs_in(base: Path, programs: Path, progress: Progress) -> bool:
+    """Whether the hosts can run C(programs): built on a newer system they may want a newer C library."""
+    with tempfile.TemporaryDirectory(dir=base / "root/var/tmp") as directory:
+        inside = Path(directory) / "nvidia-ctk"
+        shutil.copy2(programs / "nvidia-ctk", inside)
+        try:
+            run(["chroot", base / "root", f"/{inside.relative_to(base / 'root')}", "--version"])
+        except LabError as error:
+            progress.say(f"the container toolkit's packages carry stand-ins: {error}")
+            return False
+    return True
 
 
 def toolkit_packages(version: str, platform: Platform, programs: Path | None, stub_library: Path) -> list[Package]:
