@@ -13,7 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .nvml_instances import compute_instance_profiles, gpu_instance_profiles, gpu_instances, mig_device_handles
+from .nvml_instances import (
+    compute_instance_profiles,
+    gpu_instance_profiles,
+    gpu_instances,
+    mig_device_handles,
+    with_places,
+)
 from .nvml_library import NOT_SUPPORTED, Library, NvmlError, NvmlUnavailable, Reading
 from .nvml_processes import processes
 from .nvml_types import (
@@ -84,6 +90,7 @@ class Nvml:
     def __init__(self, library: Library) -> None:
         self.library = library
         self._devices: dict[int, Any] = {}
+        self._profiles: dict[int, tuple[GpuInstanceProfile, ...]] = {}
 
     def open(self) -> None:
         """Initialise NVML.
@@ -95,6 +102,7 @@ class Nvml:
     def close(self) -> None:
         """Shut NVML down and forget every handle."""
         self._devices.clear()
+        self._profiles.clear()
         self.library.close()
 
     @contextmanager
@@ -163,35 +171,44 @@ class Nvml:
             compute_mode=None if compute_mode is None else _COMPUTE_MODES.get(compute_mode, str(compute_mode)),
             persistence_mode=None if persistence is None else bool(persistence),
             mig=mode,
-            gpu_instances=self._instances(reading, device, mode, memory_mib, running),
+            gpu_instances=self._instances(reading, index, mode, memory_mib, running),
             processes=running,
             lost=reading.lost,
             unknown=reading.unknown,
         )
 
-    def profiles(self, index: int) -> tuple[GpuInstanceProfile, ...]:
+    def profiles(self, index: int, remaining: bool = True) -> tuple[GpuInstanceProfile, ...]:
         """Return the live table of GPU instance profiles of one GPU; empty on a board without MIG.
 
-        Placements and remaining capacity are None while MIG is off: the driver does not tell them then.
+        Places and remaining capacity are None while MIG is off: the driver does not tell them then.
 
+        :param remaining: whether to ask how many more of each profile can be made now.
         :raises NvmlError: NVML fails otherwise than by saying that a profile does not exist.
         """
         device = self.device(index)
         reading = Reading(self.library)
         mode = self._mig_mode(reading, device)
-        memory = reading.value("memory_mib", "nvmlDeviceGetMemoryInfo", device)
-        total = None if memory is None else memory.total // _MIB
-        return gpu_instance_profiles(self.library, device, total, capacity=mode.current is True)
+        if index not in self._profiles:
+            memory = reading.value("memory_mib", "nvmlDeviceGetMemoryInfo", device)
+            self._offered(index, device, None if memory is None else memory.total // _MIB)
+        profiles = self._profiles[index]
+        return with_places(self.library, device, profiles, remaining) if mode.current else profiles
 
-    def compute_profiles(self, index: int, gpu_instance_id: int) -> tuple[ComputeInstanceProfile, ...]:
+    def forget_profiles(self) -> None:
+        """Ask for the tables of profiles anew when they are needed next."""
+        self._profiles.clear()
+
+    def compute_profiles(
+        self, index: int, gpu_instance_id: int, name: str, slices: int
+    ) -> tuple[ComputeInstanceProfile, ...]:
         """Return the compute instance profiles that the driver offers inside one existing GPU instance.
 
+        :param name: of the profile of the GPU instance.
+        :param slices: of the GPU instance.
         :raises NvmlError: the GPU instance is gone, or NVML fails.
         """
         handle = self.gpu_instance_handle(index, gpu_instance_id)
-        profile_id = self.library.call("nvmlGpuInstanceGetInfo", handle).profileId
-        profile = next((p for p in self.profiles(index) if p.id == profile_id), None)
-        return () if profile is None else compute_instance_profiles(self.library, handle, profile, capacity=True)
+        return compute_instance_profiles(self.library, handle, name, slices, remaining=True)
 
     def device(self, index: int) -> Any:
         """Return NVML's handle of one GPU.
@@ -254,19 +271,25 @@ class Nvml:
     def _instances(
         self,
         reading: Reading,
-        device: Any,
+        index: int,
         mode: MigMode,
         memory_mib: int | None,
         running: tuple[Process, ...] | None,
     ) -> tuple[GpuInstance, ...]:
         if not mode.current:
             return ()
+        device = self.device(index)
         try:
-            profiles = gpu_instance_profiles(self.library, device, memory_mib, capacity=False)
-            return gpu_instances(self.library, device, profiles, running or ())
+            return gpu_instances(self.library, device, self._offered(index, device, memory_mib), running or ())
         except NvmlError as error:
             reading.note("gpu_instances", error)
             return ()
+
+    def _offered(self, index: int, device: Any, memory_mib: int | None) -> tuple[GpuInstanceProfile, ...]:
+        """Return the table of profiles without places, which does not change while the driver is loaded."""
+        if index not in self._profiles:
+            self._profiles[index] = gpu_instance_profiles(self.library, device, memory_mib)
+        return self._profiles[index]
 
 
 def pci_address(text: str) -> str:

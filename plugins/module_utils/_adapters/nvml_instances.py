@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from .nvml_library import INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED, Library, NvmlError
@@ -26,12 +27,11 @@ _ATTRIBUTES.update({0xF: "+me.all", 0x10: "+me.all", 0x11: "+gfx"})
 
 
 def gpu_instance_profiles(
-    library: Library, device: Any, total_memory_mib: int | None, capacity: bool
+    library: Library, device: Any, total_memory_mib: int | None
 ) -> tuple[GpuInstanceProfile, ...]:
-    """Return the GPU instance profiles that the driver offers on C(device), in NVML's order.
+    """Return the GPU instance profiles that the driver offers on C(device), in NVML's order, without their places.
 
     :param total_memory_mib: of the GPU; names the profiles where the driver does not.
-    :param capacity: also ask for placements and remaining capacity, which answer only while MIG is on.
     :raises NvmlError: NVML fails otherwise than by saying that a profile does not exist.
     """
     found = []
@@ -53,46 +53,58 @@ def gpu_instance_profiles(
                 encoders=info.encoderCount,
                 jpeg=info.jpegCount,
                 ofa=info.ofaCount,
-                placements=_gpu_placements(library, device, info.id) if capacity else None,
-                remaining=_number(library, "nvmlDeviceGetGpuInstanceRemainingCapacity", device, info.id)
-                if capacity
-                else None,
             )
         )
     return tuple(found)
 
 
+def with_places(
+    library: Library, device: Any, profiles: tuple[GpuInstanceProfile, ...], remaining: bool
+) -> tuple[GpuInstanceProfile, ...]:
+    """Return profiles with the places that they can take, which the driver tells only while MIG is on.
+
+    :param remaining: also ask how many more of each can be made now.
+    """
+    return tuple(
+        replace(
+            profile,
+            placements=_gpu_placements(library, device, profile.id),
+            remaining=_number(library, "nvmlDeviceGetGpuInstanceRemainingCapacity", device, profile.id)
+            if remaining
+            else None,
+        )
+        for profile in profiles
+    )
+
+
 def compute_instance_profiles(
-    library: Library, gpu_instance: Any, profile: GpuInstanceProfile, capacity: bool
+    library: Library, gpu_instance: Any, name: str, slices: int, remaining: bool
 ) -> tuple[ComputeInstanceProfile, ...]:
     """Return the compute instance profiles that the driver offers inside one GPU instance.
 
     :param gpu_instance: NVML's handle of it.
-    :param profile: the profile of the GPU instance, whose name the names are built from.
-    :param capacity: also ask for placements and remaining capacity.
+    :param name: of the profile of the GPU instance, which their names are built from.
+    :param slices: of the GPU instance.
+    :param remaining: also ask how many more of each can be made now.
     """
     found = []
     for enum in range(library.constant("NVML_COMPUTE_INSTANCE_PROFILE_COUNT", 0x9)):
         for engines in range(library.constant("NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_COUNT", 0x1)):
-            name = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
-            info = _profile_info(library, name, gpu_instance, enum, engines)
+            call = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
+            info = _profile_info(library, call, gpu_instance, enum, engines)
             if info is None:
                 continue
+            capacity = "nvmlGpuInstanceGetComputeInstanceRemainingCapacity"
             found.append(
                 ComputeInstanceProfile(
                     enum=enum,
                     engine_profile=engines,
                     id=info.id,
-                    name=compute_instance_name(info.sliceCount, profile),
+                    name=name if info.sliceCount == slices else f"{info.sliceCount}c.{name}",
                     slices=info.sliceCount,
                     max_instances=info.instanceCount,
                     multiprocessors=info.multiprocessorCount,
-                    placements=_compute_placements(library, gpu_instance, info.id) if capacity else None,
-                    remaining=_number(
-                        library, "nvmlGpuInstanceGetComputeInstanceRemainingCapacity", gpu_instance, info.id
-                    )
-                    if capacity
-                    else None,
+                    remaining=_number(library, capacity, gpu_instance, info.id) if remaining else None,
                 )
             )
     return tuple(found)
@@ -146,11 +158,6 @@ def compute_instance_handles(library: Library, gpu_instance: Any, profile_id: in
     return [handles[index] for index in range(min(count.value, _ROOM))]
 
 
-def compute_instance_name(slices: int, profile: GpuInstanceProfile) -> str:
-    """Return the name of a compute instance: C(1c.3g.40gb), or C(3g.40gb) where it takes all slices."""
-    return profile.name if slices == profile.slices else f"{slices}c.{profile.name}"
-
-
 def _compute_instances(
     library: Library,
     gpu_instance: Any,
@@ -160,7 +167,7 @@ def _compute_instances(
     processes: tuple[Process, ...],
 ) -> tuple[ComputeInstance, ...]:
     found = []
-    for offered in compute_instance_profiles(library, gpu_instance, profile, capacity=False):
+    for offered in compute_instance_profiles(library, gpu_instance, profile.name, profile.slices, remaining=False):
         for handle in compute_instance_handles(library, gpu_instance, offered.id):
             info = library.call("nvmlComputeInstanceGetInfo", handle)
             index, uuid = uuids.get((gpu_instance_id, info.id), (None, None))
@@ -217,18 +224,10 @@ def _profile_info(library: Library, name: str, *arguments: Any) -> Any | None:
 
 def _gpu_placements(library: Library, device: Any, profile_id: int) -> tuple[Placement, ...] | None:
     places = (library.pynvml.c_nvmlGpuInstancePlacement_t * _ROOM)()
-    return _placements(library, "nvmlDeviceGetGpuInstancePossiblePlacements", device, profile_id, places)
-
-
-def _compute_placements(library: Library, gpu_instance: Any, profile_id: int) -> tuple[Placement, ...] | None:
-    places = (library.pynvml.c_nvmlComputeInstancePlacement_t * _ROOM)()
-    return _placements(library, "nvmlGpuInstanceGetComputeInstancePossiblePlacements", gpu_instance, profile_id, places)
-
-
-def _placements(library: Library, name: str, owner: Any, profile_id: int, places: Any) -> tuple[Placement, ...] | None:
     count = ctypes.c_uint(_ROOM)
+    call = "nvmlDeviceGetGpuInstancePossiblePlacements"
     try:
-        library.call(name, owner, profile_id, places, ctypes.byref(count))
+        library.call(call, device, profile_id, places, ctypes.byref(count))
     except NvmlError:
         # The driver does not tell while MIG is off; callers have the table of boards.
         return None

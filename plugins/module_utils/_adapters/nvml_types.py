@@ -148,7 +148,7 @@ class ComputeInstanceProfile:
 
     :param enum: the index of the profile in NVML (C(NVML_COMPUTE_INSTANCE_PROFILE_*)).
     :param id: the driver's id of the profile.
-    :param placements: in compute slices of the GPU instance; None when NVML did not answer.
+    :param remaining: how many more can be made now; None when NVML did not answer.
     """
 
     enum: int
@@ -158,5 +158,4 @@ class ComputeInstanceProfile:
     slices: int
     max_instances: int
     multiprocessors: int
-    placements: tuple[Placement, ...] | None = None
     remaining: int | None = None

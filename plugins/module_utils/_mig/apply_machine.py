@@ -23,6 +23,7 @@ from .current import HostGpu, host_gpu
 from .journal import Journal
 from .model import ComputeInstance, GpuInstance
 from .planner import Create, GpuPlan
+from .profiles import parse
 
 # The persistence daemon lets go of a GPU that is reset; its name as the kernel cuts it.
 _LETS_GO = "nvidia-persiste"
@@ -95,6 +96,7 @@ class Machine:
         :raises NvmlError: NVML does not tell how many there are, or which profiles one offers.
         :raises StepFailed: NVML does not tell something that it told at the first reading.
         """
+        self.nvml.forget_profiles()
         gpus = [self._host_gpu(state) for state in self.nvml.gpus()]
         for gpu in gpus:
             unknown = gpu.state.unknown
@@ -167,7 +169,7 @@ class Machine:
             self._create(gpu, made)
 
     def _host_gpu(self, state: GpuState) -> HostGpu:
-        offered = self.nvml.profiles(state.index) if state.mig.supported else ()
+        offered = self.nvml.profiles(state.index, remaining=False) if state.mig.supported else ()
         return host_gpu(state, offered, self.policy.busy_instances)
 
     def _reset_gpu(self, gpu: HostGpu, wanted: bool) -> None:
@@ -209,7 +211,8 @@ class Machine:
     def _create_compute(self, gpu: HostGpu, gpu_instance: int, name: str, slices: Collection[int]) -> None:
         for width in slices:
             # Read again for each: which profiles still fit depends on what was made before.
-            profile = widest(self.nvml.compute_profiles(gpu.index, gpu_instance), width)
+            offered = self.nvml.compute_profiles(gpu.index, gpu_instance, name, parse(name).gpu_slices)
+            profile = widest(offered, width)
             if profile is None:
                 raise StepFailed(
                     f"{gpu.title}: the driver offers no compute instance of {width} slices in GPU instance "
