@@ -33,12 +33,9 @@ static void node(const char *name, int major_number, int minor_number, mode_t mo
         (void)!chmod(path, mode);
 }
 
-void device_nodes_sync(const struct machine *m)
+static void sync_driver_nodes(const struct machine *m, bool loaded)
 {
-    char name[64], caps[600];
-    bool loaded = m->running.modules & MODULE_NVIDIA;
-    if (geteuid() != 0 || make_directories(path_devices()) != 0)
-        return;
+    char caps[600];
     node("nvidiactl", MAJOR_NVIDIA, 255, 0666, loaded);
     node("nvidia-modeset", MAJOR_NVIDIA, 254, 0666, m->running.modules & MODULE_MODESET);
     node("nvidia-uvm", MAJOR_UVM, 0, 0666, m->running.modules & MODULE_UVM);
@@ -49,17 +46,32 @@ void device_nodes_sync(const struct machine *m)
     }
     node("nvidia-caps/nvidia-cap1", MAJOR_CAPS, 1, 0400, loaded);
     node("nvidia-caps/nvidia-cap2", MAJOR_CAPS, 2, 0444, loaded);
-    for (int gpu = 0; gpu < (int)m->hardware.gpu_count; gpu++) {
-        snprintf(name, sizeof name, "nvidia%d", gpu_minor(gpu));
-        node(name, MAJOR_NVIDIA, gpu_minor(gpu), 0666, loaded && !m->running.gpus[gpu].lost);
-        for (int gi = 0; gi < MAX_GPU_INSTANCES; gi++) {
-            const struct gpu_instance *instance = &m->running.gpus[gpu].instances[gi];
-            snprintf(name, sizeof name, "nvidia-caps/nvidia-cap%d", mig_minor(gpu, gi, WHOLE_GPU));
-            node(name, MAJOR_CAPS, mig_minor(gpu, gi, WHOLE_GPU), 0444, loaded && instance->present);
-            for (int ci = 0; ci < MAX_COMPUTE_INSTANCES; ci++) {
-                snprintf(name, sizeof name, "nvidia-caps/nvidia-cap%d", mig_minor(gpu, gi, ci));
-                node(name, MAJOR_CAPS, mig_minor(gpu, gi, ci), 0444, loaded && instance->present && instance->compute[ci].present);
-            }
+}
+
+static void sync_gpu_nodes(const struct machine *m, int gpu, bool loaded)
+{
+    char name[64];
+    snprintf(name, sizeof name, "nvidia%d", gpu_minor(gpu));
+    node(name, MAJOR_NVIDIA, gpu_minor(gpu), 0666, loaded && !m->running.gpus[gpu].lost);
+    for (int gi = 0; gi < MAX_GPU_INSTANCES; gi++) {
+        const struct gpu_instance *instance = &m->running.gpus[gpu].instances[gi];
+        snprintf(name, sizeof name, "nvidia-caps/nvidia-cap%d", mig_minor(gpu, gi, WHOLE_GPU));
+        node(name, MAJOR_CAPS, mig_minor(gpu, gi, WHOLE_GPU), 0444, loaded && instance->present);
+        for (int ci = 0; ci < MAX_COMPUTE_INSTANCES; ci++) {
+            snprintf(name, sizeof name, "nvidia-caps/nvidia-cap%d", mig_minor(gpu, gi, ci));
+            node(name, MAJOR_CAPS, mig_minor(gpu, gi, ci), 0444, loaded && instance->present && instance->compute[ci].present);
         }
     }
+}
+
+void device_nodes_sync(const struct machine *m)
+{
+    bool loaded = m->running.modules & MODULE_NVIDIA;
+    if (geteuid() != 0 || make_directories(path_devices()) != 0)
+        return;
+    if (m->everything || m->running.modules != m->running_before.modules)
+        sync_driver_nodes(m, loaded);
+    for (int gpu = 0; gpu < (int)m->hardware.gpu_count; gpu++)
+        if (machine_gpu_changed(m, gpu))
+            sync_gpu_nodes(m, gpu, loaded);
 }

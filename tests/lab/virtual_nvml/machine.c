@@ -84,6 +84,21 @@ int machine_read(struct machine *m)
     return 0;
 }
 
+/* Exists while a change is written. Found by the next one, it says that somebody was killed in the middle. */
+static const char *unfinished_path(void)
+{
+    static __thread char path[600];
+    snprintf(path, sizeof path, "%s.unfinished", path_state());
+    return path;
+}
+
+bool machine_gpu_changed(const struct machine *m, int gpu)
+{
+    const struct running *now = &m->running, *before = &m->running_before;
+    return m->everything || now->modules != before->modules || now->fabric_state != before->fabric_state
+        || memcmp(&now->gpus[gpu], &before->gpus[gpu], sizeof now->gpus[gpu]) != 0;
+}
+
 int machine_change(struct machine *m)
 {
     char lock_path[600];
@@ -99,6 +114,7 @@ int machine_change(struct machine *m)
         return -1;
     }
     m->lock = lock;
+    m->everything = access(path_state(), F_OK) != 0 || access(unfinished_path(), F_OK) == 0;
     m->hardware_before = m->hardware;
     m->running_before = m->running;
     return 0;
@@ -107,6 +123,9 @@ int machine_change(struct machine *m)
 int machine_commit(struct machine *m)
 {
     int failed = 0;
+    int mark = open(unfinished_path(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    if (mark >= 0)
+        close(mark);
     m->hardware.magic = MAGIC(hardware);
     m->running.magic = MAGIC(running);
     if (memcmp(&m->hardware, &m->hardware_before, sizeof m->hardware) != 0)
@@ -114,6 +133,7 @@ int machine_commit(struct machine *m)
     failed |= write_whole(path_state(), &m->running, sizeof m->running);
     tree_sync(m);
     device_nodes_sync(m);
+    unlink(unfinished_path());
     close(m->lock);
     m->lock = -1;
     return failed ? -1 : 0;

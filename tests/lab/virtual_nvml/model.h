@@ -111,7 +111,8 @@ struct running {
 struct machine {
     struct hardware hardware;
     struct running running;
-    int lock; /* of a change in progress; -1 otherwise */
+    int lock;        /* of a change in progress; -1 otherwise */
+    bool everything; /* tree and device nodes may be out of step anywhere */
     struct hardware hardware_before;
     struct running running_before;
 };
@@ -185,6 +186,8 @@ void uuid_from_name(const char *name_space, const char *name, char text[37]); /*
 /* ---- tree.c, device_nodes.c: /proc, /sys and /dev as the lab host mounts them ---- */
 
 void tree_sync(const struct machine *m);
+void tree_sync_references(const struct machine *m); /* only the modules' reference counts */
+bool machine_gpu_changed(const struct machine *m, int gpu);
 void device_nodes_sync(const struct machine *m);
 int mig_minor(int gpu, int gi, int ci); /* ci WHOLE_GPU: the GPU instance's access node */
 

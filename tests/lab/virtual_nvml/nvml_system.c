@@ -58,6 +58,24 @@ static nvmlReturn_t driver_state(void)
     return NVML_ERROR_DRIVER_NOT_LOADED;
 }
 
+/* The kernel counts who has the device open; here root's sessions write the count. */
+static void show_references(void)
+{
+    struct machine m;
+    if (geteuid() == 0 && machine_read(&m) == 0)
+        tree_sync_references(&m);
+}
+
+/* A process that ends without nvmlShutdown closes its descriptors all the same. */
+__attribute__((destructor)) static void end_session(void)
+{
+    if (init_count == 0)
+        return;
+    close(session);
+    session = -1;
+    show_references();
+}
+
 static nvmlReturn_t initialize(void)
 {
     char path[600];
@@ -67,6 +85,7 @@ static nvmlReturn_t initialize(void)
         session = session_open();
         snprintf(path, sizeof path, "%s/nvidiactl", path_devices());
         control_node = open(path, O_PATH | O_CLOEXEC);
+        show_references();
     }
     pthread_mutex_unlock(&init_lock);
     return result;
@@ -99,6 +118,7 @@ NVML_CALL(nvmlShutdown, (void), ())
         close(session);
         close(control_node);
         session = control_node = -1;
+        show_references();
     }
     pthread_mutex_unlock(&init_lock);
     return NVML_SUCCESS;

@@ -164,6 +164,8 @@ static void sync_pci(const struct machine *m)
     struct pci_device bridge = {"0000:00:00.0", 0x8086, 0x09A2, 0x8086, 0, 0x060000, 0, NULL, false};
     put_pci_device(&bridge, false); /* every machine has devices that are none of NVIDIA's */
     for (int i = 0; i < (int)m->hardware.gpu_count; i++) {
+        if (!machine_gpu_changed(m, i))
+            continue;
         const struct board *b = gpu_board(m, i);
         struct pci_device d = {"", 0x10DE, b->device_id, 0x10DE, b->subsystem_id, b->pci_class, m->hardware.gpus[i].numa_node, driver,
                                r->gpus[i].lost};
@@ -181,25 +183,26 @@ static void sync_pci(const struct machine *m)
 
 /* ---- sys/module, proc/modules, proc/devices ---- */
 
+static const uint32_t all_modules[] = {MODULE_NVIDIA, MODULE_UVM, MODULE_MODESET, MODULE_DRM, MODULE_PEERMEM, MODULE_NOUVEAU};
+
 static void sync_modules(const struct machine *m)
 {
-    static const uint32_t all[] = {MODULE_NVIDIA, MODULE_UVM, MODULE_MODESET, MODULE_DRM, MODULE_PEERMEM, MODULE_NOUVEAU};
     static const struct { uint32_t module; const char *users; } dependents[] = {
         {MODULE_NVIDIA, "nvidia_uvm,nvidia_modeset,nvidia_peermem"}, {MODULE_MODESET, "nvidia_drm"}};
     char path[128], list[2048] = "";
     size_t length = 0;
     folder("sys/module");
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        const char *name = module_name(all[i]);
+    for (size_t i = 0; i < sizeof all_modules / sizeof all_modules[0]; i++) {
+        const char *name = module_name(all_modules[i]);
         char users[128] = "-";
         snprintf(path, sizeof path, "sys/module/%s", name);
-        if (!(m->running.modules & all[i])) {
+        if (!(m->running.modules & all_modules[i])) {
             drop(path, false);
             continue;
         }
-        int references = module_references(m, all[i]);
+        int references = module_references(m, all_modules[i]);
         for (size_t d = 0; d < 2; d++)
-            if (dependents[d].module == all[i]) {
+            if (dependents[d].module == all_modules[i]) {
                 char copy[128], *rest = copy, *user;
                 size_t at = 0;
                 snprintf(copy, sizeof copy, "%s", dependents[d].users);
@@ -215,12 +218,12 @@ static void sync_modules(const struct machine *m)
         put(path, "%d\n", references);
         snprintf(path, sizeof path, "sys/module/%s/initstate", name);
         put(path, "live\n");
-        if (all[i] != MODULE_NOUVEAU) {
+        if (all_modules[i] != MODULE_NOUVEAU) {
             snprintf(path, sizeof path, "sys/module/%s/version", name);
             put(path, "%s\n", m->running.driver_version);
         }
         length += (size_t)snprintf(list + length, sizeof list - length, "%s %d %d %s Live 0x0000000000000000%s\n", name, 60000000, references,
-                                   users, all[i] == MODULE_NOUVEAU ? "" : " (POE)");
+                                   users, all_modules[i] == MODULE_NOUVEAU ? "" : " (POE)");
     }
     put("proc/modules", "%s", list);
     put("proc/devices", "Character devices:\n  1 mem\n  5 /dev/tty\n 10 misc\n%s%s%s\nBlock devices:\n259 blkext\n",
@@ -280,6 +283,18 @@ static void put_mig_minors(const struct machine *m)
     free(text);
 }
 
+static void sync_driver_files(const struct machine *m)
+{
+    const struct running *r = &m->running;
+    put("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX %s  %s  Release Build  (virtual@lab)\nGCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n",
+        r->open_flavour ? "Open Kernel Module for x86_64" : "x86_64 Kernel Module", r->driver_version);
+    put("proc/driver/nvidia/params", "ResmanDebugLevel: 4294967295\nModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileGID: 0\nDeviceFileMode: 438\n");
+    put("proc/driver/nvidia-caps/sys-minors", "fabric-mgmt 0\n");
+    put_mig_minors(m);
+    put_capability("proc/driver/nvidia/capabilities/mig/config", 1);
+    put_capability("proc/driver/nvidia/capabilities/mig/monitor", 2);
+}
+
 static void sync_proc_driver(const struct machine *m)
 {
     char path[160], address[16];
@@ -289,14 +304,11 @@ static void sync_proc_driver(const struct machine *m)
         drop("proc/driver", true);
         return;
     }
-    put("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX %s  %s  Release Build  (virtual@lab)\nGCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n",
-        r->open_flavour ? "Open Kernel Module for x86_64" : "x86_64 Kernel Module", r->driver_version);
-    put("proc/driver/nvidia/params", "ResmanDebugLevel: 4294967295\nModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileGID: 0\nDeviceFileMode: 438\n");
-    put("proc/driver/nvidia-caps/sys-minors", "fabric-mgmt 0\n");
-    put_mig_minors(m);
-    put_capability("proc/driver/nvidia/capabilities/mig/config", 1);
-    put_capability("proc/driver/nvidia/capabilities/mig/monitor", 2);
+    if (m->everything || r->modules != m->running_before.modules)
+        sync_driver_files(m);
     for (int gpu = 0; gpu < (int)m->hardware.gpu_count; gpu++) {
+        if (!machine_gpu_changed(m, gpu))
+            continue;
         gpu_address(m, gpu, address, sizeof address);
         snprintf(path, sizeof path, "proc/driver/nvidia/gpus/%s/information", address);
         put(path,
@@ -309,6 +321,17 @@ static void sync_proc_driver(const struct machine *m)
     for (unsigned i = 0; i < m->hardware.nvswitch_count; i++) {
         snprintf(path, sizeof path, "proc/driver/nvidia-nvswitch/devices/0000:%02x:00.0", 0x05 + i);
         put(path, "BIOS Version: 96.10.46.00.01\nFabric State: %s\n", r->fabric_state == NVML_FABRIC_COMPLETED ? "Configured" : "Standby");
+    }
+}
+
+void tree_sync_references(const struct machine *m)
+{
+    char path[128];
+    for (size_t i = 0; i < sizeof all_modules / sizeof all_modules[0]; i++) {
+        if (!(m->running.modules & all_modules[i]))
+            continue;
+        snprintf(path, sizeof path, "sys/module/%s/refcnt", module_name(all_modules[i]));
+        put(path, "%d\n", module_references(m, all_modules[i]));
     }
 }
 

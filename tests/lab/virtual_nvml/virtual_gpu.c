@@ -94,6 +94,7 @@ static int command_boot(void)
     struct machine m;
     change_or_die(&m);
     machine_boot(&m);
+    m.everything = true;
     fault_clear();
     commit_or_die(&m);
     return 0;
@@ -352,6 +353,7 @@ int main(int argc, char **argv)
     if (strcmp(command, "sync") == 0) {
         struct machine m;
         change_or_die(&m);
+        m.everything = true;
         commit_or_die(&m);
         return 0;
     }
