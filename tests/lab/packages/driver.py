@@ -10,10 +10,12 @@ driver, and only the pinning packages prevent it (reference: the pinning traps o
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
 from hosts.commands import run
+from hosts.progress import LabError
 
 from .deb import File, Package
 from .platform import Platform
@@ -37,7 +39,10 @@ def compile_programs(version: str, virtual_nvml: Path, work: Path) -> dict[str, 
     # One folder for all versions: only the library itself differs.
     nvml = work / "nvml"
     nvml.mkdir(exist_ok=True)
-    run(["make", "-j2", "-C", virtual_nvml, f"BUILD={nvml}", f"VERSION={version}"], log=nvml / "make.log")
+    make = ["make", "-j2", "-C", virtual_nvml, f"BUILD={nvml}", f"VERSION={version}"]
+    run([*make, nvml / f"libnvidia-ml.so.{version}"], log=nvml / "make.log")
+    with contextlib.suppress(LabError):
+        run([*make, nvml / "nvidia-smi"], log=nvml / "make.log")
     compiler = ["gcc", "-O2", "-Wall", "-Werror", f'-DVERSION="{version}"', f"-DCUDA_VERSION={_CUDA[version[:3]]}"]
     daemons = {"persistenced": "nvidia-persistenced", "fabricmanager": "nv-fabricmanager"}
     for source, program in daemons.items():
