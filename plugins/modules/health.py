@@ -20,6 +20,7 @@ description:
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.reads
+  - gpufleet.nvidia.nvml
 options:
   expect:
     description:
