@@ -161,6 +161,8 @@ def run(module: AnsibleModule) -> dict[str, Any]:
     wish = RuntimeWish(params["state"] == "present", params["default"], params["enable_cdi"], params["binary"])
     engine = engine_for(params["runtime"], params["binary"], params["config_path"])
     outcome = observe_and_plan(engine, wish, params["restart"], params["disruption"])
+    for warning in outcome.plan.warnings:
+        module.warn(warning)
     in_force = outcome.after
     if outcome.plan.changes and not module.check_mode:
         in_force = apply(engine, wish, outcome)
@@ -172,7 +174,6 @@ def run(module: AnsibleModule) -> dict[str, Any]:
         "effective_change": outcome.before != outcome.after,
         "restarted": any(step.action == "restart" for step in outcome.plan.steps),
         "disturbs": [who for step in outcome.plan.steps for who in step.disturbs],
-        "warnings": list(outcome.plan.warnings),
     }
 
 

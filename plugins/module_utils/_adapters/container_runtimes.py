@@ -51,8 +51,8 @@ class Engine(Protocol):
     def present(self, files: Mapping[str, str]) -> Merged:
         """Return what the host has now, C(files) being its files."""
 
-    def service(self, files: Files) -> Service:
-        """Return the unit, and what taking C(files) over would do to it."""
+    def service(self) -> Service:
+        """Return the unit."""
 
     def in_force(self) -> Effective:
         """Return what the running (or else the next) runtime has, read anew."""
@@ -140,7 +140,7 @@ class Containerd:
     def present(self, files: Mapping[str, str]) -> Merged:
         return self.merged(files)
 
-    def service(self, files: Files) -> Service:
+    def service(self) -> Service:
         return _service("containerd.service", containers=_shims(), runner=self._run)
 
     def in_force(self) -> Effective:
@@ -186,7 +186,7 @@ class Docker:
     def present(self, files: Mapping[str, str]) -> Merged:
         return self.merged(files)
 
-    def service(self, files: Files) -> Service:
+    def service(self) -> Service:
         containers = None
         live_restore = False
         found = _service("docker.service", runner=self._run)
@@ -194,13 +194,10 @@ class Docker:
             info = self._info()
             containers = info.get("ContainersRunning")
             live_restore = bool(info.get("LiveRestoreEnabled"))
-        change = next(iter(files.changed), None)
-        reloads = change is not None and docker.reloadable(change.before, change.after)
         return _service(
             "docker.service",
             containers=containers if isinstance(containers, int) else None,
             keeps=live_restore,
-            reloads=reloads,
             runner=self._run,
         )
 
@@ -250,7 +247,7 @@ class Crio:
     def present(self, files: Mapping[str, str]) -> Merged:
         return self.merged(files)
 
-    def service(self, files: Files) -> Service:
+    def service(self) -> Service:
         # CRI-O's containers belong to conmon, in scopes of their own.
         return _service("crio.service", kill_mode="process", runner=self._run)
 
@@ -299,7 +296,7 @@ class Rancher:
     def present(self, files: Mapping[str, str]) -> Merged:
         return _summary(containerd.effective(files.get(self._places.generated, "")))
 
-    def service(self, files: Files) -> Service:
+    def service(self) -> Service:
         for unit in self._places.units:
             found = _service(unit, runner=self._run)
             if found.active:
@@ -327,7 +324,6 @@ def _service(
     kill_mode: str | None = None,
     containers: int | None = None,
     keeps: bool = True,
-    reloads: bool = False,
     runner: Runner = run,
 ) -> Service:
     try:
@@ -346,7 +342,6 @@ def _service(
         containers=containers,
         restart_pending=since is not None and started.isdigit() and int(started) < since,
         keeps_containers=keeps,
-        reloads=reloads,
     )
 
 

@@ -45,6 +45,7 @@ class Repository:
     :param suite: deb only; C(/) for a flat repository.
     :param components: deb only; empty for a flat repository.
     :param signed_metadata: rpm only; whether the metadata are signed too, and not only the packages.
+    :param signed_packages: rpm only; false where only the metadata are signed, which have the packages' checksums.
     """
 
     identifier: str
@@ -54,6 +55,7 @@ class Repository:
     suite: str = "/"
     components: tuple[str, ...] = ()
     signed_metadata: bool = False
+    signed_packages: bool = True
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*", self.identifier):
@@ -61,6 +63,8 @@ class Repository:
         for text in (self.url, self.description, self.suite, *self.components):
             if re.search(r"[\r\n]", text):
                 raise ValueError(f"{text!r} has a line break")
+        if not (self.signed_metadata or self.signed_packages):
+            raise ValueError("a repository of which nothing is signed is not configured")
 
 
 def check_url(url: str, variable: str) -> str:
@@ -232,7 +236,7 @@ def repo_file(repository: Repository, key_path: str) -> str:
         f"name={repository.description or repository.identifier}",
         f"baseurl={repository.url}/",
         "enabled=1",
-        "gpgcheck=1",
+        f"gpgcheck={int(repository.signed_packages)}",
         f"repo_gpgcheck={int(repository.signed_metadata)}",
         f"gpgkey=file://{key_path}",
     ]

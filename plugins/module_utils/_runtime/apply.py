@@ -61,7 +61,7 @@ def observe_and_plan(engine: Engine, wish: RuntimeWish, restart: str, disruption
         raise Refused(
             f"configuration of {engine.name}", f"it cannot be read or edited: {error}", "Correct the file by hand."
         ) from error
-    service = engine.service(edited)
+    service = engine.service()
     planned_steps = plan(engine.name, wish, edited, before, after, service, restart, disruption)
     return Outcome(planned_steps, edited.changed, before.effective, after.effective, service)
 

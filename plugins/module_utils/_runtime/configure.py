@@ -10,11 +10,10 @@ earlier run was cut off between writing and restarting.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from .._plan import Plan, Refused, Step
+from . import docker
 from .wish import Effective, FileChange, Files, RuntimeWish
 
 #: systemd's KillMode values with which the containers' shims outlive a restart of the runtime.
@@ -43,7 +42,6 @@ class Service:
     :param containers: how many containers run; None when that is not known.
     :param restart_pending: whether files were changed after it was started.
     :param keeps_containers: whether running containers outlive a restart.
-    :param reloads: whether it takes this change over without a restart.
     """
 
     unit: str | None = None
@@ -52,7 +50,6 @@ class Service:
     containers: int | None = None
     restart_pending: bool = False
     keeps_containers: bool = True
-    reloads: bool = False
 
 
 def plan(
@@ -86,7 +83,11 @@ def plan(
         if restart == "never":
             warnings.append(f"{service.unit} keeps its former configuration until it is restarted: {why}")
         else:
-            steps.append(_restart_step(runtime, service, why, disruption))
+            reloads = runtime == "docker" and not service.restart_pending and all(map(_reloadable, files.changed))
+            if reloads:
+                steps.append(Step("reload", str(service.unit), why, data={"unit": service.unit}))
+            else:
+                steps.append(_restart_step(runtime, service, why, disruption))
     return Plan(
         steps=tuple(steps),
         before={change.path: change.before for change in files.changed},
@@ -110,22 +111,23 @@ def file_diffs(changes: tuple[FileChange, ...]) -> list[dict[str, str]]:
 
 def _file_step(change: FileChange) -> Step:
     if change.after is None:
-        return Step("remove", change.path, "it is not wanted", data={"path": change.path, "text": None})
+        return Step("remove", change.path, "it is not wanted", data={"path": change.path})
     action = "create" if change.before is None else "change"
-    data: Mapping[str, Any] = {"path": change.path, "text": change.after}
-    return Step(action, change.path, "the runtime's configuration is not as wished", data=data)
+    return Step(action, change.path, "the runtime's configuration is not as wished", data={"path": change.path})
+
+
+def _reloadable(change: FileChange) -> bool:
+    return docker.reloadable(change.before, change.after)
 
 
 def _restart_step(runtime: str, service: Service, why: str, disruption: str) -> Step:
     unit = str(service.unit)
-    if service.reloads:
-        return Step("reload", unit, why, data={"unit": unit})
     keeps = service.keeps_containers and service.kill_mode in _KEEPING
-    running = "running containers" if service.containers is None else f"{service.containers} running container(s)"
-    if keeps:
-        disturbs = (f"starting and stopping containers for some seconds ({running} go on)",)
-    elif service.containers == 0:
+    running = "running containers" if service.containers is None else f"{service.containers} running containers"
+    if service.containers == 0:
         disturbs = ("starting containers for some seconds (none is running)",)
+    elif keeps:
+        disturbs = (f"starting and stopping containers for some seconds ({running} go on)",)
     else:
         if disruption != "force":
             reason = "live-restore is off" if runtime == "docker" else f"its unit has KillMode={service.kill_mode}"

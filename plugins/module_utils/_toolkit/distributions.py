@@ -42,18 +42,19 @@ class ToolkitDistribution:
     manager: str
     supported: bool = True
 
-    def url(self, machine: str) -> str:
-        """Return NVIDIA's repository for C(machine), as C(uname -m) names it.
+    def url(self, machine: str, mirror: str = "") -> str:
+        """Return the repository for C(machine), as C(uname -m) names it.
 
-        :raises Refused: there is none.
+        :param mirror: of NVIDIA's C(stable/deb) or C(stable/rpm), which has a directory for each architecture.
+        :raises Refused: there is none for it.
         """
         if machine not in _ARCHITECTURES:
             raise Refused(
                 "the machine", f"there is no container toolkit for {machine}", "x86_64 and aarch64 are built."
             )
         if self.manager == "apt":
-            return f"{BASE}/stable/deb/{_ARCHITECTURES[machine]}"
-        return f"{BASE}/stable/rpm/{machine}"
+            return f"{mirror.rstrip('/') or f'{BASE}/stable/deb'}/{_ARCHITECTURES[machine]}"
+        return f"{mirror.rstrip('/') or f'{BASE}/stable/rpm'}/{machine}"
 
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}

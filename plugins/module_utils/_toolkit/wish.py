@@ -74,6 +74,7 @@ class ToolkitState:
     :param config: text of C(config.toml); None where there is none.
     :param interrupted: packages that an earlier transaction left half done.
     :param cdi_stale: why the CDI specification has to be written anew; empty when it is right (or cannot be judged).
+    :param driver_loaded: whether there are GPUs to describe.
     :param cdi_unit: whether C(nvidia-cdi-refresh.path) is enabled; None where there is no such unit.
     """
 
@@ -84,6 +85,7 @@ class ToolkitState:
     config: str | None = None
     interrupted: tuple[str, ...] = ()
     cdi_stale: str = ""
+    driver_loaded: bool = False
     cdi_unit: bool | None = None
 
     def differing(self, version: str) -> dict[str, str]:

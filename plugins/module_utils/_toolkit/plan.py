@@ -1,0 +1,131 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Plan the container toolkit of a host: sources, the four packages as one transaction, settings, CDI. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .._adapters.packages import Change, Package, Transaction
+from .._plan import Plan, Refused, Step
+from .config import PATH, edit
+from .floors import check_floor, version_in, version_key
+from .wish import OLD_PACKAGES, PACKAGES, ToolkitState, ToolkitWish
+
+
+def plan(state: ToolkitState, wish: ToolkitWish) -> Plan:
+    """Return the steps from C(state) to C(wish).
+
+    :raises Refused: the version is below the security floor, or none.
+    """
+    return _present(state, wish) if wish.present else _absent(state, wish)
+
+
+def select(offers: Sequence[Package], version: str) -> tuple[Package, ...]:
+    """Return the four packages at exactly C(version), of what the repositories offer.
+
+    :raises Refused: one of them is not offered at it; names the versions that all four have.
+    """
+    chosen = []
+    for name in PACKAGES:
+        package = next((o for o in offers if o.name == name and version_in(o.version) == version), None)
+        if package is not None:
+            chosen.append(Package(name, package.version))
+    if len(chosen) == len(PACKAGES):
+        return tuple(chosen)
+    sets = [{version_in(o.version) or "" for o in offers if o.name == name} for name in PACKAGES]
+    common = sorted(set.intersection(*sets) - {""}, key=version_key, reverse=True)
+    missing = ", ".join(sorted(set(PACKAGES) - {package.name for package in chosen}))
+    available = f"All four are there at {', '.join(common[:5])}." if common else "Is it the toolkit's repository?"
+    raise Refused("nvidia_toolkit_version", f"the repository has no {version} of {missing}", available)
+
+
+def transaction(state: ToolkitState, packages: Sequence[Package]) -> Transaction:
+    """Return the one transaction that brings the four packages, and takes their predecessors away."""
+    old = tuple(name for name in OLD_PACKAGES if name in state.packages)
+    return Transaction(install=tuple(packages), remove=old, allow_downgrades=True)
+
+
+def check_simulation(changes: Sequence[Change], packages: Sequence[Package]) -> None:
+    """Refuse a transaction that does more than it was asked for.
+
+    :raises Refused: it removes a package that is none of the toolkit's, or brings another version.
+    """
+    wanted = {package.name: package.version for package in packages}
+    for change in changes:
+        if change.action == "remove" and change.name not in (*PACKAGES, *OLD_PACKAGES):
+            raise Refused(
+                "the package transaction",
+                f"the package manager would remove {change.name} {change.before} to install the container toolkit",
+                "Find out with the package manager what they conflict about; nothing was installed.",
+            )
+        if change.name in wanted and change.action != "remove" and change.after != wanted[change.name]:
+            raise Refused(
+                "the package transaction",
+                f"the package manager would install {change.name} {change.after} in place of {wanted[change.name]}",
+                "Look for a pin or lock on it; nothing was installed.",
+            )
+
+
+def _present(state: ToolkitState, wish: ToolkitWish) -> Plan:
+    warning = check_floor(wish.version, wish.allow_vulnerable)
+    steps: list[Step] = []
+    if state.interrupted:
+        steps.append(Step("repair", "the package database", f"half done: {', '.join(state.interrupted)}"))
+    differing = state.differing(wish.version)
+    old = [name for name in OLD_PACKAGES if name in state.packages]
+    if wish.manage_repository:
+        steps += [
+            Step("remove", path, "it has the repository without its key (Conflicting Signed-By)", data={"path": path})
+            for path in state.old_sources
+        ]
+        if state.repository is False:
+            steps.append(Step("configure", "the container toolkit's repository", "it is not configured"))
+    if differing or old:
+        why = "; ".join(f"{name} is {found or 'not installed'}" for name, found in differing.items())
+        disturbs = ("containers that start during the transaction",) if any(differing.values()) else ()
+        data: dict[str, Any] = {"packages": list(PACKAGES), "version": wish.version, "remove": old}
+        why = why or f"{', '.join(old)} is its predecessor"
+        steps.append(Step("install", f"the container toolkit {wish.version}", why, disturbs, data))
+    held = set(state.holds or ())
+    if wish.hold and (differing or not held.issuperset(PACKAGES)):
+        steps.append(Step("hold", "the container toolkit's packages", "unattended upgrades must not move them"))
+    if not wish.hold and held & set(PACKAGES):
+        steps.append(Step("release", "the container toolkit's packages", "nvidia_toolkit_hold is false"))
+    config = edit(state.config, wish.accept_variable)
+    if config != (state.config or ""):
+        verb = "let" if wish.accept_variable else "forbid"
+        target = "unprivileged containers to take GPUs by NVIDIA_VISIBLE_DEVICES"
+        steps.append(Step(verb, target, f"{PATH} says otherwise", data={"path": PATH}))
+    if wish.cdi:
+        if state.cdi_unit is False:
+            steps.append(
+                Step("enable", "nvidia-cdi-refresh", "it keeps the CDI specification fresh after driver changes")
+            )
+        stale = state.cdi_stale or ("the toolkit changes" if differing and state.driver_loaded else "")
+        if stale:
+            steps.append(Step("generate", "the CDI specification", stale))
+    return Plan(
+        tuple(steps),
+        before={"packages": dict(state.packages), "config": state.config},
+        after={"packages": dict.fromkeys(PACKAGES, wish.version), "config": config},
+        warnings=(warning,) if warning else (),
+    )
+
+
+def _absent(state: ToolkitState, wish: ToolkitWish) -> Plan:
+    names = [name for name in (*PACKAGES, *OLD_PACKAGES) if name in state.packages]
+    steps: list[Step] = []
+    if state.interrupted:
+        steps.append(Step("repair", "the package database", f"half done: {', '.join(state.interrupted)}"))
+    if set(state.holds or ()) & set(names):
+        steps.append(Step("release", "the container toolkit's packages", "they are to be removed"))
+    if names:
+        disturbs = ("containers that use GPUs cannot be started any more",)
+        steps.append(Step("uninstall", "the container toolkit", "it is not wanted", disturbs, {"remove": names}))
+    if wish.manage_repository and state.repository:
+        steps.append(Step("forget", "the container toolkit's repository", "it is not wanted"))
+    return Plan(tuple(steps), before={"packages": dict(state.packages)}, after={"packages": {}})

@@ -1,0 +1,170 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read, plan, apply and read back the container toolkit of a host. Every step can be repeated after a cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from .._adapters.packages import Package, PackageError, Transaction
+from .._plan import Plan, Refused, Step
+from . import cdi
+from .config import edit
+from .distributions import IDENTIFIER
+from .floors import version_in
+from .plan import check_simulation, plan, select, transaction
+from .system import ToolkitSystem
+from .wish import PACKAGES, ToolkitState, ToolkitWish
+
+#: What the new packages bring (units, their settings) is only seen once they are there.
+_ROUNDS = 2
+
+
+class Failed(Exception):
+    """Everything was carried out, and reading back does not show what was wanted."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was, or in check mode would be, done, and the state afterwards."""
+
+    plan: Plan
+    before: ToolkitState
+    after: ToolkitState
+    version: str
+
+
+def run_stage(system: ToolkitSystem, wish: ToolkitWish, check_mode: bool) -> Report:
+    """Bring the toolkit of a host to C(wish).
+
+    :raises Refused: it cannot be met; nothing was installed.
+    :raises PackageError: the package manager failed.
+    :raises Failed: what is read back is something else.
+    """
+    state = system.read(wish)
+    planned = plan(state, wish)
+    if check_mode or not planned.changes:
+        if planned.changes and wish.present and state.repository and state.differing(wish.version):
+            # Nothing has to be configured first, so that the real resolver can be asked now.
+            _resolve(system, state, wish)
+        return Report(planned, state, state, _version(state) if not planned.changes else _wanted(wish))
+    if any(step.action == "configure" for step in planned.steps):
+        # A key that is not the right one is found before the first step.
+        system.repository(wish)
+    done: list[Step] = []
+    after, left = state, planned
+    for _round in range(_ROUNDS):
+        for step in left.steps:
+            _ACTIONS[step.action](system, after, wish, dict(step.data))
+        done.extend(left.steps)
+        after = system.read(wish)
+        left = plan(after, wish)
+        if not left.changes:
+            break
+    else:
+        raise Failed(
+            "Failed to bring the container toolkit: everything was carried out, and still to do is: "
+            + "; ".join(str(step) for step in left.steps)
+        )
+    return Report(replace(planned, steps=tuple(done)), state, after, _version(after))
+
+
+def _wanted(wish: ToolkitWish) -> str:
+    return wish.version if wish.present else ""
+
+
+def _version(state: ToolkitState) -> str:
+    return version_in(state.packages.get(PACKAGES[0], "")) or ""
+
+
+def _resolve(system: ToolkitSystem, state: ToolkitState, wish: ToolkitWish) -> None:
+    packages = select(system.manager.offered(PACKAGES), wish.version)
+    check_simulation(system.manager.simulate(transaction(state, packages)), packages)
+
+
+def _repair(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, _data: dict[str, object]) -> None:
+    system.manager.repair()
+
+
+def _remove_file(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, data: dict[str, object]) -> None:
+    system.remove_file(str(data["path"]))
+
+
+def _configure(system: ToolkitSystem, _state: ToolkitState, wish: ToolkitWish, _data: dict[str, object]) -> None:
+    system.manager.add_repository(system.repository(wish))
+    try:
+        system.manager.refresh()
+    except PackageError:
+        # A repository that cannot be read would stop every other use of the package manager on this host.
+        system.manager.remove_repository(IDENTIFIER)
+        raise
+
+
+def _install(system: ToolkitSystem, state: ToolkitState, wish: ToolkitWish, _data: dict[str, object]) -> None:
+    offers = system.manager.offered(PACKAGES)
+    if not any(version_in(offer.version) == wish.version for offer in offers):
+        system.manager.refresh()
+        offers = system.manager.offered(PACKAGES)
+    packages = select(offers, wish.version)
+    held = [name for name in PACKAGES if name in (state.holds or ())]
+    system.manager.unhold(held)
+    try:
+        wanted = transaction(state, packages)
+        check_simulation(system.manager.simulate(wanted), packages)
+        system.manager.apply(wanted)
+    except (PackageError, Refused):
+        system.manager.hold([package for package in _installed(system) if package.name in held])
+        raise
+
+
+def _installed(system: ToolkitSystem) -> list[Package]:
+    return [Package(name, version) for name, version in system.manager.installed().items() if name in PACKAGES]
+
+
+def _hold(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, _data: dict[str, object]) -> None:
+    system.manager.hold(_installed(system))
+
+
+def _release(system: ToolkitSystem, state: ToolkitState, _wish: ToolkitWish, _data: dict[str, object]) -> None:
+    system.manager.unhold([name for name in PACKAGES if name in (state.holds or ())])
+
+
+def _settings(system: ToolkitSystem, _state: ToolkitState, wish: ToolkitWish, _data: dict[str, object]) -> None:
+    # The packages' scripts may just have written the file: it is read again.
+    system.write_config(edit(system.read(wish).config, wish.accept_variable))
+
+
+def _enable(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, _data: dict[str, object]) -> None:
+    system.enable_refresh()
+
+
+def _generate(_system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, _data: dict[str, object]) -> None:
+    cdi.refresh()
+
+
+def _uninstall(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, data: dict[str, object]) -> None:
+    names = data["remove"]
+    system.manager.apply(Transaction(remove=tuple(map(str, names)) if isinstance(names, list) else ()))
+
+
+def _forget(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, _data: dict[str, object]) -> None:
+    system.manager.remove_repository(IDENTIFIER)
+
+
+_ACTIONS: dict[str, Callable[[ToolkitSystem, ToolkitState, ToolkitWish, dict[str, object]], None]] = {
+    "repair": _repair,
+    "remove": _remove_file,
+    "configure": _configure,
+    "install": _install,
+    "hold": _hold,
+    "release": _release,
+    "let": _settings,
+    "forbid": _settings,
+    "enable": _enable,
+    "generate": _generate,
+    "uninstall": _uninstall,
+    "forget": _forget,
+}

@@ -1,0 +1,139 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The host as the toolkit's stage uses it: reading, and single changes, put together from the adapters."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping
+
+from .._adapters import systemd
+from .._adapters.files import read_bytes, remove, write_whole
+from .._adapters.packages import PackageManager, manager_for
+from .._adapters.repositories import Repository, check_url, sources_in, verified_key
+from .._facts.packages import is_toolkit
+from .._plan import Refused
+from . import cdi
+from .config import PATH
+from .distributions import BASE, IDENTIFIER, KEY_FINGERPRINT, KEY_URL, OLD_SOURCES, distribution_of
+from .wish import OLD_PACKAGES, ToolkitState, ToolkitWish
+
+Fetch = Callable[[str], bytes]
+
+
+class ToolkitSystem:
+    """One host.
+
+    :param fetch: fetches a URL (TLS verified), and raises an exception of its own when it cannot.
+    :param os_release: fields of /etc/os-release; read when not given.
+    """
+
+    def __init__(
+        self, fetch: Fetch, manager: PackageManager | None = None, os_release: Mapping[str, str] | None = None
+    ) -> None:
+        self._fetch = fetch
+        fields = os_release if os_release is not None else _os_release()
+        self._distribution = distribution_of({"id": fields.get("ID"), "version": fields.get("VERSION_ID")})
+        self._repository: Repository | None = None
+        self.manager = manager or manager_for(self._distribution.manager)
+
+    def url(self, wish: ToolkitWish) -> str:
+        """Return where the packages come from.
+
+        :raises UrlRefused: nothing may be fetched from there.
+        """
+        return check_url(
+            self._distribution.url(platform.machine(), wish.repository_url), "nvidia_toolkit_repository_url"
+        )
+
+    def read(self, wish: ToolkitWish) -> ToolkitState:
+        """Return the present state of the host.
+
+        :raises CommandError: the toolkit cannot describe the GPUs.
+        """
+        installed = self.manager.installed()
+        packages = {n: v for n, v in installed.items() if is_toolkit(n) or n in OLD_PACKAGES}
+        managed = self.url(wish) in {url.rstrip("/") for url in self.manager.repositories()} if wish.present else True
+        config = read_bytes(PATH)
+        units = cdi.unit_names() if wish.cdi else ()
+        return ToolkitState(
+            packages=packages,
+            holds=tuple(self.manager.holds()) if packages else (),
+            repository=managed and self._key_is_there(),
+            old_sources=self._old_sources(),
+            config=None if config is None else config.decode("utf-8", "replace"),
+            interrupted=tuple(self.manager.interrupted()),
+            cdi_stale=cdi.compare().stale if wish.cdi and cdi.possible() else "",
+            driver_loaded=cdi.driver_loaded(),
+            cdi_unit=all(found.enabled == "enabled" for found in systemd.units(units).values()) if units else None,
+        )
+
+    def repository(self, wish: ToolkitWish) -> Repository:
+        """Return the repository to configure, with its verified key; fetched once.
+
+        :raises Refused: a mirror has no fingerprint, or the key file cannot be read.
+        :raises KeyRefused: the key is another one.
+        """
+        if self._repository is None:
+            self._repository = self._verified_repository(wish)
+        return self._repository
+
+    def _verified_repository(self, wish: ToolkitWish) -> Repository:
+        url = self.url(wish)
+        # A mirror carries NVIDIA's signatures, so NVIDIA's key is right for it unless the site signs anew.
+        fingerprint = wish.key_fingerprint or KEY_FINGERPRINT
+        if wish.key_file:
+            source, content = wish.key_file, read_bytes(wish.key_file)
+            if content is None:
+                raise Refused(
+                    "nvidia_toolkit_repository_key_file", f"{source} cannot be read", "It is a path on the host."
+                )
+        else:
+            source = check_url(wish.key_url or KEY_URL, "nvidia_toolkit_repository_key_url")
+            content = self._fetch(source)
+        key = verified_key(content, fingerprint, source)
+        # NVIDIA signs the metadata of its rpm repository, which have the packages' checksums, and not the packages.
+        return Repository(IDENTIFIER, url, key, "NVIDIA container toolkit", signed_metadata=True, signed_packages=False)
+
+    def write_config(self, text: str) -> None:
+        write_whole(PATH, text, os.stat(PATH).st_mode & 0o7777 if os.path.exists(PATH) else 0o644)
+
+    def remove_file(self, path: str) -> None:
+        remove(path)
+
+    def enable_refresh(self) -> None:
+        """Enable NVIDIA's units, and start the one that watches.
+
+        :raises CommandError: they are not enabled, or not active, afterwards.
+        """
+        names = cdi.unit_names()
+        systemd.enable(names)
+        if cdi.UNITS[0] in names:
+            systemd.start(cdi.UNITS[0])
+
+    def _key_is_there(self) -> bool:
+        places = (
+            f"/etc/apt/keyrings/{IDENTIFIER}.gpg",
+            f"/etc/pki/rpm-gpg/{IDENTIFIER}.asc",
+        )
+        return any(os.path.exists(path) for path in places)
+
+    def _old_sources(self) -> tuple[str, ...]:
+        """Return apt source files that name the repository, written by hand or by NVIDIA's instructions."""
+        if self.manager.name != "apt":
+            return ()
+        found = []
+        for path in OLD_SOURCES:
+            urls = [url for url, _signed in sources_in((read_bytes(path) or b"").decode("utf-8", "replace"))]
+            if any(url.startswith((BASE, "https://nvidia.github.io/")) for url in urls):
+                found.append(path)
+        return tuple(found)
+
+
+def _os_release() -> dict[str, str]:
+    text = (read_bytes("/etc/os-release") or b"").decode("utf-8", "replace")
+    pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
+    return {name: value.strip().strip("\"'") for name, value in pairs}

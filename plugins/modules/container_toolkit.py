@@ -1,0 +1,220 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: container_toolkit
+short_description: Install and configure the NVIDIA Container Toolkit
+version_added: 0.1.0
+description:
+  - Brings the four packages of the NVIDIA Container Toolkit to one exact version, as one transaction that is simulated first, and
+    holds them there.
+  - Refuses versions with published vulnerabilities, with which a container can break out of its isolation.
+  - Sets C(/etc/nvidia-container-runtime/config.toml) so that unprivileged containers of a shared node cannot take GPUs by an
+    environment variable. All other settings and comments of that file stay.
+  - Keeps the CDI specification true to the driver and the GPUs that are there.
+  - Does not configure a container runtime; that is M(gpufleet.nvidia.container_runtime).
+options:
+  state:
+    description: Whether the toolkit is installed or removed.
+    type: str
+    choices: [present, absent]
+    default: present
+  version:
+    description: The version of all four packages, without package revision.
+    type: str
+    default: 1.20.0
+  repository:
+    description: Where the packages come from.
+    type: dict
+    default: {}
+    suboptions:
+      url:
+        description:
+          - A mirror, C(https://) or C(file:///), of NVIDIA's directory C(stable/deb) or C(stable/rpm). The directory of the host's
+            architecture (C(amd64), C(arm64); C(x86_64), C(aarch64)) is below it.
+          - Empty for NVIDIA's own.
+        type: str
+        default: ""
+      key_url:
+        description: Where the signing key is. Empty for NVIDIA's own.
+        type: str
+        default: ""
+      key_file:
+        description: The signing key as a file on the host, instead of O(repository.key_url).
+        type: path
+        default: ""
+      key_fingerprint:
+        description:
+          - All 40 hexadecimal digits of the signing key's fingerprint. The key file must hold this key and no other.
+          - Empty for NVIDIA's key, which is right for a mirror as well unless the site signs anew.
+        type: str
+        default: ""
+      manage:
+        description: Whether the repository is configured here. V(false) where the site does that.
+        type: bool
+        default: true
+  config:
+    description: Settings of the toolkit.
+    type: dict
+    default: {}
+    suboptions:
+      accept_envvar_unprivileged:
+        description:
+          - Whether an unprivileged container gets GPUs by setting C(NVIDIA_VISIBLE_DEVICES), as images of CUDA do by themselves.
+          - With V(false) it gets them by CDI or by volume mounts, which a pod cannot make for itself.
+          - V(true) is the way back to the toolkit's own default, for hosts of one user.
+        type: bool
+        default: false
+  hold:
+    description: Whether the package manager holds the four packages, so that unattended upgrades do not move them.
+    type: bool
+    default: true
+  cdi:
+    description:
+      - Whether a CDI specification is kept, and NVIDIA's units that refresh it are enabled.
+      - Without a loaded driver there is nothing to describe; the specification is then made when the driver is.
+    type: bool
+    default: true
+  allow_vulnerable:
+    description: Take a version with published vulnerabilities. Warns every time.
+    type: bool
+    default: false
+extends_documentation_fragment:
+  - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.attributes.changes
+author:
+  - The gpufleet.nvidia authors (@gpufleet)
+seealso:
+  - module: gpufleet.nvidia.container_runtime
+"""
+
+EXAMPLES = r"""
+- name: The toolkit, as shared nodes need it
+  gpufleet.nvidia.container_toolkit:
+    version: 1.20.0
+
+- name: From a mirror in an air-gapped site
+  gpufleet.nvidia.container_toolkit:
+    repository:
+      url: https://mirror.example.com/libnvidia-container/stable/deb
+      key_file: /usr/share/keyrings/site.gpg
+      key_fingerprint: 0123456789ABCDEF0123456789ABCDEF01234567
+
+- name: A workstation of one user, with plain 'docker run --gpus'
+  gpufleet.nvidia.container_toolkit:
+    config:
+      accept_envvar_unprivileged: true
+"""
+
+RETURN = r"""
+version:
+  description: The toolkit's version afterwards; in check mode the one that it would be. Empty for none.
+  type: str
+  returned: success
+  sample: 1.20.0
+plan:
+  description: What was, or in check mode would be, done; each step with what, why and what it disturbs.
+  type: dict
+  returned: success
+packages:
+  description: The installed packages of the toolkit, by name.
+  type: dict
+  returned: success
+"""
+
+import traceback
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.urls import open_url
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import KeyRefused, UrlRefused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.toml_read import TomlError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import PATH
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.floors import DEFAULT_VERSION
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage_run import Failed, run_stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.system import ToolkitSystem
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.wish import ToolkitWish
+
+ARGUMENTS: dict[str, Any] = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "version": {"type": "str", "default": DEFAULT_VERSION},
+    "repository": {
+        "type": "dict",
+        "default": {},
+        "options": {
+            "url": {"type": "str", "default": ""},
+            # Fingerprint and key of a repository are public; "key" in the name would have Ansible think otherwise.
+            "key_url": {"type": "str", "default": "", "no_log": False},
+            "key_file": {"type": "path", "default": "", "no_log": False},
+            "key_fingerprint": {"type": "str", "default": "", "no_log": False},
+            "manage": {"type": "bool", "default": True},
+        },
+    },
+    "config": {
+        "type": "dict",
+        "default": {},
+        "options": {"accept_envvar_unprivileged": {"type": "bool", "default": False}},
+    },
+    "hold": {"type": "bool", "default": True},
+    "cdi": {"type": "bool", "default": True},
+    "allow_vulnerable": {"type": "bool", "default": False},
+}
+
+
+def wish(params: dict[str, Any]) -> ToolkitWish:
+    """Return the wish that the options describe."""
+    repository, config = params["repository"], params["config"]
+    return ToolkitWish(
+        present=params["state"] == "present",
+        version=params["version"],
+        accept_variable=config.get("accept_envvar_unprivileged", False),
+        cdi=params["cdi"],
+        hold=params["hold"],
+        allow_vulnerable=params["allow_vulnerable"],
+        manage_repository=repository.get("manage", True),
+        repository_url=repository.get("url", ""),
+        key_url=repository.get("key_url", ""),
+        key_file=repository.get("key_file", ""),
+        key_fingerprint=repository.get("key_fingerprint", ""),
+    )
+
+
+def fetch(url: str) -> bytes:
+    """Return what is at C(url), with TLS verified where the URL has it."""
+    try:
+        return bytes(open_url(url, timeout=60, follow_redirects="safe").read())
+    except Exception as error:
+        raise PackageError(f"Failed to fetch {url}: {error}.") from error
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    try:
+        report = run_stage(ToolkitSystem(fetch), wish(module.params), module.check_mode)
+    except Refused as refusal:
+        module.fail_json(msg=refusal.message, refusal=refusal.as_dict())
+    except TomlError as error:
+        module.fail_json(msg=f"Failed to read {PATH}: {error}. Correct the file by hand; nothing was changed.")
+    except (Failed, PackageError, KeyRefused, UrlRefused, CommandError) as error:
+        module.fail_json(msg=str(error), exception=traceback.format_exc())
+    for warning in report.plan.warnings:
+        module.warn(warning)
+    module.exit_json(
+        changed=report.plan.changes,
+        version=report.version,
+        plan=report.plan.as_dict(),
+        packages=dict(report.after.packages),
+        diff=report.plan.diff("container toolkit"),
+    )
+
+
+if __name__ == "__main__":
+    main()
