@@ -86,6 +86,8 @@ class Geometry:
         self._layouts: dict[Request, tuple[int, ...]] = {}
         self._room: dict[int, int] = {}
         self._requests: tuple[Request, ...] | None = None
+        self._number_of: dict[int, int] = {}
+        self._reachable: dict[int, int] = {}
 
     def request(self, counts: Mapping[str, int]) -> Request:
         """Return counts by profile name as a request.
@@ -135,6 +137,56 @@ class Geometry:
         """Return every feasible layout."""
         for request in self.requests():
             yield from self.layouts_of(request)
+
+    def feasible(self, layout: int) -> bool:
+        """Return whether a set of slots is a feasible layout."""
+        self._number_layouts()
+        return layout in self._number_of
+
+    def _number_layouts(self) -> None:
+        if not self._number_of:
+            for number, request in enumerate(self.requests()):
+                self._number_of.update((one, number) for one in self.layouts_of(request))
+
+    def reachable(self, layout: int) -> int:
+        """Return the requests that can be met with everything of a layout where it is, as bits over C(requests())."""
+        self._number_layouts()
+        known = self._reachable.get(layout)
+        if known is None:
+            known = 1 << self._number_of[layout]
+            for bit in range(len(self.slots)):
+                bigger = layout | 1 << bit
+                if bigger != layout and bigger in self._number_of:
+                    known |= self.reachable(bigger)
+            self._reachable[layout] = known
+        return known
+
+    def kept_by_request(self, existing: int, pinned: int) -> dict[int, int]:
+        """Return how many of the instances that exist can stay, for every request that keeps the pinned ones.
+
+        :param existing: slots of the instances that exist; a feasible layout.
+        :param pinned: slots among them that must stay.
+        :returns: by the number of the request in C(requests()).
+        """
+        free = existing & ~pinned
+        parts = []
+        part = free
+        while True:
+            parts.append(part)
+            if not part:
+                break
+            part = (part - 1) & free
+        found: dict[int, int] = {}
+        seen = 0
+        for part in sorted(parts, key=bits, reverse=True):
+            fresh = self.reachable(part | pinned) & ~seen
+            seen |= fresh
+            kept = bits(part | pinned)
+            while fresh:
+                low = fresh & -fresh
+                found[low.bit_length() - 1] = kept
+                fresh ^= low
+        return found
 
     def room(self, layout: int) -> int:
         """Return the remaining capacity: how many instances of each profile could still be created, summed.

@@ -16,10 +16,13 @@ from typing import Any
 
 from .._boards.model import GpuInstanceProfile
 from .._plan import Refused
-from .geometry import Geometry, Request, bits, geometry
+from .deepening import Option, deepen
+from .geometry import Geometry, Request, geometry
 from .gpu_plan import GpuPlan
 from .model import GpuInstance, GpuWish, InstanceWish, describe
-from .planner import FORCE, IDLE_ONLY, REFUSE, plan_gpu
+from .planner import FORCE, IDLE_ONLY, REFUSE, geometry_with, plan_gpu, slot_of
+
+_PER_GPU = "Write instances per GPU."
 
 
 @dataclass(frozen=True)
@@ -103,20 +106,6 @@ def _refuse_busy_whole(gpu: NodeGpu, wish: GpuWish, disruption: str, thing: str)
         )
 
 
-@dataclass(frozen=True)
-class _Option:
-    """A part of the totals that one GPU can take.
-
-    :ivar take: instances of each profile of the totals.
-    :ivar destroyed: instances that the GPU loses.
-    :ivar order: preference among equals: no change of mode, GPUs that hold instances already, fuller ones first.
-    """
-
-    take: Request
-    destroyed: int
-    order: tuple[int, ...]
-
-
 def distribute(
     totals: Mapping[str, int], gpus: Sequence[NodeGpu], disruption: str = REFUSE, thing: str = "node"
 ) -> dict[int, GpuWish]:
@@ -133,8 +122,9 @@ def distribute(
     """
     names = tuple(sorted(name for name, count in totals.items() if count))
     target = tuple(totals[name] for name in names)
-    options = [_options(gpu, names, target, disruption, thing) for gpu in gpus]
-    found = _deepen(gpus, names, target, options)
+    parts: dict[Geometry, dict[int, tuple[Request, int]]] = {}
+    options = [_options(gpu, names, target, disruption, thing, parts) for gpu in gpus]
+    found = _search(gpus, names, target, options)
     if found is None:
         raise _refuse_totals(gpus, names, target, options, thing)
     wishes = {}
@@ -150,30 +140,50 @@ def _slices(gpu: NodeGpu, name: str) -> int:
     return next(profile.gpu_slices for profile in gpu.profiles if profile.name == name)
 
 
-def _options(gpu: NodeGpu, names: Sequence[str], target: Request, disruption: str, thing: str) -> list[_Option]:
-    shape = geometry(gpu.profiles)
-    columns = [shape.index.get(name) for name in names]
-    slots = [
-        shape.slot_bit.get((shape.index.get(instance.profile, -1), instance.start, instance.size), 0)
-        for instance in gpu.current
-    ]
+def _options(
+    gpu: NodeGpu,
+    names: Sequence[str],
+    target: Request,
+    disruption: str,
+    thing: str,
+    parts: dict[Geometry, dict[int, tuple[Request, int]]],
+) -> list[Option]:
+    shape = geometry_with(gpu.profiles, gpu.current)
+    slots = [slot_of(shape, instance) for instance in gpu.current]
     existing = sum(slots)
     pinned = 0
     if disruption != FORCE:
         if any(not slot and instance.users for instance, slot in zip(gpu.current, slots)):
             raise Refused(thing, f"GPU {gpu.index} has a busy instance of a profile that the node's totals cannot keep")
         pinned = sum(slot for instance, slot in zip(gpu.current, slots) if instance.users)
-    found = []
+    if not shape.feasible(existing):
+        raise Refused(thing, f"the instances of GPU {gpu.index} follow no layout that is known", _PER_GPU)
+    if shape not in parts:
+        parts[shape] = _parts(shape, names, target)
+    allowed = parts[shape]
     untouchable = bool(gpu.busy) and gpu.enabled is False and disruption != FORCE
-    for take, request in _takes(shape, columns, target):
-        if untouchable and any(take):
+    total, found = len(gpu.current), []
+    for number, kept in shape.kept_by_request(existing, pinned).items():
+        if number not in allowed:
             continue
-        kept = [bits(layout & existing) for layout in shape.layouts_of(request) if layout & pinned == pinned]
-        if kept:
-            used = sum(count * (_size(shape, column)) for count, column in zip(take, columns))
-            turns = int(gpu.enabled is not None and gpu.enabled != any(take))
-            found.append(_Option(take, len(gpu.current) - max(kept), (turns, -used)))
-    return sorted(found, key=lambda option: (option.destroyed, option.order, option.take))
+        take, used = allowed[number]
+        if used and untouchable:
+            continue
+        turns = int(gpu.enabled is not None and gpu.enabled != bool(used))
+        found.append(Option(total - kept, turns, -used, take))
+    return sorted(found)
+
+
+def _parts(shape: Geometry, names: Sequence[str], target: Request) -> dict[int, tuple[Request, int]]:
+    """Return the requests of a GPU that are parts of the totals, by number: the part, and its memory units."""
+    columns = [shape.index.get(name) for name in names]
+    sizes = [_size(shape, column) for column in columns]
+    found = {}
+    for number, request in enumerate(shape.requests()):
+        take = tuple(0 if column is None else request[column] for column in columns)
+        if sum(take) == sum(request) and all(part <= most for part, most in zip(take, target)):
+            found[number] = (take, sum(part * size for part, size in zip(take, sizes)))
+    return found
 
 
 def _size(shape: Geometry, column: int | None) -> int:
@@ -181,80 +191,19 @@ def _size(shape: Geometry, column: int | None) -> int:
     return placements.size if placements else 0
 
 
-def _takes(shape: Geometry, columns: Sequence[int | None], target: Request) -> list[tuple[Request, Request]]:
-    """Return every feasible part of the totals, as a part and as the GPU's own request."""
-    width = len(shape.profiles)
-    found: list[tuple[Request, Request]] = [((), (0,) * width)]
-    for column, most in zip(columns, target):
-        grown = []
-        for take, request in found:
-            grown.append((take + (0,), request))
-            if column is None:
-                continue
-            for count in range(1, most + 1):
-                more = request[:column] + (count,) + request[column + 1 :]
-                if not shape.layouts_of(more):
-                    break
-                grown.append((take + (count,), more))
-        found = grown
-    return found
-
-
-def _deepen(
-    gpus: Sequence[NodeGpu], names: Sequence[str], target: Request, options: Sequence[list[_Option]]
+def _search(
+    gpus: Sequence[NodeGpu], names: Sequence[str], target: Request, options: Sequence[list[Option]]
 ) -> list[Request] | None:
-    if any(not choices for choices in options):
-        return None
-    count = len(gpus)
-    # What the GPUs from a position on can take at most, and have now, by profile and in units.
-    most = [[0] * len(names) for _ in range(count + 1)]
-    have = [[0] * len(names) for _ in range(count + 1)]
-    foreign = [0] * (count + 1)
-    for position in range(count - 1, -1, -1):
-        held = [sum(1 for i in gpus[position].current if i.profile == name) for name in names]
-        foreign[position] = foreign[position + 1] + len(gpus[position].current) - sum(held)
-        for column in range(len(names)):
-            best = max(option.take[column] for option in options[position])
-            most[position][column] = most[position + 1][column] + best
-            have[position][column] = have[position + 1][column] + held[column]
-
-    def bound(position: int, left: Request) -> int:
-        surplus = sum(max(0, held - wanted) for held, wanted in zip(have[position], left))
-        return foreign[position] + surplus
-
-    failed: dict[tuple[int, Request], int] = {}
-
-    def search(position: int, left: Request, budget: int) -> list[Request] | None:
-        if position == count:
-            return [] if not any(left) else None
-        if any(wanted > able for wanted, able in zip(left, most[position])):
-            return None
-        state = (position, left)
-        if failed.get(state, -1) >= budget:
-            return None
-        for option in options[position]:
-            if option.destroyed > budget:
-                break
-            if any(take > wanted for take, wanted in zip(option.take, left)):
-                continue
-            rest = tuple(wanted - take for take, wanted in zip(option.take, left))
-            remaining = budget - option.destroyed
-            if bound(position + 1, rest) <= remaining:
-                found = search(position + 1, rest, remaining)
-                if found is not None:
-                    return [option.take, *found]
-        failed[state] = max(budget, failed.get(state, -1))
-        return None
-
-    for budget in range(bound(0, target), sum(len(gpu.current) for gpu in gpus) + 1):
-        found = search(0, target, budget)
-        if found is not None:
-            return found
-    return None
+    held = [tuple(sum(1 for i in gpu.current if i.profile == name) for name in names) for gpu in gpus]
+    foreign = [len(gpu.current) - sum(own) for gpu, own in zip(gpus, held)]
+    sizes = [
+        max(_size(geometry(gpu.profiles), geometry(gpu.profiles).index.get(name)) for gpu in gpus) for name in names
+    ]
+    return deepen(target, options, held, foreign, sizes)
 
 
 def _refuse_totals(
-    gpus: Sequence[NodeGpu], names: Sequence[str], target: Request, options: Sequence[list[_Option]], thing: str
+    gpus: Sequence[NodeGpu], names: Sequence[str], target: Request, options: Sequence[list[Option]], thing: str
 ) -> Refused:
     for column, name in enumerate(names):
         able = sum(max((option.take[column] for option in choices), default=0) for choices in options)

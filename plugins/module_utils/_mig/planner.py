@@ -53,9 +53,9 @@ def plan_gpu(
     current = named_as(current, profiles)
     if not wish.enabled:
         return _switch_off(current, wish, disruption, thing)
-    shape = _geometry_with(profiles, current)
+    shape = geometry_with(profiles, current)
     request = shape.request(wish.counts)
-    slots = [_slot_of(shape, instance) for instance in current]
+    slots = [slot_of(shape, instance) for instance in current]
     existing = sum(slots)
     if all(slots) and _request_of(shape, existing) == request:
         layouts: tuple[int, ...] = (existing,)
@@ -91,10 +91,10 @@ def named_as(current: Sequence[GpuInstance], profiles: Sequence[GpuInstanceProfi
     )
 
 
-def _geometry_with(profiles: Sequence[GpuInstanceProfile], current: Sequence[GpuInstance]) -> Geometry:
+def geometry_with(profiles: Sequence[GpuInstanceProfile], current: Sequence[GpuInstance]) -> Geometry:
     """Return the geometry, widened by the places where instances are although the table does not list them."""
     shape = geometry(tuple(profiles))
-    if all(_slot_of(shape, instance) or instance.profile not in shape.index for instance in current):
+    if all(slot_of(shape, instance) or instance.profile not in shape.index for instance in current):
         return shape
     widened = list(profiles)
     for instance in current:
@@ -108,7 +108,7 @@ def _geometry_with(profiles: Sequence[GpuInstanceProfile], current: Sequence[Gpu
     return geometry(tuple(widened))
 
 
-def _slot_of(shape: Geometry, instance: GpuInstance) -> int:
+def slot_of(shape: Geometry, instance: GpuInstance) -> int:
     number = shape.index.get(instance.profile)
     return 0 if number is None else shape.slot_bit.get((number, instance.start, instance.size), 0)
 
