@@ -21,7 +21,7 @@ from pathlib import Path
 
 from .cgroup import remove_cgroup
 from .commands import run
-from .paths import LAB_SOURCE, HostPaths
+from .paths import LAB_SOURCE, HostPaths, write_whole
 from .progress import LabError
 from .spec import HostSpec
 
@@ -97,7 +97,7 @@ class Host:
                 start_new_session=True,
             )  # fmt: skip
         # unshare replaces itself by the supervisor: the number stays, and a stop during the start finds it.
-        self.paths.pid.write_text(f"{process.pid}\n", encoding="ascii")
+        write_whole(self.paths.pid, f"{process.pid}\n")
 
     def wait_until_running(self, previous_leader: int | None = None) -> float:
         """Wait until systemd has started and ssh answers; return the seconds it took.
@@ -106,6 +106,7 @@ class Host:
         :raises LabError: the host failed to start.
         """
         start = time.monotonic()
+        gone = 0
         while time.monotonic() - start < _BOOT_SECONDS:
             if self.paths.failure.exists():
                 reason = self.paths.failure.read_text(encoding="utf-8").strip()
@@ -113,7 +114,9 @@ class Host:
             leader = self.leader()
             if leader and leader != previous_leader and self.state() in _RUNNING and self._ssh_answers():
                 return time.monotonic() - start
-            if leader is None and self.supervisor() is None:
+            # More than once: a program that is just being started has no command line for a moment.
+            gone = gone + 1 if leader is None and self.supervisor() is None else 0
+            if gone > 2:
                 raise LabError(f"Failed to start {self.name}: it went off. See {self.paths.console}.")
             time.sleep(0.1)
         raise LabError(

@@ -159,7 +159,7 @@ class Lab:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd="/", env=environment,
                 start_new_session=True,
             )  # fmt: skip
-        self.paths.server_pid.write_text(f"{process.pid}\n", encoding="ascii")
+        paths.write_whole(self.paths.server_pid, f"{process.pid}\n")
 
     def repository_server(self) -> int | None:
         """The process id of the package repository's server while it runs."""

@@ -111,6 +111,13 @@ class LabPaths:
         return HostPaths(self.directory / "hosts" / name)
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file so that a reader sees the old text or the new one, never half of it."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(text, encoding="utf-8")
+    partial.rename(path)
+
+
 def bases() -> Path:
     """Root file systems of Debian, by content hash."""
     return cache_root() / "bases"

@@ -34,6 +34,10 @@ def after_first_boot(spec: HostSpec, repository: Path) -> list[list[str]]:
         return []
     keyring = next(iter(sorted((repository / "compute/cuda/repos").glob("*/*/cuda-keyring_*.deb"))))
     apt = ["apt-get", "--yes", "--no-install-recommends", "install"]
+    fabric: list[list[str]] = []
+    if spec.nvswitch:
+        # Without it CUDA does not start on boards behind NVSwitches. Its version has to be the driver's.
+        fabric = [[*apt, "nvidia-fabricmanager"], ["systemctl", "enable", "--now", "nvidia-fabricmanager.service"]]
     return [
         ["dpkg", "--install", f"{REPOSITORY_IN_HOST}/{keyring.relative_to(repository)}"],
         ["apt-get", "update"],
@@ -42,6 +46,7 @@ def after_first_boot(spec: HostSpec, repository: Path) -> list[list[str]]:
         [*apt, "nvidia-driver-cuda", "nvidia-kernel-open-dkms"],
         ["systemctl", "restart", "lab-load-drivers.service"],
         ["systemctl", "restart", "nvidia-persistenced.service"],
+        *fabric,
     ]
 
 

@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any
 
 from .cgroup import enter_own_cgroup, remove_cgroup
-from .paths import REPOSITORY_IN_HOST, HostPaths
+from .paths import REPOSITORY_IN_HOST, HostPaths, write_whole
 
 _REBOOT = 133
 """Exit status of systemd-nspawn when the container asked for a reboot."""
@@ -47,7 +47,7 @@ class Supervisor:
             signal.signal(number, self._signalled)
         self._mount()
         self._prepare()
-        self._paths.pid.write_text(f"{os.getpid()}\n", encoding="ascii")
+        write_whole(self._paths.pid, f"{os.getpid()}\n")
         while not self._down:
             status = self._boot_once()
             if self._power_cut:
@@ -125,7 +125,7 @@ class Supervisor:
             while True:
                 leader = self._leader()
                 if leader:
-                    self._paths.leader.write_text(f"{leader}\n", encoding="ascii")
+                    write_whole(self._paths.leader, f"{leader}\n")
                     if self._down or self._power_cut:
                         os.kill(leader, signal.SIGKILL)
                     break
