@@ -20,6 +20,11 @@ _DRIVER = re.compile(
     r"linux-(open|signatures|objects)-nvidia|xserver-xorg-video-nvidia|firmware-nvidia-gsp|libnvcuvid|libnvoptix|"
     r"libnvsdm|nvlsm$|nvlink5|datacenter-gpu-manager"
 )
+#: Names that only NVIDIA's own repositories have (host.md, section 2.2). Debian's archive has nvidia-open-kernel-dkms.
+_ONLY_NVIDIA = re.compile(
+    r"cuda-drivers|nvidia-open(-\d|$)|nvidia-driver-(cuda|open|pinning)|nvidia-kernel-open-dkms$|"
+    r"kmod-nvidia-(open|latest)-dkms$"
+)
 _RPM_QUERY = r"%{NAME}\t%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\t%{VENDOR}\n"
 _RPM_PATTERNS = ("*nvidia*", "cuda-drivers*", "cuda-compat*", "libcuda*", "libnv*", "nvlsm*", "datacenter-gpu-manager*")
 
@@ -40,8 +45,9 @@ class Package:
 
     @property
     def from_nvidia(self) -> bool:
-        """Whether NVIDIA built it, and not the distribution."""
-        return "@nvidia.com" in self.vendor.lower() or self.vendor.lower().startswith("nvidia")
+        """Whether it is from one of NVIDIA's repositories, or a copy of one, and not from the distribution."""
+        vendor = self.vendor.lower()
+        return "@nvidia.com" in vendor or vendor.startswith("nvidia") or bool(_ONLY_NVIDIA.match(self.name))
 
 
 def is_driver(name: str) -> bool:

@@ -142,3 +142,22 @@ def test_toolkit_packages(name):
 @pytest.mark.parametrize("name", ["cuda-toolkit-13-0", "libnvme1", "nvidiasettings", "python3-nvidia", "vim"])
 def test_other_packages(name):
     assert not packages.is_driver(name) and not packages.is_toolkit(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "vendor", "nvidia"),
+    [
+        ("nvidia-open", "", True),
+        ("nvidia-open-580", "", True),
+        ("nvidia-driver-cuda", "somebody who rebuilt it", True),
+        ("nvidia-driver-pinning-580", "", True),
+        ("libnvidia-compute", "NVIDIA <cudatools@nvidia.com>", True),
+        ("kmod-nvidia", "NVIDIA Corporation", True),
+        ("kmod-nvidia", "RPM Fusion", False),
+        ("nvidia-open-kernel-dkms", "Debian NVIDIA Maintainers <x@lists.alioth.debian.org>", False),
+        ("nvidia-kernel-dkms", "Debian NVIDIA Maintainers <x@lists.alioth.debian.org>", False),
+        ("nvidia-driver-580-server-open", "Ubuntu Core Developers <x@lists.ubuntu.com>", False),
+    ],
+)
+def test_who_a_package_is_from(name, vendor, nvidia):
+    assert Package(name, "1", vendor).from_nvidia is nvidia
