@@ -1,0 +1,107 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Bring the recorded MIG layout back at boot, with the code that made it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from .._adapters import cdi
+from .._adapters.files import read_text
+from .._adapters.lock import LOCK_PATH, exclusive
+from .._adapters.nvml import Nvml, NvmlUnavailable, open_nvml
+from .._mig.apply import ApplyFailed, apply, reset_obstacles
+from .._mig.apply_exact import plan_exact
+from .._mig.apply_machine import Machine, Policy
+from .._mig.journal import Entry, Journal
+from .._mig.record import GpuRecord, Unreadable, read_recorded_layout
+from .output import fail, say
+from .units import RECORDED_MIG
+
+# Modules are loaded by udev while this runs, and the first answer of a driver takes seconds on a host with eight GPUs.
+_DRIVER_SECONDS = 60.0
+_LOCK_SECONDS = 60.0
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+def restore_mig(
+    recorded: str = RECORDED_MIG,
+    journal: Journal | None = None,
+    machine: Callable[[Nvml, Journal, Policy], Machine] = Machine,
+    lock: str = LOCK_PATH,
+    driver_seconds: float = _DRIVER_SECONDS,
+) -> int:
+    """Bring the GPUs to the recorded layout, say what was done, and return the exit status.
+
+    :param recorded: the file with the layout; without it there is nothing to do.
+    :param driver_seconds: how long to wait for the driver.
+    """
+    text = read_text(recorded)
+    if text is None:
+        say(f"{recorded} is not there: no MIG layout to restore")
+        return 0
+    try:
+        records = read_recorded_layout(json.loads(text))
+    except (ValueError, Unreadable) as error:
+        fail(f"Failed to read {recorded}: {error}. Run the role gpufleet.nvidia.nvidia_mig again")
+        return 1
+    with exclusive(_LOCK_SECONDS, lock), open_when_ready(driver_seconds) as nvml:
+        return _restore(machine(nvml, journal or Journal(), Policy()), records)
+
+
+def _restore(machine: Machine, records: Sequence[GpuRecord]) -> int:
+    gpus = machine.read()
+    plan = plan_exact(gpus, records, reset_obstacles(machine, gpus))
+    for step in plan.steps():
+        say(str(step))
+    entry = Entry(
+        started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        boot_id=read_text(_BOOT_ID) or "",
+        program="boot",
+        previous=(),
+        request={"recorded": [record.as_dict() for record in records]},
+    )
+    try:
+        # A run that was cut off before this boot has nothing to bring back: its instances are gone.
+        outcome = apply(machine, lambda now, no_reset: plan_exact(now, records, no_reset), gpus, None, entry)
+    except ApplyFailed as error:
+        fail(str(error))
+        return 1
+    lacking = (*outcome.plan.missing, *outcome.plan.deferred.values())
+    for text in lacking:
+        fail(f"Not restored: {text}")
+    say(f"MIG: {len(machine.done.created)} GPU instances made, {len(machine.done.destroyed)} destroyed")
+    return 1 if lacking else 0
+
+
+def refresh_cdi() -> int:
+    """Write the CDI specification anew, as it has to name the MIG devices that are there now."""
+    if not cdi.available():
+        say("nvidia-ctk is not installed: no CDI specification to write")
+        return 0
+    say(f"written: {cdi.refresh()}")
+    return 0
+
+
+@contextmanager
+def open_when_ready(seconds: float) -> Iterator[Nvml]:
+    """Open NVML, waiting for a driver that is still being loaded.
+
+    :raises NvmlUnavailable: the driver is not there in time, or cannot be used.
+    """
+    end = time.monotonic() + seconds
+    with ExitStack() as opened:
+        while True:
+            try:
+                nvml = opened.enter_context(open_nvml())
+                break
+            except NvmlUnavailable as error:
+                if error.reason != "driver_not_loaded" or time.monotonic() >= end:
+                    raise
+                time.sleep(0.5)
+        yield nvml
