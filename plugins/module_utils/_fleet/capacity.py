@@ -18,8 +18,7 @@ from typing import Any
 
 from .._boards.architectures import ARCHITECTURES
 from .._boards.lookup import BOARDS
-from .._boards.lookup import board as board_by_key
-from .._boards.model import GpuInstanceProfile
+from .._boards.model import Board, GpuInstanceProfile
 from .._mig.from_facts import board_of, has_mig, instances_of, profiles_of
 from .._mig.layouts import wishes
 from .._mig.model import GpuWish, InstanceWish
@@ -69,6 +68,7 @@ class Capacity:
     :param labels: labels that gpu-feature-discovery puts on the node and that follow from the description.
     :param approximate: labels whose value depends on the board's variant or the driver's version.
     :param slices: what one unit of each resource is.
+    :param replicas: resource, as it is called before it is renamed, to the replicas that the device plugin is told to make.
     :param assumed: what could not be read and was taken from the table of boards.
     """
 
@@ -76,6 +76,7 @@ class Capacity:
     labels: Mapping[str, str]
     approximate: Mapping[str, str] = field(default_factory=dict)
     slices: Mapping[str, Slice] = field(default_factory=dict)
+    replicas: Mapping[str, int] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -98,10 +99,7 @@ def gpus_of_inventory(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, An
     for number, entry in enumerate(entries):
         path = f"gpu_facts_gpus[{number}]"
         key, count = str(entry.get("board")), entry.get("count")
-        try:
-            board = board_by_key(key)
-        except KeyError:
-            raise Refused(f"{path}.board", f"the table of boards has no {key!r}", _near_boards(key)) from None
+        board = _board(key, f"{path}.board")
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise Refused(f"{path}.count", f"{count!r} is no number of GPUs", "Write 1 or more.")
         for _number in range(count):
@@ -121,10 +119,18 @@ def gpus_of_inventory(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, An
     return gpus
 
 
-def _near_boards(key: str) -> str:
-    keys = [board.key for board in BOARDS]
-    near = difflib.get_close_matches(key.lower(), keys, n=3, cutoff=0.4)
-    return f"Did you mean {' or '.join(near)}?" if near else f"For example {keys[0]}."
+def _board(key: str, path: str) -> Board:
+    """Return the board with this key, or the only one whose key begins with it: C(l40s) is C(l40s-48gb)."""
+    for candidate in BOARDS:
+        if candidate.key == key:
+            return candidate
+    begins = [candidate for candidate in BOARDS if candidate.key.startswith(f"{key}-")]
+    if len(begins) == 1:
+        return begins[0]
+    keys = [candidate.key for candidate in begins or BOARDS]
+    near = keys if begins else difflib.get_close_matches(key.lower(), keys, n=3, cutoff=0.4)
+    remedy = f"Did you mean {' or '.join(near)}?" if near else f"For example {keys[0]}."
+    raise Refused(path, f"the table of boards has no {key!r}", remedy)
 
 
 def capacity(gpus: Sequence[Mapping[str, Any]], strategy: str, layout: Any, sharing: Sharing) -> Capacity:
@@ -144,6 +150,7 @@ def capacity(gpus: Sequence[Mapping[str, Any]], strategy: str, layout: Any, shar
     groups = _groups(gpus, divided, strategy, sharing)
     resources: Counter[str] = Counter()
     slices: dict[str, Slice] = {}
+    replicas = {name: units[0].replicas for name, units in sorted(groups.items()) if units[0].replicas > 1}
     for name, units in groups.items():
         shown = f"{name}.shared" if sharing.rename and sharing.replicated else name
         for unit in units:
@@ -152,9 +159,9 @@ def capacity(gpus: Sequence[Mapping[str, Any]], strategy: str, layout: Any, shar
         _refuse_uneven(name, units)
     if sharing.mode == "mps" and sharing.mps_manager == "host":
         # gpu-feature-discovery stays off there: its label nvidia.com/mps.capable would start the chart's own MPS daemon.
-        return Capacity(dict(resources), {}, {}, slices, _assumed(gpus))
+        return Capacity(dict(resources), {}, {}, slices, replicas, _assumed(gpus))
     certain, approximate = _labels(gpus, divided, strategy, sharing)
-    return Capacity(dict(resources), certain, approximate, slices, _assumed(gpus))
+    return Capacity(dict(resources), certain, approximate, slices, replicas, _assumed(gpus))
 
 
 def _divided(gpus: Sequence[Mapping[str, Any]], strategy: str, layout: Any) -> dict[int, GpuWish]:
@@ -215,6 +222,8 @@ def _unit(memory: int | None, sharing: Sharing, gpu: Mapping[str, Any]) -> Slice
     arithmetic.refuse_too_many_clients(replicas, gpu.get("architecture"), f"{thing} on GPU {gpu['index']}")
     if memory is None:
         return Slice(replicas, None, None, 100 // replicas)
+    if sharing.mps_manager == "host" and sharing.slice_mib:
+        return Slice(replicas, memory, sharing.slice_mib, None)
     limits = arithmetic.mps_limits(memory, replicas)
     return Slice(replicas, memory, limits.memory_mib, limits.active_thread_percentage)
 

@@ -1,0 +1,107 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Render the GitOps tree of every cluster of the inventory, on the controller."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible.template import Templar
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import RecordedFacts
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
+
+
+class ActionModule(ActionBase):
+    _requires_connection = False
+    _supports_check_mode = True
+    _VALID_ARGS = frozenset({"output_directory", "facts_directory", "overwrite", "prune"})
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        task_vars = task_vars or {}
+        result = super().run(tmp, task_vars)
+        _checked, arguments = self.validate_argument_spec(
+            argument_spec={
+                "output_directory": {"type": "path", "required": True},
+                "facts_directory": {"type": "path", "default": "facts"},
+                "overwrite": {"type": "bool", "default": False},
+                "prune": {"type": "bool", "default": True},
+            }
+        )
+        root = os.path.abspath(arguments["output_directory"])
+        facts = arguments["facts_directory"]
+        try:
+            recorded = RecordedFacts(os.path.join(root, facts) if facts else "")
+            clusters = self._fleet(task_vars, recorded).clusters()
+            trees = {f"clusters/{cluster.name}": cluster_tree(cluster) for cluster in clusters}
+            changes = writer.plan(root, trees, arguments["prune"])
+        except Refused as refusal:
+            return {
+                **result,
+                "failed": True,
+                "refusal": refusal.as_dict(),
+                "msg": f"{refusal.message}\nNothing was written.",
+            }
+        edited = [change for change in changes if change.edited]
+        if edited and not arguments["overwrite"]:
+            lines = "\n".join(f"  {change.path}: {change.edited}" for change in edited)
+            return {
+                **result,
+                "failed": True,
+                "edited": [change.path for change in edited],
+                "msg": f"Files below {root} would lose somebody's change:\n{lines}\n"
+                "Put the change into the inventory, or allow it with gpu_kubernetes_overwrite: true. Nothing was written.",
+            }
+        newer = recorded.outdated()
+        if not self._task.check_mode:
+            writer.apply(root, changes)
+            recorded.keep()
+        result["changed"] = bool(changes or newer)
+        result["output_directory"] = root
+        result["clusters"] = {
+            cluster.name: {
+                "directory": os.path.join(root, "clusters", cluster.name),
+                "files": len(trees[f"clusters/{cluster.name}"]) + 1,
+                "configurations": {
+                    item.name: {"nodes": len(item.nodes), "resources": dict(item.capacity.resources)}
+                    for item in cluster.configurations
+                },
+            }
+            for cluster in clusters
+        }
+        result["changes"] = [{"action": change.action, "path": change.path} for change in changes]
+        if self._task.diff:
+            result["diff"] = [
+                {
+                    "before_header": change.path,
+                    "after_header": change.path,
+                    "before": change.before,
+                    "after": change.after,
+                }
+                for change in changes
+            ]
+        return result
+
+    def _fleet(self, task_vars: dict[str, Any], recorded: RecordedFacts) -> Fleet:
+        """Read the hosts of the inventory; only hosts whose variables hold templates are templated."""
+        hostvars = task_vars["hostvars"]
+        fleet = Fleet(plain(task_vars.get("groups", {})), recorded.gpus)
+        for host in fleet.hosts:
+            variables = hostvars.raw_get(host)
+
+            def template(value: Any, variables: dict[str, Any] = variables) -> Any:
+                return Templar(loader=self._loader, variables=variables).template(value)
+
+            fleet.add(host, variables, template)
+        if not fleet.hosts:
+            raise Refused(
+                "the group gpu_hosts", "it has no hosts, so there is nothing to render", "Put the pools below it."
+            )
+        return fleet

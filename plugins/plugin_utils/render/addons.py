@@ -1,0 +1,152 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Values of the charts beside the device plugin: node feature discovery, metrics, HAMi and the DRA driver."""
+
+from __future__ import annotations
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import HAMI_SPLIT
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import Part, render_values
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
+    CONFIGURATION_LABEL,
+    Cluster,
+    Configuration,
+)
+
+NODE_FEATURE_DISCOVERY = "node-feature-discovery"
+DCGM_EXPORTER = "dcgm-exporter"
+HAMI = "hami"
+DRA_DRIVER = "dra-driver-nvidia-gpu"
+
+_GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+#: DRAConsumableCapacity: alpha and behind a gate in 1.34 and 1.35, on by default from 1.36.
+_FIRST_WITH_DRA = (1, 34)
+
+
+def node_feature_discovery(cluster: Cluster) -> str:
+    """Return values under which NFD finds NVIDIA's PCI devices and lets gpu-feature-discovery write its labels."""
+    parts: list[Part] = [
+        (
+            "gpu-feature-discovery writes labels of the name space nvidia.com; the pools' rules those of gpufleet.github.io.",
+            {"master": {"config": {"extraLabelNs": ["nvidia.com", "gpufleet.github.io"]}}},
+        ),
+        (
+            "Classes 02 (network) and 03 (display): the label feature.node.kubernetes.io/pci-10de.present marks nodes with an NVIDIA device.",
+            {
+                "worker": {
+                    "tolerations": [dict(_GPU_TOLERATION)],
+                    "config": {
+                        "sources": {"pci": {"deviceClassWhitelist": ["02", "03"], "deviceLabelFields": ["vendor"]}}
+                    },
+                }
+            },
+        ),
+    ]
+    return render_values(NODE_FEATURE_DISCOVERY, _header(cluster), parts, _extra(cluster, NODE_FEATURE_DISCOVERY))
+
+
+def dcgm_exporter(cluster: Cluster) -> str:
+    """Return values of the metrics exporter, on the pools' nodes only."""
+    options = cluster.options
+    names = [item.name for item in cluster.configurations]
+    terms = [{"matchExpressions": [{"key": CONFIGURATION_LABEL, "operator": "In", "values": names}]}]
+    parts: list[Part] = [
+        (
+            "gpu_kubernetes_service_monitor: needs the Prometheus operator's CRDs.",
+            {"serviceMonitor": {"enabled": bool(options["service_monitor"])}},
+        ),
+        ("gpu_kubernetes_runtime_class.", {"runtimeClassName": options["runtime_class"] or ""}),
+        (
+            "The nodes of all pools.",
+            {
+                "affinity": {
+                    "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+                }
+            },
+        ),
+        ("", {"tolerations": [dict(_GPU_TOLERATION)]}),
+    ]
+    return render_values(DCGM_EXPORTER, _header(cluster), parts, _extra(cluster, DCGM_EXPORTER))
+
+
+def hami(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
+    """Return values of HAMi, whose device plugin takes NVIDIA's place on the nodes of its pools."""
+    options = cluster.options
+    parts: list[Part] = [
+        (
+            "gpu_kubernetes_version: HAMi runs a kube-scheduler of the cluster's own version.",
+            {"scheduler": {"kubeScheduler": {"image": {"tag": f"v{options['version']}.0"}}}},
+        ),
+        (
+            f"Pools {', '.join(item.pool for item in items)}. Each GPU can be shared by {HAMI_SPLIT} pods; memory is not oversubscribed.",
+            {
+                "devicePlugin": {
+                    "deviceSplitCount": HAMI_SPLIT,
+                    "deviceMemoryScaling": 1,
+                    "runtimeClassName": options["runtime_class"] or "",
+                    "nvidiaNodeSelector": {"gpu": "on"},
+                }
+            },
+        ),
+    ]
+    return render_values(HAMI, _header(cluster), parts, _extra(cluster, HAMI))
+
+
+def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
+    """Return values of the DRA driver with consumable memory: counted exactly, enforced by nobody.
+
+    :raises Refused: the cluster's Kubernetes has no consumable capacity.
+    """
+    version = tuple(int(part) for part in str(cluster.options["version"]).split(".")[:2])
+    if version < _FIRST_WITH_DRA:
+        raise Refused(
+            f"nvidia_sharing_backend of pool {items[0].pool}",
+            f"dra needs consumable capacity, which Kubernetes {cluster.options['version']} does not have",
+            "Use Kubernetes 1.36 (or 1.34 with the feature gate DRAConsumableCapacity), or nvidia_sharing_backend: hami or mps.",
+        )
+    parts: list[Part] = [
+        (
+            "The driver does not offer whole GPUs beside the device plugin unless told to; its nodes have no device plugin here.",
+            {"gpuResourcesEnabledOverride": True},
+        ),
+        (
+            "nvidia_sharing_backend: dra. Memory of a GPU is consumed by claims; nothing enforces it (alpha in the driver).",
+            {"featureGates": {"ConsumableShares": True}},
+        ),
+        ("", {"consumableShares": "memory"}),
+        (
+            f"Pools {', '.join(item.pool for item in items)}.",
+            {
+                "kubeletPlugin": {
+                    "affinity": {
+                        "nodeAffinity": {
+                            "requiredDuringSchedulingIgnoredDuringExecution": {
+                                "nodeSelectorTerms": [
+                                    {
+                                        "matchExpressions": [
+                                            {
+                                                "key": CONFIGURATION_LABEL,
+                                                "operator": "In",
+                                                "values": [item.name for item in items],
+                                            }
+                                        ]
+                                    }
+                                ]
+                            }
+                        }
+                    }
+                }
+            },
+        ),
+    ]
+    return render_values(DRA_DRIVER, _header(cluster), parts, _extra(cluster, DRA_DRIVER))
+
+
+def _header(cluster: Cluster) -> str:
+    return f"Rendered by gpufleet.nvidia.render. Cluster {cluster.name}."
+
+
+def _extra(cluster: Cluster, chart: str) -> dict[str, object]:
+    return dict(cluster.options["values"].get(chart) or {})

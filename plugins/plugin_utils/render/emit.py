@@ -1,0 +1,61 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""YAML and JSON as bytes that are the same for the same input: stable order, no wrapping, comments that say where values come from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+
+class _Dumper(yaml.SafeDumper):
+    """Indents lists below their key, writes texts of several lines as blocks, and never uses anchors."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
+        super().increase_indent(flow, False)
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def yaml_text(value: Any) -> str:
+    """Return C(value) as a YAML document body, keys in the order in which they were given."""
+    text: str = yaml.dump(
+        value, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=10**9, allow_unicode=True
+    )
+    return text
+
+
+def json_text(value: Any) -> str:
+    """Return C(value) as JSON with sorted keys."""
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def comment(text: str) -> str:
+    """Return C(text) as comment lines."""
+    return "".join(f"# {line}".rstrip() + "\n" for line in text.splitlines())
+
+
+def documents(header: str, objects: Sequence[Mapping[str, Any]]) -> str:
+    """Return a file of Kubernetes objects."""
+    return comment(header) + "".join("---\n" + yaml_text(dict(item)) for item in objects)
+
+
+def sections(header: str, parts: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """Return one mapping whose top-level keys are written part by part, each under a comment that says where it comes from."""
+    text = comment(header) + "---\n"
+    for note, part in parts:
+        text += "\n" + comment(note) + yaml_text(dict(part))
+    return text

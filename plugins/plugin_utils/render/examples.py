@@ -1,0 +1,176 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Example workloads of a cluster: a check of each resource, a pod for each MIG profile, a shared pod, N GiB over M GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import arithmetic
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import guarantee
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import documents
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
+    CONFIGURATION_LABEL,
+    Cluster,
+    Configuration,
+    dns_label,
+)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import VECTOR_ADD_IMAGE
+
+
+def examples(cluster: Cluster) -> dict[str, str]:
+    """Return file name to text.
+
+    :raises Refused: a request in C(gpu_kubernetes_requests) that no pool can serve.
+    """
+    files: dict[str, str] = {}
+    for item in cluster.configurations:
+        for resource in item.capacity.resources:
+            name = f"{item.name}-{dns_label(resource.partition('/')[2])}"
+            files[f"{name}.yaml"] = documents(_about(item, resource), [_pod(cluster, item, name, {resource: 1})])
+        for share in _shares(cluster, item):
+            name = f"{item.name}-{arithmetic.memory_text(share.memory_mib).lower()}-over-{share.gpus}"
+            files[f"{name}.yaml"] = _share(cluster, item, name, share)
+    return dict(sorted(files.items()))
+
+
+def _about(item: Configuration, resource: str) -> str:
+    unit = item.capacity.slices.get(resource)
+    lines = [f"One {resource} of {item.origin}."]
+    if unit and unit.memory_mib:
+        lines.append(
+            f"GPU or MIG device: {unit.memory_mib} MiB in {unit.replicas} part{'s' if unit.replicas > 1 else ''}."
+        )
+    if unit and unit.limit_mib:
+        lines.append(f"Each process can allocate {unit.limit_mib} MiB.")
+    return "\n".join(lines + _guarantee(item))
+
+
+def _guarantee(item: Configuration) -> list[str]:
+    holds = guarantee(item.sharing)
+    lines = [
+        f"Counted by: {holds.counted_by}.",
+        f"Enforced by: {holds.enforced_by}.",
+        f"nvidia-smi in the pod shows: {holds.visible_in_nvidia_smi}.",
+    ]
+    return lines + ([f"Mind: {holds.limit}."] if holds.limit else [])
+
+
+def _shares(cluster: Cluster, item: Configuration) -> list[arithmetic.Share]:
+    """Return the requests "N GiB over M GPUs" that this pool serves: the user's, and one of the pool's own slice size."""
+    if not item.sharing.slice_mib:
+        return []
+    found = []
+    for number, entry in enumerate(cluster.options["requests"]):
+        path = f"gpu_kubernetes_requests[{number}]"
+        share = arithmetic.share(str(entry["memory"]), int(entry.get("gpus") or 1), path)
+        if share.gpus > item.gpus:
+            raise Refused(
+                f"{path}.gpus",
+                f"{share.gpus} GPUs, and a node of pool {item.pool} has {item.gpus}",
+                "Ask for fewer GPUs.",
+            )
+        if share.per_gpu_mib > item.sharing.slice_mib:
+            raise Refused(
+                f"{path}.memory",
+                f"{arithmetic.memory_text(share.per_gpu_mib)} on each GPU, and a slice of pool {item.pool} "
+                f"is {arithmetic.memory_text(item.sharing.slice_mib)}",
+                f"Two slices on one GPU are not one larger slice: set nvidia_sharing_memory_slice: "
+                f"{arithmetic.memory_text(share.per_gpu_mib)}, or spread over more GPUs.",
+            )
+        found.append(share)
+    own = item.sharing.gpus_per_pod
+    if not found and own <= item.gpus:
+        found.append(arithmetic.Share(item.sharing.slice_mib * own, own, item.sharing.slice_mib))
+    return found
+
+
+def _share(cluster: Cluster, item: Configuration, name: str, share: arithmetic.Share) -> str:
+    each = arithmetic.memory_text(share.per_gpu_mib)
+    header = [f"{arithmetic.memory_text(share.memory_mib)} over {share.gpus} GPUs of {item.origin}: {each} on each."]
+    header += _guarantee(item)
+    gpu = next(iter(item.capacity.resources), "nvidia.com/gpu")
+    if item.sharing.backend == "dra":
+        return documents("\n".join(header), [_claim(name, share), _claiming_pod(cluster, item, name)])
+    limits: dict[str, Any] = {gpu: share.gpus}
+    environment: list[dict[str, str]] = []
+    if item.sharing.backend == "hami":
+        limits["nvidia.com/gpumem"] = share.per_gpu_mib
+    elif item.sharing.slice_mib and share.per_gpu_mib < item.sharing.slice_mib:
+        limit = ",".join(f"{ordinal}={share.per_gpu_mib}M" for ordinal in range(share.gpus))
+        header.append("The variable narrows the pool's limit for this pod; it is no quota, the pod could change it.")
+        environment.append({"name": "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "value": limit})
+    return documents("\n".join(header), [_pod(cluster, item, name, limits, environment)])
+
+
+def _pod(
+    cluster: Cluster,
+    item: Configuration,
+    name: str,
+    limits: Mapping[str, Any],
+    environment: list[dict[str, str]] | None = None,
+) -> dict[str, Any]:
+    container: dict[str, Any] = {
+        "name": "vectoradd",
+        "image": VECTOR_ADD_IMAGE,
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "256Mi"},
+            "limits": {"cpu": "1", "memory": "1Gi", **{key: str(value) for key, value in limits.items()}},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    if environment:
+        container["env"] = environment
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "nodeSelector": {CONFIGURATION_LABEL: item.name},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+    }
+    if cluster.options["runtime_class"]:
+        spec["runtimeClassName"] = cluster.options["runtime_class"]
+    if item.sharing.backend == "hami":
+        spec["schedulerName"] = "hami-scheduler"
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def _claim(name: str, share: arithmetic.Share) -> dict[str, Any]:
+    """Return a claim for a part of M distinct GPUs."""
+    requests = [
+        {
+            "name": f"gpu-{number}",
+            "exactly": {
+                "deviceClassName": "gpu.nvidia.com",
+                "capacity": {"requests": {"memory": f"{share.per_gpu_mib}Mi"}},
+            },
+        }
+        for number in range(share.gpus)
+    ]
+    devices: dict[str, Any] = {"requests": requests}
+    if share.gpus > 1:
+        devices["constraints"] = [
+            {"requests": [request["name"] for request in requests], "distinctAttribute": "gpu.nvidia.com/uuid"}
+        ]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"spec": {"devices": devices}},
+    }
+
+
+def _claiming_pod(cluster: Cluster, item: Configuration, name: str) -> dict[str, Any]:
+    pod = _pod(cluster, item, name, {})
+    pod["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": name}]
+    pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpus"}]
+    return pod

@@ -1,0 +1,270 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From the inventory to clusters: each distinct description is computed once, however many hosts share it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import (
+    Capacity,
+    capacity,
+    gpus_of_inventory,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import wishes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of, pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.device_plugin import plugin_file
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
+    Cluster,
+    Configuration,
+    content_hash,
+    dns_label,
+)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect
+
+#: The roles whose variables say what a cluster shows of a host.
+ROLES = ("gpu_facts", "nvidia_mig", "nvidia_sharing", "gpu_kubernetes")
+_PREFIX = "gpu_kubernetes_"
+#: Options that may differ between the hosts of a cluster.
+_OF_HOST = frozenset({"cluster", "node_name"})
+_PREFIXES = tuple(f"{role}_" for role in ROLES)
+#: Names that tasks of the collection register; they are no part of a description.
+_REGISTERED = (
+    "gpu_facts_host",
+    "gpu_facts_now",
+    "gpu_facts_plan",
+    "nvidia_mig_result",
+    "nvidia_sharing_result",
+    "gpu_kubernetes_result",
+)
+
+Variables = Mapping[str, Any]
+#: What C(gpus) of the facts document a host had when it was read, or nothing.
+Recorded = Callable[[str, Variables], "Sequence[Mapping[str, Any]] | None"]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A host as the generator sees it: where it belongs, and by which key it shares its computation with others."""
+
+    host: str
+    node: str
+    pool: str
+    cluster: str
+    key: str
+
+
+@dataclass(frozen=True)
+class _Description:
+    """What all hosts with the same key have in common."""
+
+    wish: Mapping[str, Any]
+    gpus: Sequence[Mapping[str, Any]]
+
+
+class Fleet:
+    """Reads hosts one by one and groups them into clusters and configurations.
+
+    :param groups: Ansible's C(groups).
+    :param recorded: returns the GPUs of a host from facts, where there are any.
+    """
+
+    def __init__(self, groups: Mapping[str, Sequence[str]], recorded: Recorded) -> None:
+        self._groups = groups
+        self._pools = pools(groups)
+        self._recorded = recorded
+        self._of_host: dict[str, list[str]] = {}
+        for name, hosts in self._pools.items():
+            for host in hosts:
+                self._of_host.setdefault(host, []).append(name)
+        self._descriptions: dict[str, _Description] = {}
+        self._members: list[Member] = []
+
+    @property
+    def hosts(self) -> list[str]:
+        return [str(host) for host in self._groups.get("gpu_hosts", ())]
+
+    def add(self, host: str, variables: Variables, template: Callable[[Any], Any]) -> None:
+        """Take in one host.
+
+        :param variables: its variables, raw.
+        :param template: renders a raw value for this host; called only where there are templates.
+        :raises Refused: a variable is wrong, with the host's name.
+        """
+        own = {name: variables[name] for name in variables if name.startswith(_PREFIXES) and name not in _REGISTERED}
+        recorded = self._recorded(host, variables)
+        templated = _has_template(own.values())
+        parts = [json.dumps(own, sort_keys=True, default=str), json.dumps(recorded, sort_keys=True) if recorded else ""]
+        if templated:
+            parts.append(host)
+        key = "\0".join(parts)
+        if key not in self._descriptions:
+            try:
+                self._descriptions[key] = _describe(own, template if templated else _as_it_is, recorded)
+            except Refused as refusal:
+                raise Refused(f"{host}: {refusal.thing}", refusal.reason, refusal.remedy) from refusal
+        wish = self._descriptions[key].wish
+        pool = self._pool(host, wish.get("gpu_facts_pool"))
+        node = str(wish.get(f"{_PREFIX}node_name") or host)
+        self._members.append(Member(host, node, pool, str(wish[f"{_PREFIX}cluster"]), key))
+
+    def clusters(self) -> list[Cluster]:
+        """Return the clusters, sorted by name.
+
+        :raises Refused: the hosts of a cluster or of a pool contradict each other, or a wish cannot be met.
+        """
+        by_cluster: dict[str, list[Member]] = {}
+        for member in self._members:
+            by_cluster.setdefault(member.cluster, []).append(member)
+        return [self._cluster(name, members) for name, members in sorted(by_cluster.items())]
+
+    def _cluster(self, name: str, members: Sequence[Member]) -> Cluster:
+        if dns_label(name) != name:
+            raise Refused(
+                "gpu_kubernetes_cluster",
+                f"{name!r} is no name of a cluster: it becomes a directory and a part of object names",
+                f"Use lower case letters, digits and '-', such as {dns_label(name) or 'production'}.",
+            )
+        configurations: list[Configuration] = []
+        by_pool: dict[str, list[Member]] = {}
+        for member in members:
+            by_pool.setdefault(member.pool, []).append(member)
+        for pool, hosts in sorted(by_pool.items()):
+            configurations += self._configurations(pool, hosts)
+        _refuse_twice(name, [node for item in configurations for node in item.nodes])
+        return Cluster(name, self._options(name, members), tuple(configurations))
+
+    def _options(self, cluster: str, members: Sequence[Member]) -> dict[str, Any]:
+        """Return the options that belong to the cluster: all its hosts must say the same."""
+        options: dict[str, Any] = {}
+        origin: dict[str, Member] = {}
+        for key, member in {member.key: member for member in members}.items():
+            for name, value in self._descriptions[key].wish.items():
+                short = name[len(_PREFIX) :]
+                if not name.startswith(_PREFIX) or short in _OF_HOST:
+                    continue
+                if short in options and options[short] != value:
+                    raise Refused(
+                        name,
+                        f"{origin[short].host} says {options[short]!r} and {member.host} says {value!r}, "
+                        f"and both belong to cluster {cluster}",
+                        "It is an option of the cluster: set it for all its pools alike, best in the group gpu_hosts.",
+                    )
+                options.setdefault(short, value)
+                origin.setdefault(short, member)
+        return options
+
+    def _configurations(self, pool: str, members: Sequence[Member]) -> list[Configuration]:
+        """Return one configuration for each kind of host in a pool; the largest has the pool's name."""
+        kinds: dict[str, tuple[Configuration, list[Member]]] = {}
+        by_key: dict[str, list[Member]] = {}
+        for member in members:
+            by_key.setdefault(member.key, []).append(member)
+        for key, hosts in by_key.items():
+            example = _configuration(pool, hosts[0].host, self._descriptions[key])
+            identity = json.dumps(
+                [example.capacity.as_dict(), example.plugin_text, repr(example.sharing)], sort_keys=True
+            )
+            kinds.setdefault(identity, (example, []))[1].extend(hosts)
+        ordered = sorted(kinds.items(), key=lambda entry: (-len(entry[1][1]), entry[0]))
+        result = []
+        for number, (identity, (example, hosts)) in enumerate(ordered):
+            name = dns_label(pool) if number == 0 else f"{dns_label(pool)}-{content_hash(identity)[:4]}"
+            result.append(_named(example, name, hosts))
+        return result
+
+    def _pool(self, host: str, named: str | None) -> str:
+        mine = self._of_host.get(host, [])
+        if not named and len(mine) == 1:
+            return mine[0]
+        return pool_of(host, self._pools, named)
+
+
+def _describe(
+    own: Variables, template: Callable[[Any], Any], recorded: Sequence[Mapping[str, Any]] | None
+) -> _Description:
+    wish = collect(own, template, ROLES)
+    gpus = recorded if recorded else gpus_of_inventory(wish.get("gpu_facts_gpus") or [])
+    if not gpus:
+        raise Refused(
+            "gpu_facts_gpus",
+            "nothing says which GPUs the host has: it was not read in this run, no facts of it are recorded, and this is empty",
+            "Set it for the pool, such as [{board: h100-80gb-sxm, count: 8}], or run site.yml, or set gpu_kubernetes_facts_directory.",
+        )
+    return _Description(wish, gpus)
+
+
+def _configuration(pool: str, host: str, description: _Description) -> Configuration:
+    wish, gpus = description.wish, description.gpus
+    strategy = str(wish.get("nvidia_mig_strategy") or "none")
+    layout = wish.get("nvidia_mig_layout")
+    try:
+        sharing = modes.read(wish)
+        shown: Capacity = capacity(gpus, strategy, layout, sharing)
+        text = plugin_file(strategy, sharing, shown, pool) if sharing.backend == "mps" else ""
+        devices = wishes(layout, strategy, gpus).gpus if strategy != "none" else {}
+    except Refused as refusal:
+        raise Refused(f"pool {pool} ({host}): {refusal.thing}", refusal.reason, refusal.remedy) from refusal
+    return Configuration(
+        name=pool,
+        pool=pool,
+        nodes=(),
+        hosts=(),
+        strategy=strategy,
+        sharing=sharing,
+        capacity=shown,
+        gpus=len(gpus),
+        mig_devices={index: dict(wish.devices) for index, wish in devices.items() if wish.enabled},
+        plugin_text=text,
+    )
+
+
+def _named(example: Configuration, name: str, members: Iterable[Member]) -> Configuration:
+    ordered = sorted(members, key=lambda member: member.node)
+    return Configuration(
+        name=name,
+        pool=example.pool,
+        nodes=tuple(member.node for member in ordered),
+        hosts=tuple(member.host for member in ordered),
+        strategy=example.strategy,
+        sharing=example.sharing,
+        capacity=example.capacity,
+        gpus=example.gpus,
+        mig_devices=example.mig_devices,
+        plugin_text=example.plugin_text,
+    )
+
+
+def _refuse_twice(cluster: str, nodes: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for node in nodes:
+        if node in seen:
+            raise Refused(
+                "gpu_kubernetes_node_name", f"two hosts of cluster {cluster} are node {node}", "A node is one host."
+            )
+        seen.add(node)
+
+
+def _has_template(values: Iterable[Any]) -> bool:
+    for value in values:
+        if isinstance(value, str):
+            if "{{" in value or "{%" in value or "{#" in value:
+                return True
+        elif isinstance(value, Mapping):
+            if _has_template(value.values()) or _has_template(value.keys()):
+                return True
+        elif isinstance(value, (list, tuple)) and _has_template(value):
+            return True
+    return False
+
+
+def _as_it_is(value: Any) -> Any:
+    return plain(value)

@@ -1,0 +1,149 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Values of the GPU Operator for hosts that bring driver and toolkit themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.device_plugin import UNSHARED
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import yaml_text
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import Part, render_values
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
+    MANAGED_BY,
+    Cluster,
+    Configuration,
+    content_hash,
+)
+
+CHART = "gpu-operator"
+_ALTERNATIVE = (
+    "Set gpu_kubernetes_stack: device_plugin, which gives each pool a release and a strategy of its own, "
+    "or give the pools different clusters (gpu_kubernetes_cluster)."
+)
+
+
+def strategy_of(cluster: Cluster) -> str:
+    """Return the one MIG strategy of an operator, which it puts on every node as an environment variable.
+
+    :raises Refused: the pools of the cluster cannot live under one operator.
+    """
+    by_strategy: dict[str, str] = {}
+    for item in cluster.plugin_configurations:
+        by_strategy.setdefault(item.strategy, item.pool)
+        if item.sharing.mode == "mps" and item.sharing.mps_manager == "host":
+            raise Refused(
+                f"nvidia_sharing_mps_manager of pool {item.pool}",
+                "the GPU Operator starts its own MPS daemon on every node that it shares by MPS",
+                "Set nvidia_sharing_mps_manager: device_plugin, or gpu_kubernetes_stack: device_plugin.",
+            )
+    divided = {strategy: pool for strategy, pool in by_strategy.items() if strategy != "none"}
+    if len(divided) > 1:
+        pools = " and ".join(f"{strategy} (pool {pool})" for strategy, pool in sorted(divided.items()))
+        raise Refused(
+            f"nvidia_mig_strategy in cluster {cluster.name}",
+            f"one GPU Operator has one MIG strategy, not {pools}",
+            _ALTERNATIVE,
+        )
+    strategy = next(iter(divided), "none")
+    mps = [item.pool for item in cluster.plugin_configurations if item.sharing.mode == "mps"]
+    if strategy == "mixed" and mps:
+        raise Refused(
+            f"nvidia_sharing_mode of pool {mps[0]}",
+            f"under one GPU Operator the strategy mixed of pool {divided['mixed']} reaches every node, and the device plugin refuses MPS with it",
+            _ALTERNATIVE,
+        )
+    return strategy
+
+
+def mig_config_map(cluster: Cluster) -> dict[str, Any]:
+    """Return the ConfigMap of mig-manager in mig-parted's v1 format: the pools' layouts, and one that disables MIG."""
+    configs: dict[str, Any] = {"all-disabled": [{"devices": "all", "mig-enabled": False}]}
+    for item in cluster.plugin_configurations:
+        if item.strategy != "none":
+            configs[item.name] = _mig_parted(item)
+    text = yaml_text({"version": "v1", "mig-configs": configs})
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": f"gpufleet-mig-{content_hash(text)}",
+            "namespace": str(cluster.options["namespace"]),
+            "labels": dict(MANAGED_BY),
+        },
+        "immutable": True,
+        "data": {"config.yaml": text},
+    }
+
+
+def _mig_parted(item: Configuration) -> list[dict[str, Any]]:
+    groups: dict[str, tuple[Mapping[str, int], list[int]]] = {}
+    for index, devices in sorted(item.mig_devices.items()):
+        groups.setdefault(repr(sorted(devices.items())), (devices, []))[1].append(index)
+    entries: list[dict[str, Any]] = []
+    for devices, indices in groups.values():
+        everything = len(indices) == item.gpus
+        entries.append(
+            {
+                "devices": "all" if everything else indices,
+                "mig-enabled": True,
+                "mig-devices": dict(sorted(devices.items())),
+            }
+        )
+    rest = [index for index in range(item.gpus) if index not in item.mig_devices]
+    if rest:
+        entries.append({"devices": rest if entries else "all", "mig-enabled": False})
+    return entries
+
+
+def values(cluster: Cluster, config_map: Mapping[str, Any], mig_config_map_name: str | None) -> str:
+    """Return the values of the operator.
+
+    :param config_map: what L(device_plugin.shared_config_map) returned.
+    """
+    options = cluster.options
+    manager: dict[str, Any] = {"enabled": False}
+    why = "The hosts divide their GPUs themselves (nvidia_mig_layout), and again after a reboot."
+    if mig_config_map_name:
+        manager = {"enabled": True, "config": {"name": mig_config_map_name, "default": "all-disabled"}}
+        why = "gpu_kubernetes_mig_manager: operator. The node label nvidia.com/mig.config chooses the pool's layout."
+    parts: list[Part] = [
+        (
+            "The hosts bring the driver and the container toolkit (nvidia_driver, nvidia_toolkit).",
+            {"driver": {"enabled": False}},
+        ),
+        ("", {"toolkit": {"enabled": False}}),
+        (
+            "gpu_kubernetes_runtime_class.",
+            {"operator": {"runtimeClass": options["runtime_class"] or "nvidia"}},
+        ),
+        (
+            "nvidia_mig_strategy of the pools. The operator puts it on every node and it beats the pools' files, so there is one.",
+            {"mig": {"strategy": strategy_of(cluster)}},
+        ),
+        (why, {"migManager": manager}),
+        (
+            f"The node label nvidia.com/device-plugin.config names the pool's file; {UNSHARED!r} shares nothing.",
+            {
+                "devicePlugin": {
+                    "config": {"create": False, "name": config_map["metadata"]["name"], "default": UNSHARED},
+                }
+            },
+        ),
+        ("gpu_kubernetes_node_feature_discovery.", {"nfd": {"enabled": bool(options["node_feature_discovery"])}}),
+        (
+            "gpu_kubernetes_dcgm_exporter, gpu_kubernetes_service_monitor.",
+            {
+                "dcgmExporter": {
+                    "enabled": bool(options["dcgm_exporter"]),
+                    "serviceMonitor": {"enabled": bool(options["service_monitor"])},
+                }
+            },
+        ),
+    ]
+    header = f"Rendered by gpufleet.nvidia.render. Cluster {cluster.name}, {len(cluster.plugin_configurations)} configurations."
+    return render_values(CHART, header, parts, options["values"].get(CHART))

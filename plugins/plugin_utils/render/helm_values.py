@@ -1,0 +1,81 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Values for a pinned chart: parts with their origin, merged with what the user adds, and no key that the chart does not read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.chart_keys import KEYS
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import sections
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import CHARTS
+
+#: A part of the values: where it comes from, and top-level keys that no other part has.
+Part = tuple[str, Mapping[str, Any]]
+
+EXTRA = "gpu_kubernetes_values"
+
+
+def render_values(chart: str, header: str, parts: Sequence[Part], extra: Mapping[str, Any] | None = None) -> str:
+    """Return the text of a values file.
+
+    :param extra: the user's C(gpu_kubernetes_values) for this chart; it overrides what the generator says.
+    :raises Refused: a key that the pinned chart does not read.
+    """
+    merged = [
+        (note, _merged(part, {key: value for key, value in (extra or {}).items() if key in part}))
+        for note, part in parts
+    ]
+    own = {key for _note, part in parts for key in part}
+    rest = {key: value for key, value in (extra or {}).items() if key not in own}
+    if rest:
+        merged.append((f"From {EXTRA}.", rest))
+    for _note, part in merged:
+        refuse_dead_keys(chart, part, EXTRA)
+    pin = CHARTS[chart]
+    return sections(f"{header}\nValues for the chart {chart} {pin.version} ({pin.repository}).", merged)
+
+
+def refuse_dead_keys(chart: str, values: Mapping[str, Any], thing: str) -> None:
+    """Refuse values that the chart would ignore in silence.
+
+    :param thing: where they stand in the user's variables.
+    :raises Refused: names the key and the nearest that the chart reads.
+    """
+    known = KEYS[chart]
+    for path in _paths(values, ()):
+        if any(_covers(candidate, path) for candidate in known):
+            continue
+        near = difflib.get_close_matches(path, known, n=2, cutoff=0.6)
+        raise Refused(
+            f"{thing}['{chart}'].{path}",
+            f"no template of the chart {chart} {CHARTS[chart].version} reads it, so it would have no effect",
+            f"It reads {' and '.join(near)}." if near else "",
+        )
+
+
+def _paths(values: Mapping[str, Any], prefix: tuple[str, ...]) -> Iterator[str]:
+    for key, value in values.items():
+        path = (*prefix, str(key))
+        if isinstance(value, Mapping) and value:
+            yield from _paths(value, path)
+        else:
+            yield ".".join(path)
+
+
+def _covers(known: str, path: str) -> bool:
+    return path == known or path.startswith(f"{known}.") or known.startswith(f"{path}.")
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for key, value in over.items():
+        below = result.get(key)
+        both = isinstance(below, Mapping) and isinstance(value, Mapping)
+        result[key] = _merged(below, value) if both else value  # type: ignore[arg-type]
+    return result

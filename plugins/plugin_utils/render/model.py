@@ -1,0 +1,92 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the generator works on: clusters, and in each the configurations of its pools."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import Capacity
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
+
+#: Labels that the collection puts on nodes.
+LABEL_PREFIX = "gpufleet.github.io"
+POOL_LABEL = f"{LABEL_PREFIX}/pool"
+CONFIGURATION_LABEL = f"{LABEL_PREFIX}/configuration"
+EXEMPT_LABEL = f"{LABEL_PREFIX}/exempt"
+
+#: The label by which the device plugin's config-manager chooses a configuration.
+PLUGIN_CONFIG_LABEL = "nvidia.com/device-plugin.config"
+MIG_CONFIG_LABEL = "nvidia.com/mig.config"
+MANAGED_BY = {"app.kubernetes.io/managed-by": "gpufleet"}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Hosts of one pool that are described alike and so get the same files; most pools have one.
+
+    :param name: of the configuration, a DNS label: the pool's name, for a second one with a suffix.
+    :param pool: the inventory group.
+    :param nodes: node names, sorted.
+    :param hosts: inventory names, in the order of C(nodes).
+    :param strategy: the pool's C(nvidia_mig_strategy).
+    :param mig_devices: MIG devices of each GPU by index, C({0: {1g.10gb: 2}}); a GPU without MIG is missing.
+    :param plugin_text: the device plugin's configuration file.
+    """
+
+    name: str
+    pool: str
+    nodes: tuple[str, ...]
+    hosts: tuple[str, ...]
+    strategy: str
+    sharing: Sharing
+    capacity: Capacity
+    gpus: int
+    mig_devices: Mapping[int, Mapping[str, int]]
+    plugin_text: str
+
+    @property
+    def served_by_device_plugin(self) -> bool:
+        return self.sharing.backend == "mps"
+
+    @property
+    def origin(self) -> str:
+        return f"pool {self.pool}, {len(self.nodes)} node{'s' if len(self.nodes) != 1 else ''}"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One cluster, one directory.
+
+    :param options: C(gpu_kubernetes_*) without that prefix.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    configurations: tuple[Configuration, ...]
+
+    @property
+    def plugin_configurations(self) -> tuple[Configuration, ...]:
+        return tuple(item for item in self.configurations if item.served_by_device_plugin)
+
+    def with_backend(self, backend: str) -> tuple[Configuration, ...]:
+        return tuple(item for item in self.configurations if item.sharing.backend == backend)
+
+
+def dns_label(name: str) -> str:
+    """Return C(name) as a DNS label of at most 40 characters, so that release names built from it stay within 63."""
+    label = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    if len(label) <= 40 and label:
+        return label
+    return f"{label[:31].strip('-')}-{content_hash(name)}".strip("-")
+
+
+def content_hash(text: str) -> str:
+    """Return eight characters that change when C(text) does."""
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

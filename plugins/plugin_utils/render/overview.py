@@ -1,0 +1,85 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The README of a cluster's tree: what is shown, what holds, how to ask for it."""
+
+from __future__ import annotations
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import arithmetic
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import guarantee
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Cluster, Configuration
+
+_MOST_GPUS = 8
+
+
+def overview(cluster: Cluster) -> str:
+    """Return the text of README.md."""
+    text = f"# GPUs of cluster {cluster.name}\n\n"
+    text += "Rendered by `gpufleet.nvidia.render` from the inventory. Change the inventory and render again; a change made here is refused.\n\n"
+    text += _table(
+        ["pool", "nodes", "resources of a node", "one unit"],
+        [[_title(item), str(len(item.nodes)), _resources(item), _units(item)] for item in cluster.configurations],
+    )
+    text += "\n## What a pod can rely on\n\n"
+    rows = []
+    for item in cluster.configurations:
+        holds = guarantee(item.sharing)
+        rows.append(
+            [_title(item), holds.counted_by, holds.enforced_by, holds.visible_in_nvidia_smi, holds.limit or "-"]
+        )
+    text += _table(["pool", "counted by", "enforced by", "nvidia-smi shows", "mind"], rows)
+    sliced = [item for item in cluster.configurations if item.sharing.slice_mib]
+    for item in sliced:
+        text += f"\n## N GiB over M GPUs in pool {item.pool}\n\n"
+        text += (
+            f"A slice is {arithmetic.memory_text(item.sharing.slice_mib or 0)} of one GPU. "
+            "What ACK writes as `aliyun.com/gpu-mem` (N) and `aliyun.com/gpu-count` (M):\n\n"
+        )
+        text += _table(["N", "M", "on each GPU", "limits of the pod"], _cheat_sheet(item))
+    assumed = sorted({note for item in cluster.configurations for note in item.capacity.assumed})
+    if assumed:
+        text += "\n## Assumed\n\n" + "".join(f"- {note}\n" for note in assumed)
+    return text
+
+
+def _title(item: Configuration) -> str:
+    return item.pool if item.name == item.pool else f"{item.pool} ({item.name})"
+
+
+def _resources(item: Configuration) -> str:
+    return (
+        ", ".join(f"`{name}: {count}`" for name, count in sorted(item.capacity.resources.items())) or "ResourceSlices"
+    )
+
+
+def _units(item: Configuration) -> str:
+    parts = []
+    for name, unit in sorted(item.capacity.slices.items()):
+        size = f"{unit.limit_mib or unit.memory_mib} MiB" if unit.memory_mib else "memory not known"
+        of = f", {unit.replicas} on a device" if unit.replicas > 1 else ""
+        parts.append(f"`{name}`: {size}{of}")
+    return "; ".join(parts) or "-"
+
+
+def _cheat_sheet(item: Configuration) -> list[list[str]]:
+    rows = []
+    size = item.sharing.slice_mib or 0
+    resource = next(iter(sorted(item.capacity.resources)), "nvidia.com/gpu")
+    for gpus in range(1, min(item.gpus, _MOST_GPUS) + 1):
+        limits = f"`{resource}: {gpus}`"
+        if item.sharing.backend == "hami":
+            limits += f", `nvidia.com/gpumem: {size}`"
+        if item.sharing.backend == "dra":
+            limits = f"a claim with {gpus} requests of `memory: {size}Mi`"
+        rows.append([arithmetic.memory_text(size * gpus), str(gpus), arithmetic.memory_text(size), limits])
+        if gpus > 1 and item.sharing.gpus_per_pod == 1 and item.sharing.backend == "mps":
+            rows[-1][3] = "refused: nvidia_sharing_gpus_per_pod is 1"
+            break
+    return rows
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,94 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Facts of hosts for the generator: those of this run, else those that an earlier run kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, write_whole
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+
+#: Where a run has registered what M(gpufleet.nvidia.gpu_info) returned: after the stages changed the host, else before them.
+REGISTERED = ("gpu_facts_now", "gpu_facts_host")
+_SCHEMA = 1
+_KEPT = ("index", "name", "board", "device_id", "architecture", "memory_mib")
+
+
+class RecordedFacts:
+    """Answers which GPUs a host had when it was last read.
+
+    :param directory: where facts are kept between runs; empty for nowhere.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._fresh: dict[str, Sequence[Mapping[str, Any]]] = {}
+        self._kept = set(os.listdir(directory)) if directory and os.path.isdir(directory) else set()
+
+    def gpus(self, host: str, variables: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
+        """Return the GPUs of C(host), or None when it was never read.
+
+        :raises Refused: a file that an earlier run kept is damaged.
+        """
+        for name in REGISTERED:
+            answer = variables.get(name)
+            document = answer.get("gpu") if isinstance(answer, Mapping) else None
+            gpus = plain(document.get("gpus")) if isinstance(document, Mapping) else None
+            if gpus:
+                self._fresh[host] = [_essentials(gpu) for gpu in gpus]
+                return self._fresh[host]
+        return self._read(host) if f"{host}.json" in self._kept else None
+
+    def outdated(self) -> dict[str, str]:
+        """Return, for each host whose facts of this run are not on disk yet, the path and the text of its file."""
+        found = {}
+        for host, gpus in sorted(self._fresh.items()) if self._directory else ():
+            path = os.path.join(self._directory, f"{host}.json")
+            text = json.dumps({"schema": _SCHEMA, "gpus": gpus}, indent=1, sort_keys=True) + "\n"
+            if read_text(path) != text.strip():
+                found[path] = text
+        return found
+
+    def keep(self) -> None:
+        """Write the facts of this run for later ones."""
+        for path, text in self.outdated().items():
+            write_whole(path, text)
+
+    def _read(self, host: str) -> list[Mapping[str, Any]]:
+        path = os.path.join(self._directory, f"{host}.json")
+        try:
+            document = json.loads(read_text(path) or "")
+            if document["schema"] == _SCHEMA:
+                return list(document["gpus"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise Refused(
+                path, f"the recorded facts of {host} cannot be read: {error}", "Remove the file, or run site.yml."
+            ) from error
+        raise Refused(
+            path, f"the recorded facts of {host} have schema {document['schema']}", "Remove the file, or run site.yml."
+        )
+
+
+def _essentials(gpu: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a GPU decides the files. Who uses it changes all the time and decides nothing."""
+    kept = {name: gpu[name] for name in _KEPT if name in gpu}
+    mig = gpu.get("mig") or {}
+    kept["mig"] = {"supported": mig.get("supported"), "current": mig.get("current")}
+    kept["gpu_instances"] = [
+        {
+            **{name: instance.get(name) for name in ("id", "profile", "start", "size", "memory_mib")},
+            "compute_instances": [
+                {"id": part.get("id"), "profile": part.get("profile")}
+                for part in instance.get("compute_instances") or ()
+            ],
+        }
+        for instance in gpu.get("gpu_instances") or ()
+    ]
+    return kept

@@ -1,0 +1,194 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The files of one cluster, as a mapping from path to text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import addons, device_plugin, gpu_operator, objects
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import documents, json_text, yaml_text
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.examples import examples
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gitops import Release, argocd, flux
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
+    CONFIGURATION_LABEL,
+    EXEMPT_LABEL,
+    POOL_LABEL,
+    Cluster,
+)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overview import overview
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import OWN_CHART, VECTOR_ADD_IMAGE
+
+_MADE_BY = "Rendered by gpufleet.nvidia.render."
+
+
+def cluster_tree(cluster: Cluster) -> dict[str, str]:
+    """Return every file of C(cluster), path relative to its directory to text.
+
+    :raises Refused: the pools cannot be served together, or a value has no effect.
+    """
+    _refuse_mixed_backends(cluster)
+    files: dict[str, str] = {}
+    config_maps: list[dict[str, Any]] = []
+    releases = _plugin_releases(cluster, files, config_maps) + _addon_releases(cluster, files)
+    if cluster.options["objects"] == "manifests":
+        files.update(_objects(cluster, config_maps))
+    files["values/gpufleet-nvidia.yaml"] = _own_chart(cluster, config_maps)
+    files.update(_node_labels(cluster))
+    files.update(_gitops(cluster, releases))
+    if cluster.options["examples"]:
+        files.update({f"examples/{name}": text for name, text in examples(cluster).items()})
+    files["capacity.json"] = json_text(capacity(cluster))
+    files["README.md"] = overview(cluster)
+    return dict(sorted(files.items()))
+
+
+def capacity(cluster: Cluster) -> dict[str, Any]:
+    """Return what must appear in the cluster: by configuration once, and by node a reference to it."""
+    configurations = {}
+    for item in cluster.configurations:
+        unit = next(iter(item.capacity.slices.values()), None)
+        configurations[item.name] = {
+            **item.capacity.as_dict(),
+            "pool": item.pool,
+            "gpus": item.gpus,
+            "mig_strategy": item.strategy,
+            "node_labels": objects.labels_of(cluster, item),
+            "sharing": {
+                "mode": item.sharing.mode,
+                "backend": item.sharing.backend,
+                "replicas": unit.replicas if unit else 1,
+                "memory_mib": (unit.limit_mib or unit.memory_mib) if unit else None,
+            },
+        }
+    nodes = {
+        node: {"host": host, "pool": item.pool, "configuration": item.name, "resources": dict(item.capacity.resources)}
+        for item in cluster.configurations
+        for node, host in zip(item.nodes, item.hosts, strict=True)
+    }
+    return {"schema": 1, "cluster": cluster.name, "configurations": configurations, "nodes": nodes}
+
+
+def _plugin_releases(cluster: Cluster, files: dict[str, str], config_maps: list[dict[str, Any]]) -> list[Release]:
+    served = cluster.plugin_configurations
+    if not served:
+        return []
+    namespace = str(cluster.options["namespace"])
+    if cluster.options["stack"] == "device_plugin":
+        releases = []
+        for item in served:
+            config_maps.append(device_plugin.config_map(item, namespace))
+            name = f"{device_plugin.CHART}-{item.name}"
+            releases.append(_release(files, name, device_plugin.CHART, device_plugin.values(cluster, item)))
+        return releases
+    shared = device_plugin.shared_config_map(cluster, gpu_operator.strategy_of(cluster))
+    config_maps.append(shared)
+    mig_name = None
+    if cluster.options["mig_manager"] == "operator":
+        mig = gpu_operator.mig_config_map(cluster)
+        config_maps.append(mig)
+        mig_name = str(mig["metadata"]["name"])
+    text = gpu_operator.values(cluster, shared, mig_name)
+    return [_release(files, gpu_operator.CHART, gpu_operator.CHART, text)]
+
+
+def _addon_releases(cluster: Cluster, files: dict[str, str]) -> list[Release]:
+    releases = []
+    operator = cluster.options["stack"] == "gpu_operator" and cluster.plugin_configurations
+    if cluster.options["node_feature_discovery"] and not operator:
+        text = addons.node_feature_discovery(cluster)
+        releases.append(_release(files, addons.NODE_FEATURE_DISCOVERY, addons.NODE_FEATURE_DISCOVERY, text))
+    if cluster.options["dcgm_exporter"] and not operator:
+        releases.append(_release(files, addons.DCGM_EXPORTER, addons.DCGM_EXPORTER, addons.dcgm_exporter(cluster)))
+    hami, dra = cluster.with_backend("hami"), cluster.with_backend("dra")
+    if hami:
+        releases.append(_release(files, addons.HAMI, addons.HAMI, addons.hami(cluster, hami)))
+    if dra:
+        releases.append(_release(files, addons.DRA_DRIVER, addons.DRA_DRIVER, addons.dra_driver(cluster, dra)))
+    return releases
+
+
+def _release(files: dict[str, str], name: str, chart: str, text: str) -> Release:
+    path = f"values/{name}.yaml"
+    files[path] = text
+    return Release(name, chart, path, text)
+
+
+def _objects(cluster: Cluster, config_maps: list[dict[str, Any]]) -> dict[str, str]:
+    files = {"objects/namespace.yaml": documents(f"{_MADE_BY} gpu_kubernetes_namespace.", [objects.namespace(cluster)])}
+    if cluster.options["runtime_class"]:
+        text = documents(f"{_MADE_BY} gpu_kubernetes_runtime_class.", [objects.runtime_class(cluster)])
+        files["objects/runtime-class.yaml"] = text
+    for config_map in config_maps:
+        name = str(config_map["metadata"]["name"])
+        header = f"{_MADE_BY} nvidia_mig_*, nvidia_sharing_*. The name ends in a hash of the content."
+        files[f"objects/{name.rpartition('-')[0]}.yaml"] = documents(header, [config_map])
+    return files
+
+
+def _node_labels(cluster: Cluster) -> dict[str, str]:
+    """With NFD the labels are a rule that is synced like any object; without it they are applied by hand."""
+    if cluster.options["node_feature_discovery"]:
+        header = f"{_MADE_BY} The nodes of each pool, by name."
+        rule = objects.node_feature_rule(cluster, cluster.configurations)
+        return {"objects/node-labels.yaml": documents(header, [rule])}
+    header = (
+        f"{_MADE_BY} Apply with: kubectl apply --server-side --field-manager=gpufleet -f node-labels.yaml\n"
+        "Keep it away from controllers that prune: pruning a Node object removes the node."
+    )
+    return {"node-labels.yaml": documents(header, objects.node_labels(cluster, cluster.configurations))}
+
+
+def _own_chart(cluster: Cluster, config_maps: list[dict[str, Any]]) -> str:
+    chart = cluster.options["objects"] == "chart"
+    checks = [
+        {"name": item.name, "resource": resource, "nodeSelector": {CONFIGURATION_LABEL: item.name}}
+        for item in cluster.configurations
+        for resource in sorted(item.capacity.resources)
+    ]
+    values: dict[str, Any] = {
+        "runtimeClass": {"create": chart, "name": cluster.options["runtime_class"]},
+        "configMaps": {item["metadata"]["name"]: item["data"] for item in config_maps} if chart else {},
+        "policies": {
+            "mode": cluster.options["policies"],
+            "exemptLabel": EXEMPT_LABEL,
+            "poolLabel": POOL_LABEL,
+        },
+        "verification": {"image": VECTOR_ADD_IMAGE, "checks": checks},
+    }
+    header = (
+        f"# {_MADE_BY} Values for the chart {OWN_CHART} (charts/{OWN_CHART} of the collection's repository).\n---\n"
+    )
+    return header + yaml_text(values)
+
+
+def _gitops(cluster: Cluster, releases: list[Release]) -> dict[str, str]:
+    kind = cluster.options["gitops"]
+    if kind == "none":
+        return {}
+    needed = {"argocd": "gitops_repository", "flux": "gitops_source"}[kind]
+    if not cluster.options[needed]:
+        raise Refused(
+            f"gpu_kubernetes_{needed}",
+            f"gpu_kubernetes_gitops: {kind} needs to know where the tree will be",
+            "Set it to the URL of the Git repository."
+            if kind == "argocd"
+            else "Set it to the name of the GitRepository object.",
+        )
+    rendered = argocd(cluster, releases) if kind == "argocd" else flux(cluster, releases)
+    return {f"{kind}/{name}.yaml": documents(_MADE_BY, items) for name, items in rendered.items()}
+
+
+def _refuse_mixed_backends(cluster: Cluster) -> None:
+    """HAMi's scheduler and webhook take over pods that ask for nvidia.com/gpu anywhere in the cluster."""
+    hami, plugin = cluster.with_backend("hami"), cluster.plugin_configurations
+    if hami and plugin and any("nvidia.com/gpu" in item.capacity.resources for item in plugin):
+        other = next(item.pool for item in plugin if "nvidia.com/gpu" in item.capacity.resources)
+        raise Refused(
+            f"nvidia_sharing_backend of pool {hami[0].pool}",
+            f"HAMi and the device plugin of pool {other} would both offer nvidia.com/gpu in cluster {cluster.name}",
+            f"Give the pool a cluster of its own, or set nvidia_sharing_rename: true (or nvidia_mig_strategy: mixed) on pool {other}.",
+        )

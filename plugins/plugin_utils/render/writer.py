@@ -1,0 +1,143 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Putting a tree on disk: nothing that is as it should be is touched, nothing that a person changed is lost."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_bytes, remove, write_whole
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import json_text
+
+MANIFEST = "manifest.json"
+_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Change:
+    """One file that would be written or removed.
+
+    :param action: C(create), C(update) or C(remove).
+    :param path: relative to the output directory.
+    :param before: its text now; empty when it is not there.
+    :param after: its text afterwards; empty when it is removed.
+    :param edited: why somebody else's change would be lost, or empty.
+    """
+
+    action: str
+    path: str
+    before: str
+    after: str
+    edited: str = ""
+
+
+def plan(root: str, trees: Mapping[str, Mapping[str, str]], prune: bool) -> list[Change]:
+    """Return what has to change on disk.
+
+    :param root: the output directory.
+    :param trees: directory below C(root) to its files.
+    :param prune: whether files that an earlier manifest names, and nothing describes any more, go.
+    """
+    changes: list[Change] = []
+    for directory, files in sorted(trees.items()):
+        changes += _directory(root, directory, {**files, MANIFEST: manifest(files)}, prune)
+    if prune:
+        for directory in _former(root, trees):
+            changes += _directory(root, directory, {}, prune)
+    return changes
+
+
+def apply(root: str, changes: list[Change]) -> None:
+    """Write and remove files; the manifest of a directory last, so that a run that is cut off can be repeated."""
+    for change in sorted(changes, key=lambda item: os.path.basename(item.path) == MANIFEST):
+        path = os.path.join(root, change.path)
+        if change.action == "remove":
+            remove(path)
+            _remove_empty(os.path.dirname(path), root)
+        else:
+            write_whole(path, change.after)
+
+
+def manifest(files: Mapping[str, str]) -> str:
+    """Return the text of the manifest: the checksum of every file of the tree."""
+    return json_text({"schema": _SCHEMA, "files": {path: _checksum(text.encode()) for path, text in files.items()}})
+
+
+def _directory(root: str, directory: str, files: Mapping[str, str], prune: bool) -> list[Change]:
+    ours = _recorded(os.path.join(root, directory, MANIFEST))
+    changes = []
+    for path, after in sorted(files.items()):
+        relative = f"{directory}/{path}"
+        present = read_bytes(os.path.join(root, relative))
+        if present == after.encode():
+            continue
+        edited = "" if path == MANIFEST else _edited(present, ours.get(path))
+        action = "create" if present is None else "update"
+        changes.append(Change(action, relative, _text(present), after, edited))
+    gone = sorted((set(ours) | ({MANIFEST} if ours and not files else set())) - set(files)) if prune else []
+    for path in gone:
+        present = read_bytes(os.path.join(root, directory, path))
+        if present is not None:
+            edited = "" if path == MANIFEST else _edited(present, ours.get(path))
+            changes.append(Change("remove", f"{directory}/{path}", _text(present), "", edited))
+    return changes
+
+
+def _edited(present: bytes | None, recorded: str | None) -> str:
+    if present is None:
+        return ""
+    if recorded is None:
+        return "it was not written by the generator"
+    return "" if _checksum(present) == recorded else "it was changed since it was rendered"
+
+
+def _recorded(path: str) -> dict[str, str]:
+    content = read_bytes(path)
+    if content is None:
+        return {}
+    try:
+        files = json.loads(content).get("files", {})
+        return {str(name): str(checksum) for name, checksum in files.items() if _inside(str(name))}
+    except (ValueError, AttributeError):
+        return {}
+
+
+def _inside(path: str) -> bool:
+    """A manifest names files below its own directory only, whatever was made of it."""
+    return not os.path.isabs(path) and ".." not in path.split("/")
+
+
+def _former(root: str, trees: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return directories of clusters that are no longer described."""
+    parents = sorted({directory.rpartition("/")[0] for directory in trees} | {"clusters"})
+    found = []
+    for parent in parents:
+        folder = os.path.join(root, parent)
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+            directory = f"{parent}/{name}"
+            if directory not in trees and os.path.isfile(os.path.join(folder, name, MANIFEST)):
+                found.append(directory)
+    return found
+
+
+def _remove_empty(folder: str, root: str) -> None:
+    while os.path.commonpath([folder, root]) == root and folder != root:
+        try:
+            os.rmdir(folder)
+        except OSError:
+            return
+        folder = os.path.dirname(folder)
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _text(content: bytes | None) -> str:
+    return "" if content is None else content.decode("utf-8", "replace")
