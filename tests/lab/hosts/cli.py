@@ -72,7 +72,9 @@ def _run(options: argparse.Namespace, lab: Lab, progress: Progress) -> int:
     elif action == "status":
         _status(progress)
     elif action == "inventory":
-        lab.hosts()
+        if options.show:
+            lab.hosts()
+        # The path alone can be asked for before the lab is up.
         print(lab.paths.inventory.read_text(encoding="utf-8") if options.show else lab.paths.inventory)
     elif action == "repository":
         lab.repository(options.switch == "on")

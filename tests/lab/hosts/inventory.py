@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The inventory of a lab: connection data only, what the hosts should be comes from the user's inventory."""
+"""The inventory of a lab: how to reach the hosts and where packages are, not what the hosts should be."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def inventory_text(
     :param variables: where the lab's package repository is; a site's inventory refers to them.
     """
     lines = [
-        "# Written by the lab; connection data only. Use it beside an inventory that says what the pools should be.",
+        "# Written by the lab: how to reach the hosts and where packages are. What the pools should be comes from",
+        "# the inventory that is used beside it.",
         "all:",
         "  vars:",
         "    ansible_host: 127.0.0.1",
@@ -46,3 +47,13 @@ def inventory_text(
             f"            {host.name}: {{ansible_port: {ports[host.name]}}}" for host in hosts if host.group == group
         )
     return "\n".join(lines) + "\n"
+
+
+def ssh_config_text(paths: LabPaths, ports: Mapping[str, int]) -> str:
+    """The configuration with which C(ssh -F) reaches the hosts by name."""
+    blocks = [
+        f"Host {name}\n  HostName 127.0.0.1\n  Port {port}\n  User root\n  IdentityFile {paths.key}\n"
+        f"  IdentitiesOnly yes\n  UserKnownHostsFile {paths.known_hosts}\n  StrictHostKeyChecking yes\n"
+        for name, port in ports.items()
+    ]
+    return "\n".join(blocks)

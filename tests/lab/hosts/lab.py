@@ -21,7 +21,7 @@ from . import cache, paths
 from .base import ensure_base
 from .commands import run
 from .host import Host, live_process
-from .inventory import inventory_text
+from .inventory import inventory_text, ssh_config_text
 from .layer import ensure_layer
 from .mirror import find_mirror
 from .needs import ensure
@@ -145,6 +145,7 @@ class Lab:
             variables = repository_variables(repository, f"http://127.0.0.1:{numbers[0]}")
             text = inventory_text(self.paths, specs, ports, variables)
             self.paths.inventory.write_text(text, encoding="utf-8")
+            self.paths.ssh_config.write_text(ssh_config_text(self.paths, ports), encoding="utf-8")
             (directory / "lab.json.partial").rename(self.paths.state)
 
     def _serve_repository(self) -> None:

@@ -100,6 +100,10 @@ class LabPaths:
         return self.directory / "inventory.yml"
 
     @property
+    def ssh_config(self) -> Path:
+        return self.directory / "ssh_config"
+
+    @property
     def server_pid(self) -> Path:
         return self.directory / "repository-server.pid"
 

@@ -14,7 +14,7 @@ from packages.toolkit import build_all_programs
 
 from . import cache
 from .layer import virtual_nvml_sources
-from .paths import LAB_SOURCE, repositories
+from .paths import LAB_SOURCE, REPOSITORY_IN_HOST, repositories
 from .progress import Progress
 
 
@@ -33,20 +33,20 @@ def ensure_repository(base: Path, progress: Progress) -> Path:
 
 
 def repository_variables(repository: Path, address: str) -> dict[str, str]:
-    """Inventory variables that say where the repository is and what its keys' checksums are."""
-    checksums: dict[str, str] = {}
-    for line in (repository / "SHA256SUMS").read_text(encoding="ascii").splitlines():
-        checksum, path = line.split()
-        checksums[path] = checksum
-    driver_key = next(path for path in checksums if path.startswith("compute/"))
+    """Inventory variables that send the hosts to this repository, as a site's do that has mirrors of NVIDIA's.
+
+    :param address: of the HTTP server, for what wants to fetch over a network.
+    """
+    fingerprint = (repository / "fingerprint").read_text(encoding="ascii").strip()
+    key = next(iter(sorted(repository.glob("compute/cuda/repos/*/*/cuda-archive-keyring.gpg")))).relative_to(repository)
     return {
         "lab_repository_url": address,
-        "lab_driver_repository_url": f"{address}/{driver_key.rpartition('/')[0]}/",
-        "lab_driver_keyring_url": f"{address}/{driver_key}",
-        "lab_driver_keyring_sha256": checksums[driver_key],
-        "lab_toolkit_repository_url": f"{address}/libnvidia-container/stable/deb",
-        "lab_toolkit_keyring_url": f"{address}/libnvidia-container/gpgkey",
-        "lab_toolkit_keyring_sha256": checksums["libnvidia-container/gpgkey"],
+        "nvidia_driver_repository_url": f"file://{REPOSITORY_IN_HOST}/{key.parent}",
+        "nvidia_driver_key_file": f"{REPOSITORY_IN_HOST}/{key}",
+        "nvidia_driver_key_fingerprint": fingerprint,
+        "nvidia_toolkit_repository_url": f"file://{REPOSITORY_IN_HOST}/libnvidia-container/stable/deb",
+        "nvidia_toolkit_repository_key_file": f"{REPOSITORY_IN_HOST}/libnvidia-container/gpgkey",
+        "nvidia_toolkit_repository_key_fingerprint": fingerprint,
     }
 
 

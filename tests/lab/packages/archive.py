@@ -27,6 +27,11 @@ class Signer:
         target.parent.mkdir(parents=True, exist_ok=True)
         self._gpg(*(["--armor"] if armoured else []), "--output", str(target), "--export", _OWNER)
 
+    def fingerprint(self) -> str:
+        """All hexadecimal digits of the key's fingerprint."""
+        listed = self._gpg("--with-colons", "--fingerprint", _OWNER)
+        return next(line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr:"))
+
     def sign(self, directory: Path) -> None:
         """Sign the Release file in C(directory), inside and beside."""
         release = str(directory / "Release")
@@ -37,8 +42,8 @@ class Signer:
         """End the key agent, so that nothing stays behind when the key's directory goes."""
         run(["gpgconf", "--homedir", self._home, "--kill", "all"])
 
-    def _gpg(self, *arguments: str) -> None:
-        run(["gpg", "--homedir", self._home, "--batch", "--yes", "--pinentry-mode", "loopback", *arguments])
+    def _gpg(self, *arguments: str) -> str:
+        return run(["gpg", "--homedir", self._home, "--batch", "--yes", "--pinentry-mode", "loopback", *arguments])
 
 
 def write_indexes(directory: Path, origin: str, signer: Signer) -> None:

@@ -10,7 +10,6 @@ C(kernel/) stands in for the part of Debian's archive that has the headers of th
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -67,7 +66,7 @@ def build_repository(target: Path, base: Path, virtual_nvml: Path, progress: Pro
         _write(cuda, [*_driver_packages(work, virtual_nvml), keyring, extras.dcgm()], "NVIDIA CUDA", work, signer)
         _write(container, _toolkit_packages(work), "NVIDIA Container Toolkit", work, signer)
         _write(kernel, [extras.kernel_headers()], "Lab kernel", work, signer)
-        _write_checksums(target, [key, target / "libnvidia-container/gpgkey"])
+        (target / "fingerprint").write_text(f"{signer.fingerprint()}\n", encoding="ascii")
     finally:
         signer.close()
         shutil.rmtree(scratch)
@@ -110,8 +109,3 @@ def _write(directory: Path, packages: list[Package], origin: str, work: _Work, s
         result.result()
     write_indexes(directory, origin, signer)
     work.progress.say(f"signed {len(packages)} packages of {origin}")
-
-
-def _write_checksums(target: Path, files: list[Path]) -> None:
-    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(target)}\n" for path in files]
-    (target / "SHA256SUMS").write_text("".join(lines), encoding="ascii")

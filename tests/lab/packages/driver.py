@@ -10,12 +10,10 @@ driver, and only the pinning packages prevent it (reference: the pinning traps o
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
 from hosts.commands import run
-from hosts.progress import LabError
 
 from .deb import File, Package
 from .platform import Platform
@@ -39,10 +37,7 @@ def compile_programs(version: str, virtual_nvml: Path, work: Path) -> dict[str, 
     # One folder for all versions: only the library itself differs.
     nvml = work / "nvml"
     nvml.mkdir(exist_ok=True)
-    make = ["make", "-j2", "-C", virtual_nvml, f"BUILD={nvml}", f"VERSION={version}"]
-    run([*make, nvml / f"libnvidia-ml.so.{version}"], log=nvml / "make.log")
-    with contextlib.suppress(LabError):
-        run([*make, nvml / "nvidia-smi"], log=nvml / "make.log")
+    run(["make", "-j2", "-C", virtual_nvml, f"BUILD={nvml}", f"VERSION={version}"], log=nvml / "make.log")
     compiler = ["gcc", "-O2", "-Wall", "-Werror", f'-DVERSION="{version}"', f"-DCUDA_VERSION={_CUDA[version[:3]]}"]
     daemons = {"persistenced": "nvidia-persistenced", "fabricmanager": "nv-fabricmanager"}
     for source, program in daemons.items():
@@ -109,9 +104,7 @@ def driver_packages(
             f"libc6, {exactly('libcuda1', 'libnvidia-ml1', 'libnvidia-cfg1', 'nvidia-cuda-mps')}, "
             f"{at_least('nvidia-persistenced', 'nvidia-modprobe')}, {kernel}",
             fields={"Provides": f"nvidia-smi (= {debian})", "Conflicts": "nvidia-smi", "Replaces": "nvidia-smi"},
-            files={"/usr/bin/nvidia-smi": File(source=programs["nvidia-smi"], executable=True)}
-            if programs["nvidia-smi"].exists()
-            else {},
+            files={"/usr/bin/nvidia-smi": File(source=programs["nvidia-smi"], executable=True)},
         ),
         _kernel_modules("nvidia-kernel-open-dkms", version, "Dual MIT/GPL", conflicts="nvidia-kernel-dkms"),
         _kernel_modules("nvidia-kernel-dkms", version, "NVIDIA", conflicts="nvidia-kernel-open-dkms"),
