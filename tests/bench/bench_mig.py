@@ -19,6 +19,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
@@ -32,7 +33,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import 
     describe,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.nodes import NodeGpu, distribute, plan_node
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.planner import destroyed_if_cleared, plan_gpu
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.planner import plan_gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 SEED = 20260821
@@ -226,3 +227,8 @@ def wish_by_name(counts: dict[str, int]) -> GpuWish:
     slices = {profile.name: profile.gpu_slices for profile in BOARD.profiles}
     found = [InstanceWish(name, (slices[name],)) for name, count in counts.items() for _number in range(count)]
     return GpuWish(True, tuple(sorted(found)))
+
+
+def destroyed_if_cleared(current: tuple[GpuInstance, ...], wish: GpuWish) -> int:
+    """Return how many instances go where the GPU is cleared unless it already is as wanted, as mig-parted does."""
+    return 0 if Counter(instance.profile for instance in current) == wish.counts else len(current)

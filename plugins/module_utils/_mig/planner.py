@@ -12,7 +12,6 @@ destroyed instance says why. A wish that the GPU already meets changes nothing, 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -274,12 +273,3 @@ def _plan(
 
 def _in_order(current: Sequence[GpuInstance]) -> list[GpuInstance]:
     return sorted(current, key=lambda instance: instance.start)
-
-
-def destroyed_if_cleared(current: Sequence[GpuInstance], wish: GpuWish) -> int:
-    """Return how many instances a tool destroys that clears the GPU unless it already is as wanted.
-
-    It is the comparison of the benchmark: what nvidia-mig-parted does.
-    """
-    same = Counter(instance.profile for instance in current) == wish.counts
-    return 0 if same else len(current)

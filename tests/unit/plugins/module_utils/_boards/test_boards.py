@@ -1,0 +1,146 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.architectures import (
+    ARCHITECTURES,
+    is_at_least,
+    kernel_modules,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import (
+    BOARDS,
+    board,
+    find_board,
+    normalize_device_id,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.model import Placements, parse_placements
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.sources import SOURCES
+
+MIG = [one for one in BOARDS if one.mig]
+EACH = pytest.mark.parametrize("one", MIG, ids=lambda one: one.key)
+
+
+def test_keys_names_and_devices_are_unique():
+    assert len({one.key for one in BOARDS}) == len(BOARDS)
+    devices = [device for one in BOARDS for device in one.pci_device_ids]
+    assert len(set(devices)) == len(devices)
+    names = [name.lower() for one in BOARDS for name in one.product_names]
+    assert len(set(names)) == len(names)
+
+
+def test_the_table_has_all_boards_and_rows_of_the_research():
+    # 17 boards with 120 rows, of which PG506-232 is a board of its own here (an Ampere chip) with six rows.
+    assert len(MIG) == 18
+    assert sum(len(one.profiles) for one in MIG) == 120 + 6
+    assert sum(profile.placements is not None for one in MIG for profile in one.profiles) == 66
+
+
+@EACH
+def test_every_row_has_its_sources(one):
+    assert one.architecture in ARCHITECTURES
+    for profile in one.profiles:
+        assert profile.source in SOURCES
+        assert (profile.placements is None) == (profile.placements_source is None)
+        assert profile.placements_source is None or profile.placements_source in SOURCES
+
+
+@EACH
+def test_rows_agree_with_their_names_and_grid(one):
+    for profile in one.profiles:
+        assert profile.name.startswith(f"{profile.gpu_slices}g.")
+        assert profile.max_instances >= 1
+        if profile.placements is not None:
+            ends = [start + profile.placements.size for start in profile.placements.starts]
+            assert max(ends) <= one.placement_grid_units
+            assert profile.max_instances <= len(ends)
+        if profile.memory_mib is not None and one.total_memory_mib is not None:
+            assert profile.memory_mib * profile.max_instances <= one.total_memory_mib
+    ids = [profile.profile_id for profile in one.profiles if profile.profile_id is not None]
+    assert len(set(ids)) == len(ids)
+
+
+def test_boards_without_mig_have_sources_and_architectures():
+    for one in BOARDS:
+        if not one.mig:
+            assert one.source in SOURCES
+            assert one.architecture in ARCHITECTURES
+            assert not one.placements_known
+
+
+@pytest.mark.parametrize(
+    ("device_id", "key"),
+    [
+        ("0x2330", "h100-80gb-sxm"),
+        ("2330", "h100-80gb-sxm"),
+        ("0x233010DE", "h100-80gb-sxm"),
+        ("0x233010de", "h100-80gb-sxm"),
+        ("0x20b7", "a30-24gb"),
+        ("0x20b6", "pg506-96gb"),
+        ("0x1eb8", "t4-16gb"),
+        ("0x1e07", "rtx-2080-ti"),
+    ],
+)
+def test_find_by_device_id(device_id, key):
+    assert find_board(device_id=device_id).key == key
+
+
+@pytest.mark.parametrize(
+    ("name", "memory", "key"),
+    [
+        ("NVIDIA H100 80GB HBM3", 81559, "h100-80gb-sxm"),
+        ("nvidia h100 80gb hbm3", None, "h100-80gb-sxm"),
+        ("A100-SXM4-40GB", 40536, "a100-40gb"),
+        ("Tesla T4", 15360, "t4-16gb"),
+        ("GeForce RTX 2080 Ti", 11019, "rtx-2080-ti"),
+        ("NVIDIA H100 80GB HBM3", 40000, None),
+        ("NVIDIA X1000", None, None),
+        (None, None, None),
+    ],
+)
+def test_find_by_name_and_memory(name, memory, key):
+    found = find_board(product_name=name, memory_mib=memory)
+    assert (found.key if found else None) == key
+
+
+def test_the_device_id_comes_before_the_name():
+    assert find_board("0x20b7", "NVIDIA H100 80GB HBM3").key == "a30-24gb"
+    assert find_board("0xffff", "NVIDIA A30").key == "a30-24gb"
+    assert find_board("not an id") is None
+
+
+def test_device_ids_of_other_vendors_are_none():
+    assert normalize_device_id("0x12348086") is None
+
+
+def test_unknown_key():
+    with pytest.raises(KeyError):
+        board("h100")
+
+
+def test_placements_are_read_as_nvidia_smi_prints_them():
+    assert parse_placements("{0,3,6,9}:3") == Placements((0, 3, 6, 9), 3)
+    for text in ("0,3:3", "{0,3}", ""):
+        with pytest.raises(ValueError, match="placements are written"):
+            parse_placements(text)
+
+
+def test_kernel_modules():
+    assert kernel_modules("volta") == ("proprietary",)
+    assert kernel_modules("turing") == ("open", "proprietary")
+    assert kernel_modules("hopper", "0x2330") == ("open", "proprietary")
+    assert kernel_modules("hopper", "0x234210DE") == ("open",)
+    assert kernel_modules("blackwell") == ("open",)
+    with pytest.raises(KeyError):
+        kernel_modules("fermi")
+
+
+def test_order_of_architectures():
+    assert is_at_least("hopper", "ampere")
+    assert is_at_least("ampere", "ampere")
+    assert not is_at_least("ada", "hopper")
+    for pair in (("fermi", "ampere"), ("ampere", "fermi")):
+        with pytest.raises(KeyError):
+            is_at_least(*pair)

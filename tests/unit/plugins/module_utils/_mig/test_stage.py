@@ -1,0 +1,178 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.stage import stage
+
+LAYOUT = [{"devices": "all", "instances": {"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}}]
+WISH = {"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": LAYOUT, "nvidia_mig_disruption": "refuse"}
+PLACES = (("2g.20gb", 0, 2), ("1g.10gb", 2, 1), ("1g.10gb", 3, 1), ("3g.40gb", 4, 4))
+
+
+def instance(number, profile, start, size, processes=()):
+    compute = {"id": 0, "profile": profile, "profile_id": 0, "uuid": f"MIG-{number}", "processes": list(processes)}
+    return {
+        "id": number,
+        "profile": profile,
+        "start": start,
+        "size": size,
+        "memory_mib": None,
+        "processes": list(processes),
+        "compute_instances": [compute],
+    }
+
+
+def facts(*, mode=True, pending=None, places=PLACES, recorded=PLACES, busy=(), architecture="hopper"):
+    gpu = {
+        "index": 0,
+        "uuid": "GPU-1",
+        "pci_address": "0000:18:00.0",
+        "name": "NVIDIA H100 80GB HBM3",
+        "board": "h100-80gb-sxm",
+        "architecture": architecture,
+        "memory_mib": 81559,
+        "mig": {"supported": True, "current": mode, "pending": mode if pending is None else pending},
+        "processes": [],
+        "gpu_instances": [
+            instance(number, *place, processes=[{"pid": 812, "name": "python3"}] if place in busy else ())
+            for number, place in enumerate(places, start=1)
+        ],
+    }
+    entries = [{"profile": p, "start": s, "size": z, "compute": [int(p[0])]} for p, s, z in recorded or ()]
+    record = {"uuid": "GPU-1", "pci_address": "0000:18:00.0", "name": gpu["name"], "mig": True, "instances": entries}
+    return {
+        "schema": 1,
+        "pci": [
+            {"address": "0000:18:00.0", "device_id": "0x2330", "subsystem_id": "0x16c1", "kind": "gpu"},
+            {"address": "0000:05:00.0", "device_id": "0x22a3", "kind": "nvswitch"},
+        ],
+        "nvml": {"available": True},
+        "gpus": [gpu],
+        "recorded": {"mig": {"schema": 1, "request": {}, "gpus": [record]} if recorded is not None else None},
+    }
+
+
+def test_nothing_is_needed_when_facts_prove_the_wish():
+    plan = stage(facts(), WISH)
+    assert (plan.needed, plan.steps, plan.unknown, plan.refusals, plan.warnings) == (False, (), None, (), ())
+
+
+@pytest.mark.parametrize("recorded", [None, (), PLACES[:3], (("1g.10gb", 0, 1), *PLACES[1:])])
+def test_what_is_not_recorded_is_recorded(recorded):
+    plan = stage(facts(recorded=recorded), WISH)
+    assert plan.needed
+    assert [step.action for step in plan.steps] == ["record layout"]
+
+
+def test_another_recorded_mode_is_recorded_again():
+    given = facts()
+    given["recorded"]["mig"]["gpus"][0]["mig"] = False
+    assert stage(given, WISH).needed
+
+
+def test_no_layout_needs_nothing():
+    assert not stage(facts(), {"nvidia_mig_strategy": "none", "nvidia_mig_layout": []}).needed
+    assert not stage({}, {"nvidia_mig_strategy": "none"}).needed
+
+
+def test_steps_of_a_change():
+    plan = stage(facts(places=PLACES[:3]), WISH)
+    assert [(step.action, step.target) for step in plan.steps] == [
+        ("create GPU instance", "GPU 0 (0000:18:00.0): 3g.40gb at 4:4")
+    ]
+
+
+@pytest.mark.parametrize(("architecture", "reset"), [("hopper", False), ("ampere", True), (None, None)])
+def test_mode_is_enabled_before_instances_are_made(architecture, reset):
+    plan = stage(facts(mode=False, places=(), architecture=architecture), WISH)
+    assert [step.action for step in plan.steps] == ["enable MIG"] + ["create GPU instance"] * 4
+    assert plan.steps[0].data["needs_reset"] is reset
+    assert ("reset of the GPU" in plan.steps[0].why) == bool(reset)
+
+
+def test_mode_is_disabled_after_instances_are_destroyed():
+    plan = stage(facts(), {**WISH, "nvidia_mig_layout": "all-disabled"})
+    assert [step.action for step in plan.steps] == ["destroy GPU instance"] * 4 + ["disable MIG"]
+
+
+def test_a_pending_mode_leads_to_a_reset():
+    plan = stage(facts(mode=False, pending=True, places=()), WISH)
+    assert plan.steps[0].action == "reset GPU"
+
+
+def test_busy_instances_refuse_the_stage_or_are_left_alone():
+    given = facts(busy=(PLACES[3],))
+    wish = {**WISH, "nvidia_mig_layout": "all-1g.10gb"}
+    refused = stage(given, wish)
+    assert refused.needed
+    assert "python3 (pid 812)" in refused.refusals[0].reason
+    assert refused.refusals[0].reason.count("pid 812") == 1
+    left = stage(given, {**wish, "nvidia_mig_disruption": "idle_only"})
+    assert left.needed
+    assert not left.refusals
+    assert "python3 (pid 812)" in left.warnings[0]
+    forced = stage(given, {**wish, "nvidia_mig_disruption": "force"})
+    assert [step.disturbs for step in forced.steps if step.disturbs] == [("python3 (pid 812)",)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"nvidia_mig_disruption": "maybe"}, {"nvidia_mig_strategy": "none"}, {"nvidia_mig_layout": "all-1g.5gb"}],
+)
+def test_wishes_that_cannot_be_met_are_refused(change):
+    plan = stage(facts(), {**WISH, **change})
+    assert plan.needed
+    assert len(plan.refusals) == 1
+
+
+def test_gpus_that_no_entry_selects_are_reported():
+    given = facts()
+    other = copy.deepcopy(given["gpus"][0])
+    given["gpus"].append({**other, "index": 1, "uuid": "GPU-2", "pci_address": "0000:3b:00.0"})
+    plan = stage(given, {**WISH, "nvidia_mig_layout": [{"devices": 0, "layout": "all-balanced"}]})
+    assert not plan.needed
+    assert plan.warnings == ("nvidia_mig_layout does not change GPU 1",)
+
+
+def test_places_that_only_the_driver_knows_leave_the_plan_open():
+    given = facts(places=())
+    given["gpus"][0].update(board="h100-80gb-pcie", name="NVIDIA H100 PCIe")
+    plan = stage(given, WISH)
+    assert plan.needed
+    assert "GPU 0" in plan.unknown
+
+
+class TestWithoutDriver:
+    @staticmethod
+    def bare(*device_ids):
+        cards = [
+            {"address": f"0000:{0x18 + n:02x}:00.0", "device_id": device, "kind": "gpu"}
+            for n, device in enumerate(device_ids)
+        ]
+        return {"pci": cards, "nvml": {"available": False, "reason": "libnvidia-ml.so.1 is not installed"}, "gpus": []}
+
+    def test_the_wish_is_checked_by_the_table_and_the_rest_is_unknown(self):
+        plan = stage(self.bare("0x2330", "0x2330"), WISH)
+        assert plan.needed
+        assert [step.action for step in plan.steps] == ["partition GPU"] * 2
+        assert "libnvidia-ml.so.1 is not installed" in plan.unknown
+
+    def test_impossible_wishes_are_refused_already(self):
+        plan = stage(self.bare("0x2330"), {**WISH, "nvidia_mig_layout": [{"instances": {"3g.40gb": 3}}]})
+        assert plan.refusals[0].thing == "nvidia_mig_layout[0].instances"
+
+    def test_boards_without_mig_need_nothing_to_be_off(self):
+        assert not stage(self.bare("0x1eb8"), {**WISH, "nvidia_mig_layout": "all-disabled"}).needed
+
+    def test_boards_that_the_table_does_not_have_are_told_by_their_driver(self):
+        plan = stage(self.bare("0xffff"), {**WISH, "nvidia_mig_layout": "all-disabled"})
+        assert plan.needed
+        assert "not in the table of boards" in plan.unknown
+
+    def test_a_host_without_gpus_needs_nothing(self):
+        assert not stage({}, WISH).needed
