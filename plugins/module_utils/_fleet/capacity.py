@@ -283,7 +283,7 @@ def _labels(
         return certain, approximate
     if strategy != "none":
         certain["nvidia.com/mig.strategy"] = strategy
-    _gpu_labels(gpus, divided, strategy, sharing, certain, approximate)
+    _gpu_labels(gpus, divided, sharing, certain, approximate)
     if strategy != "none":
         _mig_labels(gpus, divided, strategy, sharing, certain, approximate)
     return certain, approximate
@@ -292,7 +292,6 @@ def _labels(
 def _gpu_labels(
     gpus: Sequence[Mapping[str, Any]],
     divided: Mapping[int, GpuWish],
-    strategy: str,
     sharing: Sharing,
     certain: dict[str, str],
     approximate: dict[str, str],
