@@ -1,0 +1,163 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Errors and kills at every NVML call of reconfigurations, on every architecture that has MIG.
+
+Whatever happens to the first run: what was in use is there afterwards, and a second run reaches the request. A run
+that reports the former layout as restored has restored it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build
+
+#: The calls that change something: before and after them are different states.
+CHANGING = (
+    "nvmlDeviceSetMigMode",
+    "nvmlDeviceCreateGpuInstanceWithPlacement",
+    "nvmlGpuInstanceCreateComputeInstance",
+    "nvmlComputeInstanceDestroy",
+    "nvmlGpuInstanceDestroy",
+)
+
+
+@dataclass(frozen=True)
+class Reconfiguration:
+    """A change to be cut off anywhere.
+
+    :param before: the layout that the machine has; None is MIG off.
+    :param busy: a profile of which one instance is in use.
+    """
+
+    board: str
+    before: object
+    after: object
+    busy: str | None = None
+    counts: tuple[tuple[str, int], ...] | None = None
+
+    @property
+    def id(self) -> str:
+        kind = "divide" if self.before is None else "switch-off" if self.after == "all-disabled" else "rearrange"
+        return f"{self.board}-{kind}"
+
+
+def instances(**counts: int) -> list[dict]:
+    return [{"devices": "all", "instances": {name.replace("_", "."): count for name, count in counts.items()}}]
+
+
+def rearrange(board: str, before: dict[str, int], after: dict[str, int], busy: str) -> Reconfiguration:
+    return Reconfiguration(board, instances(**before), instances(**after), busy, tuple(sorted(after.items())))
+
+
+RECONFIGURATIONS = [
+    Reconfiguration("a100-40gb", None, "all-balanced"),
+    Reconfiguration("h100-80gb-sxm", None, "all-balanced"),
+    Reconfiguration("b200-180gb", None, "all-balanced"),
+    Reconfiguration("rtx-pro-6000-96gb", None, "all-balanced"),
+    rearrange("a100-40gb", {"3g_20gb": 1, "2g_10gb": 1, "1g_5gb": 2}, {"3g_20gb": 1, "1g_5gb": 4}, "3g.20gb"),
+    rearrange("h100-80gb-sxm", {"4g_40gb": 1, "2g_20gb": 1, "1g_10gb": 1}, {"2g_20gb": 2, "1g_10gb": 3}, "2g.20gb"),
+    rearrange("b200-180gb", {"3g_90gb": 1, "2g_45gb": 1, "1g_23gb": 2}, {"3g_90gb": 2}, "3g.90gb"),
+    rearrange("rtx-pro-6000-96gb", {"2g_48gb": 1, "1g_24gb": 2}, {"2g_48gb": 2}, "2g.48gb"),
+    Reconfiguration("a100-40gb", "all-balanced", "all-disabled"),
+    Reconfiguration("h100-80gb-sxm", "all-balanced", "all-disabled"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def virtual_nvml() -> None:
+    missing = build()
+    if missing:
+        pytest.skip(missing)
+
+
+@pytest.fixture(scope="module", params=RECONFIGURATIONS, ids=lambda one: one.id)
+def prepared(request, tmp_path_factory):
+    """A machine before the change, what it is, what is in use, and the calls of a change that nothing disturbs."""
+    change = request.param
+    host = VirtualHost.create(tmp_path_factory.mktemp("machine") / "host", change.board)
+    if change.before is not None:
+        assert host.run(change.before).error is None
+    busy = host.occupy(change.busy) if change.busy else None
+    former = host.layout()
+    witness = host.copy(host.root.parent / "witness")
+    witness.control("trace", "on")
+    undisturbed = witness.run(change.after)
+    assert undisturbed.error is None and undisturbed.report["setbacks"] == []
+    calls = witness.calls()
+    wanted = witness.layout()
+    assert wanted != former
+    return change, host, former, wanted, busy, calls
+
+
+def still_there(host: VirtualHost, busy: dict | None) -> bool:
+    return busy is None or busy in host.gpus()[0]["gpu_instances"]
+
+
+def check(prepared, place, rule: str) -> str:
+    """Run with a fault, then without; return how the first run ended."""
+    change, original, former, wanted, busy, _calls = prepared
+    host = original.copy(place)
+    first = host.run(change.after, rule)
+    assert still_there(host, busy), rule
+    if first.outcome == "restored":
+        assert host.layout() == former, rule
+    assert first.outcome != "not_restored", (rule, first.message)
+    if first.error is None and not first.killed:
+        assert meets(host, change, wanted), rule
+    second = host.run(change.after)
+    assert second.error is None, (rule, second.error, second.message)
+    assert meets(host, change, wanted), rule
+    assert still_there(host, busy), rule
+    third = host.run(change.after)
+    assert third.error is None and not third.report["changed"], (rule, third.report)
+    return "killed" if first.killed else first.outcome or first.error or "reached"
+
+
+def meets(host: VirtualHost, change: Reconfiguration, wanted: list[tuple]) -> bool:
+    """After a surprise the planner may choose other places, so a request of counts is met by its counts."""
+    if change.counts is None:
+        return [one[:2] for one in host.layout()] == [one[:2] for one in wanted] and sorted(
+            host.counts().items()
+        ) == sorted((name, len([i for i in wanted[0][2] if i[0] == name])) for name in {i[0] for i in wanted[0][2]})
+    return host.counts() == {name.replace("_", "."): count for name, count in change.counts}
+
+
+def numbered(calls: list[str], wanted: tuple[str, ...]) -> list[tuple[str, int]]:
+    seen: dict[str, int] = {}
+    found = []
+    for call in calls:
+        seen[call] = seen.get(call, 0) + 1
+        if call in wanted:
+            found.append((call, seen[call]))
+    return found
+
+
+def test_every_change_cut_off_before_and_after(prepared, tmp_path) -> None:
+    changing = numbered(prepared[-1], CHANGING)
+    assert changing
+    ends = set()
+    for number, (call, nth) in enumerate(changing):
+        for action in ("kill", "kill-after", "error=UNKNOWN", "error-after=UNKNOWN"):
+            ends.add(check(prepared, tmp_path / f"{number}-{action}", f"{call}:{action}:nth={nth}"))
+    assert ends == {"killed", "reached"}, "every single error is overcome within the run"
+
+
+def test_an_error_that_stays_brings_the_former_layout_back(prepared, tmp_path) -> None:
+    ends = set()
+    for number, (call, nth) in enumerate(numbered(prepared[-1], CHANGING)):
+        rule = f"{call}:error=UNKNOWN:nth={nth}:count=3"
+        ends.add(check(prepared, tmp_path / str(number), rule))
+    assert "restored" in ends
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("action", ["kill", "error=UNKNOWN", "error=GPU_IS_LOST", "error=IN_USE"])
+def test_every_call(prepared, tmp_path, action) -> None:
+    """Errors and kills at every single call, those that only read included."""
+    for nth in range(1, len(prepared[-1]) + 1):
+        place = tmp_path / str(nth)
+        check(prepared, place, f"*:{action}:nth={nth}")
