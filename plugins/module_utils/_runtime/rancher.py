@@ -114,7 +114,7 @@ def _template(text: str, cri: str, version: int, wish: RuntimeWish) -> str:
     options: dict[str, Any] = {"BinaryName": wish.binary}
     tables = render_tables({runtime: {"runtime_type": "io.containerd.runc.v2"}, (*runtime, "options"): options})
     body = f"{BEGIN}\n{tables}  SystemdCgroup = {{{{ .SystemdCgroup }}}}\n{END}"
-    if text == "":
+    if base == "":
         return body + "\n"
     return f"{base}\n{body}\n" if base.endswith("\n") else f"{base}\n\n{body}"
 

@@ -62,9 +62,9 @@ def render_key(path: Path) -> str:
 
 
 def render_tables(tables: Mapping[Path, Mapping[str, Any]], newline: str = "\n") -> str:
-    """Return tables with their settings, one header each, in the order given; the table C(()) is the root."""
+    """Return tables with their settings, one header each, in the order given; the root, C(()), comes first."""
     lines: list[str] = []
-    for path, settings in tables.items():
+    for path, settings in sorted(tables.items(), key=lambda item: bool(item[0])):
         if lines:
             lines.append("")
         if path:
@@ -88,7 +88,10 @@ def set_values(text: str, settings: Mapping[Path, Any]) -> str:
             tables.setdefault(path[:-1], {})[path[-1]] = value
         else:
             text = changed
-    return append_tables(text, tables) if tables else text
+    if tables:
+        return append_tables(text, tables)
+    parse(text)
+    return text
 
 
 def set_value(text: str, path: Path, value: Any) -> str:
@@ -250,6 +253,8 @@ def _set_in_place(text: str, path: Path, value: Any) -> str | None:
         if node.value == value and type(node.value) is type(value):
             return text
         return _change(document, statement, node.start, node.end, render(value))
+    if document.get(path) is not None:
+        raise TomlError(f"{render_key(path)} is a table, not a setting")
     inline = _inline_parent(document, path)
     if inline is not None:
         statement, node, rest = inline

@@ -1,0 +1,87 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import rancher
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.toml_read import loads
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.wish import RuntimeWish
+
+PRESENT, DEFAULT, ABSENT = RuntimeWish(), RuntimeWish(default=True), RuntimeWish(present=False)
+K3S, RKE2 = rancher.places("k3s"), rancher.places("rke2")
+BASE = '{{ template "base" . }}\n\n[plugins."io.containerd.grpc.v1.cri".registry]\nconfig_path = "/etc/x"\n'
+OWN_V2 = """version = 2
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+  SystemdCgroup = {{ .SystemdCgroup }}
+"""
+OWN_V3 = OWN_V2.replace("version = 2", "version = 3").replace("grpc.v1.cri", "cri.v1.runtime")
+EXTRA = OWN_V2 + '{{range $k, $v := .ExtraRuntimes}}\n[plugins.cri.containerd.runtimes."{{$k}}"]\n{{end}}\n'
+GENERATED = """version = 2
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes."nvidia".options]
+  BinaryName = "/usr/bin/nvidia-container-runtime"
+"""
+
+
+def after(files, wish, distribution="k3s"):
+    return {change.path: change.after for change in rancher.edit(distribution, files, wish).changed}
+
+
+def test_normally_nothing_is_written():
+    assert after({K3S.generated: GENERATED}, PRESENT) == {}
+    assert after({}, ABSENT, "rke2") == {}
+
+
+def test_default_runtime_is_an_option_of_the_distribution():
+    changes = after({}, DEFAULT, "rke2")
+    assert list(changes) == ["/etc/rancher/rke2/config.yaml.d/99-gpufleet-nvidia.yaml"]
+    assert changes[RKE2.default_runtime].endswith("default-runtime: nvidia\n")
+    assert after(changes, DEFAULT, "rke2") == {}
+    assert after(changes, PRESENT, "rke2") == {RKE2.default_runtime: None}
+
+
+@pytest.mark.parametrize(
+    "text", [BASE, BASE.replace("{{ ", "{{- "), EXTRA, OWN_V2 + "[plugins.cri.containerd.runtimes.'nvidia']\n"]
+)
+def test_templates_that_detect_the_runtime_stay(text):
+    assert after({K3S.template: text}, PRESENT) == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "section"),
+    [
+        (K3S.template, OWN_V2, "io.containerd.grpc.v1.cri"),
+        (K3S.template_v3, OWN_V3, "io.containerd.cri.v1.runtime"),
+        (K3S.template, "version = 1\n[plugins.cri]\n", "cri"),
+        (K3S.template, OWN_V2[:-1], "io.containerd.grpc.v1.cri"),
+        (K3S.template, "", "io.containerd.grpc.v1.cri"),
+    ],
+    ids=["version 2", "version 3", "version 1", "no last line break", "empty"],
+)
+def test_other_templates_get_the_runtime_appended(path, text, section):
+    changed = after({path: text}, PRESENT)[path]
+    assert changed.startswith(text)
+    rendered = changed.replace("{{ .SystemdCgroup }}", "true")
+    assert loads(rendered)["plugins"][section]["containerd"]["runtimes"]["nvidia"]["options"] == {
+        "BinaryName": "/usr/bin/nvidia-container-runtime",
+        "SystemdCgroup": True,
+    }
+    assert after({path: changed}, PRESENT) == {}
+    assert after({path: changed}, ABSENT) == {path: text}
+
+
+def test_what_will_be_generated():
+    wanted = rancher.expected("k3s", {K3S.generated: "version = 2\n"}, "/usr/bin/nvidia-container-runtime")
+    assert wanted.shortfalls(PRESENT) == ()
+    template = {K3S.generated: GENERATED, K3S.template: OWN_V2}
+    assert rancher.expected("k3s", template, "/x").binary is None
+    assert rancher.expected("k3s", {**template, **after(template, PRESENT)}, "/x").binary == "/x"
+    assert rancher.expected("k3s", {K3S.template: EXTRA}, "/x").binary == "/x"
+    # Only the template of the running generation counts.
+    assert rancher.expected("k3s", {K3S.generated: "version = 3\n", K3S.template: OWN_V2}, "/x").binary == "/x"
+    assert rancher.expected("k3s", {K3S.default_runtime: "x"}, "/x").default_runtime == "nvidia"
+    before = GENERATED + '[plugins."io.containerd.grpc.v1.cri".containerd]\ndefault_runtime_name = "nvidia"\n'
+    assert rancher.expected("k3s", {K3S.generated: before}, "/x").default_runtime == "runc"
