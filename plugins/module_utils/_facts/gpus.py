@@ -112,7 +112,8 @@ def _read(nvml: Nvml, subsets: Sequence[str]) -> dict[str, Any]:
     for state in nvml.gpus():
         gpu = shape_gpu(state)
         path = f"gpus[{state.index}]"
-        unknown.update({f"{path}.{name}": reason for name, reason in state.unknown.items()})
+        # Without a handle nothing of the GPU is known but that the driver counts it.
+        unknown.update({path if key == "handle" else f"{path}.{key}": text for key, text in state.unknown.items()})
         if "profiles" in subsets and state.mig.supported:
             try:
                 gpu["profiles"] = [shape_profile(profile) for profile in nvml.profiles(state.index)]

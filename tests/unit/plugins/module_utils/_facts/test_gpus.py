@@ -184,7 +184,7 @@ def test_everything_is_read(tree, monkeypatch):
     }
     assert [gpu["index"] for gpu in found["gpus"]] == [0, 1]
     assert found["fabric_state"] is None
-    assert source.unknown == {"nvml.cuda_version": "failed", "gpus[1].handle": LOST.unknown["handle"]}
+    assert source.unknown == {"nvml.cuda_version": "failed", "gpus[1]": LOST.unknown["handle"]}
 
 
 def test_profiles_on_request(tree, monkeypatch):
