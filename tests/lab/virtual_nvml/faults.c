@@ -90,12 +90,16 @@ static bool parse_action(struct rule *rule, const char *word, const char **reaso
         if (strlen(actions[i].name) != length || strncmp(actions[i].name, word, length) != 0)
             continue;
         rule->action = actions[i].action;
-        if (actions[i].scale > 0)
-            rule->value = atol(value) * actions[i].scale;
-        else if (actions[i].scale == 0)
+        char *end;
+        if (actions[i].scale > 0) {
+            rule->value = strtol(value, &end, 10) * actions[i].scale;
+            *reason = "the time is a whole number";
+            return *value && !*end && rule->value >= 0;
+        }
+        if (actions[i].scale == 0)
             rule->value = nvml_error_by_name(value);
-        *reason = "no NVML error of this name";
-        return rule->value >= 0;
+        *reason = actions[i].scale == 0 ? "no NVML error of this name" : "this action takes no value";
+        return actions[i].scale == 0 ? rule->value >= 0 : !*value;
     }
     *reason = "the action is error=NAME, error-after=NAME, kill, kill-after, delay=MS or hang=S";
     return false;
