@@ -26,6 +26,8 @@ from .progress import LabError
 from .spec import HostSpec
 
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# As in the host itself: a program started from outside may not set the machine's clock or load modules either.
+_DROPPED = "-sys_module,-sys_time"
 _BOOT_SECONDS = 90.0
 _RUNNING = ("running", "degraded")
 
@@ -156,7 +158,7 @@ class Host:
             )
         terminal = f"TERM={os.environ.get('TERM', 'dumb')}"
         return subprocess.run(
-            ["nsenter", f"--target={leader}", "--mount", "--uts", "--ipc", "--pid", "--cgroup", "--root",
+            ["setpriv", f"--bounding-set={_DROPPED}", "nsenter", f"--target={leader}", "--mount", "--uts", "--ipc", "--pid", "--cgroup", "--root",
              "env", "--chdir=/root", "-i", _PATH, "HOME=/root", "USER=root", "LANG=C.UTF-8", terminal, *arguments],
             capture_output=capture, text=True, input=stdin, check=False,
         )  # fmt: skip

@@ -21,6 +21,7 @@ PROGRAMS = {
     "systemd-nspawn": "systemd-container",
     "unshare": "util-linux",
     "nsenter": "util-linux",
+    "setpriv": "util-linux",
     "ssh-keygen": "openssh-client",
     "gcc": "gcc",
     "make": "make",
