@@ -95,20 +95,12 @@ CASES = [
 
 
 @pytest.mark.parametrize(("text", "path", "value", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-class TestSetValue:
-    def test_text(self, text, path, value, expected):
-        assert set_value(text, path, value) == expected
-
-    def test_value(self, text, path, value, expected):
-        assert parse(expected).get(path) == value
-        assert set(loads(text)) <= set(loads(expected))
-
-    def test_repeated(self, text, path, value, expected):
-        assert set_value(expected, path, value) == expected
-
-    def test_undone(self, text, path, value, expected):
-        assert restore(expected) == text
-        assert is_marked(expected) is (text != expected)
+def test_set_value(text, path, value, expected):
+    assert set_value(text, path, value) == expected
+    assert parse(expected).get(path) == value
+    assert set_value(expected, path, value) == expected
+    assert restore(expected) == text
+    assert is_marked(expected) is (text != expected)
 
 
 def test_a_setting_that_is_changed_twice_keeps_the_users_text():

@@ -1,0 +1,154 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.configure import (
+    Merged,
+    Service,
+    file_diffs,
+    plan,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.wish import (
+    Effective,
+    FileChange,
+    Files,
+    RuntimeWish,
+)
+
+WISH = RuntimeWish()
+BEFORE = Merged(Effective(default_runtime="runc", runtimes=("runc",)), "before")
+AFTER = Merged(Effective(WISH.binary, "runc", None, ("nvidia", "runc")), "after")
+CHANGED = Files(
+    (FileChange("/etc/x", "a", "b"), FileChange("/etc/y", None, "c"), FileChange("/etc/z", "d", None)), ("w",)
+)
+SAME = Files((FileChange("/etc/x", "a", "a"),))
+ACTIVE = Service("containerd.service", active=True, containers=3)
+
+
+def actions(runtime="containerd", files=CHANGED, before=BEFORE, after=AFTER, service=ACTIVE, **options):
+    return [step.action for step in plan(runtime, WISH, files, before, after, service, **options).steps]
+
+
+def test_files_then_restart():
+    made = plan("containerd", WISH, CHANGED, BEFORE, AFTER, ACTIVE)
+    assert [step.action for step in made.steps] == ["change", "create", "remove", "restart"]
+    assert made.steps[-1].disturbs == (
+        "starting and stopping containers for some seconds (3 running containers go on)",
+    )
+    assert made.warnings == ("w",)
+
+
+def test_files_that_change_nothing_in_force_need_no_restart():
+    assert actions(before=AFTER) == ["change", "create", "remove"]
+
+
+def test_a_runtime_that_does_not_run_is_not_started():
+    assert "restart" not in actions(service=Service("containerd.service"))
+
+
+def test_nothing_to_do():
+    assert actions(files=SAME, before=AFTER) == []
+
+
+def test_an_earlier_run_that_was_cut_off_before_the_restart():
+    pending = Service("containerd.service", active=True, restart_pending=True)
+    assert actions(files=SAME, before=AFTER, service=pending) == ["restart"]
+
+
+def test_restart_never_warns():
+    made = plan("containerd", WISH, CHANGED, BEFORE, AFTER, ACTIVE, restart="never")
+    assert "restart" not in [step.action for step in made.steps]
+    assert "keeps its former configuration" in made.warnings[-1]
+
+
+def test_a_unit_that_kills_containers_is_refused_unless_allowed():
+    deadly = Service("containerd.service", active=True, kill_mode="control-group", containers=2)
+    with pytest.raises(
+        Refused, match="2 running containers would be lost, because its unit has KillMode=control-group"
+    ):
+        actions(service=deadly)
+    made = plan("containerd", WISH, CHANGED, BEFORE, AFTER, deadly, disruption="force")
+    assert made.steps[-1].disturbs == ("2 running containers, which are stopped",)
+    idle = Service("containerd.service", active=True, kill_mode="control-group", containers=0)
+    assert actions(service=idle)[-1] == "restart"
+
+
+def test_docker_reloads_what_it_can_and_keeps_containers():
+    runtimes = Files((FileChange("/etc/docker/daemon.json", "{}", '{"runtimes": {"nvidia": {}}}'),))
+    features = Files((FileChange("/etc/docker/daemon.json", "{}", '{"features": {"cdi": true}}'),))
+    plain = Service("docker.service", active=True, containers=1, keeps_containers=False)
+    live = Service("docker.service", active=True, containers=1)
+    assert actions("docker", runtimes, service=plain) == ["change", "reload"]
+    with pytest.raises(Refused, match="live-restore is off"):
+        actions("docker", features, service=plain)
+    assert actions("docker", features, service=live) == ["change", "restart"]
+    unknown = Service("docker.service", active=True, containers=None, keeps_containers=False)
+    with pytest.raises(Refused, match="running containers would be lost"):
+        actions("docker", features, service=unknown)
+
+
+def test_a_configuration_that_would_not_take_effect_is_refused():
+    with pytest.raises(
+        Refused, match=r"containerd says that the runtime nvidia is not configured.*nothing was changed"
+    ):
+        actions(after=BEFORE)
+
+
+def test_diffs_show_the_files():
+    assert file_diffs(CHANGED.changed)[0] == {
+        "before_header": "/etc/x",
+        "after_header": "/etc/x",
+        "before": "a",
+        "after": "b",
+    }
+    assert file_diffs(CHANGED.changed)[2]["after_header"] == "/etc/z (removed)"
+
+
+class TestStage:
+    VARIABLES = {
+        "nvidia_toolkit_runtime": "containerd",
+        "nvidia_toolkit_default_runtime": False,
+        "nvidia_toolkit_cdi": True,
+    }
+    FACTS = {"version": "1.7.0", "nvidia": True, "default_runtime": "runc", "cdi": None}
+
+    def run(self, found, **variables):
+        return stage({"runtimes": {} if found is None else {"containerd": found}}, {**self.VARIABLES, **variables})
+
+    def test_proven(self):
+        assert not self.run(self.FACTS).needed
+
+    def test_none(self):
+        assert not self.run(None, nvidia_toolkit_runtime="none").needed
+
+    @pytest.mark.parametrize(
+        ("found", "variables", "step"),
+        [
+            ({"nvidia": False}, {}, "configure"),
+            ({}, {"nvidia_toolkit_default_runtime": True}, "make"),
+            ({"default_runtime": "nvidia"}, {}, "make"),
+            ({"cdi": False}, {}, "enable"),
+        ],
+    )
+    def test_needed(self, found, variables, step):
+        made = self.run({**self.FACTS, **found}, **variables)
+        assert made.needed
+        assert [s.action for s in made.steps] == [step]
+
+    def test_not_installed_is_refused_with_what_is(self):
+        assert "no container runtime is" in self.run(None).refusals[0].message
+        made = stage({"runtimes": {"docker": {}}}, self.VARIABLES)
+        assert "containerd is not installed (installed are docker)" in made.refusals[0].message
+
+    def test_unknown_version(self):
+        made = self.run({**self.FACTS, "version": None})
+        assert made.needed
+        assert made.unknown
+
+    def test_bare_host(self):
+        assert stage({}, self.VARIABLES).refusals

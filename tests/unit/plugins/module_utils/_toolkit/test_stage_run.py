@@ -1,0 +1,341 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The toolkit on a played host: what is planned, done, read back, and what a cut or a refusal leaves."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, PackageError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import stage_run, system
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.plan import check_simulation, plan, select
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.wish import PACKAGES, ToolkitState, ToolkitWish
+
+VERSIONS = ("1.20.0", "1.19.1", "1.19.0")
+WISH = ToolkitWish(cdi=False)
+
+
+class PlayedManager:
+    """apt, with a repository that has three versions."""
+
+    name = "apt"
+
+    def __init__(self):
+        self.packages = {"bash": "5"}
+        self.held = set()
+        self.urls = set()
+        self.half = ()
+        self.fails = {}
+        self.extra = ()
+        self.calls = []
+
+    def _call(self, name):
+        self.calls.append(name)
+        if self.fails.get(name):
+            raise PackageError(self.fails.pop(name))
+
+    def installed(self):
+        return dict(self.packages)
+
+    def interrupted(self):
+        return self.half
+
+    def repair(self):
+        self._call("repair")
+        self.half = ()
+
+    def offered(self, names):
+        return tuple(Package(n, f"{v}-1") for n in names for v in VERSIONS) if self.urls else ()
+
+    def simulate(self, transaction):
+        self._call("simulate")
+        return tuple(Change("install", p.name, "", p.version) for p in transaction.install) + self.extra
+
+    def apply(self, transaction):
+        self._call("apply")
+        self.packages.update({p.name: p.version for p in transaction.install})
+        for name in transaction.remove:
+            self.packages.pop(name, None)
+
+    def refresh(self):
+        self._call("refresh")
+
+    def holds(self):
+        return tuple(self.held)
+
+    def hold(self, packages):
+        self.held |= {p.name for p in packages}
+
+    def unhold(self, names):
+        self.held -= set(names)
+
+    def repositories(self):
+        return tuple(self.urls)
+
+    def add_repository(self, repository):
+        self.urls.add(repository.url)
+        return True
+
+    def remove_repository(self, _identifier):
+        self.urls.clear()
+        return True
+
+
+class PlayedSystem(system.ToolkitSystem):
+    def __init__(self, manager):
+        super().__init__(lambda _url: b"", manager, {"ID": "debian", "VERSION_ID": "12"})
+        self.config = None
+        self.key = "right"
+
+    def read(self, _wish):
+        manager = self.manager
+        packages = {n: v for n, v in manager.installed().items() if "nvidia" in n}
+        return ToolkitState(packages, manager.holds(), bool(manager.urls), (), self.config, manager.interrupted())
+
+    def repository(self, _wish):
+        if self.key != "right":
+            raise Refused("key", "it is another one")
+        return type("Repository", (), {"url": "https://x"})
+
+    def write_config(self, text):
+        self.config = text
+
+
+@pytest.fixture
+def host():
+    return PlayedSystem(PlayedManager())
+
+
+def run(host, wish=WISH, check=False):
+    return stage_run.run_stage(host, wish, check)
+
+
+def actions(report):
+    return [step.action for step in report.plan.steps]
+
+
+def test_from_nothing_and_again(host):
+    assert actions(run(host, check=True)) == ["configure", "install", "hold", "forbid"]
+    assert host.manager.calls == []
+    report = run(host)
+    assert actions(report) == ["configure", "install", "hold", "forbid"]
+    assert report.version == "1.20.0"
+    assert {host.manager.packages[name] for name in PACKAGES} == {"1.20.0-1"}
+    assert host.manager.held == set(PACKAGES)
+    again = run(host)
+    assert not again.plan.changes
+    assert again.version == "1.20.0"
+
+
+def test_up_and_down(host):
+    run(host)
+    assert run(host, ToolkitWish(version="1.19.1", cdi=False)).version == "1.19.1"
+    assert run(host).version == "1.20.0"
+    assert host.manager.held == set(PACKAGES)
+
+
+def test_one_package_of_another_version_is_put_right(host):
+    run(host)
+    host.manager.packages["libnvidia-container1"] = "1.19.1-1"
+    report = run(host)
+    assert "libnvidia-container1 is 1.19.1-1" in report.plan.steps[0].why
+    assert host.manager.packages["libnvidia-container1"] == "1.20.0-1"
+
+
+def test_below_the_floor_is_refused_before_anything_and_allowed_loudly(host):
+    old = ToolkitWish(version="1.19.0", cdi=False)
+    with pytest.raises(Refused, match="below the security floor"):
+        run(host, old)
+    assert host.manager.calls == []
+    report = run(host, ToolkitWish(version="1.19.0", cdi=False, allow_vulnerable=True))
+    assert report.plan.warnings[0].startswith("VULNERABLE")
+
+
+def test_another_key_is_refused_before_the_first_step(host):
+    host.key = "wrong"
+    with pytest.raises(Refused, match="it is another one"):
+        run(host)
+    assert host.manager.calls == []
+
+
+def test_a_repository_that_cannot_be_read_is_taken_out_again(host):
+    host.manager.fails["refresh"] = "no network"
+    with pytest.raises(PackageError, match="no network"):
+        run(host)
+    assert not host.manager.urls
+    assert run(host).version == "1.20.0"
+
+
+def test_a_version_that_is_not_offered(host):
+    with pytest.raises(Refused, match=r"has no 1.21.0 of .*All four are there at 1.20.0, 1.19.1, 1.19.0"):
+        run(host, ToolkitWish(version="1.21.0", cdi=False))
+    with pytest.raises(Refused, match="Is it the toolkit's repository"):
+        select((), "1.20.0")
+
+
+def test_a_cut_transaction_is_repaired_and_completed(host):
+    run(host)
+    host.manager.fails["apply"] = "killed"
+    with pytest.raises(PackageError, match="killed"):
+        run(host, ToolkitWish(version="1.19.1", cdi=False))
+    # Nothing is left unpinned.
+    assert host.manager.held == set(PACKAGES)
+    host.manager.half = ("nvidia-container-toolkit",)
+    report = run(host, ToolkitWish(version="1.19.1", cdi=False))
+    assert actions(report) == ["repair", "install", "hold"]
+
+
+def test_a_resolver_that_wants_more_is_refused(host):
+    host.manager.extra = (Change("remove", "docker-ce", "27", ""),)
+    with pytest.raises(Refused, match="would remove docker-ce 27"):
+        run(host)
+    assert "apply" not in host.manager.calls
+    with pytest.raises(Refused, match=r"would install a 2 in place of 1"):
+        check_simulation((Change("install", "a", "", "2"),), (Package("a", "1"),))
+
+
+def test_check_mode_asks_the_resolver_when_it_can(host):
+    run(host)
+    host.manager.calls.clear()
+    assert run(host, ToolkitWish(version="1.19.1", cdi=False), check=True).version == "1.19.1"
+    assert host.manager.calls == ["simulate"]
+
+
+def test_predecessors_go_in_the_same_transaction(host):
+    host.manager.packages["nvidia-docker2"] = "2.13.0-1"
+    run(host)
+    assert "nvidia-docker2" not in host.manager.packages
+    host.manager.packages["nvidia-docker2"] = "2.13.0-1"
+    assert "predecessor" in plan(host.read(WISH), WISH).steps[0].why
+
+
+def test_the_way_back_for_the_environment_variable(host):
+    run(host)
+    assert actions(run(host, ToolkitWish(cdi=False, accept_variable=True))) == ["let"]
+    assert host.config == ""
+
+
+def test_hold_is_taken_off(host):
+    run(host)
+    assert actions(run(host, ToolkitWish(cdi=False, hold=False))) == ["release"]
+    assert not host.manager.held
+
+
+def test_a_site_that_manages_its_repository(host):
+    host.manager.urls.add("https://site")
+    report = run(host, ToolkitWish(cdi=False, manage_repository=False))
+    assert actions(report) == ["install", "hold", "forbid"]
+
+
+def test_absent(host):
+    run(host)
+    absent = ToolkitWish(present=False)
+    assert run(host, absent, check=True).version == ""
+    assert actions(run(host, absent)) == ["release", "uninstall", "forget"]
+    assert not run(host, absent).plan.changes
+    host.manager.half = ("x",)
+    assert actions(run(host, absent)) == ["repair"]
+
+
+def test_what_does_not_stick_is_a_failure(host, monkeypatch):
+    monkeypatch.setattr(host.manager, "hold", lambda _packages: None)
+    with pytest.raises(stage_run.Failed, match="still to do is: hold"):
+        run(host)
+
+
+def test_cdi_and_its_units(host, monkeypatch):
+    done = []
+    states = [
+        ToolkitState({}, driver_loaded=True),
+        ToolkitState(
+            dict.fromkeys(PACKAGES, "1.20.0-1"), PACKAGES, True, config=None, cdi_stale="there is none", cdi_unit=False
+        ),
+    ]
+    first = plan(states[0], ToolkitWish())
+    assert [s.action for s in first.steps][-1] == "generate"
+    second = plan(states[1], ToolkitWish())
+    assert [s.action for s in second.steps] == ["forbid", "enable", "generate"]
+    monkeypatch.setattr(host, "enable_refresh", lambda: done.append("enable"))
+    monkeypatch.setattr(stage_run.cdi, "refresh", lambda: done.append("generate"))
+    for action in ("enable", "generate"):
+        stage_run._ACTIONS[action](host, states[1], WISH, {})
+    assert done == ["enable", "generate"]
+
+
+def test_old_source_files_go_first(host, monkeypatch):
+    removed = []
+    monkeypatch.setattr(host, "remove_file", removed.append)
+    made = plan(ToolkitState(repository=False, old_sources=("/etc/apt/sources.list.d/x.list",)), WISH)
+    assert [s.action for s in made.steps][:2] == ["remove", "configure"]
+    stage_run._ACTIONS["remove"](host, None, WISH, dict(made.steps[0].data))
+    assert removed == ["/etc/apt/sources.list.d/x.list"]
+
+
+class TestStage:
+    VARIABLES = {
+        "nvidia_toolkit_version": "1.20.0",
+        "nvidia_toolkit_runtime": "containerd",
+        "nvidia_toolkit_cdi": True,
+        "nvidia_toolkit_allow_visible_devices_variable": False,
+        "nvidia_toolkit_hold": True,
+        "nvidia_toolkit_allow_vulnerable": False,
+        "nvidia_toolkit_manage_repository": True,
+        "nvidia_toolkit_repository_url": "",
+        "nvidia_toolkit_repository_key_url": "",
+        "nvidia_toolkit_repository_key_file": "",
+        "nvidia_toolkit_repository_key_fingerprint": "",
+    }
+    INSTALLED = {"packages": dict.fromkeys(PACKAGES, "1.20.0-1"), "accept_envvar_unprivileged": False}
+    SPECIFICATION = {"path": "/var/run/cdi/nvidia.yaml", "kind": "nvidia.com/gpu", "missing": [], "stale": []}
+
+    def run(self, toolkit=None, gpus=None, cdi=(), identifier="debian", **variables):
+        facts = {
+            "host": {"distribution": {"id": identifier, "version": "12"}},
+            "toolkit": self.INSTALLED if toolkit is None else toolkit,
+            "gpus": gpus,
+            "cdi": list(cdi),
+        }
+        return stage(facts, {**self.VARIABLES, **variables})
+
+    def test_proven(self):
+        assert not self.run().needed
+        assert not self.run(gpus=[{"index": 0}], cdi=[self.SPECIFICATION]).needed
+
+    def test_not_wanted(self):
+        assert not self.run({}, nvidia_toolkit_runtime="none").needed
+
+    @pytest.mark.parametrize(
+        ("changes", "step"),
+        [
+            ({"toolkit": {"packages": {}}}, "install"),
+            ({"toolkit": {**INSTALLED, "accept_envvar_unprivileged": True}}, "forbid"),
+            ({"nvidia_toolkit_allow_visible_devices_variable": True}, "allow"),
+            ({"toolkit": {**INSTALLED, "holds": []}}, "hold"),
+            ({"gpus": [{"index": 0}]}, "generate"),
+            ({"gpus": [{"index": 0}], "cdi": [{**SPECIFICATION, "stale": ["1"]}]}, "generate"),
+        ],
+    )
+    def test_needed(self, changes, step):
+        made = self.run(**changes)
+        assert made.needed
+        assert step in [s.action for s in made.steps]
+
+    def test_the_specification_is_made_again_after_the_toolkit(self):
+        made = self.run({"packages": {}}, gpus=[{"index": 0}], cdi=[self.SPECIFICATION])
+        assert made.steps[-1].why == "the toolkit changes"
+
+    def test_unknown_packages(self):
+        assert self.run({"packages": None}).unknown
+
+    def test_refusals(self):
+        assert "security floor" in self.run(nvidia_toolkit_version="1.17.0").refusals[0].message
+        assert "arch 12 is not supported" in self.run(identifier="arch").refusals[0].message
+        warned = self.run(nvidia_toolkit_version="1.17.0", nvidia_toolkit_allow_vulnerable=True)
+        assert warned.needed
+        assert warned.warnings
+
+    def test_bare_host(self):
+        assert stage({}, self.VARIABLES).refusals

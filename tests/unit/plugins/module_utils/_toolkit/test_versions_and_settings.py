@@ -1,0 +1,123 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.toml_read import loads
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import floors
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import accepts_variable, edit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.distributions import distribution_of
+
+
+@pytest.mark.parametrize(
+    ("version", "found"),
+    [
+        ("1.16.1", "CVE-2024-0132"),
+        ("1.16.2", "CVE-2024-0134"),
+        ("1.17.0", "CVE-2024-0137"),
+        ("1.17.3", "CVE-2025-23359"),
+        ("1.17.7", "CVE-2025-23266"),
+        ("1.18.2", "CVE-2026-24260"),
+        ("1.19.0", "CVE-2026-24260 (fixed in 1.19.1, CVSS 8.5)"),
+        ("1.19.1-rc.1", "CVE-2026-24260"),
+    ],
+)
+def test_versions_with_published_vulnerabilities_are_refused(version, found):
+    with pytest.raises(Refused) as refused:
+        floors.check_floor(version, allow_vulnerable=False)
+    assert found in refused.value.message
+    assert "nvidia_toolkit_allow_vulnerable" in refused.value.message
+    assert found in floors.check_floor(version, allow_vulnerable=True)
+
+
+@pytest.mark.parametrize("version", ["1.19.1", "1.20.0", "2.0.0"])
+def test_versions_at_or_above_the_floor(version):
+    assert floors.check_floor(version, allow_vulnerable=False) is None
+    assert floors.FLOOR == "1.19.1"
+
+
+@pytest.mark.parametrize("version", ["latest", "1.20", "", "1.20.0-1"])
+def test_what_is_no_version(version):
+    with pytest.raises(Refused, match="is no version of the container toolkit"):
+        floors.check_floor(version, allow_vulnerable=True)
+
+
+def test_every_entry_is_fixed_after_the_last_affected_version():
+    for entry in floors.VULNERABILITIES:
+        assert floors.version_key(entry.last_affected) < floors.version_key(entry.fixed)
+        assert entry not in floors.vulnerabilities_of(entry.fixed)
+        assert entry in floors.vulnerabilities_of(entry.last_affected)
+
+
+@pytest.mark.parametrize(
+    ("package", "version"),
+    [
+        ("1.20.0-1", "1.20.0"),
+        ("0:1.20.0-1", "1.20.0"),
+        ("1.20.0~rc.1-1", "1.20.0~rc.1"),
+        ("1.20.0", "1.20.0"),
+        ("x", None),
+    ],
+)
+def test_version_in_a_package(package, version):
+    assert floors.version_in(package) == version
+
+
+DEFAULT = """#accept-nvidia-visible-devices-as-volume-mounts = false
+#accept-nvidia-visible-devices-envvar-when-unprivileged = true
+disable-require = false
+
+[nvidia-container-cli]
+load-kmods = true # needed here
+"""
+
+
+class TestConfig:
+    @pytest.mark.parametrize("text", [None, "", DEFAULT, DEFAULT.replace("\n", "\r\n")])
+    def test_shared_nodes(self, text):
+        after = edit(text, accept_variable=False)
+        data = loads(after)
+        assert data["accept-nvidia-visible-devices-envvar-when-unprivileged"] is False
+        assert data["accept-nvidia-visible-devices-as-volume-mounts"] is True
+        assert all(line in after for line in (text or "").splitlines())
+        assert edit(after, accept_variable=False) == after
+        assert not accepts_variable(after)
+
+    @pytest.mark.parametrize("text", ["", DEFAULT])
+    def test_the_way_back(self, text):
+        assert edit(edit(text, accept_variable=False), accept_variable=True) == text
+
+    def test_the_way_back_after_another_program_removed_the_marks(self):
+        text = "accept-nvidia-visible-devices-envvar-when-unprivileged = false\n"
+        assert accepts_variable(edit(text, accept_variable=True))
+
+    def test_default(self):
+        assert accepts_variable(None)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "machine", "url"),
+    [
+        ("debian", "12", "x86_64", "https://nvidia.github.io/libnvidia-container/stable/deb/amd64"),
+        ("ubuntu", "24.04", "aarch64", "https://nvidia.github.io/libnvidia-container/stable/deb/arm64"),
+        ("rocky", "9.4", "x86_64", "https://nvidia.github.io/libnvidia-container/stable/rpm/x86_64"),
+        ("sles", "15.6", "aarch64", "https://nvidia.github.io/libnvidia-container/stable/rpm/aarch64"),
+        ("amzn", "2023", "x86_64", "https://nvidia.github.io/libnvidia-container/stable/rpm/x86_64"),
+    ],
+)
+def test_repositories(name, version, machine, url):
+    distribution = distribution_of({"id": name, "version": version})
+    assert distribution.url(machine) == url
+    assert distribution.url(machine, "https://m/stable/") == f"https://m/stable/{url.rsplit('/', 1)[1]}"
+
+
+def test_unknown_places_are_refused():
+    with pytest.raises(Refused, match="arch 1 is not supported"):
+        distribution_of({"id": "arch", "version": "1"})
+    with pytest.raises(Refused, match="unknown"):
+        distribution_of({})
+    with pytest.raises(Refused, match="no container toolkit for ppc64le"):
+        distribution_of({"id": "debian", "version": "12"}).url("ppc64le")
