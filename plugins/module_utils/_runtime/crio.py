@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .toml_edit import append_tables, is_marked, restore
+from .toml_edit import append_tables, is_marked
 from .toml_read import Path, dig, parse
 from .wish import NAME, Effective, FileChange, Files, RuntimeWish
 
@@ -63,7 +63,7 @@ def effective(config: str) -> Effective:
 
     :raises TomlError: the text is not TOML.
     """
-    section = parse(restore(config) if is_marked(config) else config).get(("crio", "runtime"), {})
+    section = parse(config).get(("crio", "runtime"), {})
     runtimes = dig(section, ("runtimes",), {})
     return Effective(
         binary=dig(runtimes, (NAME, "runtime_path")),
