@@ -11,6 +11,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -19,12 +20,25 @@ static void sessions_path(char *path, size_t size)
     snprintf(path, size, "%s.sessions", path_state());
 }
 
+/* The persistence daemon keeps GPUs initialised and lets go of one that is reset: it never is the client in the way. */
+static bool is_persistence_daemon(void)
+{
+    char name[32] = "";
+    FILE *comm = fopen("/proc/self/comm", "r");
+    if (comm) {
+        if (!fgets(name, sizeof name, comm))
+            name[0] = 0;
+        fclose(comm);
+    }
+    return strncmp(name, "nvidia-persiste", 15) == 0;
+}
+
 int session_open(void)
 {
     char path[600];
     sessions_path(path, sizeof path);
     int file = open(path, O_RDONLY | O_CREAT | O_CLOEXEC, 0644);
-    if (file >= 0)
+    if (file >= 0 && !is_persistence_daemon())
         flock(file, LOCK_SH);
     return file;
 }
