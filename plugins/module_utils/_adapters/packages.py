@@ -70,6 +70,7 @@ class Transaction:
     :param preferences: apt only: preferences that are in force for this transaction, in place of those in the files
         C(replaces). apt's resolver only considers one candidate of each package, so exact dependencies need them.
     :param replaces: names of preferences files on the host that do not count for this transaction.
+    :param ignore_holds: whether L(PackageManager.simulate) looks past holds, which are let go before it is carried out.
     :param stream: dnf only: the module stream C(module:stream) that is going to be enabled for it.
     """
 
@@ -79,6 +80,7 @@ class Transaction:
     recommends: bool = False
     preferences: str = ""
     replaces: tuple[str, ...] = ()
+    ignore_holds: bool = False
     stream: str = ""
 
 

@@ -24,6 +24,7 @@ from .packages import (
     Runner,
     Transaction,
     checked,
+    failure,
     run_command,
     waiting_for_lock,
 )
@@ -99,19 +100,20 @@ class Apt:
         return parse_madison(answer.stdout)
 
     def simulate(self, transaction: Transaction) -> tuple[Change, ...]:
+        holds = ("--ignore-hold",) if transaction.ignore_holds else ()
         with self._pinned(transaction) as pinned:
             answer = self._run(
-                ["apt-get", *self._options, *pinned, "-s", "-y", *_arguments(transaction)],
+                ["apt-get", *self._options, *pinned, "-s", "-y", *holds, *_arguments(transaction)],
                 timeout=300,
                 environment=_ENVIRONMENT,
             )
-        checked(answer, f"resolve {describe(transaction)}")
+        _checked(answer, f"resolve {describe(transaction)}")
         return parse_simulation(answer.stdout)
 
     def apply(self, transaction: Transaction) -> None:
         with self._pinned(transaction) as pinned:
             answer = self._apt_get(*pinned, *_KEEP_CONFIGURATION, *_arguments(transaction))
-        checked(answer, describe(transaction))
+        _checked(answer, describe(transaction))
 
     @contextmanager
     def _pinned(self, transaction: Transaction) -> Iterator[tuple[str, ...]]:
@@ -296,6 +298,13 @@ def _arguments(transaction: Transaction) -> list[str]:
     arguments.extend(_wanted(package) for package in transaction.install)
     arguments.extend(f"{name}-" for name in transaction.remove)
     return arguments
+
+
+def _checked(answer: Result, attempt: str) -> None:
+    """Raise what apt said when it failed: which dependencies are unmet is on its standard output, the verdict on the other."""
+    if answer.rc != 0:
+        _before, found, unmet = answer.stdout.partition("The following packages have unmet dependencies:\n")
+        raise PackageError(failure(attempt, (unmet if found else "") + answer.stderr))
 
 
 def _says_locked(result: Result) -> bool:

@@ -103,6 +103,8 @@ class Dnf:
         installed = self.installed()
         changes: dict[str, Change] = {}
         unfiltered = self._without_streams(transaction)
+        if transaction.ignore_holds:
+            unfiltered.append("--disableplugin=versionlock")
         for command in self._commands(transaction):
             # --assumeno resolves, prints the transaction and ends with 1, exactly as a resolver error does.
             answer = self._dnf("--assumeno", *unfiltered, *command)
@@ -308,7 +310,8 @@ def parse_streams(text: str) -> dict[str, str]:
     found = {}
     for line in text.splitlines():
         words = line.split()
-        if len(words) >= 2 and "[e]" in line:
+        # The last line explains the marks: "Hint: [d]efault, [e]nabled, [x]disabled, [i]nstalled".
+        if len(words) >= 2 and "[e]" in words[1:4] and not line.startswith("Hint:"):
             found[words[0]] = words[1]
     return found
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from xml.etree import ElementTree
 
 from .command import Result
@@ -89,7 +91,8 @@ class Zypper:
 
     def simulate(self, transaction: Transaction) -> tuple[Change, ...]:
         arguments = self._arguments(transaction)
-        answer = self._zypper(arguments[0], "--dry-run", *arguments[1:], xml=True)
+        with _without_locks(os.path.join(self._root, "etc/zypp/zypp.conf"), transaction.ignore_holds) as environment:
+            answer = self._zypper(arguments[0], "--dry-run", *arguments[1:], xml=True, environment=environment)
         if answer.rc not in _GOOD:
             raise PackageError(_explained(f"resolve {' '.join(arguments)}", answer))
         return parse_summary(answer.stdout)
@@ -161,11 +164,11 @@ class Zypper:
     def _repo_path(self, identifier: str) -> str:
         return os.path.join(self._root, f"etc/zypp/repos.d/{identifier}.repo")
 
-    def _zypper(self, *arguments: str, xml: bool = False) -> Result:
+    def _zypper(self, *arguments: str, xml: bool = False, environment: Mapping[str, str] | None = None) -> Result:
         return self._run(
             ["zypper", "--non-interactive", *(("--xmlout",) if xml else ()), *self._options, *arguments],
             timeout=TRANSACTION_TIMEOUT,
-            environment={"ZYPP_LOCK_TIMEOUT": str(LOCK_TIMEOUT)},
+            environment={"ZYPP_LOCK_TIMEOUT": str(LOCK_TIMEOUT), **(environment or {})},
         )
 
     @staticmethod
@@ -173,6 +176,18 @@ class Zypper:
         if answer.rc not in _GOOD:
             raise PackageError(_explained(attempt, answer))
         return answer
+
+
+@contextmanager
+def _without_locks(configuration: str, wanted: bool) -> Iterator[Mapping[str, str]]:
+    """Give the environment of a resolution that looks past locks: libzypp has no option for that, only its configuration."""
+    if not wanted:
+        yield {}
+        return
+    with tempfile.TemporaryDirectory(prefix="gpufleet-zypp-") as folder:
+        kept = [line for line in (read_text(configuration) or "[main]").splitlines() if "locksfile" not in line]
+        write_whole(f"{folder}/zypp.conf", "\n".join([*kept, f"locksfile.path = {folder}/locks", ""]))
+        yield {"ZYPP_CONF": f"{folder}/zypp.conf"}
 
 
 def edition(epoch: str, version: str, release: str) -> str:

@@ -203,7 +203,7 @@ _FAMILY = re.compile(
 #: What the driver's packages bring along with versions of their own, and what has no use without them.
 _HELPERS = re.compile(
     r"nvidia-(?:kernel-common|support|legacy-check|installer-cleanup|modprobe|persistenced|settings|xconfig|"
-    r"driver-pinning-.*|kmod-common|driver-assistant)$|glx-alternative-(?:nvidia|mesa)$|update-glx$|dnf-plugin-nvidia$|"
+    r"driver-pinning-.*|driver-assistant)$|glx-alternative-(?:nvidia|mesa)$|update-glx$|dnf-plugin-nvidia$|"
     r"linux-(?:modules|objects|signatures|open)-nvidia-"
 )
 _BRANCH_IN_NAME = re.compile(r"-(\d{3})(?=-|$)")

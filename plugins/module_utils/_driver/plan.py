@@ -172,13 +172,13 @@ def plan_previous(host: Host, wish: DriverWish, record: Record | None, repositor
     below = shortfall(record.version) if record.version else None
     if below is not None:
         notes.append(f"GOING BACK TO A VULNERABLE DRIVER: {below[0]}")
-    offered = {(package.name, package.version) for package in repositories.offered}
+    offered = {(package.name, package.version): package for package in repositories.offered}
     wanted, gone, kept = [], [], {}
     for name, version in sorted(record.packages.items()):
         if installed.get(name) == version:
             kept[name] = version
         elif (name, version) in offered:
-            wanted.append(Package(name, version))
+            wanted.append(offered[name, version])
         elif name in installed and not _carries(version, record.version):
             # nvidia-modprobe and nvidia-persistenced of the archives have versions of their own: they stay as they are.
             kept[name] = installed[name]
@@ -200,11 +200,11 @@ def plan_previous(host: Host, wish: DriverWish, record: Record | None, repositor
     transaction = Transaction(tuple(wanted), extra, allow_downgrades=True)
     if record.stream and record.stream != repositories.stream:
         steps.append(_stream_step(record.stream))
-    if wish.hold:
-        steps.append(_pin_step(record.version, None))
     held = [name for name in host.holds if name in installed]
     if held:
         steps.append(_release_step(held))
+    if wish.hold and host.distribution.pinning == APT_PIN:
+        steps.append(_pin_step(host, record.version, None))
     steps.append(_main_step(host, record.version, transaction, "state is previous", record=False))
     if wish.hold:
         steps.append(Step("hold", "the whole driver", "unattended upgrades must not move it", data={"kind": HOLD}))
@@ -249,11 +249,11 @@ def _before(host: Host, wish: DriverWish, selection: Selection, repositories: Re
                 data={"kind": PREREQUISITES, "install": [[item.name, item.version] for item in headers]},
             )
         )
-    if wish.hold and host.distribution.pinning == APT_PIN:
-        steps.append(_pin_step(selection.version, selection.pinning))
     held = [name for name in host.holds if name in host.packages]
     if held:
         steps.append(_release_step(held))
+    if wish.hold and host.distribution.pinning == APT_PIN:
+        steps.append(_pin_step(host, selection.version, selection.pinning))
     return steps
 
 
@@ -352,14 +352,16 @@ def _stream_step(stream: str) -> Step:
     )
 
 
-def _pin_step(version: str, pinning: Package | None) -> Step:
+def _pin_step(host: Host, version: str, pinning: Package | None) -> Step:
     package: list[Any] = [pinning.name, pinning.version] if pinning else []
+    # The pinning packages conflict with each other, and the one of the old driver must not pin the new one.
+    stale = [name for name in host.packages if "nvidia-driver-pinning" in name and name not in package]
     how = pinning.name if pinning else "an apt preferences file"
     return Step(
         "pin",
         f"the driver to {version} with {how}",
         "packages of one driver depend on each other with >=, which a newer one satisfies too",
-        data={"kind": PIN, "version": version, "package": package},
+        data={"kind": PIN, "version": version, "package": package, "remove": stale},
     )
 
 

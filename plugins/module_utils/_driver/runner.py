@@ -107,10 +107,10 @@ def resolve(system: DriverSystem, host: Host, plan: DriverPlan) -> Resolved:
             hint = f" {host.distribution.hint}" if host.distribution.hint else ""
             raise PackageError(f"{error}{hint}") from error
         _refuse_collateral(host, plan, changes)
-        astray = strayed(changes, plan.version) if plan.version else ()
+        astray = strayed(changes, plan.version, host.packages) if plan.version else {}
         if not astray:
             return Resolved(plan, transaction, changes)
-        named = in_lockstep(transaction, changes, manager.offered(astray), plan.version)
+        named = in_lockstep(transaction, astray, manager.offered(astray), plan.version, host.packages)
         if named == transaction:
             return Resolved(plan, transaction, changes)
         transaction = named
@@ -118,7 +118,8 @@ def resolve(system: DriverSystem, host: Host, plan: DriverPlan) -> Resolved:
 
 
 def _with_means(host: Host, plan: DriverPlan) -> Transaction:
-    transaction = plan.transaction or Transaction()
+    held = any(step.data.get("kind") == RELEASE for step in plan.plan.steps)
+    transaction = replace(plan.transaction or Transaction(), ignore_holds=held)
     if plan.version and host.distribution.pinning == APT_PIN:
         return replace(
             transaction,
@@ -207,6 +208,7 @@ class PackageApplier:
 
         :raises PackageError: the package manager failed; what it said is in the message.
         """
+        self._record()
         for step in self._resolved.plan.plan.steps:
             self._kinds[str(step.data["kind"])](step)
         if self._wish.state == "absent":
@@ -225,24 +227,25 @@ class PackageApplier:
 
     def _pin(self, step: Step) -> None:
         package: Any = step.data["package"]
-        if package:
+        wanted = (Package(str(package[0]), str(package[1])),) if package else ()
+        stale = tuple(str(name) for name in step.data["remove"])
+        if wanted or stale:
             # A transaction of its own: apt reads preferences when it starts, so the pin only counts from the next one on.
-            self._system.manager.apply(Transaction((Package(str(package[0]), str(package[1])),), allow_downgrades=True))
-            self._system.write_preferences(None)
-        else:
-            self._system.write_preferences(preferences(str(step.data["version"])))
+            self._system.manager.apply(Transaction(wanted, stale, allow_downgrades=True))
+        self._system.write_preferences(None if wanted else preferences(str(step.data["version"])))
 
-    def _packages(self, step: Step) -> None:
-        transaction = self._resolved.transaction
-        if transaction is None:
-            return
-        if step.data.get("record"):
-            record = to_write(
-                self._host, self._system.record, str(step.data["version"]), _stream(self._system, self._host)
-            )
-            if record is not None:
-                self._system.write_record(record)
-        self._system.manager.apply(transaction)
+    def _packages(self, _step: Step) -> None:
+        if self._resolved.transaction is not None:
+            self._system.manager.apply(self._resolved.transaction)
+
+    def _record(self) -> None:
+        """Record what is installed before the first step: a step may already change the module stream."""
+        for step in self._resolved.plan.plan.steps:
+            if step.data.get("record"):
+                stream = _stream(self._system, self._host)
+                record = to_write(self._host, self._system.record, str(step.data["version"]), stream)
+                if record is not None:
+                    self._system.write_record(record)
 
     def _hold(self, _step: Step) -> None:
         installed = self._system.manager.installed()
@@ -258,18 +261,22 @@ class PackageApplier:
             self._system.manager.reset_stream(_MODULE)
 
 
-def ensure_repository(system: DriverSystem, host: Host, wish: DriverWish, plan: DriverPlan) -> DriverPlan:
-    """Configure the wanted repository when the plan begins with it, and plan again with what it offers.
+def ensure_repository(
+    system: DriverSystem, host: Host, wish: DriverWish, plan: DriverPlan
+) -> tuple[DriverPlan, Resolved]:
+    """Resolve the plan; when the repository that it needs is not there yet, configure it first and plan again.
 
-    :raises Refused: what is wanted is not in it; the repository is removed again, so nothing was changed.
+    :raises Refused: what is wanted cannot be had from it; the repository is removed again, so nothing was changed.
     """
-    wanted = any(step.data.get("kind") == REPOSITORY for step in plan.plan.steps)
-    if not wanted or not plan.unknown:
-        return plan
+    if not plan.unknown:
+        return plan, resolve(system, host, plan)
+    first = [step for step in plan.plan.steps if step.data.get("kind") == REPOSITORY]
     system.manager.add_repository(system.repository(host, wish))
     try:
         system.manager.refresh()
-        return make_plan(system, host, wish)
+        plan = make_plan(system, host, wish)
+        plan = replace(plan, plan=replace(plan.plan, steps=(*first, *plan.plan.steps)))
+        return plan, resolve(system, host, plan)
     except (Refused, PackageError):
         system.manager.remove_repository(REPOSITORY_NAME)
         raise

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .._adapters.packages import Change, Package, Transaction
 from .._plan import Refused
 from .floors import shortfall
 from .host import Host
-from .packages import LOOSE_NAMES, Archive, Names, archive_for, fill, in_family
+from .packages import LOOSE_NAMES, Archive, Names, archive_for, fill, versioned
 from .versions import branch_of, driver_key, driver_version_in, nearest, newest
 from .wish import PREFIX, DriverWish
 
@@ -135,46 +135,63 @@ def wants_fabric_manager(host: Host, wish: DriverWish) -> bool:
     return wish.fabric_manager == "always" or (wish.fabric_manager == "auto" and host.nvswitches > 0)
 
 
-def strayed(changes: Iterable[Change], version: str) -> tuple[str, ...]:
-    """Return the driver's packages that a resolution would bring to another driver version than C(version)."""
-    names = []
+def strayed(changes: Iterable[Change], version: str, installed: Mapping[str, str]) -> dict[str, str]:
+    """Return the driver's packages that would be at another driver version than C(version) afterwards.
+
+    Both kinds count: those that a resolution brings to another version, and those that it leaves where they are because
+    the old version still satisfies a C(>=).
+
+    :param installed: all installed packages of the driver.
+    :returns: the package versions that they would have, by name.
+    """
+    after = dict(installed)
     for change in changes:
-        found = driver_version_in(change.after) if change.after else None
-        if found is not None and found != version and in_family(change.name) and change.name not in LOOSE_NAMES:
-            names.append(change.name)
-    return tuple(sorted(names))
+        if change.action == "remove":
+            after.pop(change.name, None)
+        else:
+            after[change.name] = change.after
+    loose = {name: driver_version_in(after[name]) for name in LOOSE_NAMES if name in after}
+    found = {**versioned(after), **loose}
+    return {name: after[name] for name, driver in sorted(found.items()) if driver not in (version, None)}
 
 
 def in_lockstep(
-    transaction: Transaction, changes: Sequence[Change], offered: Iterable[Package], version: str
+    transaction: Transaction,
+    astray: Mapping[str, str],
+    offered: Iterable[Package],
+    version: str,
+    installed: Mapping[str, str],
 ) -> Transaction:
     """Return C(transaction) with every package that strayed named at the version of the others.
 
-    :param changes: what resolving C(transaction) gave.
-    :param offered: what the repositories have of the packages that strayed.
-    :raises Refused: a package would go to a newer driver, and the repository does not offer it at C(version).
+    One that is installed, and that the repositories do not offer at that version, does not belong to the driver any
+    more and is removed.
+
+    :param astray: what L(strayed) returned.
+    :param offered: what the repositories have of those packages.
+    :raises Refused: a package would go to a newer driver, and the repositories do not offer it at C(version).
     """
     available = _by_version(offered)
-    added, named = [], {package.name for package in transaction.install if package.version}
-    after = {change.name: change.after for change in changes}
-    for name in strayed(changes, version):
+    named = {package.name for package in transaction.install if package.version}
+    added, removed = [], []
+    for name, package_version in astray.items():
         package = available.get((name, version))
+        if package is None and name in LOOSE_NAMES:
+            # In the distributions' archives these have versions of their own.
+            continue
+        found = driver_version_in(package_version)
         if package is not None and name not in named:
             added.append(package)
-            continue
-        found = driver_version_in(after[name])
-        if found is not None and driver_key(found) > driver_key(version):
+        elif found is not None and driver_key(found) > driver_key(version) and installed.get(name) != package_version:
             raise Refused(
                 f"{PREFIX}version",
-                f"driver {version} would bring {name} {after[name]} of a newer driver, and the repositories do not offer "
-                f"{name} at {version}",
+                f"driver {version} would bring {name} {package_version} of a newer driver, and the repositories do not "
+                f"offer {name} at {version}",
                 "Complete the mirror, or choose the version that the repositories offer completely.",
             )
-    if not added:
-        return transaction
-    return Transaction(
-        (*transaction.install, *added), transaction.remove, transaction.allow_downgrades, transaction.recommends
-    )
+        elif name not in transaction.remove and name not in named:
+            removed.append(name)
+    return replace(transaction, install=(*transaction.install, *added), remove=(*transaction.remove, *removed))
 
 
 def _by_version(offered: Iterable[Package]) -> dict[tuple[str, str], Package]:

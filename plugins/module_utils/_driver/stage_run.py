@@ -70,9 +70,10 @@ def run_stage(system: DriverSystem, wish: DriverWish, check: bool) -> Report:
     """
     before = system.read()
     plan = make_plan(system, before, wish)
-    if not check:
-        plan = ensure_repository(system, before, wish, plan)
-    resolved = resolve(system, before, plan)
+    if check:
+        resolved = resolve(system, before, plan)
+    else:
+        plan, resolved = ensure_repository(system, before, wish, plan)
     if check:
         return _predicted(system, before, wish, resolved)
     if plan.plan.changes:

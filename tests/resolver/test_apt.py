@@ -1,0 +1,247 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Debian 12 and 13, Ubuntu 22.04 and 24.04: every plan is resolved, and installed, by the real apt and dpkg."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import (
+    Package,
+    PackageError,
+    Transaction,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import versioned
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import hold_names
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from repositories import Signer, build_deb_repository
+from roots import StandInSystem, apt_root
+from stand_ins import (
+    DEBIAN_KERNEL,
+    LATER,
+    NEWEST,
+    NEXT,
+    OLD,
+    UBUNTU_KERNEL,
+    VERSIONS,
+    deb_base,
+    debian_archive,
+    debian_archive_companions,
+    nvidia_debian,
+    nvidia_ubuntu,
+    ubuntu_archive,
+)
+
+VULNERABLE = {"allow_vulnerable": True}
+
+
+@pytest.fixture(scope="session")
+def repositories(workspace, signer):
+    debian = [*deb_base(), *(package for version in VERSIONS for package in nvidia_debian(version))]
+    plain = [*deb_base(), *(package for version in VERSIONS for package in nvidia_debian(version, pinning=False))]
+    ubuntu = [*deb_base(), *(package for version in VERSIONS for package in nvidia_ubuntu(version))]
+    archive = [
+        *deb_base(),
+        *debian_archive("535.261.03", "1"),
+        *debian_archive("535.309.01", "0+deb12u1"),
+        *debian_archive_companions(),
+    ]
+    worlds = {
+        "debian": debian,
+        "debian-mirror": plain,
+        "ubuntu": ubuntu,
+        "debian-archive": archive,
+        "ubuntu-archive": [*deb_base(), *ubuntu_archive()],
+    }
+    return {name: build_deb_repository(workspace / name, packages, signer) for name, packages in worlds.items()}
+
+
+@pytest.fixture
+def system(tmp_path, repositories, signer):
+    def make(world, distribution, kernel=DEBIAN_KERNEL, **host):
+        return StandInSystem(apt_root(tmp_path / "root", repositories[world], signer), distribution, kernel, **host)
+
+    return make
+
+
+NVIDIA_CASES = [
+    ("debian", ("debian", "12"), DEBIAN_KERNEL),
+    ("debian", ("debian", "13"), DEBIAN_KERNEL),
+    ("debian-mirror", ("debian", "12"), DEBIAN_KERNEL),
+    ("ubuntu", ("ubuntu", "22.04"), UBUNTU_KERNEL),
+    ("ubuntu", ("ubuntu", "24.04"), UBUNTU_KERNEL),
+]
+
+
+@pytest.mark.parametrize(("world", "distribution", "kernel"), NVIDIA_CASES)
+@pytest.mark.parametrize("flavour", ["open", "proprietary"])
+@pytest.mark.parametrize("variant", ["compute", "full"])
+@pytest.mark.parametrize("version", [OLD, LATER, NEXT])
+def test_every_plan_resolves_to_one_driver_version(system, world, distribution, kernel, flavour, variant, version):
+    if world == "ubuntu" and (flavour, variant) == ("proprietary", "full"):
+        pytest.skip("the stand-in of Ubuntu has no cuda-drivers; Debian's proves the shape")
+    made = system(world, distribution, kernel)
+    resolved = made.plan(DriverWish(version=version, flavour=flavour, variant=variant, **VULNERABLE))
+    installed = {change.name: change.after for change in resolved.changes}
+    assert resolved.changes
+    assert set(versioned(installed).values()) == {version}
+    assert f"linux-headers-{kernel}" in {
+        item[0] for step in resolved.plan.plan.steps for item in step.data.get("install", [])
+    }
+
+
+def test_the_trap_is_real_without_us_apt_takes_the_newest_branch(system):
+    apt = system("debian", ("debian", "12")).manager
+    changes = apt.simulate(Transaction((Package("nvidia-open", f"{LATER}-1"),)))
+    assert {change.name: change.after for change in changes}["nvidia-kernel-open-dkms"] == f"{NEWEST}-1"
+
+
+def test_install_upgrade_downgrade_flavour_previous_and_removal(system):
+    made = system("debian", ("debian", "12"))
+    made.bring(DriverWish(version=OLD, **VULNERABLE))
+    first = made.read()
+    assert (first.version, first.flavour) == (OLD, "open")
+    assert set(hold_names(first.packages)) <= set(first.holds)
+
+    again = made.plan(DriverWish(version=OLD, **VULNERABLE))
+    assert not again.plan.plan.changes
+
+    made.bring(DriverWish(branch="595"))
+    assert made.read().version == NEXT
+    made.bring(DriverWish(branch="595", state="previous"))
+    back = made.read()
+    assert back.version == OLD
+    assert {name: version for name, version in back.packages.items() if "pinning" not in name} == {
+        name: version for name, version in first.packages.items() if "pinning" not in name
+    }
+    assert not made.plan(DriverWish(state="previous")).plan.plan.changes
+
+    made.bring(DriverWish(version=LATER, flavour="proprietary"))
+    switched = made.read()
+    assert (switched.version, switched.flavour) == (LATER, "proprietary")
+    assert "nvidia-kernel-open-dkms" not in switched.packages
+
+    made.bring(DriverWish(state="absent"))
+    assert not made.read().packages
+    assert "dkms" in made.manager.installed()
+
+
+def test_the_pinning_package_of_nvidia_is_installed_before_the_driver(system):
+    made = system("debian", ("debian", "12"))
+    made.bring(DriverWish(version=LATER))
+    assert f"nvidia-driver-pinning-{LATER}" in made.manager.installed()
+    made.bring(DriverWish(version=NEXT))
+    pins = [name for name in made.manager.installed() if "pinning" in name]
+    assert pins == [f"nvidia-driver-pinning-{NEXT}"]
+
+
+def test_a_mirror_without_pinning_packages_is_pinned_by_preferences_and_holds(system):
+    made = system("debian-mirror", ("debian", "12"))
+    made.bring(DriverWish(version=LATER))
+    assert f"Pin: version {LATER}-*" in made.manager.preferences("gpufleet-nvidia-driver")
+    # What unattended-upgrades would do: nothing.
+    assert made.manager._run(["apt-get", *made.manager._options, "-s", "dist-upgrade"]).stdout.count("Inst ") == 0
+    made.manager.unhold(made.manager.holds())
+    assert made.manager._run(["apt-get", *made.manager._options, "-s", "dist-upgrade"]).stdout.count("Inst ") == 0
+
+
+def test_a_partial_hold_makes_apt_refuse_and_ours_covers_the_closure(system):
+    made = system("debian-archive", ("debian", "12"))
+    wish = DriverWish(branch="535", version="535.261.03", flavour="proprietary", source="distribution", **VULNERABLE)
+    made.bring(wish)
+    apt = made.manager
+    apt.unhold(apt.holds())
+    apt.hold([Package("nvidia-smi")])
+    with pytest.raises(PackageError, match=r"held|unmet|nvidia-alternative"):
+        # The user's own apt, that does not know of the hold's partners.
+        answer = apt._run(
+            ["apt-get", *apt._options, "-s", "install", "libnvidia-ml1=535.309.01-0+deb12u1", "nvidia-smi"]
+        )
+        if answer.rc:
+            raise PackageError(answer.stdout + answer.stderr)
+    assert made.plan(wish).plan.plan.steps[-1].action == "hold"
+    made.bring(wish)
+    assert set(hold_names(made.read().packages)) <= set(apt.holds())
+
+
+def test_debians_archive_upgrade_and_the_rollback_of_the_whole_closure(system):
+    made = system("debian-archive", ("debian", "12"))
+    old = DriverWish(version="535.261.03", flavour="proprietary", source="distribution", **VULNERABLE)
+    made.bring(old)
+    made.bring(DriverWish(branch="535", version="535.309.01", flavour="proprietary", source="distribution"))
+    assert made.read().version == "535.309.01"
+    with pytest.raises(PackageError, match=r"nvidia-alternative|unmet"):
+        made.manager.simulate(Transaction((Package("nvidia-smi", "535.261.03-1"),), allow_downgrades=True))
+    made.bring(DriverWish(state="previous", flavour="proprietary", source="distribution"))
+    back = made.read()
+    assert back.version == "535.261.03"
+    assert back.packages["nvidia-persistenced"] == "535.171.04-1~deb12u1"
+
+
+def test_a_branch_that_debian_does_not_have_is_refused_with_what_it_has(system):
+    made = system("debian-archive", ("debian", "12"))
+    with pytest.raises(Refused, match=r"do not offer branch 580.*535\.309\.01"):
+        made.plan(DriverWish(source="distribution", flavour="proprietary"))
+
+
+def test_ubuntus_archive_installs_the_precompiled_module_of_the_kernel(system):
+    made = system("ubuntu-archive", ("ubuntu", "24.04"), UBUNTU_KERNEL)
+    resolved = made.bring(DriverWish(source="distribution"))
+    names = {change.name for change in resolved.changes}
+    assert f"linux-modules-nvidia-580-server-open-{UBUNTU_KERNEL}" in names
+    assert "dkms" not in names
+    held = set(made.manager.holds())
+    assert "nvidia-utils-580-server" in held
+    assert not any(name.startswith("linux-") for name in held)
+
+
+def test_ubuntus_archive_without_a_module_for_the_kernel_is_refused(system):
+    made = system("ubuntu-archive", ("ubuntu", "24.04"), "6.8.0-99-generic")
+    with pytest.raises(Refused, match=r"no precompiled module for the running kernel 6\.8\.0-99-generic"):
+        made.plan(DriverWish(source="distribution"))
+
+
+def test_a_transitional_package_that_jumps_branches_is_refused(system):
+    made = system("ubuntu-archive", ("ubuntu", "24.04"), UBUNTU_KERNEL)
+    with pytest.raises(Refused, match=r"transitional package that brings driver 580\.178\.04"):
+        made.plan(DriverWish(branch="570", source="distribution", **VULNERABLE))
+
+
+def test_an_upgrade_over_branches_clears_the_leftovers_of_the_old_one(system):
+    made = system("ubuntu", ("ubuntu", "24.04"), UBUNTU_KERNEL)
+    made.bring(DriverWish(version=LATER))
+    assert "nvidia-firmware-580" in made.read().packages
+    made.bring(DriverWish(version=NEXT))
+    after = made.read()
+    assert after.version == NEXT
+    assert not [name for name in after.packages if "-580" in name]
+
+
+def test_headers_that_nobody_offers_are_refused(system):
+    made = system("debian", ("debian", "12"), "6.1.0-99-amd64")
+    with pytest.raises(Refused, match=r"linux-headers-6\.1\.0-99-amd64"):
+        made.plan(DriverWish())
+
+
+def test_a_version_that_is_not_offered_names_the_nearest(system):
+    made = system("debian", ("debian", "12"))
+    with pytest.raises(Refused, match=f"The nearest that they offer is {LATER}"):
+        made.plan(DriverWish(version="580.140.01", **VULNERABLE))
+
+
+def test_the_fabric_manager_comes_at_exactly_the_drivers_version(system):
+    made = system("debian", ("debian", "12"), nvswitches=4)
+    made.bring(DriverWish(version=LATER))
+    packages = made.read().packages
+    assert packages["nvidia-fabricmanager"] == packages["libnvidia-nscq"] == f"{LATER}-1"
+
+
+def test_a_repository_signed_by_another_key_is_not_read(tmp_path, repositories):
+    other = Signer.create(tmp_path / "other")
+    try:
+        with pytest.raises(PackageError, match=r"NO_PUBKEY|not signed|couldn't be verified"):
+            apt_root(tmp_path / "root", repositories["debian"], other)
+    finally:
+        other.close()

@@ -1,0 +1,118 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""RHEL 8, 9 and 10 with their rebuilds, and Amazon Linux 2023: resolved and installed by the real dnf 4 and rpm."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package, Transaction
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import versioned
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import hold_names
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from repositories import build_rpm_repository
+from roots import StandInSystem, dnf_root
+from stand_ins import LATER, NEWEST, NEXT, OLD, RHEL_KERNEL, nvidia_red_hat, rpm_base, streams
+
+VERSIONS = (OLD, LATER, NEXT, NEWEST)
+VULNERABLE = {"allow_vulnerable": True}
+
+
+@pytest.fixture(scope="session")
+def repositories(workspace, signer):
+    by_version = {version: nvidia_red_hat(version) for version in VERSIONS}
+    packages = [*rpm_base(), *(package for found in by_version.values() for package in found)]
+    return {
+        "streams": build_rpm_repository(workspace / "rpm-streams", packages, signer, streams(by_version)),
+        "flat": build_rpm_repository(workspace / "rpm-flat", packages, signer),
+    }
+
+
+@pytest.fixture
+def system(tmp_path, repositories, signer, plugins):
+    def make(world, distribution, kernel=RHEL_KERNEL, **host):
+        release = distribution[1].partition(".")[0]
+        manager = dnf_root(tmp_path / "root", repositories[world], signer, plugins, release)
+        return StandInSystem(manager, distribution, kernel, **host)
+
+    return make
+
+
+CASES = [
+    ("streams", ("rhel", "8")),
+    ("streams", ("rocky", "9")),
+    ("streams", ("amzn", "2023")),
+    ("flat", ("almalinux", "10")),
+]
+
+
+@pytest.mark.parametrize(("world", "distribution"), CASES)
+@pytest.mark.parametrize("flavour", ["open", "proprietary"])
+@pytest.mark.parametrize("variant", ["compute", "full"])
+def test_every_plan_resolves_to_one_driver_version(system, world, distribution, flavour, variant):
+    made = system(world, distribution)
+    resolved = made.plan(DriverWish(version=LATER, flavour=flavour, variant=variant))
+    installed = {change.name: change.after for change in resolved.changes}
+    assert set(versioned(installed).values()) == {LATER}
+    assert all(version.startswith("3:") for name, version in installed.items() if "nvidia" in name)
+    actions = [step.action for step in resolved.plan.plan.steps]
+    assert ("enable" in actions) == (world == "streams")
+    headers = next(step for step in resolved.plan.plan.steps if step.data["kind"] == "prerequisites")
+    assert ["kernel-devel", RHEL_KERNEL.rpartition(".")[0]] in headers.data["install"]
+
+
+def test_the_trap_is_real_without_streams_dnf_takes_the_newest_branch(system):
+    dnf = system("flat", ("almalinux", "10")).manager
+    changes = dnf.simulate(Transaction((Package("nvidia-open", f"3:{LATER}-1.el9"),)))
+    assert {change.name: change.after for change in changes}["kmod-nvidia-open-dkms"].startswith(f"3:{NEWEST}")
+
+
+@pytest.mark.parametrize(("world", "distribution"), [("streams", ("rocky", "9")), ("flat", ("rhel", "10"))])
+def test_install_upgrade_over_streams_previous_and_removal(system, world, distribution):
+    made = system(world, distribution)
+    made.bring(DriverWish(version=OLD, **VULNERABLE))
+    first = made.read()
+    assert (first.version, first.flavour) == (OLD, "open")
+    assert set(hold_names(first.packages)) <= set(first.holds)
+    assert not made.plan(DriverWish(version=OLD, **VULNERABLE)).plan.plan.changes
+    # What dnf-automatic would do: nothing.
+    assert "nvidia" not in made.manager._dnf("--assumeno", "upgrade").stdout
+
+    made.bring(DriverWish(version=NEXT))
+    assert made.read().version == NEXT
+    if world == "streams":
+        assert made.manager.streams() == {"nvidia-driver": "595-open"}
+
+    made.bring(DriverWish(state="previous"))
+    assert made.read().packages == first.packages
+    if world == "streams":
+        assert made.manager.streams() == {"nvidia-driver": "580-open"}
+    assert not made.plan(DriverWish(state="previous")).plan.plan.changes
+
+    made.bring(DriverWish(version=LATER, flavour="proprietary"))
+    assert made.read().flavour == "proprietary"
+    assert "kmod-nvidia-open-dkms" not in made.read().packages
+
+    made.bring(DriverWish(state="absent"))
+    assert not made.read().packages
+    assert "dkms" in made.manager.installed()
+
+
+def test_the_fabric_manager_follows_the_driver(system):
+    made = system("flat", ("rhel", "10"), nvswitches=4)
+    made.bring(DriverWish(version=LATER))
+    assert made.read().packages["nvidia-fabric-manager"] == f"3:{LATER}-1.el9"
+
+
+def test_a_kernel_whose_headers_are_gone_is_refused(system):
+    made = system("flat", ("rhel", "10"), "5.14.0-1.el9.x86_64")
+    with pytest.raises(Refused, match=r"kernel 5\.14\.0-1\.el9\.x86_64.*kernel-devel"):
+        made.plan(DriverWish())
+
+
+def test_a_branch_that_is_in_no_stream_is_refused(system):
+    made = system("streams", ("rocky", "9"))
+    with pytest.raises(Refused, match=r"do not offer branch 650.*580\.126\.09"):
+        made.plan(DriverWish(branch="650"))
