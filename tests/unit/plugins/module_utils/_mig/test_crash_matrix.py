@@ -66,6 +66,8 @@ RECONFIGURATIONS = [
     Reconfiguration("h100-80gb-sxm", "all-balanced", "all-disabled"),
 ]
 
+FAST = [RECONFIGURATIONS[5]]
+
 
 @pytest.fixture(scope="module", autouse=True)
 def virtual_nvml() -> None:
@@ -136,16 +138,28 @@ def numbered(calls: list[str], wanted: tuple[str, ...]) -> list[tuple[str, int]]
     return found
 
 
-def test_every_change_cut_off_before_and_after(prepared, tmp_path) -> None:
+def cut_off_everywhere(prepared, tmp_path, actions: tuple[str, ...]) -> set[str]:
     changing = numbered(prepared[-1], CHANGING)
     assert changing
-    ends = set()
-    for number, (call, nth) in enumerate(changing):
-        for action in ("kill", "kill-after", "error=UNKNOWN", "error-after=UNKNOWN"):
-            ends.add(check(prepared, tmp_path / f"{number}-{action}", f"{call}:{action}:nth={nth}"))
+    return {
+        check(prepared, tmp_path / f"{number}-{action}", f"{call}:{action}:nth={nth}")
+        for number, (call, nth) in enumerate(changing)
+        for action in actions
+    }
+
+
+@pytest.mark.parametrize("prepared", FAST, indirect=True, ids=lambda one: one.id)
+def test_a_change_cut_off_after_each_step(prepared, tmp_path) -> None:
+    assert cut_off_everywhere(prepared, tmp_path, ("kill-after", "error=UNKNOWN")) == {"killed", "reached"}
+
+
+@pytest.mark.slow
+def test_every_change_cut_off_before_and_after(prepared, tmp_path) -> None:
+    ends = cut_off_everywhere(prepared, tmp_path, ("kill", "kill-after", "error=UNKNOWN", "error-after=UNKNOWN"))
     assert ends == {"killed", "reached"}, "every single error is overcome within the run"
 
 
+@pytest.mark.slow
 def test_an_error_that_stays_brings_the_former_layout_back(prepared, tmp_path) -> None:
     ends = set()
     for number, (call, nth) in enumerate(numbered(prepared[-1], CHANGING)):

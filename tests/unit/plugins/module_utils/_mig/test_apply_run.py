@@ -1,0 +1,342 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Runs in this process against the virtual NVML: what they do, and how they go back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import ComputeInstanceProfile
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply, apply_run
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply import ApplyFailed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import (
+    Machine,
+    Policy,
+    StepFailed,
+    widest,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_run import Request, request_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import NOT_RESTORED, RESTORED, Journal
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build
+
+
+@pytest.fixture(scope="module", autouse=True)
+def virtual_nvml():
+    missing = build()
+    if missing:
+        pytest.skip(missing)
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch):
+    monkeypatch.setattr(apply, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(apply_run, "RECORD_PATH", str(tmp_path / "mig.json"))
+    monkeypatch.setattr(apply_run.cdi, "available", lambda: False)
+    monkeypatch.setattr(apply_run, "to_notify", lambda _services: ())
+
+    def create(board="h100-80gb-sxm", count=1):
+        host = VirtualHost.create(tmp_path / "host", board, count)
+        monkeypatch.setenv("VIRTUAL_GPU_ROOT", str(host.root))
+        return host
+
+    return create
+
+
+def run(host, layout, policy=None, reset=None, files=None, check=False, **request):
+    with open_nvml() as nvml:
+        machine = Machine(
+            nvml,
+            Journal(str(host.root / "journal")),
+            policy or Policy(),
+            files=files or HostFiles(str(host.root / "nobody")),
+            reset=reset or host._reset,
+        )
+        prepared = apply_run.plan(machine, Request(layout, "mixed", **request), apply_run.read(machine))
+        return apply_run.report(prepared) if check else apply_run.carry_out(machine, prepared)
+
+
+def one(**counts):
+    return [{"devices": "all", "instances": {name.replace("_", "."): count for name, count in counts.items()}}]
+
+
+def test_a_run_reports_what_it_did_and_the_second_changes_nothing(make):
+    host = make(count=2)
+    first = run(host, "all-balanced")
+    assert first["changed"] and len(first["created"]) == 8 and not first["destroyed"]
+    assert [gpu["mig"] for gpu in first["after"]] == [True, True]
+    assert host.counts(1) == {"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}
+    second = run(host, "all-balanced")
+    assert not second["changed"] and len(second["kept"]) == 8 and not second["plan"]["steps"]
+
+
+def test_the_layout_is_recorded_with_its_places(make, tmp_path):
+    host = make()
+    run(host, one(**{"3g_40gb": 1}))
+    recorded = json.loads((tmp_path / "mig.json").read_text())
+    assert recorded["request"]["strategy"] == "mixed"
+    assert recorded["gpus"][0]["instances"] == [{"profile": "3g.40gb", "start": 4, "size": 4, "compute": [3]}]
+    (tmp_path / "mig.json").write_text("{")
+    again = run(host, one(**{"3g_40gb": 1}))
+    assert [step["action"] for step in again["plan"]["steps"]] == ["record layout"] and again["changed"]
+    (tmp_path / "mig.json").unlink()
+    assert not run(host, one(**{"3g_40gb": 1}), record=False)["changed"]
+
+
+def test_only_what_has_to_go_goes(make):
+    host = make()
+    run(host, one(**{"3g_40gb": 1, "2g_20gb": 1, "1g_10gb": 2}))
+    kept = next(i for i in host.gpus()[0]["gpu_instances"] if i["profile"] == "3g.40gb")
+    found = run(host, one(**{"3g_40gb": 1, "2g_20gb": 1, "1g_10gb": 1}))
+    assert len(found["destroyed"]) == 1 and not found["created"] and len(found["stale_uuids"]) == 1
+    assert kept in host.gpus()[0]["gpu_instances"]
+
+
+def test_the_compute_instance_has_the_most_sms(make):
+    host = make()
+    run(host, one(**{"1g_20gb": 1}))
+    assert host.gpus()[0]["gpu_instances"][0]["compute_instances"][0]["multiprocessors"] == 26
+
+
+def test_parts_of_a_gpu_instance_are_made_and_changed_inside_it(make):
+    host = make()
+    run(host, one(**{"1c.3g_40gb": 3}))
+    first = host.gpus()[0]["gpu_instances"][0]
+    assert [inner["profile"] for inner in first["compute_instances"]] == ["1c.3g.40gb"] * 3
+    run(host, one(**{"3g_40gb": 1}))
+    second = host.gpus()[0]["gpu_instances"][0]
+    assert second["id"] == first["id"] and len(second["compute_instances"]) == 1
+
+
+def test_an_ampere_gpu_is_reset_alone(make):
+    host = make("a100-40gb", 2)
+    layout = [{"devices": [1], "instances": {"3g.20gb": 2}}]
+    found = run(host, layout)
+    assert len(found["reset"]) == 1 and found["reset"][0].startswith("GPU 1 ")
+    assert [gpu["mig"]["current"] for gpu in host.gpus()] == [False, True]
+    assert found["unselected"] == [0]
+
+
+def test_a_gpu_that_is_held_waits_for_a_reboot(make, tmp_path):
+    host = make("a100-40gb")
+    root = tmp_path / "proc-root"
+    (root / "proc/77/fd").mkdir(parents=True)
+    (root / "proc/77/comm").write_text("nv-hostengine\n")
+    (root / "proc/77/cgroup").write_text("0::/system.slice/nvidia-dcgm.service\n")
+    (root / "proc/77/fd/3").symlink_to("/dev/nvidia0")
+    files = HostFiles(str(root))
+    found = run(host, one(**{"3g_20gb": 1}), files=files)
+    assert found["reboot_required"] and "nv-hostengine (pid 77)" in found["reboot_reason"]
+    assert host.gpus()[0]["mig"]["pending"] and not host.gpus()[0]["mig"]["current"]
+    recorded = json.loads((tmp_path / "mig.json").read_text())["gpus"][0]
+    assert recorded["mig"] and recorded["instances"][0]["profile"] == "3g.20gb"
+    again = run(host, one(**{"3g_20gb": 1}), files=files)
+    assert again["reboot_required"] and not again["changed"]
+    with pytest.raises(Refused, match="nv-hostengine"):
+        run(host, one(**{"3g_20gb": 1}), Policy(reboot_allowed=False), files=files)
+    # Its service is stopped for the change, so that it holds nothing then.
+    mine = Policy(restart_services=("nvidia-dcgm.service",))
+    assert run(host, one(**{"3g_20gb": 1}), mine, files=files)["reset"]
+
+
+def test_a_reset_that_does_nothing_waits_for_a_reboot(make):
+    host = make("a100-40gb")
+    found = run(host, one(**{"3g_20gb": 1}), reset=lambda address: f"GPU {address} could not be reset")
+    assert "could not be reset" in found["reboot_reason"]
+    assert "switched off" in run(host, one(**{"3g_20gb": 1}), Policy(reset=False))["reboot_reason"]
+
+
+def test_switching_off_destroys_first(make):
+    host = make()
+    run(host, "all-balanced")
+    found = run(host, "all-disabled")
+    assert len(found["destroyed"]) == 4 and host.layout() == [(False, False, ())]
+
+
+def test_what_is_in_use_is_refused_and_nothing_is_touched(make):
+    host = make()
+    run(host, one(**{"3g_40gb": 1, "2g_20gb": 1}))
+    host.occupy("2g.20gb")
+    before = host.layout()
+    with pytest.raises(Refused, match="in use"):
+        run(host, one(**{"7g_80gb": 1}))
+    assert host.layout() == before
+    alone = run(host, one(**{"7g_80gb": 1}), Policy("idle_only"))
+    assert list(alone["left_alone"]) == ["0"] and host.layout() == before
+
+
+def test_force_ends_the_processes_on_what_goes(make):
+    host = make()
+    run(host, one(**{"3g_40gb": 1}))
+    instance = host.gpus()[0]["gpu_instances"][0]
+    victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    # A zombie would still count as a process of the GPU.
+    reaper = threading.Thread(target=victim.wait)
+    reaper.start()
+    try:
+        place = ("--gpu", "0", "--gi", str(instance["id"]), "--ci", "0", "--pid", str(victim.pid))
+        host.control("run", *place, "--memory", "10")
+        found = run(host, one(**{"7g_80gb": 1}), Policy("force"))
+        assert found["terminated"] == [victim.pid]
+        reaper.join(timeout=10)
+        assert victim.returncode is not None and victim.returncode < 0
+    finally:
+        victim.kill()
+        reaper.join(timeout=10)
+    assert host.counts() == {"7g.80gb": 1}
+
+
+def test_an_error_that_stays_brings_the_former_layout_back(make):
+    host = make()
+    run(host, one(**{"3g_40gb": 1, "1g_10gb": 2}))
+    before = host.layout()
+    host.control(
+        "fail", "nvmlDeviceCreateGpuInstanceWithPlacement", "INSUFFICIENT_RESOURCES", "--nth", "1", "--count", "3"
+    )
+    with pytest.raises(ApplyFailed, match="The former layout is back") as failed:
+        run(host, one(**{"7g_80gb": 1}))
+    assert failed.value.outcome == RESTORED and host.layout() == before
+    host.control("fail", "--clear")
+    assert run(host, one(**{"7g_80gb": 1}))["interrupted_run"] is None
+
+
+def test_a_driver_that_refuses_everything_leaves_the_way_back_in_the_journal(make):
+    host = make()
+    run(host, one(**{"3g_40gb": 1, "1g_10gb": 2}))
+    before = host.layout()
+    host.control("fail", "nvmlDeviceCreateGpuInstanceWithPlacement", "INSUFFICIENT_RESOURCES")
+    with pytest.raises(ApplyFailed, match="Failed to bring the former layout back") as failed:
+        run(host, one(**{"7g_80gb": 1}))
+    assert failed.value.outcome == NOT_RESTORED
+    host.control("fail", "--clear")
+    # The next run fails too, but can go back: to where the first one began.
+    host.control(
+        "fail", "nvmlDeviceCreateGpuInstanceWithPlacement", "INSUFFICIENT_RESOURCES", "--nth", "1", "--count", "3"
+    )
+    with pytest.raises(ApplyFailed, match="The former layout is back"):
+        run(host, one(**{"4g_40gb": 1}))
+    assert host.layout() == before
+
+
+def test_a_run_that_was_cut_off_is_reported_and_closed(make):
+    host = make()
+    run(host, one(**{"3g_40gb": 1}))
+    journal = Journal(str(host.root / "journal"))
+    journal.begin(journal.last())
+    journal.step("destroy GPU instance 1")
+    found = run(host, one(**{"3g_40gb": 1}))
+    assert found["interrupted_run"]["steps"] == ["destroy GPU instance 1"] and not found["changed"]
+    assert journal.last().outcome == "reached"
+
+
+def test_a_failure_on_the_way_is_reported_as_a_setback(make):
+    host = make()
+    host.control("fail", "nvmlGpuInstanceCreateComputeInstance", "UNKNOWN", "--nth", "1")
+    found = run(host, one(**{"3g_40gb": 1}))
+    assert len(found["setbacks"]) == 1 and "nvmlGpuInstanceCreateComputeInstance" in found["setbacks"][0]
+
+
+def test_what_nvml_stops_telling_is_a_failure_of_that_reading(make):
+    host = make()
+    with open_nvml() as nvml:
+        machine = Machine(nvml, Journal(str(host.root / "journal")), Policy())
+        machine.read()
+        host.control("fail", "nvmlDeviceGetMigMode", "UNKNOWN")
+        with pytest.raises(StepFailed, match="GPU 0"):
+            machine.read()
+
+
+def test_gpus_without_mig_in_the_same_host(make, monkeypatch):
+    host = VirtualHost(make().root.parent / "mixed")
+    host.control("create", "--board", "h100-80gb-sxm", "--count", "1", "--board", "l40s-48gb", "--count", "1")
+    host.control("boot")
+    host.control("load", "580.126.09", "open")
+    monkeypatch.setenv("VIRTUAL_GPU_ROOT", str(host.root))
+    found = run(host, [{"devices": [0], "instances": {"3g.40gb": 2}}])
+    assert found["changed"] and found["unselected"] == [1]
+    assert not run(host, "all-disabled", check=True)["after"]
+
+
+def test_totals_over_a_host(make):
+    host = make(count=2)
+    run(host, [{"node": {"3g.40gb": 3, "1g.10gb": 2}}])
+    total = {}
+    for index in (0, 1):
+        for name, count in host.counts(index).items():
+            total[name] = total.get(name, 0) + count
+    assert total == {"3g.40gb": 3, "1g.10gb": 2}
+
+
+def test_cdi_follows_a_change_and_a_stale_specification(make, monkeypatch):
+    host = make()
+    written = []
+    monkeypatch.setattr(apply_run.cdi, "available", lambda: True)
+    monkeypatch.setattr(apply_run.cdi, "refresh", lambda: written.append(1) or "/run/cdi/nvidia.yaml")
+    monkeypatch.setattr(apply_run.cdi, "is_stale", lambda _uuids: False)
+    run(host, one(**{"3g_40gb": 1}))
+    assert not run(host, one(**{"3g_40gb": 1}))["changed"] and len(written) == 1
+    monkeypatch.setattr(apply_run.cdi, "is_stale", lambda _uuids: True)
+    assert run(host, one(**{"3g_40gb": 1}))["changed"] and len(written) == 2
+
+    def broken():
+        raise OSError("no space")
+
+    monkeypatch.setattr(apply_run.cdi, "refresh", broken)
+    with pytest.raises(apply_run.AfterChangeFailed, match="no space"):
+        run(host, one(**{"3g_40gb": 1}))
+
+
+def test_services_are_stopped_for_a_mode_and_restarted_for_a_layout(make, monkeypatch):
+    host = make()
+    calls = []
+
+    class Aside:
+        def __init__(self, services):
+            calls.append(("aside", *services))
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            return None
+
+    monkeypatch.setattr(apply_run, "out_of_the_way", Aside)
+    monkeypatch.setattr(apply_run, "restart", lambda services: calls.append(("restart", *services)) or services)
+    run(host, one(**{"3g_40gb": 1}), services=("dcgm.service",))
+    run(host, one(**{"3g_40gb": 2}), services=("dcgm.service",))
+    assert calls == [("aside", "dcgm.service"), ("restart", "dcgm.service")]
+
+
+def test_widest_takes_the_most_sms_that_still_fit():
+    small = ComputeInstanceProfile(0, 0, 0, "1g.20gb", 1, 1, 16, remaining=1)
+    large = ComputeInstanceProfile(7, 0, 7, "1g.20gb", 1, 1, 26, remaining=1)
+    full = ComputeInstanceProfile(7, 0, 7, "1g.20gb", 1, 1, 26, remaining=0)
+    assert widest([small, large], 1) is large
+    assert widest([small, full], 1) is small
+    assert widest([small], 2) is None
+
+
+PARAMETERS = {
+    "state": "present",
+    "layout": None,
+    "strategy": "none",
+    "record": True,
+    "restart_services": ["nvidia-dcgm"],
+}
+
+
+def test_requests_of_parameters():
+    with pytest.raises(Refused, match="needed"):
+        request_of(PARAMETERS)
+    with pytest.raises(Refused, match="takes no layout"):
+        request_of({**PARAMETERS, "state": "absent", "layout": "all-balanced"})
+    assert request_of({**PARAMETERS, "state": "absent"}).layout == "all-disabled"
+    assert request_of({**PARAMETERS, "layout": "all-balanced"}).services == ("nvidia-dcgm.service",)

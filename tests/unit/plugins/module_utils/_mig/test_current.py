@@ -1,0 +1,137 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import MigMode, Placement
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.current import (
+    describe_record,
+    host_gpu,
+    planner_profiles,
+    state_of,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import GpuRecord, PlacedInstance
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.live import (
+    BUSY,
+    gpu,
+    instance,
+    offered,
+    state,
+)
+
+
+def test_processes_make_their_instance_busy_and_no_other():
+    found = gpu(instance("3g.40gb", 4, 4, 1, busy=True), instance("1g.10gb", 0, 1, 9))
+    users = {one.profile: one.users for one in found.node.current}
+    assert users == {"3g.40gb": ("python3 (pid 812)",), "1g.10gb": ()}
+
+
+def test_the_caller_can_tell_of_pods():
+    found = gpu(instance("3g.40gb", 4, 4, 1), instance("1g.10gb", 0, 1, 9), pods={"MIG-9-0"})
+    assert [bool(one.users) for one in found.node.current] == [False, True]
+
+
+def test_unknown_processes_make_every_instance_busy():
+    found = gpu(instance("3g.40gb", 4, 4, 1), instance("1g.10gb", 0, 1, 9), processes=None)
+    assert all("NVML does not tell" in one.users[0] for one in found.node.current)
+
+
+def test_a_process_on_no_known_instance_may_be_on_any():
+    found = gpu(instance("3g.40gb", 4, 4, 1), processes=(BUSY,))
+    assert found.node.current[0].users == ("python3 (pid 812)",)
+
+
+def test_processes_of_a_whole_gpu_count_while_mig_is_off():
+    assert gpu(current=False, processes=(BUSY,)).node.busy == ("python3 (pid 812)",)
+    assert gpu(current=True, processes=(BUSY,)).node.busy == ()
+
+
+def test_places_come_from_the_table_while_the_driver_does_not_tell_them():
+    profiles = planner_profiles(offered(places=False), board("h100-80gb-sxm"))
+    assert {p.name: p.placements for p in profiles} == {p.name: p.placements for p in board("h100-80gb-sxm").profiles}
+    assert all(profile.profile_id is not None for profile in profiles)
+
+
+def test_a_driver_that_offers_nothing_is_replaced_by_the_table():
+    assert planner_profiles((), board("a100-40gb")) == board("a100-40gb").profiles
+    assert planner_profiles((), None) == ()
+
+
+def test_an_unknown_board_has_what_the_driver_tells():
+    profiles = planner_profiles(offered(places=False), None)
+    assert all(profile.placements is None for profile in profiles)
+
+
+def test_the_row_of_the_table_is_found_by_name_where_the_index_is_new():
+    strange = [replace(profile, enum=77, placements=None) for profile in offered()]
+    assert all(profile.placements for profile in planner_profiles(strange, board("h100-80gb-sxm")))
+    unknown = replace(offered()[0], enum=78, name="5g.70gb", placements=None)
+    assert planner_profiles([unknown], board("h100-80gb-sxm"))[0].placements is None
+
+
+def test_the_wrong_counts_of_an_a30_are_the_tables():
+    wrong = [replace(profile, max_instances=1) for profile in offered("a30-24gb")]
+    counts = {profile.name: profile.max_instances for profile in planner_profiles(wrong, board("a30-24gb"))}
+    assert counts["1g.6gb"] == 4
+
+
+def test_places_of_another_size_than_the_first_are_ignored():
+    odd = replace(offered()[0], placements=(Placement(0, 1), Placement(2, 2), Placement(1, 1)))
+    assert planner_profiles([odd], None)[0].placements.starts == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({}, None),
+        ({"unknown": {"compute_mode": "no"}}, None),
+        ({"unknown": {"mig": "Timeout"}}, "Timeout"),
+        ({"unknown": {"gpu_instances": "Unknown Error"}}, "Unknown Error"),
+        ({"lost": True, "unknown": {"handle": "GPU is lost"}}, "GPU is lost"),
+        ({"lost": True}, "it is lost"),
+    ],
+)
+def test_a_gpu_that_does_not_tell_its_instances_has_a_problem(values, problem):
+    assert gpu(**values).problem == problem
+
+
+@pytest.mark.parametrize(
+    ("key", "needs"),
+    [("a100-40gb", True), ("h100-80gb-sxm", False), ("b200-180gb", False)],
+)
+def test_which_modes_change_only_by_a_reset(key, needs):
+    assert gpu(key=key).toggle_needs_reset is needs
+
+
+def test_an_unknown_architecture_is_taken_to_need_a_reset():
+    assert host_gpu(replace(state(), architecture="vera"), offered()).toggle_needs_reset
+
+
+def test_titles_and_uuids():
+    found = gpu(instance("3g.40gb", 4, 4, 1))
+    assert found.title == "GPU 0 (0000:18:00.0)"
+    assert found.mig_uuids == ("MIG-1-0",)
+    assert host_gpu(replace(state(), pci_address=None), ()).title == "GPU 0"
+
+
+def test_pids_of_a_gpu_an_instance_and_a_compute_instance():
+    found = gpu(instance("3g.40gb", 4, 4, 1, busy=True), instance("1g.10gb", 0, 1, 9))
+    assert (found.pids(), found.pids(1), found.pids(1, 0)) == ((812,), (812,), (812,))
+    assert (found.pids(9), found.pids(1, 1)) == ((), ())
+
+
+def test_the_state_for_people_leaves_out_gpus_without_mig():
+    without = host_gpu(replace(state("t4-16gb", index=1), mig=MigMode(False, None, None)), ())
+    assert state_of([gpu(instance("3g.40gb", 4, 4, 1)), without]) == {
+        "GPU 0 (0000:18:00.0)": {"mig": True, "instances": ["3g.40gb at 4:4"]}
+    }
+
+
+def test_parts_of_an_instance_are_shown():
+    record = GpuRecord("", "", "", True, (PlacedInstance("3g.40gb", 4, 4, (2, 1)),))
+    assert describe_record(record)["instances"] == ["3g.40gb at 4:4 [2, 1]"]
