@@ -262,6 +262,8 @@ def main() -> None:
         module.fail_json(msg=str(error))
     for warning in report.warnings:
         module.warn(warning)
+    if report.reboot:
+        module.warn(f"The new driver is loaded only after a reboot: {'; '.join(report.reboot)}.")
     module.exit_json(**report.as_result())
 
 
