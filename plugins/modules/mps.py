@@ -230,6 +230,8 @@ def run(module: AnsibleModule) -> dict[str, Any]:
                 raise mps_apply.SharingError(
                     f"The sharing of this host was applied and is not as wished: {'; '.join(left)}"
                 )
+    for warning in plan.warnings:
+        module.warn(warning)
     return answer(plan, wanted)
 
 
@@ -239,7 +241,6 @@ def answer(plan: Plan, wanted: HostSharing) -> dict[str, Any]:
         "plan": plan.as_dict(),
         "diff": plan.diff("GPU sharing"),
         "sharing": wanted.as_dict(),
-        "warnings": list(plan.warnings),
     }
 
 
