@@ -99,6 +99,8 @@ def check(config: Mapping[str, Any], node: Node | None, report: Report) -> None:
         return
     if strategy == "single":
         _single(node, report)
+    elif strategy == "mixed":
+        _mixed(node, report)
     if mps is not None:
         _mps(mps, node, report)
     active, path = (mps, "sharing.mps") if mps is not None else (time_slicing, "sharing.timeSlicing")
@@ -144,6 +146,16 @@ def _single(node: Node, report: Report) -> None:
     kinds = sorted(set(node.profiles))
     if len(kinds) > 1:
         report.error(path, f"single needs one kind of MIG device, and the node has {', '.join(kinds)}", "Write mixed.")
+
+
+def _mixed(node: Node, report: Report) -> None:
+    parts = sorted({profile for profile in node.profiles if "c." in profile})
+    if parts:
+        report.error(
+            "flags.migStrategy",
+            f"the plugin has no resource for compute instances that share a GPU instance ({', '.join(parts)}), and exits",
+            "Make one compute instance in each GPU instance.",
+        )
 
 
 def _mps(mps: Mapping[str, Any], node: Node, report: Report) -> None:

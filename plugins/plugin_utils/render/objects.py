@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
     CONFIGURATION_LABEL,
+    EXEMPT_LABEL,
     MANAGED_BY,
     MIG_CONFIG_LABEL,
     PLUGIN_CONFIG_LABEL,
@@ -21,13 +22,16 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model impor
 
 
 def namespace(cluster: Cluster) -> dict[str, Any]:
-    """Return the name space of all releases; device plugins mount host paths, which only the level privileged admits."""
+    """Return the name space of all releases.
+
+    Device plugins mount host paths, which only the level privileged admits, and see every GPU, which the policies forbid others.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {
             "name": cluster.options["namespace"],
-            "labels": {**MANAGED_BY, "pod-security.kubernetes.io/enforce": "privileged"},
+            "labels": {**MANAGED_BY, EXEMPT_LABEL: "true", "pod-security.kubernetes.io/enforce": "privileged"},
         },
     }
 

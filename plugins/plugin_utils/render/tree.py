@@ -16,7 +16,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gitops impo
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
     CONFIGURATION_LABEL,
     EXEMPT_LABEL,
-    POOL_LABEL,
     Cluster,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overview import overview
@@ -155,7 +154,6 @@ def _own_chart(cluster: Cluster, config_maps: list[dict[str, Any]]) -> str:
         "policies": {
             "mode": cluster.options["policies"],
             "exemptLabel": EXEMPT_LABEL,
-            "poolLabel": POOL_LABEL,
         },
         "verification": {"image": VECTOR_ADD_IMAGE, "checks": checks},
     }

@@ -54,8 +54,16 @@ def plan(root: str, trees: Mapping[str, Mapping[str, str]], prune: bool) -> list
 
 
 def apply(root: str, changes: list[Change]) -> None:
-    """Write and remove files; the manifest of a directory last, so that a run that is cut off can be repeated."""
-    for change in sorted(changes, key=lambda item: os.path.basename(item.path) == MANIFEST):
+    """Write and remove files.
+
+    The manifest of a directory first says what is about to be written, and at last what is there: a run that is cut off can be
+    repeated, and even after another change of the inventory its files are known as the generator's own.
+    """
+    manifests = [change for change in changes if _is_manifest(change.path)]
+    for change in manifests:
+        if change.action != "remove":
+            write_whole(os.path.join(root, change.path), _begun(change))
+    for change in sorted(changes, key=lambda item: _is_manifest(item.path)):
         path = os.path.join(root, change.path)
         if change.action == "remove":
             remove(path)
@@ -67,6 +75,21 @@ def apply(root: str, changes: list[Change]) -> None:
 def manifest(files: Mapping[str, str]) -> str:
     """Return the text of the manifest: the checksum of every file of the tree."""
     return json_text({"schema": _SCHEMA, "files": {path: _checksum(text.encode()) for path, text in files.items()}})
+
+
+def _is_manifest(path: str) -> bool:
+    return os.path.basename(path) == MANIFEST
+
+
+def _begun(change: Change) -> str:
+    """Return a manifest that knows the files of the tree before and after."""
+    before = {path: sorted(checksums) for path, checksums in _read(change.before).items()}
+    after = json.loads(change.after)["files"]
+    both = {
+        path: sorted({*before.get(path, ()), after[path]} if path in after else before[path])
+        for path in {*before, *after}
+    }
+    return json_text({"schema": _SCHEMA, "files": both})
 
 
 def _directory(root: str, directory: str, files: Mapping[str, str], prune: bool) -> list[Change]:
@@ -89,22 +112,28 @@ def _directory(root: str, directory: str, files: Mapping[str, str], prune: bool)
     return changes
 
 
-def _edited(present: bytes | None, recorded: str | None) -> str:
+def _edited(present: bytes | None, recorded: frozenset[str] | None) -> str:
     if present is None:
         return ""
     if recorded is None:
         return "it was not written by the generator"
-    return "" if _checksum(present) == recorded else "it was changed since it was rendered"
+    return "" if _checksum(present) in recorded else "it was changed since it was rendered"
 
 
-def _recorded(path: str) -> dict[str, str]:
-    content = read_bytes(path)
-    if content is None:
-        return {}
+def _recorded(path: str) -> dict[str, frozenset[str]]:
+    return _read(_text(read_bytes(path)))
+
+
+def _read(text: str) -> dict[str, frozenset[str]]:
+    """Return, by path, the checksums that a file may have; empty for a manifest that is missing or damaged."""
     try:
-        files = json.loads(content).get("files", {})
-        return {str(name): str(checksum) for name, checksum in files.items() if _inside(str(name))}
-    except (ValueError, AttributeError):
+        files = json.loads(text or "{}").get("files", {})
+        return {
+            str(name): frozenset([checksums] if isinstance(checksums, str) else checksums)
+            for name, checksums in files.items()
+            if _inside(str(name))
+        }
+    except (ValueError, AttributeError, TypeError):
         return {}
 
 

@@ -1,0 +1,101 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Slices, replicas, MPS limits and N GiB over M GPUs. The limits are those that the real MPS daemon was seen to set."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import arithmetic
+
+
+@pytest.mark.parametrize(
+    ("text", "mib"),
+    [("4GiB", 4096), ("512MiB", 512), (" 4 GiB ", 4096), ("1.5GiB", 1536), ("1TiB", 1048576), ("0.5GiB", 512)],
+)
+def test_memory(text, mib):
+    assert arithmetic.memory_mib(text, "x") == mib
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("4GB", "4GiB?"),
+        ("4G", "4GiB?"),
+        ("4gb", "4GiB?"),
+        ("512M", "512MiB?"),
+        ("4", "4GiB?"),
+        ("4Gi", "4GiB?"),
+        ("four", "4GiB"),
+        ("", "4GiB"),
+        ("-4GiB", "4GiB"),
+        ("0GiB", "4GiB"),
+        ("0.3MiB", "4GiB"),
+    ],
+)
+def test_ambiguous_or_impossible_memory_is_refused_with_a_remedy(text, remedy):
+    with pytest.raises(Refused) as refusal:
+        arithmetic.memory_mib(text, "nvidia_sharing_memory_slice")
+    assert refusal.value.thing == "nvidia_sharing_memory_slice"
+    assert remedy in refusal.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("total", "replicas", "memory", "threads"),
+    [(81920, 4, 20480, 25), (81920, 3, 27306, 33), (81920, 48, 1706, 2), (16384, 17, 963, 5), (81920, 20, 4096, 5)],
+)
+def test_limits_of_the_real_daemon(total, replicas, memory, threads):
+    limits = arithmetic.mps_limits(total, replicas)
+    assert (limits.memory_mib, limits.active_thread_percentage) == (memory, threads)
+
+
+@pytest.mark.parametrize(
+    ("total", "slice_mib", "replicas"), [(46068, 4096, 11), (81559, 4096, 19), (15360, 7168, 2), (40960, 20480, 2)]
+)
+def test_replicas(total, slice_mib, replicas):
+    assert arithmetic.replicas_of(total, slice_mib, "x") == replicas
+
+
+def test_a_slice_that_does_not_fit_twice_is_refused_with_the_largest_that_does():
+    with pytest.raises(Refused, match="7680MiB"):
+        arithmetic.replicas_of(15360, 8192, "x")
+
+
+@pytest.mark.parametrize(
+    ("replicas", "architecture", "refused"),
+    [
+        (48, "hopper", False),
+        (49, "hopper", True),
+        (16, "volta", False),
+        (17, "volta", True),
+        (17, "turing", False),
+        (48, None, False),
+        (49, None, True),
+    ],
+)
+def test_clients_of_a_gpu(replicas, architecture, refused):
+    if refused:
+        with pytest.raises(Refused, match="at most"):
+            arithmetic.refuse_too_many_clients(replicas, architecture, "x")
+    else:
+        arithmetic.refuse_too_many_clients(replicas, architecture, "x")
+
+
+def test_eight_over_two_is_four_on_each():
+    assert arithmetic.share("8GiB", 2, "x").per_gpu_mib == 4096
+
+
+@pytest.mark.parametrize(
+    ("memory", "gpus", "near"), [("9GiB", 2, "8GiB or 10GiB"), ("1GiB", 2, "2GiB"), ("3MiB", 2, "2MiB or 4MiB")]
+)
+def test_n_not_divisible_by_m_is_refused_in_the_unit_it_is_written_in(memory, gpus, near):
+    with pytest.raises(Refused) as refusal:
+        arithmetic.share(memory, gpus, "x")
+    assert near in refusal.value.remedy
+
+
+def test_no_gpus_is_no_request():
+    with pytest.raises(Refused, match="no request"):
+        arithmetic.share("8GiB", 0, "x")

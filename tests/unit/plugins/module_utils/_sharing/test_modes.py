@@ -1,0 +1,107 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The variables nvidia_sharing_*: what they mean, and what excludes each other."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
+
+
+def wish(**options):
+    return {f"nvidia_sharing_{name}": value for name, value in options.items()}
+
+
+def test_nothing_said_is_nothing_shared():
+    assert modes.read({}) == modes.Sharing()
+
+
+@pytest.mark.parametrize(
+    ("options", "thing"),
+    [
+        ({"mode": "mpps"}, "mode"),
+        ({"mode": "mps"}, "mode"),
+        ({"mode": "time_slicing"}, "mode"),
+        ({"mode": "mps", "replicas": 4, "memory_slice": "4GiB"}, "replicas"),
+        ({"mode": "none", "replicas": 4}, "replicas"),
+        ({"mode": "none", "memory_slice": "4GiB"}, "memory_slice"),
+        ({"mode": "mps", "replicas": 1}, "replicas"),
+        ({"mode": "mps", "replicas": -2}, "replicas"),
+        ({"mode": "mps", "replicas": "four"}, "replicas"),
+        ({"mode": "mps", "replicas": True}, "replicas"),
+        ({"mode": "mps", "replicas": 49}, "replicas"),
+        ({"mode": "mps", "replicas": 4, "gpus_per_pod": 0}, "gpus_per_pod"),
+        ({"mode": "mps", "replicas": 4, "time_slice": "long"}, "time_slice"),
+        ({"mode": "time_slicing", "replicas": 4, "mps_manager": "host"}, "mps_manager"),
+        ({"mode": "mps", "memory_slice": "4GiB", "backend": "hami"}, "backend"),
+        ({"mode": "none", "backend": "hami"}, "backend"),
+        ({"mode": "none", "backend": "vgpu"}, "backend"),
+    ],
+)
+def test_contradictions_name_the_variable(options, thing):
+    with pytest.raises(Refused) as refusal:
+        modes.read(wish(**options))
+    assert refusal.value.thing == f"nvidia_sharing_{thing}"
+    assert refusal.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("options", "replicas"),
+    [
+        ({"mode": "none"}, 1),
+        ({"mode": "time_slicing", "replicas": 6}, 6),
+        ({"mode": "time_slicing", "replicas": "6"}, 6),
+        ({"mode": "mps", "memory_slice": "4GiB"}, 11),
+    ],
+)
+def test_replicas_on_a_board(options, replicas):
+    assert modes.read(wish(**options)).replicas_on(46068) == replicas
+
+
+def test_a_slice_of_an_unknown_memory_is_refused():
+    with pytest.raises(Refused, match="not known"):
+        modes.read(wish(mode="mps", memory_slice="4GiB")).replicas_on(None)
+
+
+@pytest.mark.parametrize(
+    ("options", "replicated"),
+    [
+        ({}, False),
+        ({"mode": "time_slicing", "replicas": 2}, True),
+        ({"mode": "mps", "replicas": 2}, True),
+        ({"mode": "mps", "replicas": 2, "mps_manager": "host"}, True),
+        ({"mode": "mps", "replicas": 2, "mps_manager": "host", "mps_scope": "gpu"}, False),
+    ],
+)
+def test_what_the_device_plugin_is_told(options, replicated):
+    assert modes.read(wish(**options)).replicated is replicated
+
+
+@pytest.mark.parametrize(
+    ("options", "enforced"),
+    [
+        ({}, "hardware"),
+        ({"mode": "time_slicing", "replicas": 2}, "nobody"),
+        ({"mode": "mps", "replicas": 2}, "MPS server"),
+        ({"mode": "mps", "replicas": 2, "mps_manager": "host", "mps_scope": "gpu"}, "MPS server of the host"),
+        ({"memory_slice": "4GiB", "backend": "hami"}, "libvgpu"),
+        ({"memory_slice": "4GiB", "backend": "dra"}, "nobody"),
+    ],
+)
+def test_guarantees(options, enforced):
+    holds = modes.guarantee(modes.read(wish(**options)))
+    assert holds.enforced_by.startswith(enforced)
+    assert set(holds.as_dict()) == {"counted_by", "enforced_by", "visible_in_nvidia_smi", "limit"}
+
+
+def test_mps_of_the_device_plugin_and_mig_exclude_each_other():
+    sharing = modes.read(wish(mode="mps", replicas=2))
+    for strategy in ("single", "mixed"):
+        with pytest.raises(Refused, match="MIG"):
+            modes.refuse_on_mig(sharing, strategy)
+    modes.refuse_on_mig(sharing, "none")
+    modes.refuse_on_mig(modes.read(wish(mode="mps", replicas=2, mps_manager="host")), "mixed")
+    modes.refuse_on_mig(modes.read(wish(mode="time_slicing", replicas=2)), "mixed")

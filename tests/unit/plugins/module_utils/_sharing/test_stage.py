@@ -1,0 +1,104 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The sharing stage from facts alone."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import host_sharing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.stage import host_options, stage
+
+
+def gpus(count=2, **changes):
+    return [
+        {
+            "index": index,
+            "uuid": f"GPU-{index}",
+            "memory_mib": 46068,
+            "architecture": "ada",
+            "compute_mode": "default",
+            "mig": {"supported": False, "current": None},
+            **changes,
+        }
+        for index in range(count)
+    ]
+
+
+def wish(**options):
+    return {f"nvidia_sharing_{name}": value for name, value in options.items()}
+
+
+def recorded(options, devices):
+    variables = wish(**options)
+    return {"sharing": host_sharing(modes.read(variables), host_options(variables), devices).as_dict()}
+
+
+HOST = {"mode": "mps", "memory_slice": "4GiB", "mps_manager": "host"}
+
+
+def test_a_bare_host_says_why_it_cannot_be_planned():
+    plan = stage({"nvml": {"available": False, "reason": "libnvidia-ml.so.1 is not installed"}}, wish(**HOST))
+    assert plan.needed
+    assert "libnvidia-ml.so.1 is not installed" in plan.unknown
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"mode": "mps", "replicas": 4}, {"mode": "time_slicing", "replicas": 4, "time_slice": "long"}]
+)
+def test_what_is_recorded_and_true_needs_nothing(options):
+    devices = gpus()
+    assert not stage({"gpus": devices, "recorded": recorded(options, devices)}, wish(**options)).needed
+
+
+def test_a_daemon_of_the_host_has_to_answer():
+    devices = gpus(compute_mode="exclusive_process")
+    facts = {"gpus": devices, "recorded": recorded(HOST, devices)}
+    assert [step.action for step in stage(facts, wish(**HOST)).steps] == ["start MPS daemon"]
+    facts["mps"] = [{"pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe", "responds": True, "clients": 1}]
+    assert not stage(facts, wish(**HOST)).needed
+
+
+def test_from_nothing_to_a_daemon_of_the_host():
+    actions = [step.action for step in stage({"gpus": gpus()}, wish(**HOST)).steps]
+    assert actions == ["set compute mode", "set compute mode", "start MPS daemon", "record"]
+
+
+def test_back_to_whole_gpus():
+    devices = gpus(compute_mode="exclusive_process")
+    facts = {"gpus": devices, "recorded": recorded(HOST, devices)}
+    actions = [step.action for step in stage(facts, {}).steps]
+    assert actions == ["stop MPS daemon", "set compute mode", "set compute mode", "record"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "devices", "match"),
+    [
+        (wish(mode="mps", memory_slice="40GiB"), gpus(), "fits 1 times"),
+        (wish(mode="mps", replicas=17), gpus(architecture="volta"), "at most 16"),
+        ({**wish(mode="mps", replicas=2), "nvidia_mig_strategy": "mixed"}, gpus(), "does not share MIG devices"),
+        (wish(**HOST, mps_scope="nodes"), gpus(), "no value of it"),
+        (wish(**HOST, mps_priority="high"), gpus(), "no value of it"),
+        (wish(**HOST, mps_active_thread_percentage=101), gpus(), "no percentage"),
+        (wish(**HOST, mps_limits=[{"gpu": 0}]), gpus(), "names a gpu and its memory"),
+        (wish(**HOST, mps_limits=[{"gpu": 7, "memory": "8GiB"}]), gpus(), "no GPU 7"),
+        (wish(**HOST, mps_limits=[{"gpu": 0, "memory": "8GB"}]), gpus(), "ambiguous"),
+    ],
+)
+def test_what_can_never_be_met_is_refused(variables, devices, match):
+    with pytest.raises(Refused, match=match):
+        stage({"gpus": devices}, variables)
+
+
+def test_daemons_for_mig_devices_follow_from_the_stage_before():
+    plan = stage({"gpus": gpus()}, {**wish(**HOST, mps_scope="instance"), "nvidia_mig_strategy": "mixed"})
+    assert plan.needed
+    assert "MIG" in plan.unknown
+
+
+def test_time_slicing_on_mig_needs_nothing_of_the_instances():
+    plan = stage({"gpus": gpus()}, {**wish(mode="time_slicing", replicas=2), "nvidia_mig_strategy": "mixed"})
+    assert [step.action for step in plan.steps] == ["set time slice", "record"]

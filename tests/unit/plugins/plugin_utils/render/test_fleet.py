@@ -1,0 +1,74 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From hosts to clusters: what is computed once, and what contradicts."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import fleet as module
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import dns_label
+
+
+def test_a_description_is_computed_once_for_all_hosts_that_share_it(clusters_of, pools, monkeypatch):
+    calls = []
+    original = module._describe
+    monkeypatch.setattr(module, "_describe", lambda *arguments: calls.append(1) or original(*arguments))
+    clusters_of(pools, hosts=50)
+    assert len(calls) == len(pools)
+
+
+def test_templates_are_rendered_for_each_host(pools):
+    groups = {"gpu_hosts": ["a", "b"], "shared": ["a", "b"]}
+    fleet = Fleet(groups, lambda *_ignored: None)
+    for host, size in (("a", "4GiB"), ("b", "8GiB")):
+        variables = {**pools["shared"], "nvidia_sharing_memory_slice": "{{ slice }}"}
+        fleet.add(host, variables, lambda value, size=size: size if value == "{{ slice }}" else value)
+    assert {item.nodes: item.sharing.slice_mib for item in fleet.clusters()[0].configurations} == {
+        ("a",): 4096,
+        ("b",): 8192,
+    }
+
+
+def test_clusters_are_separate(clusters_of, pools):
+    pools["batch"]["gpu_kubernetes_cluster"] = "night"
+    pools["batch"]["gpu_kubernetes_namespace"] = "gpu-operator"
+    assert [cluster.name for cluster in clusters_of(pools)] == ["cluster", "night"]
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"batch": {"gpu_kubernetes_namespace": "other"}}, "both belong to cluster"),
+        ({"batch": {"gpu_kubernetes_cluster": "Night Shift"}}, "no name of a cluster"),
+        ({"batch": {"gpu_kubernetes_node_name": "one"}}, "two hosts of cluster"),
+        ({"batch": {"gpu_facts_gpus": []}}, "nothing says which GPUs"),
+        ({"batch": {"nvidia_mig_layout": [{"devices": "all", "instances": {"1g.10gb": 7}}]}}, "pool batch"),
+        ({"batch": {"gpu_kubernetes_stak": "gpu_operator"}}, "gpu_kubernetes_stak"),
+        ({"batch": {"gpu_kubernetes_stack": "helm"}}, "value of gpu_kubernetes_stack must be one of"),
+        ({"batch": {"gpu_facts_pool": "bach"}}, "no group below"),
+        ({"shared": {"nvidia_sharing_memory_slice": "4GB"}}, "pool shared"),
+    ],
+)
+def test_bad_input_names_host_or_pool(clusters_of, pools, change, match):
+    for pool, variables in change.items():
+        pools[pool].update(variables)
+    with pytest.raises(Refused, match=match):
+        clusters_of(pools)
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [("training", "training"), ("Rack_1", "rack-1"), ("a" * 40, "a" * 40)],
+)
+def test_dns_label(name, label):
+    assert dns_label(name) == label
+
+
+def test_long_names_stay_different():
+    one, two = dns_label("a" * 50 + "1"), dns_label("a" * 50 + "2")
+    assert one != two
+    assert len(one) <= 40

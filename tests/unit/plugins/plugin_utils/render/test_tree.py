@@ -1,0 +1,282 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The files of a cluster."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.lint import lint
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
+
+
+def tree_of(clusters_of, pools, **options):
+    return cluster_tree(clusters_of(pools, **options)[0])
+
+
+def documents(text):
+    return [item for item in yaml.safe_load_all(text) if item]
+
+
+def test_the_demos_three_pools(clusters_of, pools):
+    tree = tree_of(clusters_of, pools)
+    capacity = json.loads(tree["capacity.json"])
+    assert {node["pool"]: node["resources"] for node in capacity["nodes"].values()} == {
+        "training": {"nvidia.com/mig-1g.10gb": 16, "nvidia.com/mig-2g.20gb": 8, "nvidia.com/mig-3g.40gb": 8},
+        "batch": {"nvidia.com/gpu": 56},
+        "shared": {"nvidia.com/gpu": 48},
+    }
+    assert len(capacity["nodes"]) == 6
+    assert [path for path in tree if path.startswith("values/nvidia-device-plugin-")] == [
+        f"values/nvidia-device-plugin-{pool}.yaml" for pool in ("batch", "shared", "training")
+    ]
+
+
+def test_same_input_same_bytes(clusters_of, pools):
+    reversed_pools = dict(reversed(list(pools.items())))
+    assert tree_of(clusters_of, pools) == tree_of(clusters_of, reversed_pools)
+
+
+def test_every_yaml_file_is_yaml_and_says_where_it_comes_from(clusters_of, pools):
+    for gitops in (
+        {"gitops": "argocd", "gitops_repository": "https://git.example.com/x.git"},
+        {"gitops": "flux", "gitops_source": "x"},
+    ):
+        for path, text in tree_of(clusters_of, pools, **gitops).items():
+            if path.endswith(".yaml"):
+                assert documents(text), path
+                assert text.startswith("# "), path
+
+
+def test_config_maps_hold_a_safe_default_and_what_the_values_name(clusters_of, pools):
+    tree = tree_of(clusters_of, pools)
+    for pool in pools:
+        (config_map,) = documents(tree[f"objects/nvidia-device-plugin-{pool}.yaml"])
+        values = yaml.safe_load(tree[f"values/nvidia-device-plugin-{pool}.yaml"])
+        assert values["config"] == {"name": config_map["metadata"]["name"], "default": pool}
+        assert "sharing" not in yaml.safe_load(config_map["data"]["default"])
+        assert all(not lint(text).findings for text in config_map["data"].values())
+        assert values["migStrategy"] == yaml.safe_load(config_map["data"][pool])["flags"]["migStrategy"]
+
+
+def test_the_name_of_a_config_map_changes_with_its_content(clusters_of, pools):
+    before = tree_of(clusters_of, pools)
+    pools["shared"]["nvidia_sharing_memory_slice"] = "8GiB"
+    after = tree_of(clusters_of, pools)
+    name = "values/nvidia-device-plugin-shared.yaml"
+    assert yaml.safe_load(before[name])["config"]["name"] != yaml.safe_load(after[name])["config"]["name"]
+    other = "values/nvidia-device-plugin-batch.yaml"
+    assert before[other] == after[other]
+
+
+def test_a_pool_whose_hosts_differ_gets_a_configuration_for_each_kind(clusters_of, pools):
+    special = {"shared-1": {"nvidia_sharing_memory_slice": "8GiB"}}
+    (cluster,) = clusters_of({"shared": pools["shared"]}, hosts=3, of_host=special)
+    assert [(item.pool, len(item.nodes)) for item in cluster.configurations] == [("shared", 2), ("shared", 1)]
+    assert cluster.configurations[0].name == "shared"
+    assert cluster.configurations[1].name.startswith("shared-")
+    tree = cluster_tree(cluster)
+    rules = documents(tree["objects/node-labels.yaml"])[0]["spec"]["rules"]
+    assert [rule["matchFeatures"][0]["matchExpressions"]["nodename"]["value"] for rule in rules] == [
+        ["shared-0", "shared-2"],
+        ["shared-1"],
+    ]
+
+
+def test_facts_come_before_what_the_inventory_says(clusters_of, pools):
+    gpus = [
+        {
+            "index": index,
+            "name": "NVIDIA L40S",
+            "board": "l40s-48gb",
+            "architecture": "ada",
+            "memory_mib": 46068,
+            "mig": {"supported": False, "current": False},
+        }
+        for index in range(4)
+    ]
+    (cluster,) = clusters_of({"shared": pools["shared"]}, facts={"shared-0": gpus, "shared-1": gpus})
+    assert cluster.configurations[0].capacity.resources == {"nvidia.com/gpu": 44}
+    assert cluster.configurations[0].capacity.assumed == ()
+
+
+def test_mps_pools_are_not_restarted_under_their_clients(clusters_of, pools):
+    tree = tree_of(clusters_of, pools)
+    assert yaml.safe_load(tree["values/nvidia-device-plugin-shared.yaml"])["updateStrategy"] == {"type": "OnDelete"}
+    assert "updateStrategy" not in yaml.safe_load(tree["values/nvidia-device-plugin-batch.yaml"])
+
+
+def test_a_daemon_on_the_host_keeps_the_charts_own_away(clusters_of, pools):
+    pools["shared"]["nvidia_sharing_mps_manager"] = "host"
+    values = yaml.safe_load(tree_of(clusters_of, pools)["values/nvidia-device-plugin-shared.yaml"])
+    assert values["gfd"] == {"enabled": False}
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({}, "one GPU Operator has one MIG strategy"),
+        ({"batch": {"nvidia_mig_strategy": "mixed"}}, "refuses MPS with it"),
+        (
+            {"batch": {"nvidia_mig_strategy": "mixed"}, "shared": {"nvidia_sharing_mps_manager": "host"}},
+            "its own MPS daemon",
+        ),
+    ],
+)
+def test_what_one_operator_cannot_do_is_refused_with_the_alternative(clusters_of, pools, change, match):
+    for pool, variables in change.items():
+        pools[pool].update(variables)
+    with pytest.raises(Refused, match=match) as refusal:
+        tree_of(clusters_of, pools, stack="gpu_operator")
+    assert "device_plugin" in refusal.value.remedy
+
+
+def test_the_operator_where_it_can(clusters_of, pools):
+    del pools["training"]
+    tree = tree_of(clusters_of, pools, stack="gpu_operator", mig_manager="operator")
+    values = yaml.safe_load(tree["values/gpu-operator.yaml"])
+    assert values["mig"]["strategy"] == "single"
+    assert values["driver"]["enabled"] is values["toolkit"]["enabled"] is False
+    assert values["devicePlugin"]["config"]["default"] == "default"
+    (mig,) = documents(tree["objects/gpufleet-mig.yaml"])
+    assert values["migManager"]["config"]["name"] == mig["metadata"]["name"]
+    layouts = yaml.safe_load(mig["data"]["config.yaml"])["mig-configs"]
+    assert layouts["batch"] == [{"devices": "all", "mig-enabled": True, "mig-devices": {"1g.5gb": 7}}]
+    assert layouts["all-disabled"] == [{"devices": "all", "mig-enabled": False}]
+    labels = {rule["name"]: rule["labels"] for rule in documents(tree["objects/node-labels.yaml"])[0]["spec"]["rules"]}
+    assert labels["gpufleet batch"]["nvidia.com/device-plugin.config"] == "batch"
+    assert labels["gpufleet shared"]["nvidia.com/mig.config"] == "all-disabled"
+    assert "values/node-feature-discovery.yaml" not in tree, "the operator brings its own"
+
+
+def test_layouts_of_single_gpus_in_mig_parteds_format(clusters_of, pools):
+    pools["batch"]["nvidia_mig_strategy"] = "mixed"
+    pools["batch"]["nvidia_mig_layout"] = [{"devices": [0, 1], "instances": {"1g.5gb": 7}}]
+    tree = tree_of(clusters_of, {"batch": pools["batch"]}, stack="gpu_operator", mig_manager="operator")
+    (mig,) = documents(tree["objects/gpufleet-mig.yaml"])
+    assert yaml.safe_load(mig["data"]["config.yaml"])["mig-configs"]["batch"] == [
+        {"devices": [0, 1], "mig-enabled": True, "mig-devices": {"1g.5gb": 7}},
+        {"devices": [2, 3, 4, 5, 6, 7], "mig-enabled": False},
+    ]
+
+
+def test_eight_gib_over_two_gpus(clusters_of, pools):
+    pools["shared"]["nvidia_sharing_gpus_per_pod"] = 2
+    tree = tree_of(
+        clusters_of,
+        {"shared": pools["shared"]},
+        requests=[{"memory": "8GiB", "gpus": 2}, {"memory": "4GiB", "gpus": 2}],
+    )
+    (pod,) = documents(tree["examples/shared-8gib-over-2.yaml"])
+    assert pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
+    (narrow,) = documents(tree["examples/shared-4gib-over-2.yaml"])
+    assert narrow["spec"]["containers"][0]["env"] == [
+        {"name": "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "value": "0=2048M,1=2048M"}
+    ]
+    config = documents(tree["objects/nvidia-device-plugin-shared.yaml"])[0]["data"]["shared"]
+    assert yaml.safe_load(config)["sharing"]["mps"]["failRequestsGreaterThanOne"] is False
+    assert "Enforced by: MPS server" in tree["examples/shared-8gib-over-2.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "match"),
+    [
+        ({"memory": "9GiB", "gpus": 2}, "no whole number of GiB"),
+        ({"memory": "8GiB", "gpus": 1}, "Two slices on one GPU are not one larger slice"),
+        ({"memory": "20GiB", "gpus": 5}, "has 4"),
+    ],
+)
+def test_requests_that_no_pod_can_make(clusters_of, pools, request_, match):
+    with pytest.raises(Refused, match=match):
+        tree_of(clusters_of, {"shared": pools["shared"]}, requests=[request_])
+
+
+def test_hami(clusters_of, pools):
+    hami = {
+        "gpu_facts_gpus": pools["shared"]["gpu_facts_gpus"],
+        "nvidia_sharing_backend": "hami",
+        "nvidia_sharing_memory_slice": "4GiB",
+        "nvidia_sharing_gpus_per_pod": 2,
+    }
+    tree = tree_of(clusters_of, {"training": pools["training"], "hami": hami})
+    (pod,) = documents(tree["examples/hami-8gib-over-2.yaml"])
+    limits = pod["spec"]["containers"][0]["resources"]["limits"]
+    assert (limits["nvidia.com/gpu"], limits["nvidia.com/gpumem"]) == ("2", "4096")
+    assert pod["spec"]["schedulerName"] == "hami-scheduler"
+    assert yaml.safe_load(tree["values/hami.yaml"])["devicePlugin"]["deviceMemoryScaling"] == 1
+    assert "values/nvidia-device-plugin-hami.yaml" not in tree
+    with pytest.raises(Refused, match=r"both offer nvidia\.com/gpu"):
+        tree_of(clusters_of, {"batch": pools["batch"], "hami": hami})
+
+
+def test_dra(clusters_of, pools):
+    dra = {
+        "gpu_facts_gpus": pools["shared"]["gpu_facts_gpus"],
+        "nvidia_sharing_backend": "dra",
+        "nvidia_sharing_memory_slice": "4GiB",
+        "nvidia_sharing_gpus_per_pod": 2,
+    }
+    tree = tree_of(clusters_of, {"dra": dra}, version="1.36")
+    claim, pod = documents(tree["examples/dra-8gib-over-2.yaml"])
+    assert len(claim["spec"]["spec"]["devices"]["requests"]) == 2
+    assert pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] == claim["metadata"]["name"]
+    assert yaml.safe_load(tree["values/dra-driver-nvidia-gpu.yaml"])["featureGates"] == {"ConsumableShares": True}
+    with pytest.raises(Refused, match=r"Kubernetes 1\.33"):
+        tree_of(clusters_of, {"dra": dra}, version="1.33")
+
+
+def test_a_dead_key_is_an_error(clusters_of, pools):
+    with pytest.raises(Refused, match="no template of the chart nvidia-device-plugin"):
+        tree_of(clusters_of, pools, values={"nvidia-device-plugin": {"gfd": {"sleepInterval": "30s"}}})
+    tree = tree_of(
+        clusters_of, pools, values={"nvidia-device-plugin": {"sleepInterval": "30s", "gfd": {"enabled": False}}}
+    )
+    values = yaml.safe_load(tree["values/nvidia-device-plugin-batch.yaml"])
+    assert values["sleepInterval"] == "30s"
+    assert values["gfd"] == {"enabled": False}
+
+
+def test_gitops_needs_to_know_where_the_tree_is(clusters_of, pools):
+    for kind in ("argocd", "flux"):
+        with pytest.raises(Refused, match="needs to know where"):
+            tree_of(clusters_of, pools, gitops=kind)
+
+
+def test_argocd_takes_chart_and_values_from_where_they_are(clusters_of, pools):
+    tree = tree_of(
+        clusters_of, pools, gitops="argocd", gitops_repository="https://git.example.com/x.git", gitops_path="gpu"
+    )
+    (application,) = documents(tree["argocd/nvidia-device-plugin-batch.yaml"])
+    chart, repository = application["spec"]["sources"]
+    assert chart["targetRevision"] == "0.20.0"
+    assert chart["helm"]["valueFiles"] == ["$tree/gpu/clusters/cluster/values/nvidia-device-plugin-batch.yaml"]
+    assert repository["ref"] == "tree"
+
+
+def test_flux_carries_the_values(clusters_of, pools):
+    tree = tree_of(clusters_of, pools, gitops="flux", gitops_source="fleet")
+    (release,) = documents(tree["flux/nvidia-device-plugin-batch.yaml"])
+    assert release["spec"]["values"] == yaml.safe_load(tree["values/nvidia-device-plugin-batch.yaml"])
+    (source,) = documents(tree["flux/source-node-feature-discovery.yaml"])
+    assert source["spec"]["type"] == "oci"
+
+
+def test_objects_can_be_left_to_the_chart(clusters_of, pools):
+    tree = tree_of(clusters_of, pools, objects="chart")
+    assert not [path for path in tree if path.startswith("objects/nvidia-device-plugin")]
+    values = yaml.safe_load(tree["values/gpufleet-nvidia.yaml"])
+    assert len(values["configMaps"]) == 3
+    assert values["runtimeClass"] == {"create": True, "name": "nvidia"}
+
+
+def test_without_node_feature_discovery_labels_are_applied_by_hand(clusters_of, pools):
+    tree = tree_of(clusters_of, pools, node_feature_discovery=False)
+    nodes = documents(tree["node-labels.yaml"])
+    assert len(nodes) == 6
+    assert all(node["metadata"]["labels"]["gpufleet.github.io/configuration"] for node in nodes)
+    assert "objects/node-labels.yaml" not in tree

@@ -1,0 +1,120 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is written, removed, left alone, and refused."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
+
+TREES = {"clusters/a": {"one.yaml": "1\n", "folder/two.yaml": "2\n"}}
+
+
+def run(root, trees=None, prune=True):
+    changes = writer.plan(str(root), TREES if trees is None else trees, prune)
+    if not any(change.edited for change in changes):
+        writer.apply(str(root), changes)
+    return [(change.action, change.path) for change in changes]
+
+
+def edited(root, trees=None):
+    return [change.path for change in writer.plan(str(root), TREES if trees is None else trees, True) if change.edited]
+
+
+def test_a_second_run_touches_nothing(tmp_path):
+    assert len(run(tmp_path)) == 3
+    before = {path: os.stat(path).st_mtime_ns for path in tmp_path.rglob("*")}
+    assert run(tmp_path) == []
+    assert {path: os.stat(path).st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_only_what_changed_is_written(tmp_path):
+    run(tmp_path)
+    trees = {"clusters/a": {**TREES["clusters/a"], "one.yaml": "new\n"}}
+    assert run(tmp_path, trees) == [("update", "clusters/a/manifest.json"), ("update", "clusters/a/one.yaml")]
+
+
+def test_what_is_described_no_more_is_removed_with_its_folder(tmp_path):
+    run(tmp_path)
+    (tmp_path / "clusters/a/mine.txt").write_text("not ours")
+    assert ("remove", "clusters/a/folder/two.yaml") in run(tmp_path, {"clusters/a": {"one.yaml": "1\n"}})
+    assert not (tmp_path / "clusters/a/folder").exists()
+    assert (tmp_path / "clusters/a/mine.txt").read_text() == "not ours"
+
+
+def test_a_cluster_that_is_gone(tmp_path):
+    run(tmp_path)
+    assert len(run(tmp_path, {})) == 3
+    assert not (tmp_path / "clusters").exists()
+
+
+def test_nothing_is_removed_without_prune(tmp_path):
+    run(tmp_path)
+    assert run(tmp_path, {}, prune=False) == []
+    assert run(tmp_path, {"clusters/a": {"one.yaml": "1\n"}}, prune=False) == [("update", "clusters/a/manifest.json")]
+
+
+def test_a_change_by_hand_is_found_wherever_it_would_be_lost(tmp_path):
+    run(tmp_path)
+    path = tmp_path / "clusters/a/one.yaml"
+    path.write_text("by hand\n")
+    assert edited(tmp_path) == ["clusters/a/one.yaml"]
+    assert edited(tmp_path, {"clusters/a": {}}) == ["clusters/a/one.yaml"]
+    path.write_text("1\n")
+    assert edited(tmp_path) == []
+
+
+def test_a_file_that_is_not_ours_is_not_overwritten(tmp_path):
+    (tmp_path / "clusters/a").mkdir(parents=True)
+    (tmp_path / "clusters/a/one.yaml").write_text("somebody's\n")
+    assert edited(tmp_path) == ["clusters/a/one.yaml"]
+
+
+def test_a_removed_file_comes_back(tmp_path):
+    run(tmp_path)
+    (tmp_path / "clusters/a/one.yaml").unlink()
+    assert run(tmp_path) == [("create", "clusters/a/one.yaml")]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_run_that_was_cut_off_can_be_repeated_even_after_another_change(tmp_path, monkeypatch, number):
+    run(tmp_path)
+    second = {"clusters/a": {"one.yaml": "second\n", "three.yaml": "3\n"}}
+    written = []
+
+    def cut_off(path, text):
+        if len(written) == number:
+            raise KeyboardInterrupt
+        written.append(path)
+        return original(path, text)
+
+    original = writer.write_whole
+    monkeypatch.setattr(writer, "write_whole", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        writer.apply(str(tmp_path), writer.plan(str(tmp_path), second, True))
+    monkeypatch.setattr(writer, "write_whole", original)
+    third = {"clusters/a": {"one.yaml": "third\n", "four.yaml": "4\n"}}
+    assert not edited(tmp_path, third)
+    run(tmp_path, third)
+    assert run(tmp_path, third) == []
+    left = sorted(path.name for path in (tmp_path / "clusters/a").rglob("*") if path.is_file())
+    assert left == ["four.yaml", "manifest.json", "one.yaml"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"files": {"../../etc/passwd": "x", "/etc/passwd": "x"}}'])
+def test_a_damaged_manifest_removes_nothing(tmp_path, content):
+    (tmp_path / "clusters/a").mkdir(parents=True)
+    (tmp_path / "clusters/a/manifest.json").write_text(content)
+    changes = writer.plan(str(tmp_path), TREES, True)
+    assert not [change for change in changes if change.action == "remove"]
+
+
+def test_the_manifest_names_every_file(tmp_path):
+    run(tmp_path)
+    names = json.loads((tmp_path / "clusters/a/manifest.json").read_text())["files"]
+    assert set(names) == set(TREES["clusters/a"])
