@@ -21,6 +21,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.geometry import Geometry, Request, geometry
@@ -150,7 +151,7 @@ CASES = (
 )
 
 
-def measured_cases() -> list[dict[str, object]]:
+def measured_cases() -> list[dict[str, Any]]:
     """Return what ours does in the six measured cases, beside what mig-parted did."""
     found = []
     for key, counts, peer in CASES:

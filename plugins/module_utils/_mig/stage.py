@@ -137,6 +137,9 @@ def _with_driver(
     if unselected and found:
         listed = ", ".join(str(index) for index in unselected)
         warnings.append(f"nvidia_mig_layout does not change GPU {listed}")
+    empty = [str(index) for index, one in found.items() if one.enabled and not one.instances]
+    if empty:
+        warnings.append(f"MIG is on without instances on GPU {', '.join(empty)}, which is then offered to nobody")
     selected = [gpu for gpu in gpus if int(gpu["index"]) in found]
     needed = bool(steps or unknown or plan.left_alone)
     if not needed and not _recorded(facts, selected):

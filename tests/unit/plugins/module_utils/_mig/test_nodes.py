@@ -44,18 +44,23 @@ def brute_force(truth, currents, busies, totals):
     return best
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_distribution_destroys_as_few_as_the_brute_force(seed):
-    rng, truth = random.Random(seed), oracle(A30)
+@pytest.mark.parametrize(
+    ("profiles", "count", "seed"),
+    [(A30, 3, seed) for seed in range(40)]
+    + [(H100, 2, seed) for seed in range(3)]
+    + [pytest.param(H100, 2, seed, marks=pytest.mark.slow) for seed in range(3, 60)],
+)
+def test_distribution_destroys_as_few_as_the_brute_force(profiles, count, seed):
+    rng, truth = random.Random(seed), oracle(profiles)
     requests = sorted(truth.layouts, key=sorted)
     layouts = [layout for request in requests for layout in truth.layouts[request]]
-    currents = [rng.choice(layouts) for _ in range(3)]
+    currents = [rng.choice(layouts) for _ in range(count)]
     busies = [frozenset(place for place in sorted(current) if rng.random() < 0.25) for current in currents]
     totals = Counter()
-    for _ in range(3):
+    for _ in range(count):
         totals.update(dict(rng.choice(requests)))
     gpus = [
-        NodeGpu(index, A30, tuple(instances_of(current, A30, busy)), True)
+        NodeGpu(index, profiles, tuple(instances_of(current, profiles, busy)), True)
         for index, (current, busy) in enumerate(zip(currents, busies))
     ]
     expected = brute_force(truth, currents, busies, totals)

@@ -46,7 +46,10 @@ def test_every_feasible_request_of_the_board_has_exactly_the_layouts_of_the_brut
     assert layouts_by_request(one) == expected
 
 
-@BOARDS
+@pytest.mark.parametrize(
+    "one",
+    [pytest.param(one, id=one.key, marks=() if one.key == QUICK[0] else pytest.mark.slow) for one in PLACED],
+)
 def test_every_request_just_outside_the_feasible_ones_is_refused(one):
     truth = oracle(one.profiles)
     outside = 0

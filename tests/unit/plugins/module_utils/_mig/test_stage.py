@@ -139,6 +139,11 @@ def test_gpus_that_no_entry_selects_are_reported():
     assert plan.warnings == ("nvidia_mig_layout does not change GPU 1",)
 
 
+def test_gpus_that_nobody_is_offered_are_reported():
+    plan = stage(facts(places=()), {**WISH, "nvidia_mig_layout": "all-enabled"})
+    assert "without instances on GPU 0" in plan.warnings[0]
+
+
 def test_places_that_only_the_driver_knows_leave_the_plan_open():
     given = facts(places=())
     given["gpus"][0].update(board="h100-80gb-pcie", name="NVIDIA H100 PCIe")
