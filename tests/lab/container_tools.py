@@ -1,0 +1,75 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Real container runtimes as judges: Debian's packages, unpacked, and containerd releases built from their modules.
+
+Kept in ${XDG_CACHE_HOME:-~/.cache}/gpufleet/tools. A release takes two to four minutes to build, once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+TOOLS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpufleet" / "tools"
+_TAGS = "no_btrfs no_devmapper no_zfs no_aufs"
+
+
+class ToolMissing(Exception):
+    """A tool cannot be had here; the message says why."""
+
+
+def debian_program(package: str, program: str) -> Path:
+    """Return a program of Debian's C(package), unpacked and not installed."""
+    root = TOOLS / "deb" / "root"
+    path = root / program
+    if not path.exists():
+        TOOLS.joinpath("deb").mkdir(parents=True, exist_ok=True)
+        _run(["apt-get", "download", package], TOOLS / "deb")
+        archive = max((TOOLS / "deb").glob(f"{package}_*.deb"), key=lambda found: found.stat().st_mtime)
+        _run(["dpkg", "-x", str(archive), str(root)], TOOLS)
+    return path
+
+
+def containerd(version: str) -> Path:
+    """Return containerd C(version), such as C(2.1.5), built with the Go toolchain."""
+    path = TOOLS / f"containerd-{version}"
+    if path.exists():
+        return path
+    if shutil.which("go") is None:
+        raise ToolMissing("there is no Go toolchain to build containerd with")
+    module = "github.com/containerd/containerd" + ("/v2" if version.startswith("2.") else "")
+    described = json.loads(_run(["go", "mod", "download", "-json", f"{module}@v{version}"], Path("/")))
+    TOOLS.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="gpufleet-containerd-") as folder:
+        source = Path(folder) / "source"
+        shutil.copytree(described["Dir"], source, ignore=shutil.ignore_patterns("vendor"))
+        for place, _folders, _files in os.walk(source):
+            os.chmod(place, 0o755)
+        for name in ("go.mod", "go.sum"):
+            (source / name).chmod(0o644)
+        built = Path(folder) / "containerd"
+        flags = f"-s -w -X {module}/version.Version=v{version}"
+        _run(
+            ["go", "build", "-mod=mod", "-ldflags", flags, "-tags", _TAGS, "-o", str(built), "./cmd/containerd"], source
+        )
+        shutil.move(built, path)
+    return path
+
+
+def _run(command: list[str], folder: Path) -> str:
+    environment = {**os.environ, "CGO_ENABLED": "0", "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolMissing(f"{command[0]}: {error}") from error
+    if done.returncode:
+        raise ToolMissing(f"{' '.join(command)}: {done.stderr.strip()[-500:]}")
+    return done.stdout

@@ -1,0 +1,320 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Container runtimes judged by the real programs, and configured on a lab host with a real systemd.
+
+The judges: containerd 1.6 and dockerd of Debian, and containerd 1.7, 2.1 and 2.4 built from their modules. A judge that
+cannot be had (no mirror, no Go toolchain) is named in the reason of the skip.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import container_runtimes as adapter
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import run
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.configure import Merged
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.wish import RuntimeWish
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
+DEFAULTS = REPOSITORY / "tests" / "unit" / "plugins" / "module_utils" / "_runtime" / "fixtures"
+_specification = importlib.util.spec_from_file_location("container_tools", HERE / "container_tools.py")
+tools = importlib.util.module_from_spec(_specification)
+_specification.loader.exec_module(tools)
+
+pytestmark = pytest.mark.lab
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the lab needs root: run this as root")
+WISHES = [RuntimeWish(), RuntimeWish(default=True)]
+
+KUBEADM = """version = {version}
+# the site's own
+[plugins."{section}"]
+  enable_selinux = true # a comment
+  [plugins."{section}".containerd]
+    default_runtime_name = "runc"
+    [plugins."{section}".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      pod_annotations = ["example.com/*"]
+      [plugins."{section}".containerd.runtimes.runc.options]
+        SystemdCgroup = true
+"""
+V2 = KUBEADM.format(version=2, section="io.containerd.grpc.v1.cri")
+V3 = KUBEADM.format(version=3, section="io.containerd.cri.v1.runtime")
+#: For each judge: the texts of main files that a host of that release can have.
+TEXTS = {
+    "1.6": [None, "", V2, V2[:-1], V2.replace("\n", "\r\n"), "[plugins.cri]\nsystemd_cgroup = true\n"],
+    "1.7.35": [None, "", V2, "oom_score = 1\n", "[plugins.cri]\nsystemd_cgroup = true\n"],
+    "2.1.5": [None, "", V2, V3, V3[:-1], "oom_score = 1\n", "version = 3"],
+    "2.4.2": [None, "", V2, V3, V3.replace("\n", "\r\n"), "oom_score = 1\n", "version = 3"],
+}
+
+
+@functools.cache
+def judge(release):
+    try:
+        return (
+            tools.debian_program("containerd", "usr/bin/containerd") if release == "1.6" else tools.containerd(release)
+        )
+    except tools.ToolMissing as error:
+        pytest.skip(f"no containerd {release} here: {error}")
+
+
+def engine(release, folder):
+    program = str(judge(release))
+
+    def with_judge(command, **options):
+        command = [program, *command[1:]] if command[0] == "containerd" else command
+        return run(command, **options)
+
+    return adapter.Containerd(str(folder / "config.toml"), with_judge)
+
+
+def put(changes):
+    for change in changes:
+        path = Path(change.path)
+        if change.after is None:
+            path.unlink()
+        else:
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(change.after.encode())
+
+
+@pytest.mark.parametrize("wish", WISHES, ids=["named", "default"])
+@pytest.mark.parametrize(("release", "number"), [(r, n) for r, texts in TEXTS.items() for n in range(len(texts))])
+class TestContainerd:
+    def test_in_force_idempotent_and_undone(self, release, number, wish, tmp_path):
+        text = TEXTS[release][number]
+        containerd = engine(release, tmp_path)
+        main = tmp_path / "config.toml"
+        if text is not None:
+            main.write_bytes(text.encode())
+        before = containerd.merged(containerd.files())
+        put(containerd.edit(containerd.files(), wish).changed)
+        after = containerd.merged(containerd.files())
+        assert after.effective.shortfalls(wish) == ()
+        assert main.exists()
+        assert not containerd.edit(containerd.files(), wish).changed
+        if "SystemdCgroup = true" in (text or ""):
+            assert after.text.count('"SystemdCgroup": true') == 2
+            assert '"enable_selinux": true' in after.text
+        put(containerd.edit(containerd.files(), RuntimeWish(present=False)).changed)
+        assert (main.read_bytes().decode() if main.exists() else None) == text
+        assert containerd.merged(containerd.files()) == before
+
+
+@pytest.mark.parametrize("release", ["2.1.5", "2.4.2"])
+@pytest.mark.parametrize("main", [V2, V3], ids=["version 2", "version 3"])
+def test_a_drop_in_is_merged_setting_by_setting_by_containerd_2(release, main, tmp_path):
+    (tmp_path / "config.toml").write_text('imports = ["conf.d/*.toml"]\n' + main)
+    containerd = engine(release, tmp_path)
+    put(containerd.edit(containerd.files(), RuntimeWish(default=True)).changed)
+    assert (tmp_path / "config.toml").read_text().endswith(main)
+    after = containerd.merged(containerd.files())
+    assert after.effective.shortfalls(RuntimeWish(default=True)) == ()
+    assert '"enable_selinux": true' in after.text
+
+
+@pytest.mark.parametrize("release", ["1.6", "1.7.35"])
+def test_a_drop_in_hides_the_section_from_containerd_1(release, tmp_path):
+    """Why there is no drop-in for containerd 1.x: this is the trap, shown with the real merge."""
+    containerd = engine(release, tmp_path)
+    main, drop_in = tmp_path / "config.toml", tmp_path / "conf.d" / "99-nvidia.toml"
+    drop_in.parent.mkdir()
+    main.write_text('imports = ["conf.d/*.toml"]\n' + V2)
+    drop_in.write_text(
+        "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.nvidia]\nruntime_type='io.containerd.runc.v2'\n"
+    )
+    trapped = containerd.merged(containerd.files())
+    assert '"enable_selinux": true' not in trapped.text
+    assert "runc" not in trapped.effective.runtimes
+    # The file whose section counts is the one that is edited.
+    changed = containerd.edit(containerd.files(), RuntimeWish()).changed
+    assert [change.path for change in changed] == [str(drop_in)]
+    put(changed)
+    assert containerd.merged(containerd.files()).effective.binary == RuntimeWish().binary
+
+
+@pytest.mark.parametrize("release", ["1.6", "1.7.35", "2.1.5", "2.4.2"])
+def test_the_captured_defaults_are_what_the_release_prints(release):
+    name = {"1.6": "1.6.20"}.get(release, release)
+    printed = subprocess.run([judge(release), "config", "default"], capture_output=True, text=True, check=True).stdout
+    assert printed == (DEFAULTS / f"containerd-{name}-default.toml").read_text()
+
+
+def test_containerd_1_is_refused_what_it_ignores_silently(tmp_path):
+    containerd = engine("1.6", tmp_path)
+    (tmp_path / "config.toml").write_text(V3)
+    # The real 1.6 accepts the file, and has none of it.
+    assert '"enable_selinux": true' not in containerd.merged(containerd.files()).text
+    with pytest.raises(Refused, match="configuration version 3 is for containerd 2"):
+        containerd.edit(containerd.files(), RuntimeWish())
+
+
+def test_dockerd_of_debian_takes_the_file(tmp_path):
+    """dockerd 20.10 has no --validate: it is started with the file until it complains about something else."""
+    try:
+        program = str(tools.debian_program("docker.io", "usr/sbin/dockerd"))
+    except tools.ToolMissing as error:
+        pytest.skip(f"no dockerd here: {error}")
+
+    def with_judge(command, **options):
+        return run([program, *command[1:]] if command[0] == "dockerd" else command, **options)
+
+    main = tmp_path / "daemon.json"
+    main.write_text('{\n  "log-level": "warn"\n}\n')
+    docker = adapter.Docker(str(main), with_judge)
+    assert docker.version[:2] == (20, 10)
+    put(docker.edit(docker.files(), RuntimeWish(default=True)).changed)
+    assert isinstance(docker.merged(docker.files()), Merged)
+    # An option that is unknown, or a runtime that is malformed, is refused before a socket is opened.
+    main_broken = tmp_path / "broken.json"
+    main_broken.write_text(json.dumps({**json.loads(main.read_text()), "no-such-option": 1}))
+    refused = run([program, "--config-file", str(main_broken), "--host", "unix:///nonexistent/x.sock"], timeout=30)
+    taken = run([program, "--config-file", str(main), "--host", "unix:///nonexistent/x.sock"], timeout=30)
+    assert "no-such-option" in refused.stderr
+    assert "unable to configure the Docker daemon" not in taken.stderr
+
+
+@needs_root
+class TestOnAHost:
+    """containerd of Debian under a real systemd, with a container that runs through everything."""
+
+    HOST = "runtime-1"
+
+    @pytest.fixture(scope="class")
+    def lab(self, make_lab):
+        lab = make_lab(
+            "runtime-tests",
+            {
+                "name": self.HOST,
+                "group": "runtime",
+                "boards": [{"board": "h100-80gb-sxm", "count": 1}],
+                "headers": False,
+            },
+        )
+        lab.sh(self.HOST, _START_CONTAINER)
+        return lab
+
+    def module(self, lab, *arguments, fails=False):
+        environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections")}
+        inventory = lab.run("inventory").stdout.strip()
+        command = [str(REPOSITORY / ".venv" / "bin" / "ansible"), "-i", inventory, self.HOST, "-o"]
+        command += ["-m", "gpufleet.nvidia.container_runtime", "-a", " ".join(["runtime=containerd", *arguments])]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert (done.returncode != 0) is fails, done.stdout + done.stderr
+        return json.loads(done.stdout[done.stdout.index("{") :])
+
+    def facts(self, lab):
+        """What must and what must not change: start of containerd, pid of the container, text of the file."""
+        return lab.sh(
+            self.HOST,
+            "systemctl show -p ActiveEnterTimestampMonotonic --value containerd; ctr task ls -q; pgrep -fx '/bin/sleep 3600'; "
+            "ctr plugins ls | awk '$2 == \"cri\" {print $4}'; sha256sum < /etc/containerd/config.toml",
+        ).split("\n")
+
+    def test_configured_repeated_and_undone_while_a_container_runs(self, lab):
+        started, name, process, cri, text = self.facts(lab)[:5]
+        assert (name, cri) == ("survivor", "ok")
+        first = self.module(lab)
+        assert first["changed"]
+        assert first["restarted"]
+        assert first["effective"]["nvidia"] == "/usr/bin/nvidia-container-runtime"
+        now = self.facts(lab)
+        assert now[0] != started
+        # The container's process is the same one, and the CRI plugin is loaded.
+        assert now[1:4] == [name, process, "ok"]
+        again = self.module(lab)
+        assert not again["changed"]
+        assert not again["restarted"]
+        assert self.facts(lab) == now
+        self.module(lab, "state=absent")
+        assert self.facts(lab)[1:5] == [name, process, "ok", text]
+
+    def test_a_comment_changes_the_file_and_restarts_nothing(self, lab):
+        self.module(lab)
+        started = self.facts(lab)[0]
+        lab.sh(self.HOST, "echo '# a note' >> /etc/containerd/config.toml")
+        assert not self.module(lab)["changed"]
+        assert self.facts(lab)[0] == started
+
+    def test_a_run_that_was_cut_off_before_the_restart(self, lab):
+        started = self.facts(lab)[0]
+        lab.sh(
+            self.HOST,
+            "mkdir -p /run/gpufleet; echo $(cat /proc/sys/kernel/random/boot_id) 999999999999999 "
+            "> /run/gpufleet/restart-containerd.service",
+        )
+        outcome = self.module(lab)
+        assert [step["action"] for step in outcome["plan"]["steps"]] == ["restart"]
+        assert self.facts(lab)[0] != started
+        assert not self.module(lab)["changed"]
+
+    def test_files_that_are_broken_are_refused_untouched(self, lab):
+        lab.sh(self.HOST, "cp /etc/containerd/config.toml /root/good; echo '[[[' >> /etc/containerd/config.toml")
+        before = self.facts(lab)
+        failed = self.module(lab, "default=true", fails=True)
+        assert "expected a key" in failed["msg"]
+        assert self.facts(lab) == before
+        lab.sh(self.HOST, "cp /root/good /etc/containerd/config.toml")
+
+    def test_a_unit_that_kills_containers_is_refused(self, lab):
+        lab.sh(
+            self.HOST,
+            "mkdir -p /run/systemd/system/containerd.service.d; "
+            "printf '[Service]\\nKillMode=control-group\\n' > /run/systemd/system/containerd.service.d/kill.conf; "
+            "systemctl daemon-reload",
+        )
+        before = self.facts(lab)
+        failed = self.module(lab, "default=true", fails=True)
+        assert "KillMode=control-group" in failed["msg"]
+        assert self.facts(lab) == before
+        lab.sh(self.HOST, "rm /run/systemd/system/containerd.service.d/kill.conf; systemctl daemon-reload")
+
+    def test_a_configuration_with_which_cri_cannot_load_is_refused(self, lab):
+        """containerd 1.6 would start with it, and only its CRI plugin fail: the exit status would lie."""
+        lab.sh(
+            self.HOST,
+            "cp /etc/containerd/config.toml /root/good; "
+            'printf \'[plugins."io.containerd.grpc.v1.cri".containerd]\ndefault_runtime_name = "kata"\n\' '
+            ">> /etc/containerd/config.toml",
+        )
+        before = self.facts(lab)
+        assert "the default runtime kata is not configured" in self.module(lab, "enable_cdi=false", fails=True)["msg"]
+        assert self.facts(lab) == before
+        lab.sh(self.HOST, "cp /root/good /etc/containerd/config.toml")
+
+
+_START_CONTAINER = """
+root=/root/rootfs
+mkdir -p $root/bin $root/lib64 $root/lib/x86_64-linux-gnu
+cp /bin/sleep $root/bin
+cp -L /lib64/ld-linux-x86-64.so.2 $root/lib64
+cp -L /lib/x86_64-linux-gnu/libc.so.6 $root/lib/x86_64-linux-gnu
+# The lab's hosts cannot make session keyrings, and have not every cgroup controller.
+cat > /usr/local/bin/runc-lab <<'RUNC'
+#!/usr/bin/python3
+import json, os, sys
+words = sys.argv[1:]
+if "create" in words:
+    path = words[words.index("--bundle") + 1] + "/config.json"
+    with open(path) as handle:
+        bundle = json.load(handle)
+    bundle["linux"].pop("resources", None)
+    with open(path, "w") as handle:
+        json.dump(bundle, handle)
+    words.insert(words.index("create") + 1, "--no-new-keyring")
+os.execvp("runc", ["runc", *words])
+RUNC
+chmod +x /usr/local/bin/runc-lab
+systemctl start containerd
+ctr run -d --runc-binary /usr/local/bin/runc-lab --rootfs $root survivor /bin/sleep 3600
+"""
