@@ -1,0 +1,432 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, Transaction
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import packages as names
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import (
+    DISTRIBUTIONS,
+    distribution_of,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Build, Gpu, Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import (
+    Repositories,
+    hold_names,
+    packages_differ,
+    plan_absent,
+    plan_present,
+    plan_previous,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record, parse, to_write
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.proof import (
+    absent_problems,
+    package_problems,
+    running_problems,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import in_lockstep, strayed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import (
+    DriverWish,
+    from_options,
+    from_variables,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+
+OLD, NEW = "580.126.09", "580.159.03"
+H100 = Gpu("0000:18:00.0", "0x2330", "hopper", "h100-80gb-sxm")
+V100 = Gpu("0000:19:00.0", "0x1db1", "volta")
+B200 = Gpu("0000:1a:00.0", "0x2901", "blackwell", "b200")
+GH200 = Gpu("0000:1b:00.0", "0x2342", "hopper")
+KERNEL = "6.1.0-50-amd64"
+BARE = Host(DISTRIBUTIONS["debian", "12"], "x86_64", KERNEL, (H100,), headers=True)
+
+
+def closure(version):
+    full = f"{version}-1"
+    return dict.fromkeys(("nvidia-driver-cuda", "nvidia-kernel-open-dkms", "libcuda1", "firmware-nvidia-gsp"), full)
+
+
+def installed(version=NEW, **changed):
+    packages = closure(version)
+    base = replace(
+        BARE,
+        packages=packages,
+        holds=tuple(packages),
+        loaded=version,
+        on_disk=version,
+        library=version,
+        flavour="open",
+        source="nvidia",
+        persistence_installed=True,
+        persistence_active=True,
+    )
+    return replace(base, **changed)
+
+
+def offers(*versions, extra=()):
+    found = [Package(name, full) for version in versions for name, full in closure(version).items()]
+    return Repositories(True, (*found, *extra))
+
+
+def kinds(plan):
+    return [step.data["kind"] for step in plan.plan.steps]
+
+
+def test_a_bare_host_gets_the_newest_version_of_the_branch():
+    plan = plan_present(BARE, DriverWish(), offers(OLD, NEW, "595.71.05"))
+    assert plan.version == NEW
+    assert kinds(plan) == ["pin", "packages", "hold"]
+    assert {package.version for package in plan.transaction.install} == {f"{NEW}-1"}
+    assert not plan.transaction.allow_downgrades
+
+
+def test_nothing_is_to_do_when_the_host_is_as_described():
+    plan = plan_present(installed(), DriverWish(), Repositories())
+    assert not plan.plan.changes
+    assert plan.version == NEW
+
+
+@pytest.mark.parametrize(
+    ("host", "wish", "why"),
+    [
+        (BARE, DriverWish(), "no driver"),
+        (installed(OLD), DriverWish(), "security floor"),
+        (installed("595.71.05"), DriverWish(), "driver 595.71.05 is installed"),
+        (installed(), DriverWish(version="580.170.01"), f"driver {NEW} is installed"),
+        (installed(flavour="proprietary"), DriverWish(), "proprietary kernel modules"),
+        (installed(), DriverWish(variant="full"), "nvidia-open is not installed"),
+        (installed(interrupted=("nvidia-smi",)), DriverWish(), "cut off"),
+        (installed(packages={**closure(NEW), "libcuda1": f"{OLD}-1"}), DriverWish(), "different drivers"),
+        (installed(packages={**closure(NEW), "nvidia-firmware-570": f"{NEW}-1"}), DriverWish(), "left over"),
+    ],
+)
+def test_why_packages_have_to_change(host, wish, why):
+    assert why in packages_differ(host, wish)
+
+
+def test_an_upgrade_lets_go_of_the_holds_first_and_holds_again():
+    plan = plan_present(installed(OLD), DriverWish(), offers(OLD, NEW))
+    assert kinds(plan) == ["release", "pin", "packages", "hold"]
+    assert plan.transaction.allow_downgrades
+    step = next(step for step in plan.plan.steps if step.data["kind"] == "packages")
+    assert step.target == f"driver {OLD} to {NEW}"
+    assert step.disturbs
+
+
+def test_missing_holds_are_put_back_and_unwanted_ones_let_go():
+    assert kinds(plan_present(installed(holds=("libcuda1",)), DriverWish(), Repositories())) == ["hold"]
+    assert kinds(plan_present(installed(), DriverWish(hold=False), Repositories())) == ["release"]
+
+
+def test_a_repository_that_is_not_there_yet_makes_the_plan_rough():
+    plan = plan_present(BARE, DriverWish(), Repositories(configured=False))
+    assert kinds(plan) == ["repository", "packages"]
+    assert "not configured yet" in plan.unknown
+
+
+def test_a_pinning_package_is_preferred_and_replaces_the_one_of_the_old_driver():
+    pinning = Package("nvidia-driver-pinning-580", f"{NEW}-1")
+    host = installed(OLD, packages={**closure(OLD), "nvidia-driver-pinning-570": "570.1-1"})
+    plan = plan_present(host, DriverWish(), offers(NEW, extra=(pinning,)))
+    step = next(step for step in plan.plan.steps if step.data["kind"] == "pin")
+    assert step.data["package"] == ["nvidia-driver-pinning-580", f"{NEW}-1"]
+    assert step.data["remove"] == ["nvidia-driver-pinning-570"]
+
+
+def test_missing_headers_are_a_step_and_unobtainable_ones_a_refusal():
+    host = replace(BARE, headers=False)
+    headers = Package(f"linux-headers-{KERNEL}", "6.1.176-1")
+    assert "prerequisites" in kinds(plan_present(host, DriverWish(), offers(NEW, extra=(headers,))))
+    with pytest.raises(Refused, match=f"linux-headers-{KERNEL}"):
+        plan_present(host, DriverWish(), offers(NEW))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "wish", "reason"),
+    [
+        ((V100,), DriverWish(branch="595"), "Volta, which branch 580 is the last"),
+        ((V100,), DriverWish(), "only by the proprietary"),
+        ((B200,), DriverWish(flavour="proprietary"), "only by the open"),
+        ((GH200,), DriverWish(flavour="proprietary"), "only by the open"),
+        ((B200, V100), DriverWish(flavour="proprietary"), "only by the open"),
+    ],
+)
+def test_boards_that_cannot_run_the_driver(gpus, wish, reason):
+    with pytest.raises(Refused, match=reason):
+        plan_present(replace(BARE, gpus=gpus), wish, offers(NEW))
+
+
+def test_two_boards_that_no_flavour_drives_together_are_named():
+    with pytest.raises(Refused, match="No flavour drives both"):
+        plan_present(replace(BARE, gpus=(B200, V100)), DriverWish(flavour="proprietary"), offers(NEW))
+
+
+def test_a_board_that_is_in_no_table_is_only_warned_of():
+    plan = plan_present(replace(BARE, gpus=(Gpu("0000:01:00.0", "0xffff"),)), DriverWish(), offers(NEW))
+    assert "not in the table of boards" in plan.plan.warnings[0]
+
+
+def test_below_the_floor_is_refused_unless_allowed_loudly():
+    wish = DriverWish(version=OLD)
+    with pytest.raises(Refused, match=r"security floor 580\.159\.03.*nvidia_driver_allow_vulnerable"):
+        plan_present(BARE, wish, offers(OLD, NEW))
+    plan = plan_present(BARE, replace(wish, allow_vulnerable=True), offers(OLD, NEW))
+    assert plan.version == OLD
+    assert "VULNERABLE" in plan.plan.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "wish", "thing"),
+    [
+        ({"secure_boot": True}, DriverWish(), "Secure Boot"),
+        ({"secure_boot": True, "key_enrolled": False}, DriverWish(), "Secure Boot"),
+        ({"source": "runfile"}, DriverWish(), "nvidia_driver_source"),
+        ({"free_mib": {"/usr,/var": 300}}, DriverWish(), "the file system of /usr, /var"),
+    ],
+)
+def test_refusals_of_the_host(changed, wish, thing):
+    with pytest.raises(Refused) as caught:
+        plan_present(replace(BARE, **changed), wish, offers(NEW))
+    assert caught.value.thing == thing
+
+
+def test_secure_boot_with_an_enrolled_key_is_fine():
+    assert plan_present(replace(BARE, secure_boot=True, key_enrolled=True), DriverWish(), offers(NEW)).version == NEW
+
+
+def test_sources_are_never_mixed_and_the_way_out_is_named():
+    with pytest.raises(Refused, match="nvidia_driver_state: absent"):
+        plan_present(installed(), DriverWish(source="distribution", flavour="open", branch="535"), offers(NEW))
+
+
+def test_ubuntus_packages_are_recognised_by_their_names():
+    host = replace(
+        BARE,
+        distribution=DISTRIBUTIONS["ubuntu", "24.04"],
+        packages={"nvidia-utils-580-server": "580.178.04-0ubuntu1"},
+        source="nvidia",
+    )
+    with pytest.raises(Refused, match="from the distribution's archive"):
+        plan_present(host, DriverWish(), offers(NEW))
+
+
+def test_several_refusals_come_together():
+    with pytest.raises(Refused, match=r"Secure Boot.*; .*|.*; Secure Boot"):
+        plan_present(replace(BARE, gpus=(V100,), secure_boot=True), DriverWish(), offers(NEW))
+
+
+def test_a_distribution_without_a_driver_says_so():
+    with pytest.raises(Refused, match="no driver packages of its own"):
+        plan_present(
+            replace(BARE, distribution=DISTRIBUTIONS["rhel", "9"]), DriverWish(source="distribution"), Repositories()
+        )
+
+
+def test_the_fabric_manager_has_to_be_offered_at_exactly_the_drivers_version():
+    host = replace(BARE, nvswitches=4)
+    with pytest.raises(Refused, match="need the fabric manager at exactly"):
+        plan_present(host, DriverWish(), offers(NEW, extra=(Package("nvidia-fabricmanager", f"{OLD}-1"),)))
+    plan = plan_present(host, DriverWish(), offers(NEW, extra=(Package("nvidia-fabricmanager", f"{NEW}-1"),)))
+    assert "nvidia-fabricmanager" in [package.name for package in plan.transaction.install]
+    assert plan_present(host, DriverWish(fabric_manager="never"), offers(NEW)).version == NEW
+
+
+def test_packages_of_a_mirror_win_over_those_of_other_repositories():
+    wish = from_options(
+        {
+            "repository": {
+                "url": "https://mirror.invalid/x",
+                "key_url": "https://mirror.invalid/k",
+                "key_fingerprint": "A" * 40,
+            }
+        }
+    )
+    mirror = [Package(name, full, "https://mirror.invalid/x") for name, full in closure(NEW).items()]
+    others = [Package(name, "580.170.01-1", "https://deb.invalid") for name in closure(NEW)]
+    assert plan_present(BARE, wish, Repositories(True, (*mirror, *others))).version == NEW
+
+
+def test_removal_lets_go_and_removes_the_whole_closure():
+    plan = plan_absent(installed())
+    assert kinds(plan) == ["release", "packages"]
+    assert set(plan.transaction.remove) == set(closure(NEW))
+    assert not plan_absent(BARE).plan.changes
+    with pytest.raises(Refused, match="nvidia-uninstall"):
+        plan_absent(replace(BARE, source="runfile"))
+
+
+def test_going_back_is_one_transaction_over_the_whole_closure():
+    record = Record(OLD, "open", "nvidia", {**closure(OLD), "nvidia-modprobe": "535.1-1"})
+    host = installed(packages={**closure(NEW), "nvidia-modprobe": "580.1-1", "libnvidia-new1": f"{NEW}-1"})
+    plan = plan_previous(host, DriverWish(state="previous"), record, offers(OLD, NEW))
+    assert {(package.name, package.version) for package in plan.transaction.install} == set(closure(OLD).items())
+    assert plan.transaction.remove == ("libnvidia-new1",)
+    assert plan.transaction.allow_downgrades
+    assert "VULNERABLE" in plan.plan.warnings[0]
+
+
+def test_going_back_twice_does_nothing_and_without_a_record_is_refused():
+    record = Record(NEW, "open", "nvidia", closure(NEW))
+    assert not plan_previous(installed(), DriverWish(state="previous"), record, offers(NEW)).plan.changes
+    with pytest.raises(Refused, match="no previous driver"):
+        plan_previous(installed(), DriverWish(state="previous"), None, offers(NEW))
+    with pytest.raises(Refused, match="do not offer the previous driver any more"):
+        plan_previous(installed(NEW), DriverWish(state="previous"), Record(OLD, "", "", closure(OLD)), offers(NEW))
+
+
+def test_the_record_survives_a_run_that_was_cut_off():
+    first = to_write(installed(OLD), None, NEW)
+    assert (first.version, first.pending) == (OLD, NEW)
+    assert parse(first.as_text()) == first
+    half = installed(packages={**closure(NEW), "libcuda1": f"{OLD}-1"})
+    assert to_write(half, first, NEW) is None
+    assert to_write(half, None, NEW) is None
+    assert to_write(half, first, "595.71.05").pending == "595.71.05"
+    assert to_write(installed(), replace(first, pending=""), "").pending == "absent"
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"schema": 2}', '{"schema": 1, "packages": {}}'])
+def test_what_is_no_record_is_none(text):
+    assert parse(text) is None
+
+
+def test_lockstep_names_what_strayed_and_what_would_stay_behind():
+    changes = [Change("install", "nvidia-kernel-support", "", "610.57.04-1")]
+    stay = {"libcuda1": f"{OLD}-1", "libgone": "1", "libnvidia-gone": f"{OLD}-1"}
+    astray = strayed(changes, NEW, stay)
+    assert set(astray) == {"nvidia-kernel-support", "libcuda1", "libnvidia-gone"}
+    offered = [Package("nvidia-kernel-support", f"{NEW}-1"), Package("libcuda1", f"{NEW}-1")]
+    named = in_lockstep(Transaction(), astray, offered, NEW, stay)
+    assert {package.name for package in named.install} == {"nvidia-kernel-support", "libcuda1"}
+    assert named.remove == ("libnvidia-gone",)
+
+
+def test_lockstep_refuses_a_jump_that_cannot_be_stopped():
+    astray = {"nvidia-kernel-support": "610.57.04-1"}
+    with pytest.raises(Refused, match="of a newer driver"):
+        in_lockstep(Transaction(), astray, [], NEW, {})
+
+
+def test_companions_with_versions_of_their_own_may_stay():
+    astray = strayed([Change("install", "nvidia-persistenced", "", "535.171.04-1")], "535.309.01", {})
+    assert in_lockstep(Transaction(), astray, [], "535.309.01", {}) == Transaction()
+
+
+@pytest.mark.parametrize(
+    ("name", "yes"),
+    [
+        ("nvidia-driver-cuda", True),
+        ("libnvidia-ml1", True),
+        ("kmod-nvidia-open-dkms", True),
+        ("libcuda1", True),
+        ("nvidia-container-toolkit", False),
+        ("libnvidia-container1", False),
+        ("cuda-compat-13-0", False),
+        ("datacenter-gpu-manager-4-core", False),
+        ("nvidia-fs-dkms", False),
+        ("firmware-nvidia-graphics", False),
+    ],
+)
+def test_what_belongs_to_the_driver(name, yes):
+    assert names.in_family(name) is yes
+
+
+def test_holds_leave_the_packages_of_one_kernel_free():
+    packages = {**closure(NEW), "linux-modules-nvidia-580-server-open-generic": "6.8.0-40.40+1"}
+    assert set(hold_names(packages)) == set(closure(NEW))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"version": "580"}, "not a driver version"),
+        ({"branch": "R580"}, "not a driver branch"),
+        ({"branch": "620", "flavour": "proprietary"}, "no proprietary kernel modules from branch 620"),
+        ({"source": "local_repository"}, "needs its address"),
+        ({"repository": {"url": "https://mirror.invalid"}}, "needs the key that signs it"),
+        ({"repository": {"url": "https://mirror.invalid", "key_file": "/k"}}, "only trusted by its fingerprint"),
+    ],
+)
+def test_wishes_that_contradict_themselves(options, message):
+    with pytest.raises(Refused, match=message):
+        from_options(options)
+
+
+def test_variables_and_options_give_the_same_wish():
+    variables = {"nvidia_driver_branch": "595", "nvidia_driver_manage_repository": False, "nvidia_driver_hold": False}
+    wish = from_variables(variables)
+    assert wish == from_options({"branch": "595", "hold": False, "repository": {"manage": False}})
+    assert wish.branch_number == 595
+    assert not wish.met_by("nonsense")
+    assert not wish.met_by(None)
+
+
+@pytest.mark.parametrize(
+    ("described", "repository"),
+    [
+        ({"id": "rocky", "version": "9.6"}, "rhel9"),
+        ({"id": "almalinux", "version": "10.0"}, "rhel10"),
+        ({"id": "sles", "version": "15.6"}, "sles15"),
+        ({"id": "amzn", "version": "2023"}, "amzn2023"),
+        ({"id": "ubuntu", "version": "24.04"}, "ubuntu2404"),
+        ({"id": "debian", "version": "13"}, "debian13"),
+    ],
+)
+def test_distributions(described, repository):
+    found = distribution_of({"distribution": described, "architecture": "aarch64"})
+    assert found.url("aarch64").endswith(f"/repos/{repository}/sbsa")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        {},
+        {"distribution": {"id": "ubuntu", "version": "20.04"}, "architecture": "x86_64"},
+        {"distribution": {"id": "debian", "version": "12"}, "architecture": "riscv64"},
+    ],
+)
+def test_other_distributions_and_processors_are_refused(host):
+    with pytest.raises(Refused, match="Supported are"):
+        distribution_of(host)
+
+
+def test_packages_that_came_out_as_planned_have_no_problems():
+    assert package_problems(installed(), DriverWish(), NEW) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"on_disk": None, "builds": (Build(NEW, None, "added"),)}, "state of the build is added"),
+        ({"on_disk": None, "builds": (Build(NEW, KERNEL, "broken"),)}, "empty file"),
+        ({"on_disk": None, "headers": False}, "headers of this kernel are not installed"),
+        ({"library": OLD}, f"is of driver {OLD}"),
+        ({"library": None}, "is not there"),
+        ({"holds": ()}, "not held"),
+        ({"interrupted": ("x",)}, "half installed"),
+        ({"packages": {}}, "no package of the driver"),
+        ({"flavour": "proprietary"}, "the proprietary kernel modules are loaded"),
+    ],
+)
+def test_packages_that_did_not(changed, problem):
+    assert any(problem in found for found in package_problems(installed(**changed), DriverWish(), NEW))
+
+
+def test_what_runs_is_compared_too():
+    assert running_problems(installed(), DriverWish(), NEW, 0) == []
+    host = installed(loaded=OLD, persistence_active=False, nvswitches=2, fabric_version=OLD, fabric_active=False)
+    found = " ".join(running_problems(host, DriverWish(), NEW, 9))
+    for part in (
+        f"loaded is driver {OLD}",
+        "the driver is not loaded",
+        "nvidia-persistenced",
+        "exactly",
+        "fabricmanager does",
+    ):
+        assert part in found
+    assert absent_problems(installed())
+    assert not absent_problems(BARE)
