@@ -1,0 +1,202 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import cdi, gpu_clients, lock, systemd
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
+
+
+def test_the_second_holder_of_the_lock_is_refused_with_the_first_ones_name(tmp_path):
+    path = str(tmp_path / "lock" / "gpufleet.lock")
+    with lock.exclusive(0, path), pytest.raises(lock.Locked) as refused, lock.exclusive(0.2, path):
+        pass
+    assert refused.value.holder == os.getpid() and f"process {os.getpid()}" in str(refused.value)
+    with lock.exclusive(0, path):
+        pass
+
+
+def test_the_lock_ends_with_a_holder_that_is_killed(tmp_path):
+    path = tmp_path / "gpufleet.lock"
+    code = "import fcntl,sys,time; f=open(sys.argv[1],'w'); fcntl.flock(f, 2); print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE) as holder:
+        holder.stdout.readline()
+        with pytest.raises(lock.Locked) as refused, lock.exclusive(0, str(path)):
+            pass
+        assert refused.value.holder is None and "another process" in str(refused.value)
+        holder.kill()
+    with lock.exclusive(5, str(path)):
+        assert path.read_text() == f"{os.getpid()}\n"
+
+
+def test_a_link_is_not_followed(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with pytest.raises(OSError), lock.exclusive(0, str(tmp_path / "link")):
+        pass
+    assert not (tmp_path / "target").exists()
+
+
+class Systemctl:
+    """Answers for systemctl; changes what a verb changes unless it is told to lie."""
+
+    def __init__(self):
+        self.units = {}
+        self.calls = []
+        self.lies = False
+        self.rc = 0
+
+    def add(self, name, active="inactive", enabled="disabled", load="loaded"):
+        self.units[name] = {"LoadState": load, "ActiveState": active, "UnitFileState": enabled}
+
+    def __call__(self, command, **_options):
+        self.calls.append(tuple(command))
+        verb, names = command[1], [word for word in command[2:] if not word.startswith("--")]
+        if verb == "show":
+            missing = {"LoadState": "not-found", "ActiveState": "inactive", "UnitFileState": ""}
+            text = "\n\n".join(
+                "\n".join(f"{key}={value}" for key, value in {"Id": name, **self.units.get(name, missing)}.items())
+                for name in names
+            )
+            return Result(tuple(command), 0, text + "\n", "")
+        changes = {
+            "start": ("ActiveState", "active"),
+            "restart": ("ActiveState", "active"),
+            "stop": ("ActiveState", "inactive"),
+            "enable": ("UnitFileState", "enabled"),
+            "disable": ("UnitFileState", "disabled"),
+        }
+        for name in names:
+            if not self.lies and verb in changes:
+                key, value = changes[verb]
+                self.units[name][key] = value
+        return Result(tuple(command), self.rc, "", "")
+
+
+@pytest.fixture
+def systemctl(monkeypatch):
+    fake = Systemctl()
+    monkeypatch.setattr(systemd, "run", fake)
+    return fake
+
+
+def test_units_are_read_in_one_call(systemctl):
+    systemctl.add("kubelet.service", "active", "enabled")
+    found = systemd.units(["kubelet.service", "k3s.service"])
+    assert (found["kubelet.service"].exists, found["kubelet.service"].is_active) == (True, True)
+    assert (found["k3s.service"].exists, found["k3s.service"].is_active) == (False, False)
+    assert len(systemctl.calls) == 1 and systemd.units([]) == {}
+
+
+def test_an_answer_that_misses_a_unit_is_an_error(monkeypatch):
+    monkeypatch.setattr(systemd, "run", lambda command, **_: Result(tuple(command), 0, "Id=a\n", ""))
+    with pytest.raises(CommandError, match="every unit"):
+        systemd.units(["a", "b"])
+
+
+@pytest.mark.parametrize("verb", ["start", "restart", "stop"])
+def test_changes_are_read_back(systemctl, verb):
+    systemctl.add("dcgm.service", "active" if verb == "stop" else "failed")
+    getattr(systemd, verb)("dcgm.service")
+    systemctl.lies = True
+    systemctl.add("dcgm.service", "active" if verb == "stop" else "failed")
+    with pytest.raises(CommandError, match="the unit is"):
+        getattr(systemd, verb)("dcgm.service")
+
+
+def test_enabling_and_disabling_are_read_back(systemctl):
+    systemctl.add("a.service")
+    systemd.enable(["a.service"])
+    assert systemctl.units["a.service"]["UnitFileState"] == "enabled"
+    systemctl.lies = True
+    with pytest.raises(CommandError, match="enabled"):
+        systemd.disable(["a.service"])
+    systemctl.lies = False
+    systemd.disable(["a.service"])
+    systemctl.lies = True
+    with pytest.raises(CommandError, match="not enabled"):
+        systemd.enable(["a.service"])
+    systemd.enable([])
+    systemd.disable([])
+
+
+def test_daemon_reload(systemctl):
+    systemd.daemon_reload()
+    assert systemctl.calls == [("systemctl", "daemon-reload")]
+
+
+def child(code):
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+
+
+def test_processes_end_politely_or_not():
+    polite = child("import time; print(flush=True); time.sleep(60)")
+    deaf = child("import signal,time; signal.signal(15, 1); print(flush=True); time.sleep(60)")
+    for process in (polite, deaf):
+        process.stdout.readline()
+    assert gpu_clients.terminate([polite.pid, deaf.pid, 2**22 + 1], grace=0.3) == ()
+    assert (polite.wait(), deaf.wait()) == (-15, -9)
+    for process in (polite, deaf):
+        process.stdout.close()
+
+
+def test_a_reset_is_of_one_gpu_alone(monkeypatch):
+    calls = []
+    monkeypatch.setattr(gpu_clients, "run", lambda command, **_: calls.append(command))
+    gpu_clients.reset_gpu("0000:18:00.0")
+    assert calls == [["nvidia-smi", "-r", "-i", "0000:18:00.0"]]
+
+
+UUID = "MIG-1bb0d6ca-6c5d-5766-8d77-5478c92d3909"
+
+
+@pytest.fixture
+def spec(tmp_path, monkeypatch):
+    target = tmp_path / "nvidia.yaml"
+    environment = tmp_path / "refresh.env"
+    environment.write_text(f'# a comment\nNVIDIA_CTK_CDI_OUTPUT_FILE_PATH="{target}"\nNVIDIA_CTK_DEBUG=true\nodd\n')
+    monkeypatch.setattr(cdi, "_SETTINGS", str(environment))
+    return target
+
+
+def test_the_sites_settings_decide_where_the_specification_is(spec, monkeypatch):
+    assert cdi.path() == str(spec)
+    assert cdi.settings()["NVIDIA_CTK_DEBUG"] == "true"
+    monkeypatch.setattr(cdi, "_SETTINGS", "/nowhere")
+    assert cdi.path() == cdi.DEFAULT_PATH
+
+
+@pytest.mark.parametrize(
+    ("text", "stale"),
+    [
+        (None, False),
+        ("devices:\n- name: '0:0'\n", False),
+        (f"- name: {UUID}\n- name: '0:0'\n", False),
+        ("- name: GPU-e696dbe1-2a37-4ed5-a88a-f2a6db88df6f\n", True),
+        (f"- name: {UUID[:-1]}0\n", True),
+    ],
+)
+def test_a_specification_that_names_other_devices_is_stale(spec, text, stale):
+    if text is not None:
+        spec.write_text(text)
+    assert cdi.is_stale([UUID]) is stale
+
+
+def test_the_specification_is_written_with_the_sites_settings_and_read_back(spec, monkeypatch):
+    calls = []
+
+    def run(command, environment=None, **_options):
+        calls.append((command, environment))
+        return Result(tuple(command), 0, "", "")
+
+    monkeypatch.setattr(cdi, "run", run)
+    with pytest.raises(CommandError, match="is not there"):
+        cdi.refresh()
+    spec.write_text("cdiVersion: 0.5.0\n")
+    assert cdi.refresh() == str(spec)
+    assert calls[-1] == (["nvidia-ctk", "cdi", "generate", f"--output={spec}"], {"NVIDIA_CTK_DEBUG": "true"})
