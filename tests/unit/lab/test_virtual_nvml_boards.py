@@ -15,7 +15,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards import lookup
 
 if TYPE_CHECKING:
-    from .conftest import VirtualMachine
+    from virtual_machine import VirtualMachine
 
 SOURCES = Path(__file__).resolve().parents[3] / "tests" / "lab" / "virtual_nvml"
 WITH_MIG = [board for board in lookup.BOARDS if board.mig and board.compute_slices and board.total_memory_mib]

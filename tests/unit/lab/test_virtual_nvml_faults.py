@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from .conftest import VirtualMachine
+    from virtual_machine import VirtualMachine
 
 CREATE_3 = """
 d = nvmlDeviceGetHandleByIndex(0)

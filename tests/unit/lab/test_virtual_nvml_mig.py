@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from .conftest import VirtualMachine
+    from virtual_machine import VirtualMachine
 
 ENABLE = "d = nvmlDeviceGetHandleByIndex(0); nvmlDeviceSetMigMode(d, 1)\n"
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from .conftest import VirtualMachine
+    from virtual_machine import VirtualMachine
 
 
 def test_pci_devices_need_no_driver(machine: VirtualMachine) -> None:
