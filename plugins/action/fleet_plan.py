@@ -1,0 +1,90 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Plan a whole fleet on the controller: what would change, what that disturbs, what is impossible."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, write_whole
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.plan import FleetPlan, HostPlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, pool_of, pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect
+
+
+class ActionModule(ActionBase):
+    _requires_connection = False
+    _VALID_ARGS = frozenset({"hosts", "facts_directory", "offline", "files", "report", "fail_on_drift"})
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        task_vars = task_vars or {}
+        result = super().run(tmp, task_vars)
+        result["changed"] = False
+        _checked, arguments = self.validate_argument_spec(
+            argument_spec={
+                "hosts": {"type": "list", "elements": "str"},
+                "facts_directory": {"type": "path", "default": ""},
+                "offline": {"type": "bool", "default": False},
+                "files": {"type": "list", "elements": "dict", "default": []},
+                "report": {"type": "path", "default": ""},
+                "fail_on_drift": {"type": "bool", "default": True},
+            }
+        )
+        groups = plain(task_vars.get("groups", {}))
+        known = pools(groups)
+        hosts = arguments["hosts"] if arguments["hosts"] is not None else groups.get(GPU_HOSTS, [])
+        directory = arguments["facts_directory"]
+        planned = []
+        for host in hosts:
+            variables = task_vars["hostvars"][host]
+            facts, unread = _facts(host, variables, directory, arguments["offline"])
+            planned.append(_plan(host, variables, known, facts, unread))
+        fleet = FleetPlan(planned, plain(arguments["files"]))
+        self._display.display("\n" + fleet.text())
+        result["plan"] = fleet.as_dict()
+        result["drift"] = fleet.drift
+        if arguments["report"]:
+            write_whole(
+                os.path.abspath(arguments["report"]), json.dumps(fleet.as_dict(), indent=1, sort_keys=True) + "\n"
+            )
+        if arguments["fail_on_drift"] and (fleet.drift or fleet.unread):
+            result["failed"] = True
+            result["msg"] = f"The fleet is not as described: {fleet.summary()}. gpufleet.nvidia.site brings it there."
+        return result
+
+
+def _facts(host: str, variables: Any, directory: str, offline: bool) -> tuple[dict[str, Any] | None, str | None]:
+    """Return the facts of this run, kept for later ones, or those that an earlier run kept."""
+    path = os.path.join(os.path.abspath(directory), f"{host}.json") if directory else ""
+    if offline:
+        text = read_text(path) if path else None
+        try:
+            return (json.loads(text), None) if text else (None, f"no recorded facts in {path or 'facts_directory'}")
+        except ValueError as error:
+            return None, f"the recorded facts in {path} cannot be read: {error}"
+    facts = plain((variables.get("gpu_facts_host") or {}).get("gpu") or {})
+    if not facts:
+        return None, "it did not answer"
+    if path:
+        write_whole(path, json.dumps(facts, indent=1, sort_keys=True) + "\n")
+    return facts, None
+
+
+def _plan(
+    host: str, variables: Any, known: dict[str, list[str]], facts: dict[str, Any] | None, unread: str | None
+) -> HostPlan:
+    pool = None
+    try:
+        pool = pool_of(host, known, variables.get("gpu_facts_pool"))
+        wish = collect(variables, lambda value: value)
+    except Refused as refusal:
+        return HostPlan(host, pool, {"variables": StagePlan("variables", needed=True, refusals=(refusal,))}, unread)
+    return HostPlan(host, pool, plan_stages(facts, wish) if facts else {}, unread)

@@ -1,0 +1,76 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: fleet_plan
+short_description: Plan a whole fleet on the controller
+version_added: 0.1.0
+description:
+  - Prints, for every host, what C(site) would do, whom that disturbs, and what is impossible, and fails when there is anything to do, so
+    that the exit status tells a pipeline whether there is drift.
+  - Uses the facts that M(gpufleet.nvidia.gpu_info) returned into the variable C(gpu_facts_host) of each host in this run, or those that an
+    earlier run kept.
+  - This is an action; the module is only its documentation.
+options:
+  hosts:
+    description:
+      - The hosts to plan.
+      - Left out, all of C(gpu_hosts).
+    type: list
+    elements: str
+  facts_directory:
+    description:
+      - A folder of the controller in which the facts of each host are kept, for O(offline=true).
+      - Empty keeps them nowhere.
+    type: path
+    default: ""
+  offline:
+    description: Whether to plan from the facts in O(facts_directory), without hosts.
+    type: bool
+    default: false
+  files:
+    description: The files of the cluster that would change, as M(gpufleet.nvidia.render) returns them in C(changes).
+    type: list
+    elements: dict
+    default: []
+  report:
+    description: A file of the controller to which the plan is written as JSON; empty writes none.
+    type: path
+    default: ""
+  fail_on_drift:
+    description: Whether a fleet that is not as described, or a host that could not be read, fails.
+    type: bool
+    default: true
+extends_documentation_fragment:
+  - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.attributes.reads
+author:
+  - The gpufleet.nvidia authors (@gpufleet)
+seealso:
+  - module: gpufleet.nvidia.host_plan
+"""
+
+EXAMPLES = r"""
+- name: Is anything to do?
+  gpufleet.nvidia.fleet_plan:
+    facts_directory: facts
+    report: plan.json
+  delegate_to: localhost
+  run_once: true
+"""
+
+RETURN = r"""
+drift:
+  description: Whether any host or file is not as described.
+  type: bool
+  returned: always
+plan:
+  description: The plan of every host, by name, and the files of the cluster that would change.
+  type: dict
+  returned: always
+"""
