@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._plan import Refused
-from .toml_edit import BEGIN, append_tables, is_marked, remove_table, restore, set_values, unset
+from .toml_edit import BEGIN, append_tables, is_marked, remove_table, restore, set_values, settle, unset
 from .toml_read import Document, Path, dig, parse
 from .wish import NAME, Effective, FileChange, Files, RuntimeWish
 
@@ -174,6 +174,8 @@ def _change(path: str, before: str | None, after: str | None) -> FileChange:
     # A file that we made goes with our settings; one that was there, empty, stays.
     if after == "" and _is_ours(before):
         after = None
+    elif after is not None:
+        after = settle(before, after)
     return FileChange(path, before, after)
 
 

@@ -195,6 +195,16 @@ def restore(text: str) -> str:
     return "".join(result)
 
 
+def settle(present: str | None, wanted: str) -> str:
+    """Return C(present) where it says the same as C(wanted) and differs only in where the marked tables stand.
+
+    They do when somebody has since written something below them.
+    """
+    if present is None or not is_marked(present) or restore(present) != restore(wanted):
+        return wanted
+    return present if parse(present).data == parse(wanted).data else wanted
+
+
 def _split(text: str) -> list[str]:
     # str.splitlines would also break at characters that TOML allows inside comments and strings.
     return _LINE.findall(text)

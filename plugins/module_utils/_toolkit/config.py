@@ -11,7 +11,7 @@ container gets GPUs by CDI or by volume mounts, which the device plugin makes an
 
 from __future__ import annotations
 
-from .._runtime.toml_edit import restore, set_values
+from .._runtime.toml_edit import restore, set_values, settle
 from .._runtime.toml_read import parse
 
 PATH = "/etc/nvidia-container-runtime/config.toml"
@@ -32,7 +32,7 @@ def edit(text: str | None, accept_variable: bool) -> str:
         settings[(ACCEPT_MOUNTS,)] = True
     elif accepts_variable(base):
         return base
-    return set_values(base, settings)
+    return settle(text, set_values(base, settings))
 
 
 def accepts_variable(text: str | None) -> bool:

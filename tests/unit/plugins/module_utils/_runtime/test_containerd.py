@@ -185,6 +185,15 @@ def test_a_user_can_see_what_was_done():
     )
 
 
+def test_what_is_written_below_our_tables_changes_nothing():
+    after = edited((1, 7, 20), {MAIN: KUBEADM}, PRESENT)
+    after[MAIN] += "# a note\n[debug]\nlevel = 'debug'\n"
+    assert not containerd.edit((1, 7, 20), after, PRESENT).changed
+    assert edited((1, 7, 20), after, ABSENT)[MAIN].replace("# a note\n[debug]\nlevel = 'debug'\n", "") == KUBEADM
+    # Another wish moves them to the end.
+    assert effective(edited((1, 7, 20), after, DEFAULT)[MAIN]).default_runtime == "nvidia"
+
+
 def test_what_nvidia_ctk_configured_is_taken_over_in_place():
     after = edited((1, 7, 20), {MAIN: CTK_EDITED}, PRESENT)[MAIN]
     assert effective(after).shortfalls(RuntimeWish(enable_cdi=False)) == ()
