@@ -1,0 +1,94 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Real helm, a real API server, and the trees that the generator makes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parents[1]
+
+sys.path[:0] = [str(HERE), str(REPOSITORY / "tests" / "cluster")]
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "charts: needs the real helm, and kube-apiserver with etcd (built once)")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if HERE in Path(item.fspath).parents:
+            item.add_marker(pytest.mark.charts)
+
+
+@pytest.fixture(scope="session")
+def helm(tmp_path_factory):
+    """Return a function that runs the pinned helm and answers what it printed."""
+    built = subprocess.run([HERE / "build-helm.sh"], stdout=subprocess.PIPE, text=True, check=True)
+    binary = built.stdout.strip().splitlines()[-1]
+    home = tmp_path_factory.mktemp("helm")
+
+    def run(*arguments, check=True, **environment):
+        done = subprocess.run(
+            [binary, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(home), **environment},
+        )
+        if check and done.returncode:
+            raise AssertionError(f"helm {' '.join(map(str, arguments))}:\n{done.stdout}\n{done.stderr}")
+        return done
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """Return a real control plane."""
+    from control_plane import control_plane
+
+    with control_plane() as plane:
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def demo_tree(tmp_path_factory):
+    """Return the directory that ansible-playbook makes of the demo's inventory."""
+    root = tmp_path_factory.mktemp("tree")
+    render(REPOSITORY / "examples" / "fleet", root)
+    return root / "clusters" / "demo"
+
+
+def render(inventory, root, *arguments):
+    """Run the playbook gpufleet.nvidia.render and return what it printed."""
+    done = subprocess.run(
+        [
+            str(Path(sys.executable).parent / "ansible-playbook"),
+            "-i",
+            str(inventory),
+            "gpufleet.nvidia.render",
+            "-e",
+            f"gpu_kubernetes_output_directory={root}",
+            *arguments,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={
+            **os.environ,
+            "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections"),
+            "ANSIBLE_CONFIG": str(REPOSITORY / "examples" / "ansible.cfg"),
+        },
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

@@ -1,0 +1,94 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The chart through the real helm: linted, rendered with every example, valid for every supported Kubernetes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import kubernetes_validate
+import pytest
+import yaml
+from chart_under_test import CHART, KUBERNETES
+
+EXAMPLES = {"defaults": [], **{path.stem: ["-f", path] for path in sorted((CHART / "ci").glob("*.yaml"))}}
+SUPPORTED = ("1.30", "1.32", "1.34", "1.36")
+
+
+def objects(text):
+    return [item for item in yaml.safe_load_all(text) if item]
+
+
+@pytest.fixture(params=EXAMPLES.values(), ids=EXAMPLES.keys())
+def arguments(request):
+    return request.param
+
+
+def test_lint(helm, arguments):
+    answer = helm("lint", "--strict", "--kube-version", KUBERNETES, CHART, *arguments)
+    assert "0 chart(s) failed" in answer.stdout
+
+
+@pytest.mark.parametrize("version", SUPPORTED)
+def test_rendered_objects_are_valid(helm, arguments, version):
+    text = helm("template", "test", CHART, "--namespace", "gpu", "--kube-version", f"{version}.0", *arguments).stdout
+    for item in objects(text):
+        kubernetes_validate.validate(item, version, strict=True)
+
+
+def test_switched_off_renders_nothing(helm):
+    text = helm("template", "test", CHART, "--kube-version", KUBERNETES, *EXAMPLES["off-values"]).stdout
+    assert objects(text) == []
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"polices": {"mode": "deny"}},
+        {"policies": {"mode": "forbid"}},
+        {"policies": {"limits": {"mode": "dney"}}},
+        {"verification": {"checks": [{"name": "x", "resource": "gpu"}]}},
+        {"examples": [{"name": "x", "limits": {}}]},
+        {"configMaps": {"Upper": {"a": "b"}}},
+        {"runtimeClass": {"name": "NVIDIA"}},
+        {"priorityClasses": {"x": {"value": "high"}}},
+    ],
+)
+def test_the_schema_refuses(helm, tmp_path, values):
+    path = tmp_path / "values.yaml"
+    path.write_text(json.dumps(values))
+    answer = helm("template", "test", CHART, "--kube-version", KUBERNETES, "-f", path, check=False)
+    assert answer.returncode != 0
+    assert "values don't meet the specifications" in answer.stderr
+
+
+def test_pods_of_the_chart_have_as_few_rights_as_possible(helm):
+    text = helm("template", "test", CHART, "--kube-version", KUBERNETES, *EXAMPLES["all-values"]).stdout
+    pods = [item["spec"]["template"]["spec"] for item in objects(text) if item["kind"] == "Job"]
+    assert len(pods) == 4
+    for pod in pods:
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        for container in pod["containers"]:
+            security = container["securityContext"]
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["readOnlyRootFilesystem"] is True
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            assert {"cpu", "memory"} <= set(container["resources"]["limits"])
+
+
+def test_the_readme_lists_the_values_as_they_are():
+    done = subprocess.run(
+        [CHART.parents[1] / "tools" / "chart-readme.py", "--check", CHART], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_values_of_the_generator_fit_the_chart(helm, demo_tree):
+    answer = helm(
+        "lint", "--strict", "--kube-version", KUBERNETES, CHART, "-f", demo_tree / "values" / "gpufleet-nvidia.yaml"
+    )
+    assert "0 chart(s) failed" in answer.stdout
