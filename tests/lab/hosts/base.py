@@ -59,32 +59,27 @@ def _bootstrap(directory: Path, mirror: Mirror, progress: Progress) -> None:
     root = directory / "root"
     options = directory / "apt.conf"
     options.write_text(mirror.apt_options, encoding="utf-8")
-    run(
-        [
-            "mmdebstrap", "--variant=minbase", "--format=directory",
-            "--skip=cleanup/apt,cleanup/apt/lists,cleanup/apt/cache",
-            "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
-            "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=force-unsafe-io",
-            f"--aptopt={options}", f"--include={','.join(PACKAGES)}",
-            SUITE, root, "-",
-        ],
-        log=directory / "build.log",
-        stdin="".join(f"{source.line()}\n" for source in mirror.sources),
-        remedy="Check that the mirror and the network are reachable; the next run starts again.",
-    )  # fmt: skip
+    with progress.alive("the base system", directory / "build.log"):
+        run(
+            [
+                "mmdebstrap", "--variant=minbase", "--format=directory",
+                "--skip=cleanup/apt,cleanup/apt/lists,cleanup/apt/cache",
+                "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
+                "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=force-unsafe-io",
+                f"--aptopt={options}", f"--include={','.join(PACKAGES)}",
+                SUITE, root, "-",
+            ],
+            log=directory / "build.log",
+            stdin="".join(f"{source.line()}\n" for source in mirror.sources),
+            remedy="Check that the mirror and the network are reachable; the next run starts again.",
+        )  # fmt: skip
     progress.say("preparing the base system for the lab")
     _configure(root, mirror)
     _fetch(root, directory / "debs", directory / "build.log")
-    for tool in DIVERTED:
-        path = f"/usr/sbin/{tool}" if tool != "lsmod" else "/usr/bin/lsmod"
-        for found in sorted({path, f"/sbin/{tool}", f"/bin/{tool}"}):
-            if (root / found[1:]).is_symlink() and _owned(root, found):
-                run(["chroot", root, "dpkg-divert", "--local", "--rename", "--divert", f"{found}.kmod", "--add", found])
-
-
-def _owned(root: Path, path: str) -> bool:
-    listed = (root / "var/lib/dpkg/info/kmod.list").read_text(encoding="utf-8").splitlines()
-    return path in listed
+    owned = (root / "var/lib/dpkg/info/kmod.list").read_text(encoding="utf-8").splitlines()
+    for path in (f"/{place}/{tool}" for tool in DIVERTED for place in ("sbin", "bin")):
+        if path in owned:
+            run(["chroot", root, "dpkg-divert", "--local", "--rename", "--divert", f"{path}.kmod", "--add", path])
 
 
 def _configure(root: Path, mirror: Mirror) -> None:

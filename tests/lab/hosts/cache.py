@@ -12,12 +12,14 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from .progress import Progress
+
+_KEPT_SECONDS = 14 * 24 * 3600
 
 
 def content_hash(*parts: Any) -> str:
@@ -67,6 +69,8 @@ def build_once(
     """
     target = parent / name
     if target.is_dir():
+        # The time of the last use, for prune().
+        os.utime(target)
         return target, False
     with locked(parent / ".lock", progress, what):
         if target.is_dir():
@@ -78,3 +82,19 @@ def build_once(
         build(partial)
         partial.rename(target)
     return target, True
+
+
+def prune(parent: Path, in_use: Collection[Path]) -> None:
+    """Remove what no lab uses and nobody has used for two weeks; old bases are a gigabyte each."""
+    if not parent.is_dir():
+        return
+    oldest = time.time() - _KEPT_SECONDS
+    with (parent / ".lock").open("a") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # Somebody builds in there: the next one who takes a lab down will look again.
+            return
+        for entry in parent.iterdir():
+            if entry.is_dir() and entry not in in_use and entry.stat().st_mtime < oldest:
+                shutil.rmtree(entry)

@@ -179,6 +179,7 @@ class Lab:
         if not self.paths.directory.exists():
             return False
         self._remove()
+        _prune_cache()
         self._progress.say(f"the lab '{self.name}' is gone")
         return True
 
@@ -212,6 +213,18 @@ class Lab:
 def all_labs(progress: Progress) -> list[Lab]:
     """The labs of this machine's cache, by name."""
     return [Lab(state.parent.name, progress) for state in sorted(paths.labs().glob("*/lab.json"))]
+
+
+def _prune_cache() -> None:
+    in_use: set[Path] = set()
+    for settings in paths.labs().glob("*/hosts/*/host.json"):
+        data = json.loads(settings.read_text(encoding="utf-8"))
+        in_use.add(Path(data["repository"]))
+        for lower in map(Path, data["lower"]):
+            # A lower directory is a layer, or the root in a base.
+            in_use.update((lower, lower.parent))
+    for parent in (paths.bases(), paths.layers(), paths.repositories()):
+        cache.prune(parent, in_use)
 
 
 def purge(progress: Progress) -> None:

@@ -55,9 +55,9 @@ def _build(directory: Path) -> None:
     for unit in sorted(units.glob("*.service")):
         (wants / unit.name).symlink_to(f"/usr/lib/systemd/system/{unit.name}")
     for tool in DIVERTED:
-        place = directory / ("usr/bin" if tool == "lsmod" else "usr/sbin") / tool
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to("/usr/lib/gpufleet-lab/kernel-tools")
+        for place in ("usr/sbin", "usr/bin") if tool == "lsmod" else ("usr/sbin",):
+            (directory / place).mkdir(parents=True, exist_ok=True)
+            (directory / place / tool).symlink_to("/usr/lib/gpufleet-lab/kernel-tools")
     _add_kernel(directory)
     _install_virtual_gpu(directory)
     # A layer below the upper one decides owner and mode of the directories it names.

@@ -9,6 +9,11 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_HEARTBEAT_SECONDS = 15.0
 
 
 class LabError(Exception):
@@ -27,3 +32,32 @@ class Progress:
         with self._lock:
             sys.stdout.write(f"[{time.monotonic() - self._start:7.1f} s] {text}\n")
             sys.stdout.flush()
+
+    @contextmanager
+    def alive(self, what: str, log: Path | None = None) -> Iterator[None]:
+        """Say every quarter of a minute that C(what) goes on, with the last line of its log."""
+        over = threading.Event()
+
+        def beat() -> None:
+            while not over.wait(_HEARTBEAT_SECONDS):
+                last = _last_line(log) if log is not None else ""
+                self.say(f"  {what} goes on" + (f": {last}" if last else ""))
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def _last_line(log: Path) -> str:
+    try:
+        with log.open("rb") as stream:
+            stream.seek(0, 2)
+            stream.seek(max(0, stream.tell() - 2000))
+            lines = stream.read().decode(errors="replace").replace("\r", "\n").split("\n")
+    except OSError:
+        return ""
+    return next((line.strip()[:100] for line in reversed(lines) if line.strip()), "")

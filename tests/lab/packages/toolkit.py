@@ -77,8 +77,9 @@ def _build_programs(version: str, target: Path, progress: Progress) -> Path | No
     partial.mkdir(parents=True)
     progress.say(f"building the container toolkit {version} with Go")
     try:
-        _go_install(version, partial)
-        _fetch_units(version, partial)
+        with progress.alive(f"the container toolkit {version}"):
+            _go_install(version, partial)
+            _fetch_units(version, partial)
     except LabError as error:
         progress.say(f"the container toolkit {version} carries stand-ins: {error}")
         shutil.rmtree(partial)

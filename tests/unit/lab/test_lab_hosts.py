@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,12 +20,12 @@ import yaml
 LAB = Path(__file__).resolve().parents[2] / "lab"
 sys.path.insert(0, str(LAB))
 
-from hosts import needs
+from hosts import cache, needs
 from hosts.inventory import inventory_text
 from hosts.mirror import PUBLIC_ARCHIVE, PUBLIC_SECURITY, choose_addresses, machine_sources
 from hosts.paths import LabPaths
 from hosts.prepare import after_first_boot, before_first_boot, hardware_command
-from hosts.progress import LabError
+from hosts.progress import LabError, Progress
 from hosts.spec import DEMO, Boards, HostSpec, host_from_json, host_to_json, parse_spec
 from packages import driver
 
@@ -224,3 +225,32 @@ def test_a_missing_module_is_quiet_only_on_request(tools: ModuleType, capsys: py
 )
 def test_module_names(tools: ModuleType, text: str, expected: str) -> None:
     assert tools.module_name(text) == expected
+
+
+# ---- cache ----
+
+
+def test_only_what_is_old_and_unused_is_pruned(tmp_path: Path) -> None:
+    for name in ("old", "old-in-use", "new"):
+        (tmp_path / name).mkdir()
+        if name != "new":
+            os.utime(tmp_path / name, (1, 1))
+    cache.prune(tmp_path, {tmp_path / "old-in-use"})
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["new", "old-in-use"]
+
+
+def test_a_build_that_fails_leaves_nothing_that_looks_complete(tmp_path: Path) -> None:
+    def fail(directory: Path) -> None:
+        (directory / "half").touch()
+        raise LabError("cut off")
+
+    def build(directory: Path) -> None:
+        assert list(directory.iterdir()) == []
+        (directory / "whole").touch()
+
+    with pytest.raises(LabError):
+        cache.build_once(tmp_path, "name", "a test", Progress(), fail)
+    assert not (tmp_path / "name").exists()
+    directory, built = cache.build_once(tmp_path, "name", "a test", Progress(), build)
+    assert (built, [path.name for path in directory.iterdir()]) == (True, ["whole"])
+    assert cache.build_once(tmp_path, "name", "a test", Progress(), fail) == (directory, False)
