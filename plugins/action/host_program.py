@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible import constants as C
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import host_program
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
@@ -23,7 +24,7 @@ class ActionModule(ActionBase):
         installed = given.pop("installed", None)
         absent = given.get("state") == "absent"
         try:
-            program = host_program()
+            program = host_program(cache=C.DEFAULT_LOCAL_TMP)
         except PynvmlNotOnController as error:
             return {**result, "failed": True, "msg": str(error)}
         if installed == program.sha256 and not absent:

@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
+import os
+import tempfile
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import yaml
@@ -18,8 +20,8 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive imp
 _COLLECTION = Path(__file__).resolve().parent.parent.parent
 _MODULE_UTILS = _COLLECTION / "plugins" / "module_utils"
 
-#: The packages and files of module_utils that the program is made of. Tests hold this list against what is imported.
-PARTS = ("_plan.py", "_adapters", "_boards", "_host", "_mig", "_sharing")
+#: Where the program begins; it holds what this file imports, and what that imports, and nothing else.
+_ENTRY = "_host/main.py"
 
 _MAIN = b"""from __future__ import annotations
 
@@ -41,26 +43,71 @@ class HostProgram:
     sha256: str
 
 
-@lru_cache(maxsize=1)
-def host_program() -> HostProgram:
+def host_program(cache: str | None = None) -> HostProgram:
     """Return the host program of this collection.
 
+    :param cache: a folder that lives as long as this run of Ansible. Ansible forks for every task of every host, and
+        only the first of them has to build the program.
     :raises PynvmlNotOnController: the controller has no pynvml to put into it.
     """
     version = collection_version()
+    kept = None if cache is None else Path(cache) / f"gpufleet-host-{version}.pyz"
+    if kept is not None and kept.is_file():
+        content = kept.read_bytes()
+    else:
+        content = _build(version)
+        if kept is not None:
+            _keep(kept, content)
+    return HostProgram(version, content, hashlib.sha256(content).hexdigest())
+
+
+def _build(version: str) -> bytes:
     files = {
         "__main__.py": _MAIN,
         "pynvml.py": pynvml_source(),
         "gpufleet_host/__init__.py": b"",
         "gpufleet_host/VERSION": f"{version}\n".encode(),
     }
-    for part in PARTS:
-        path = _MODULE_UTILS / part
-        sources = [path] if path.is_file() else sorted(path.rglob("*.py"))
-        for source in sources:
-            files[f"gpufleet_host/{source.relative_to(_MODULE_UTILS).as_posix()}"] = source.read_bytes()
-    content = _SHEBANG + pack(files)
-    return HostProgram(version, content, hashlib.sha256(content).hexdigest())
+    files.update({f"gpufleet_host/{name}": (_MODULE_UTILS / name).read_bytes() for name in parts()})
+    return _SHEBANG + pack(files)
+
+
+def _keep(path: Path, content: bytes) -> None:
+    # Another fork may build at the same time; whoever is last replaces the same bytes by the same bytes.
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(descriptor, "wb") as handle:
+        handle.write(content)
+    os.replace(temporary, path)
+
+
+def parts() -> list[str]:
+    """Return the files of module_utils that the program is made of, relative to it."""
+    found: set[str] = set()
+    waiting = [_ENTRY]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.add(name)
+        package = Path(name).parent
+        waiting += [f"{package / '__init__.py'}"] if package.parts else []
+        waiting += _imported(name)
+    return sorted(found)
+
+
+def _imported(name: str) -> list[str]:
+    """Return the files of module_utils that one of them imports, at its top or inside a function."""
+    folder = Path(name).parent
+    files = []
+    for node in ast.walk(ast.parse((_MODULE_UTILS / name).read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.ImportFrom) or not node.level:
+            continue
+        base = folder.joinpath(*[".."] * (node.level - 1), *(node.module or "").split("."))
+        candidates = [base.with_suffix(".py")] if node.module else []
+        candidates += [base / f"{alias.name}.py" for alias in node.names]
+        paths = [os.path.normpath(candidate) for candidate in candidates]
+        files += [path for path in paths if (_MODULE_UTILS / path).is_file()]
+    return files
 
 
 def collection_version() -> str:

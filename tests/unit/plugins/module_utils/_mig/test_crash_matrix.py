@@ -10,10 +10,16 @@ that reports the former layout as restored has restored it.
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 
 import pytest
-from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import (
+    VirtualHost,
+    build,
+    counts_of,
+    layout_of,
+)
 
 #: The calls that change something: before and after them are different states.
 CHANGING = (
@@ -67,6 +73,8 @@ RECONFIGURATIONS = [
 ]
 
 FAST = [RECONFIGURATIONS[5]]
+#: One of each architecture, and all kinds of change.
+ONE_OF_EACH = [RECONFIGURATIONS[0], RECONFIGURATIONS[5], RECONFIGURATIONS[6], RECONFIGURATIONS[7], RECONFIGURATIONS[9]]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -95,37 +103,46 @@ def prepared(request, tmp_path_factory):
     return change, host, former, wanted, busy, calls
 
 
-def still_there(host: VirtualHost, busy: dict | None) -> bool:
-    return busy is None or busy in host.gpus()[0]["gpu_instances"]
+def still_there(gpus: list[dict], busy: dict | None) -> bool:
+    return busy is None or busy in gpus[0]["gpu_instances"]
 
 
-def check(prepared, place, rule: str) -> str:
-    """Run with a fault, then without; return how the first run ended."""
+def check(prepared, place, rule: str, again: bool = False) -> str:
+    """Run with a fault, then without; return how the first run ended.
+
+    :param again: also look whether a third run finds nothing to do.
+    """
     change, original, former, wanted, busy, _calls = prepared
     host = original.copy(place)
     first = host.run(change.after, rule)
-    assert still_there(host, busy), rule
+    gpus = host.gpus()
+    assert still_there(gpus, busy), rule
     if first.outcome == "restored":
-        assert host.layout() == former, rule
+        assert layout_of(gpus) == former, rule
     assert first.outcome != "not_restored", (rule, first.message)
     if first.error is None and not first.killed:
-        assert meets(host, change, wanted), rule
-    second = host.run(change.after)
-    assert second.error is None, (rule, second.error, second.message)
-    assert meets(host, change, wanted), rule
-    assert still_there(host, busy), rule
-    third = host.run(change.after)
-    assert third.error is None and not third.report["changed"], (rule, third.report)
+        assert meets(gpus, change, wanted), rule
+    else:
+        second = host.run(change.after)
+        assert second.error is None, (rule, second.error, second.message)
+        gpus = host.gpus()
+        assert meets(gpus, change, wanted), rule
+        assert still_there(gpus, busy), rule
+    if again:
+        third = host.run(change.after)
+        assert third.error is None and not third.report["changed"], (rule, third.report)
+    shutil.rmtree(place)
     return "killed" if first.killed else first.outcome or first.error or "reached"
 
 
-def meets(host: VirtualHost, change: Reconfiguration, wanted: list[tuple]) -> bool:
-    """After a surprise the planner may choose other places, so a request of counts is met by its counts."""
-    if change.counts is None:
-        return [one[:2] for one in host.layout()] == [one[:2] for one in wanted] and sorted(
-            host.counts().items()
-        ) == sorted((name, len([i for i in wanted[0][2] if i[0] == name])) for name in {i[0] for i in wanted[0][2]})
-    return host.counts() == {name.replace("_", "."): count for name, count in change.counts}
+def meets(gpus: list[dict], change: Reconfiguration, wanted: list[tuple]) -> bool:
+    """After a surprise the planner may choose other places, so a layout is met by its counts."""
+    if change.counts is not None:
+        return counts_of(gpus[0]) == {name.replace("_", "."): count for name, count in change.counts}
+    found = layout_of(gpus)
+    return [one[:2] for one in found] == [one[:2] for one in wanted] and [
+        sorted(place[0] for place in one[2]) for one in found
+    ] == [sorted(place[0] for place in one[2]) for one in wanted]
 
 
 def numbered(calls: list[str], wanted: tuple[str, ...]) -> list[tuple[str, int]]:
@@ -142,7 +159,7 @@ def cut_off_everywhere(prepared, tmp_path, actions: tuple[str, ...]) -> set[str]
     changing = numbered(prepared[-1], CHANGING)
     assert changing
     return {
-        check(prepared, tmp_path / f"{number}-{action}", f"{call}:{action}:nth={nth}")
+        check(prepared, tmp_path / f"{number}-{action}", f"{call}:{action}:nth={nth}", again=True)
         for number, (call, nth) in enumerate(changing)
         for action in actions
     }
@@ -169,9 +186,9 @@ def test_an_error_that_stays_brings_the_former_layout_back(prepared, tmp_path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("action", ["kill", "error=UNKNOWN", "error=GPU_IS_LOST", "error=IN_USE"])
+@pytest.mark.parametrize("action", ["kill", "error=UNKNOWN"])
+@pytest.mark.parametrize("prepared", ONE_OF_EACH, indirect=True, ids=lambda one: one.id)
 def test_every_call(prepared, tmp_path, action) -> None:
     """Errors and kills at every single call, those that only read included."""
     for nth in range(1, len(prepared[-1]) + 1):
-        place = tmp_path / str(nth)
-        check(prepared, place, f"*:{action}:nth={nth}")
+        check(prepared, tmp_path / str(nth), f"*:{action}:nth={nth}")

@@ -58,6 +58,32 @@ class Run:
     report: dict = field(default_factory=dict)
 
 
+def layout_of(gpus: list[dict]) -> list[tuple]:
+    """Return what GPUs are: mode, and the instances with their places and compute instances."""
+    return [
+        (
+            gpu["mig"]["current"],
+            gpu["mig"]["pending"],
+            tuple(
+                sorted(
+                    (one["profile"], one["start"], tuple(inner["profile"] for inner in one["compute_instances"]))
+                    for one in gpu["gpu_instances"]
+                )
+            ),
+        )
+        for gpu in gpus
+    ]
+
+
+def counts_of(gpu: dict) -> dict[str, int]:
+    """Return how many GPU instances of each profile a GPU has, all of them with one compute instance."""
+    found: dict[str, int] = {}
+    for one in gpu["gpu_instances"]:
+        assert len(one["compute_instances"]) == 1, one
+        found[one["profile"]] = found.get(one["profile"], 0) + 1
+    return found
+
+
 class VirtualHost:
     """A machine with virtual GPUs, whose state is below C(root)."""
 
@@ -97,28 +123,10 @@ class VirtualHost:
         return json.loads(self.control("show"))["gpus"]
 
     def layout(self) -> list[tuple]:
-        """Return what the GPUs are: mode, and the instances with their places and compute instances."""
-        return [
-            (
-                gpu["mig"]["current"],
-                gpu["mig"]["pending"],
-                tuple(
-                    sorted(
-                        (one["profile"], one["start"], tuple(inner["profile"] for inner in one["compute_instances"]))
-                        for one in gpu["gpu_instances"]
-                    )
-                ),
-            )
-            for gpu in self.gpus()
-        ]
+        return layout_of(self.gpus())
 
     def counts(self, index: int = 0) -> dict[str, int]:
-        """Return how many GPU instances of each profile a GPU has, all of them with one compute instance."""
-        found: dict[str, int] = {}
-        for one in self.gpus()[index]["gpu_instances"]:
-            assert len(one["compute_instances"]) == 1, one
-            found[one["profile"]] = found.get(one["profile"], 0) + 1
-        return found
+        return counts_of(self.gpus()[index])
 
     def occupy(self, profile: str, index: int = 0) -> dict:
         """Put a process on an instance of a profile, and return the instance."""

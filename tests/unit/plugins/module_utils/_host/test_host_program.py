@@ -1,0 +1,310 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The host program: how it is installed, and what it does at boot."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import MpsNotRunning
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import NvmlUnavailable, open_nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import (
+    installation,
+    main,
+    restore_mig,
+    restore_sharing,
+    status,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.units import CDI_UNIT, MIG_UNIT, SHARING_UNIT, units
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import HostSharing
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build
+
+PYTHON = "/usr/bin/python3.11"
+CONTENT = b"#!/usr/bin/env python3\nprogram"
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+def section(text, key):
+    return [line.split("=", 1)[1] for line in text.splitlines() if line.startswith(f"{key}=")]
+
+
+def test_the_units_run_in_order_and_before_whoever_uses_a_gpu():
+    texts = units(PYTHON)
+    after = {name: section(text, "After")[0].split() for name, text in texts.items()}
+    before = {name: section(text, "Before")[0].split() for name, text in texts.items()}
+    assert MIG_UNIT in after[CDI_UNIT] and CDI_UNIT in after[SHARING_UNIT] and MIG_UNIT in after[SHARING_UNIT]
+    for name in texts:
+        assert {"kubelet.service", "k3s.service", "containerd.service", "nvidia-dcgm.service"} <= set(before[name])
+        assert {"nvidia-persistenced.service", "nvidia-fabricmanager.service"} <= set(after[name])
+        assert not set(after[name]) & set(before[name])
+
+
+def test_the_units_call_verbs_that_exist():
+    for text in units(PYTHON).values():
+        command = section(text, "ExecStart")[0].split()
+        assert command[0] == PYTHON and command[2] in main.VERBS
+        assert section(text, "Type") == ["oneshot"] and section(text, "ConditionPathExists")
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    """A host of its own, whose systemd believes everything."""
+    enabled = set()
+    reloads = []
+    monkeypatch.setattr(installation, "HOST_PROGRAM", str(tmp_path / "lib" / "gpufleet-host.pyz"))
+    monkeypatch.setattr(installation, "VERSION_FILE", str(tmp_path / "lib" / "VERSION"))
+    monkeypatch.setattr(installation, "UNIT_DIRECTORY", str(tmp_path / "units"))
+    control = installation.systemd
+    monkeypatch.setattr(control, "available", lambda: True)
+    monkeypatch.setattr(
+        control,
+        "units",
+        lambda names: {n: Unit(n, "loaded", "inactive", "enabled" if n in enabled else "") for n in names},
+    )
+    monkeypatch.setattr(control, "enable", lambda names: enabled.update(names))
+    monkeypatch.setattr(control, "disable", lambda names: enabled.difference_update(list(names)))
+    monkeypatch.setattr(control, "daemon_reload", lambda: reloads.append(1))
+    source = tmp_path / "sent.pyz"
+    source.write_bytes(CONTENT)
+    return tmp_path, str(source), enabled, reloads
+
+
+def install(source):
+    plan = installation.plan(installation.read(), SHA256, "1.2.3", PYTHON)
+    if plan.changes:
+        installation.apply(plan, source, "1.2.3", PYTHON)
+        installation.read_back(plan)
+    return plan
+
+
+def test_installing_twice_changes_once_and_reloads_systemd_once(host):
+    root, source, enabled, reloads = host
+    plan = install(source)
+    assert installation.needs_program(plan)
+    assert (root / "lib" / "gpufleet-host.pyz").stat().st_mode & 0o777 == 0o755
+    assert (root / "lib" / "VERSION").read_text() == "1.2.3\n"
+    assert enabled == set(units(PYTHON)) and reloads == [1]
+    assert not install(source).changes
+
+
+def test_a_unit_that_was_changed_is_written_again(host):
+    root, source, _enabled, reloads = host
+    install(source)
+    (root / "units" / MIG_UNIT).write_text("[Unit]\n")
+    plan = install(None)
+    assert [step.target for step in plan.steps] == [str(root / "units" / MIG_UNIT)] and reloads == [1, 1]
+
+
+def test_another_version_of_the_same_program_is_named(host):
+    root, source, _enabled, _reloads = host
+    install(source)
+    (root / "lib" / "VERSION").write_text("0.9\n")
+    assert [step.action for step in install(None).steps] == ["write"]
+
+
+@pytest.mark.usefixtures("host")
+def test_a_program_that_has_to_be_installed_is_needed():
+    plan = installation.plan(installation.read(), SHA256, "1.2.3", PYTHON)
+    with pytest.raises(installation.InstallationError, match="no program"):
+        installation.apply(plan, None, "1.2.3", PYTHON)
+
+
+def test_what_is_not_as_planned_is_an_error(host):
+    root, source, _enabled, _reloads = host
+    plan = install(source)
+    (root / "lib" / "gpufleet-host.pyz").write_bytes(b"other")
+    with pytest.raises(installation.InstallationError, match="program"):
+        installation.read_back(plan)
+
+
+def test_removing(host):
+    root, source, enabled, _reloads = host
+    install(source)
+    plan = installation.plan_removal(installation.read())
+    installation.apply_removal(plan)
+    installation.read_back(plan)
+    assert not enabled and not list((root / "units").iterdir()) and not list((root / "lib").iterdir())
+    assert not installation.plan_removal(installation.read()).changes
+
+
+def test_without_systemd_there_is_a_program_and_a_warning(host, monkeypatch):
+    _root, source, _enabled, _reloads = host
+    monkeypatch.setattr(installation.systemd, "available", lambda: False)
+    plan = install(source)
+    assert [step.action for step in plan.steps] == ["install"] and "no systemd" in plan.warnings[0]
+
+
+@pytest.mark.parametrize(("arguments", "status_code"), [([], 2), (["--help"], 0), (["dance"], 2), (["mps-quit"], 2)])
+def test_calls_that_are_wrong_say_how(arguments, status_code, capsys):
+    assert main.main(arguments) == status_code
+    said = capsys.readouterr()
+    assert "restore-mig" in said.out + said.err
+
+
+def test_a_failure_is_said_and_ends_with_1(monkeypatch, capsys):
+    def broken():
+        raise CommandError(["nvidia-ctk"], "no answer")
+
+    monkeypatch.setitem(main.VERBS, "refresh-cdi", (broken, ()))
+    assert main.main(["refresh-cdi"]) == 1
+    assert "Failed to run nvidia-ctk" in capsys.readouterr().err
+
+
+def test_status_says_what_is_recorded(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mig.json").write_text('{"schema": 1}')
+    (tmp_path / "sharing.json").write_text("{")
+    monkeypatch.setattr(status, "RECORDED_MIG", str(tmp_path / "mig.json"))
+    monkeypatch.setattr(status, "RECORDED_SHARING", str(tmp_path / "sharing.json"))
+    assert status.status(Journal(str(tmp_path / "journal"))) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "last_mig_change": None,
+        "recorded": {"mig": {"schema": 1}, "sharing": "unreadable"},
+    }
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A machine with virtual GPUs, and what restores it."""
+    missing = build()
+    if missing:
+        pytest.skip(missing)
+    monkeypatch.setattr(apply, "_PAUSE_SECONDS", 0.0)
+
+    def create(board="h100-80gb-sxm"):
+        virtual = VirtualHost.create(tmp_path / "host", board)
+        monkeypatch.setenv("VIRTUAL_GPU_ROOT", str(virtual.root))
+
+        def gpus(nvml, journal, policy):
+            files = HostFiles(str(tmp_path / "nobody"))
+            return Machine(nvml, journal, policy, files=files, reset=virtual._reset)
+
+        def restore(seconds=0.0):
+            return restore_mig.restore_mig(
+                recorded=str(virtual.root / "mig.json"),
+                journal=Journal(str(virtual.root / "journal")),
+                machine=gpus,
+                lock=str(tmp_path / "lock"),
+                driver_seconds=seconds,
+            )
+
+        return virtual, restore
+
+    return create
+
+
+@pytest.mark.parametrize("board", ["a100-40gb", "h100-80gb-sxm", "rtx-pro-6000-96gb"])
+def test_the_layout_is_back_in_its_places_after_a_reboot(machine, board, capsys):
+    virtual, restore = machine(board)
+    assert virtual.run("all-balanced").error is None
+    before = virtual.layout()
+    virtual.control("reboot")
+    virtual.control("load", "580.126.09", "open")
+    assert virtual.layout() != before
+    assert restore() == 0
+    assert virtual.layout() == before
+    assert "create GPU instance" in capsys.readouterr().out
+    last = Journal(str(virtual.root / "journal")).last()
+    assert (last.program, last.outcome) == ("boot", "reached")
+    assert restore() == 0 and virtual.layout() == before
+
+
+def test_there_is_nothing_to_restore_without_a_record(machine, capsys):
+    _virtual, restore = machine()
+    assert restore() == 0 and "no MIG layout" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["{", '{"schema": 7}'])
+def test_a_record_that_cannot_be_read_is_a_failure(machine, text, capsys):
+    virtual, restore = machine()
+    (virtual.root / "mig.json").write_text(text)
+    assert restore() == 1 and "Failed to read" in capsys.readouterr().err
+
+
+def test_a_gpu_that_is_not_there_any_more_is_said(machine, capsys):
+    virtual, restore = machine()
+    assert virtual.run("all-balanced").error is None
+    document = json.loads((virtual.root / "mig.json").read_text())
+    document["gpus"].append({**document["gpus"][0], "uuid": "GPU-gone", "pci_address": "0000:99:00.0"})
+    (virtual.root / "mig.json").write_text(json.dumps(document))
+    assert restore() == 1 and "GPU-gone" in capsys.readouterr().err
+
+
+def test_a_driver_that_refuses_is_said(machine, capsys):
+    virtual, restore = machine()
+    assert virtual.run("all-balanced").error is None
+    virtual.control("reboot")
+    virtual.control("load", "580.126.09", "open")
+    virtual.control("fail", "nvmlDeviceCreateGpuInstanceWithPlacement", "UNKNOWN")
+    assert restore() == 1 and "Failed to reach the MIG layout" in capsys.readouterr().err
+
+
+def test_a_driver_that_is_not_loaded_is_waited_for(machine, monkeypatch):
+    virtual, restore = machine()
+    assert virtual.run("all-balanced").error is None
+    virtual.control("reboot")
+    with pytest.raises(NvmlUnavailable):
+        restore()
+    waits = []
+
+    def wait(_seconds):
+        waits.append(1)
+        virtual.control("load", "580.126.09", "open")
+
+    monkeypatch.setattr(restore_mig.time, "sleep", wait)
+    assert restore(60.0) == 0 and waits == [1]
+
+
+def test_cdi_is_written_where_the_toolkit_is(monkeypatch, capsys):
+    monkeypatch.setattr(restore_mig.cdi, "available", lambda: False)
+    assert restore_mig.refresh_cdi() == 0 and "not installed" in capsys.readouterr().out
+    monkeypatch.setattr(restore_mig.cdi, "available", lambda: True)
+    monkeypatch.setattr(restore_mig.cdi, "refresh", lambda: "/run/cdi/nvidia.yaml")
+    assert restore_mig.refresh_cdi() == 0 and "/run/cdi/nvidia.yaml" in capsys.readouterr().out
+
+
+def test_compute_mode_and_time_slice_come_back(machine, monkeypatch, tmp_path, capsys):
+    machine()
+    slices = []
+    sharing = restore_sharing.mps_apply
+    monkeypatch.setattr(sharing, "recorded", lambda: None)
+    assert restore_sharing.restore_sharing(str(tmp_path / "l"), 0.0) == 0
+    monkeypatch.setattr(sharing, "recorded", lambda: HostSharing("exclusive_process", "short"))
+    monkeypatch.setattr(sharing, "set_time_slice", slices.append)
+    assert restore_sharing.restore_sharing(str(tmp_path / "l"), 0.0) == 0
+    with open_nvml() as nvml:
+        assert nvml.gpu(0).compute_mode == "exclusive_process"
+    assert slices == ["short"] and "compute mode exclusive_process" in capsys.readouterr().out
+
+
+class Control:
+    runs = True
+
+    def __init__(self, pipe):
+        assert pipe == "/run/mps"
+
+    def quit(self):
+        if not self.runs:
+            raise MpsNotRunning("no daemon")
+
+
+def test_settings_and_end_of_an_mps_daemon(monkeypatch, capsys):
+    sharing, told = restore_sharing.mps_apply, []
+    monkeypatch.setattr(sharing, "configured", lambda _name: None)
+    assert (restore_sharing.mps_settings("a"), restore_sharing.mps_quit("a")) == (1, 0)
+    daemon = type("Daemon", (), {"pipe_directory": "/run/mps"})
+    monkeypatch.setattr(sharing, "configured", lambda _name: daemon)
+    monkeypatch.setattr(sharing, "apply_settings", told.append)
+    monkeypatch.setattr(restore_sharing, "MpsControl", Control)
+    assert (restore_sharing.mps_settings("a"), restore_sharing.mps_quit("a")) == (0, 0) and told == [daemon]
+    monkeypatch.setattr(Control, "runs", False)
+    assert restore_sharing.mps_quit("a") == 0 and "does not run" in capsys.readouterr().out
