@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
 _ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "roles")
+_REGISTER = re.compile(r"^\s*register: (\w+)\s*$", re.MULTILINE)
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 #: The roles whose variables describe a host, in the order in which C(site) runs them.
@@ -31,11 +33,13 @@ class RoleInterface:
 
     :param defaults: variable name to default, as written (may hold templates).
     :param options: the argument specification of the entry point C(main).
+    :param registered: names that the role's own tasks give a value.
     """
 
     role: str
     defaults: Mapping[str, Any]
     options: Mapping[str, Any]
+    registered: frozenset[str]
 
 
 @cache
@@ -44,7 +48,7 @@ def role_interface(role: str) -> RoleInterface:
     defaults = _load(os.path.join(_ROLES, role, "defaults", "main.yml")) or {}
     specs = _load(os.path.join(_ROLES, role, "meta", "argument_specs.yml")) or {}
     options = specs.get("argument_specs", {}).get("main", {}).get("options", {})
-    return RoleInterface(role, defaults, options)
+    return RoleInterface(role, defaults, options, _registered(os.path.join(_ROLES, role, "tasks")))
 
 
 def collect(
@@ -63,7 +67,7 @@ def collect(
         given = {name: plain(template(variables.get(name, interface.defaults.get(name)))) for name in sorted(known)}
         given = {name: value for name, value in given.items() if value is not None or name in interface.defaults}
         wish.update(_validated(interface, given))
-        _refuse_unknown(role, variables, known)
+        _refuse_unknown(role, variables, known | interface.registered)
     return wish
 
 
@@ -84,16 +88,19 @@ def _validated(interface: RoleInterface, given: dict[str, Any]) -> dict[str, Any
 def _refuse_unknown(role: str, variables: Mapping[str, Any], known: set[str]) -> None:
     """A misspelt variable would be ignored in silence: find names that start like the role's and are none of its own."""
     for name in variables:
-        if not name.startswith(f"{role}_") or name in known or name.startswith(_results(role)):
+        if not name.startswith(f"{role}_") or name in known:
             continue
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
         if near:
             raise Refused(name, f"role gpufleet.nvidia.{role} has no such variable", f"Did you mean {near[0]}?")
 
 
-def _results(role: str) -> tuple[str, ...]:
-    """Names that the collection's own tasks register."""
-    return (f"{role}_result", f"{role}_host", f"{role}_plan", f"{role}_changed")
+def _registered(folder: str) -> frozenset[str]:
+    names: set[str] = set()
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        with open(os.path.join(folder, name), encoding="utf-8") as handle:
+            names.update(_REGISTER.findall(handle.read()))
+    return frozenset(names)
 
 
 def _load(path: str) -> Any:
