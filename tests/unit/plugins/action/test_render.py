@@ -1,0 +1,135 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The action render through ansible-playbook: check mode, diff, second run, a change by hand, facts that are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+#: Each case runs ansible-playbook several times.
+pytestmark = pytest.mark.slow
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+
+INVENTORY = """
+gpu_hosts:
+  children:
+    shared:
+      hosts:
+        gpu-[1:2]:
+      vars:
+        gpu_facts_gpus: [{board: l40s-48gb, count: 4}]
+        nvidia_sharing_mode: mps
+        nvidia_sharing_memory_slice: "{{ slice }}"
+        slice: 4GiB
+"""
+
+PLAYBOOK = """
+- hosts: gpu_hosts
+  gather_facts: false
+  tasks:
+    - ansible.builtin.set_fact:
+        gpu_facts_host: "{{ facts }}"
+      when: facts is defined
+- hosts: localhost
+  connection: local
+  gather_facts: false
+  tasks:
+    - gpufleet.nvidia.render:
+        output_directory: "{{ output }}"
+        overwrite: "{{ overwrite | default(false) }}"
+      register: answer
+      ignore_errors: true
+    - ansible.builtin.copy:
+        content: "{{ answer | to_json }}"
+        dest: "{{ answer_path }}"
+        mode: "0600"
+      check_mode: false
+      diff: false
+"""
+
+
+@pytest.fixture
+def render(tmp_path):
+    """Return a function that renders and returns what the action answered."""
+    (tmp_path / "inventory.yml").write_text(INVENTORY)
+    (tmp_path / "play.yml").write_text(PLAYBOOK)
+    answer = tmp_path / "answer.json"
+
+    def run(*arguments, **extra):
+        extra = {"output": str(tmp_path / "out"), "answer_path": str(answer), **extra}
+        command = [
+            str(Path(sys.executable).parent / "ansible-playbook"),
+            "-i",
+            str(tmp_path / "inventory.yml"),
+            str(tmp_path / "play.yml"),
+            "-e",
+            json.dumps(extra),
+            *arguments,
+        ]
+        environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections")}
+        environment.pop("ANSIBLE_CONFIG", None)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+        assert answer.exists(), done.stdout + done.stderr
+        result = json.loads(answer.read_text())
+        answer.unlink()
+        return result
+
+    return run
+
+
+def test_the_life_of_a_tree(render, tmp_path):
+    planned = render("--check", "--diff")
+    assert planned["changed"], planned
+    assert not (tmp_path / "out").exists()
+    assert {item["after_header"] for item in planned["diff"]} == {item["path"] for item in planned["changes"]}
+
+    first = render()
+    assert first["changes"] == planned["changes"]
+    assert first["clusters"]["cluster"]["configurations"] == {
+        "shared": {"nodes": 2, "resources": {"nvidia.com/gpu": 48}}
+    }
+    assert "diff" not in first
+    assert not render()["changed"]
+
+    changed = render(slice="8GiB")
+    assert {"action": "update", "path": "clusters/cluster/capacity.json"} in changed["changes"]
+
+    (tmp_path / "out/clusters/cluster/README.md").write_text("by hand\n")
+    refused = render()
+    assert refused["failed"]
+    assert refused["edited"] == ["clusters/cluster/README.md"]
+    assert "gpu_kubernetes_overwrite" in refused["msg"]
+    assert not render(overwrite=True).get("failed")
+
+
+def test_facts_of_this_run_are_used_and_kept(render, tmp_path):
+    gpu = {"name": "NVIDIA L40S", "board": "l40s-48gb", "architecture": "ada", "memory_mib": 46068}
+    gpus = [
+        {**gpu, "index": index, "mig": {"supported": False, "current": False}, "processes": [{"pid": 1}]}
+        for index in range(4)
+    ]
+    answer = render(facts={"gpu": {"gpus": gpus}})
+    assert answer["clusters"]["cluster"]["configurations"]["shared"]["resources"] == {"nvidia.com/gpu": 44}
+    kept = json.loads((tmp_path / "out/facts/gpu-1.json").read_text())
+    assert kept["gpus"][0]["memory_mib"] == 46068
+    assert "processes" not in kept["gpus"][0]
+    assert not render()["changed"], "without contact to the hosts the kept facts say the same"
+    (tmp_path / "out/facts/gpu-1.json").write_text("{")
+    assert "cannot be read" in render()["msg"]
+
+
+def test_a_wish_that_cannot_be_met_writes_nothing(render, tmp_path):
+    answer = render(slice="4GB")
+    assert answer["failed"]
+    assert "4GiB?" in answer["msg"]
+    assert answer["refusal"]["thing"].endswith("nvidia_sharing_memory_slice")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,49 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The filter device_plugin_lint: what it takes and gives."""
+
+from __future__ import annotations
+
+import pytest
+from ansible.errors import AnsibleFilterError
+from ansible_collections.gpufleet.nvidia.plugins.filter.device_plugin_lint import FilterModule
+
+lint = FilterModule().filters()["device_plugin_lint"]
+
+
+def test_clean():
+    answer = lint("version: v1\n")
+    assert answer["findings"] == []
+    assert answer["effective"]["flags"]["migStrategy"] == "none"
+
+
+def test_findings_have_level_path_message_and_remedy():
+    answer = lint("sharring: {}\n")
+    assert answer["findings"] == [
+        {
+            "level": "warning",
+            "path": "sharring",
+            "message": "this field is not known: it is ignored in silence",
+            "remedy": "Did you mean sharing?",
+        }
+    ]
+
+
+def test_a_refused_file_has_no_effective_configuration():
+    answer = lint("version: v2\n")
+    assert [finding["level"] for finding in answer["findings"]] == ["error"]
+    assert answer["effective"] is None
+
+
+def test_facts_reach_the_linter():
+    facts = {"gpus": [{"index": 0, "mig": {"current": True}, "gpu_instances": []}]}
+    text = "sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}\n"
+    assert [finding["path"] for finding in lint(text, facts=facts)["findings"]] == ["sharing.mps"]
+
+
+@pytest.mark.parametrize(("text", "facts"), [({"version": "v1"}, None), (None, None), ("version: v1", "facts.json")])
+def test_wrong_input_is_said_to_be_wrong(text, facts):
+    with pytest.raises(AnsibleFilterError, match="device_plugin_lint"):
+        lint(text, facts)
