@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .commands import run
+from .paths import cache_root
 from .progress import LabError, Progress
 
 PROGRAMS = {
@@ -60,7 +61,21 @@ def obstacles() -> list[str]:
             found.append(f"This kernel has no {name} file system, needed {why}. Load the module or use another kernel.")
     if not shutil.which("apt-get"):
         found.append("apt-get is missing: the lab builds Debian hosts. Use a Debian or Ubuntu machine.")
+    found.extend(_cache_obstacles(cache_root()))
     return found
+
+
+def _cache_obstacles(cache: Path) -> list[str]:
+    """Why hosts cannot live in the directory C(cache)."""
+    remedy = "Name another directory in GPUFLEET_LAB_CACHE."
+    if cache.is_relative_to("/tmp"):
+        return [f"The lab's cache {cache} is below /tmp, where systemd-nspawn boots no host. {remedy}"]
+    present = next(path for path in (cache, *cache.parents) if path.is_dir())
+    done = subprocess.run(["stat", "-f", "-c", "%T", present], capture_output=True, text=True, check=False)
+    kind = done.stdout.strip()
+    if kind in ("overlayfs", "overlay", "nfs", "fuseblk"):
+        return [f"The lab's cache {cache} is on {kind}, which cannot be the writable layer of a host. {remedy}"]
+    return []
 
 
 def _has_filesystem(name: str) -> bool:

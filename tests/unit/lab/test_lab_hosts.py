@@ -152,6 +152,11 @@ def test_without_root_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     assert any("sudo" in sentence for sentence in needs.obstacles())
 
 
+def test_a_cache_below_tmp_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUFLEET_LAB_CACHE", "/tmp/lab")
+    assert any("/tmp/lab is below /tmp" in sentence for sentence in needs.obstacles())
+
+
 def test_missing_programs_become_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(needs.shutil, "which", lambda program, **_: None if program == "gpg" else "/x")
     assert "gnupg" in needs.missing_packages()
