@@ -97,6 +97,9 @@ options:
     description: Seconds to wait for another run that changes the GPUs of this host. V(0) refuses at once.
     type: int
     default: 60
+  _pynvml_archive:
+    description: File on the host with pynvml, where it has none. Filled in by the action plugin, and not for users.
+    type: path
 notes:
   - In check mode on a host without a driver the plan is made from the PCI bus and the collection's table of boards.
 seealso:
@@ -314,7 +317,7 @@ def main():
             machine = Machine(nvml, Journal(), policy)
             gpus = apply_run.read(machine)
             prepared = apply_run.plan(machine, request, gpus)
-            if module.check_mode or not prepared.changes:
+            if module.check_mode or not (prepared.changes or prepared.interrupted):
                 result = apply_run.report(prepared)
             else:
                 result = apply_run.carry_out(machine, prepared)

@@ -23,6 +23,9 @@ options:
     description: The label of the configuration in RV(mig_parted).
     type: str
     default: current
+  _pynvml_archive:
+    description: File on the host with pynvml, where it has none. Filled in by the action plugin, and not for users.
+    type: path
 seealso:
   - module: gpufleet.nvidia.mig
 """

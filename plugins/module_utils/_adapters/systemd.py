@@ -6,10 +6,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .command import CommandError, find, run
+
+#: There where systemd is the system's first process: sd_booted(3).
+_BOOTED = "/run/systemd/system"
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,8 @@ class Unit:
 
 
 def available() -> bool:
-    """Return whether this host runs systemd."""
-    return find("systemctl") is not None
+    """Return whether this host runs systemd, and does not merely have it installed, as containers do."""
+    return os.path.isdir(_BOOTED) and find("systemctl") is not None
 
 
 def units(names: Iterable[str]) -> dict[str, Unit]:

@@ -125,6 +125,14 @@ def test_enabling_and_disabling_are_read_back(systemctl):
     systemd.disable([])
 
 
+def test_systemd_that_is_only_installed_does_not_count(tmp_path, monkeypatch):
+    monkeypatch.setattr(systemd, "find", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(systemd, "_BOOTED", str(tmp_path / "nowhere"))
+    assert not systemd.available()
+    monkeypatch.setattr(systemd, "_BOOTED", str(tmp_path))
+    assert systemd.available()
+
+
 def test_daemon_reload(systemctl):
     systemd.daemon_reload()
     assert systemctl.calls == [("systemctl", "daemon-reload")]
