@@ -290,7 +290,7 @@ def _transaction(host: Host, wish: DriverWish, selection: Selection) -> Transact
     return Transaction(
         selection.packages,
         tuple(sorted(leftovers - keep)),
-        allow_downgrades=bool(host.versions),
+        allow_downgrades=True,
         recommends=wish.variant == "full",
     )
 

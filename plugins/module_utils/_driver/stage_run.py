@@ -14,7 +14,7 @@ from typing import Any
 from .._plan import Step
 from .host import Host
 from .packages import closure
-from .plan import DriverPlan
+from .plan import REPAIR, DriverPlan
 from .proof import absent_problems, package_problems, running_problems
 from .runner import PackageApplier, Resolved, ensure_repository, make_plan, package_diff, planned_steps, resolve
 from .settling import Outcome, Settling
@@ -70,6 +70,13 @@ def run_stage(system: DriverSystem, wish: DriverWish, check: bool) -> Report:
     """
     before = system.read()
     plan = make_plan(system, before, wish)
+    repaired: tuple[Step, ...] = ()
+    if before.interrupted and not check:
+        # What is refused is refused above. The rest can only be planned from a package database that is whole.
+        repaired = tuple(step for step in plan.plan.steps if step.data.get("kind") == REPAIR)
+        system.manager.repair()
+        before = system.read()
+        plan = make_plan(system, before, wish)
     if check:
         resolved = resolve(system, before, plan)
     else:
@@ -79,10 +86,11 @@ def run_stage(system: DriverSystem, wish: DriverWish, check: bool) -> Report:
     if plan.plan.changes:
         PackageApplier(system, before, wish, resolved).apply()
     installed = system.read() if plan.plan.changes else before
-    _prove_packages(installed, wish, plan, planned_steps(resolved))
+    carried_out = (*repaired, *planned_steps(resolved))
+    _prove_packages(installed, wish, plan, carried_out)
     outcome = Settling(system, wish, check=False).run(installed)
     after = system.read() if outcome.steps else installed
-    steps = (*planned_steps(resolved), *outcome.steps)
+    steps = (*carried_out, *outcome.steps)
     _prove_running(system, after, wish, plan, outcome, steps)
     return Report(
         changed=bool(steps),

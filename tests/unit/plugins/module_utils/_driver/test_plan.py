@@ -81,7 +81,7 @@ def test_a_bare_host_gets_the_newest_version_of_the_branch():
     assert plan.version == NEW
     assert kinds(plan) == ["pin", "packages", "hold"]
     assert {package.version for package in plan.transaction.install} == {f"{NEW}-1"}
-    assert not plan.transaction.allow_downgrades
+    assert plan.transaction.allow_downgrades
 
 
 def test_nothing_is_to_do_when_the_host_is_as_described():

@@ -1,0 +1,200 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The module driver on a lab host: real apt, dpkg, DKMS and systemd, packages shaped like NVIDIA's, virtual GPUs.
+
+The tests run in order: each begins with what the one before left. Needs root for the lab, like all of tests/lab.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(os.geteuid() != 0, reason="the lab needs root: run this as root"),
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+ANSIBLE = ROOT / ".venv" / "bin" / "ansible"
+HOST = "driver-1"
+REPOSITORY = "/srv/gpufleet-lab/repository/compute/cuda/repos/debian12/x86_64"
+OLD, NEW, NEXT = "580.126.09", "580.159.03", "595.71.05"
+
+
+class DriverLab:
+    """One host, and the module on it."""
+
+    def __init__(self, lab, folder: Path) -> None:
+        self.lab = lab
+        self.folder = folder
+        self.inventory = lab.run("inventory").stdout.strip()
+        self.fingerprint = self.sh(f"cat {REPOSITORY.partition('/compute')[0]}/fingerprint").strip()
+
+    def sh(self, script: str, check: bool = True) -> str:
+        return self.lab.sh(HOST, script, check=check)
+
+    def driver(self, *options: str, **arguments) -> dict:
+        """Call the module and return its result."""
+        repository = {
+            "url": f"file://{REPOSITORY}",
+            "key_file": f"{REPOSITORY}/cuda-archive-keyring.gpg",
+            "key_fingerprint": self.fingerprint,
+        }
+        answer = self.folder / HOST
+        answer.unlink(missing_ok=True)
+        command = [str(ANSIBLE), "-i", self.inventory, HOST, "-m", "gpufleet.nvidia.driver", "-t", str(self.folder)]
+        command += ["-a", json.dumps({"repository": repository, **arguments}), *options]
+        environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "build" / "collections")}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1500, check=False)
+        assert answer.exists(), done.stdout + done.stderr
+        return json.loads(answer.read_text())
+
+    def packages(self) -> dict[str, str]:
+        shown = self.sh("dpkg-query -W -f '${db:Status-Status} ${Package} ${Version}\\n'")
+        words = [line.split() for line in shown.splitlines() if line.startswith("installed ")]
+        return {name: version for _state, name, version in words}
+
+    def versions(self) -> tuple[str, str]:
+        loaded = self.sh("cat /sys/module/nvidia/version 2>/dev/null || true").strip()
+        return loaded, self.sh("modinfo -F version nvidia 2>/dev/null || true").strip()
+
+
+@pytest.fixture(scope="module")
+def host(make_lab, tmp_path_factory):
+    lab = make_lab(
+        "driver-tests", {"name": HOST, "group": "driver", "boards": [{"board": "h100-80gb-sxm", "count": 2}]}
+    )
+    return DriverLab(lab, tmp_path_factory.mktemp("answers"))
+
+
+def brought(answer: dict) -> dict:
+    """Return a result that is a success; a failed one has a message and no steps of its own."""
+    assert "reboot_required" in answer, answer.get("msg", answer)
+    return answer
+
+
+def targets(answer: dict) -> list[str]:
+    return [f"{step['action']} {step['target']}" for step in answer["steps"]]
+
+
+def test_a_key_with_another_fingerprint_is_refused_and_nothing_is_left(host):
+    repository = {
+        "url": f"file://{REPOSITORY}",
+        "key_file": f"{REPOSITORY}/cuda-archive-keyring.gpg",
+        "key_fingerprint": "0" * 40,
+    }
+    answer = host.driver(version=NEW, repository=repository)
+    assert "expected only 0000" in answer["msg"]
+    assert (
+        host.sh("ls /etc/apt/sources.list.d /etc/apt/keyrings 2>/dev/null | grep gpufleet-nvidia-driver || true") == ""
+    )
+
+
+def test_a_version_that_is_not_offered_is_refused_and_the_repository_taken_away_again(host):
+    answer = host.driver(version="580.170.01")
+    assert f"The nearest that they offer is {NEW}" in answer["msg"]
+    assert host.sh("ls /etc/apt/sources.list.d | grep gpufleet-nvidia-driver || true") == ""
+
+
+def test_below_the_floor_is_refused(host):
+    answer = host.driver(version=OLD)
+    assert answer["refusal"]["thing"] == "nvidia_driver_version"
+
+
+def test_check_mode_changes_nothing(host):
+    before = host.packages()
+    answer = host.driver("--check", version=NEW)
+    assert answer["changed"]
+    assert host.packages() == before
+
+
+def test_installation_is_proven_and_idempotent(host):
+    answer = brought(host.driver(version=OLD, allow_vulnerable=True))
+    assert answer["version"] == OLD
+    assert host.versions() == (OLD, OLD)
+    assert host.sh("nvidia-smi -L").count("GPU ") == 2
+    assert host.sh("systemctl is-active nvidia-persistenced").strip() == "active"
+    held = set(host.sh("apt-mark showhold").split())
+    assert {"libcuda1", "nvidia-kernel-open-dkms", "nvidia-driver-cuda"} <= held
+    again = host.driver(version=OLD, allow_vulnerable=True)
+    assert not again["changed"], targets(again)
+
+
+def test_unattended_upgrades_cannot_move_it(host):
+    moved = [
+        line
+        for line in host.sh("apt-get -s dist-upgrade").splitlines()
+        if line.startswith("Inst ") and "nvidia" in line
+    ]
+    assert moved == []
+
+
+def test_an_upgrade_is_reloaded_without_a_reboot(host):
+    planned = brought(host.driver("--check", version=NEXT))
+    assert f"change driver {OLD} to {NEXT}" in targets(planned)
+    main = next(step for step in planned["steps"] if step["data"]["kind"] == "packages")
+    moved = {change["name"]: (change["before"], change["after"]) for change in main["data"]["changes"]}
+    assert moved["libcuda1"] == (f"{OLD}-1", f"{NEXT}-1")
+    answer = brought(host.driver(version=NEXT))
+    assert not answer["reboot_required"]
+    assert host.versions() == (NEXT, NEXT)
+    assert f"reload driver {NEXT}" in targets(answer)
+
+
+def test_previous_goes_back_to_the_same_package_set(host):
+    brought(host.driver(state="previous"))
+    assert host.versions() == (OLD, OLD)
+    assert not host.driver(state="previous")["changed"]
+
+
+def test_a_driver_in_use_is_installed_but_not_reloaded(host):
+    host.sh("systemd-run --unit=holder --property=StandardInput=file:/dev/nvidiactl sleep 600")
+    holder = host.sh("systemctl show --property=MainPID --value holder").strip()
+    try:
+        answer = brought(host.driver(version=NEW))
+        assert answer["reboot_required"]
+        assert any(holder in reason for reason in answer["reboot_reasons"])
+        assert host.versions() == (OLD, NEW)
+    finally:
+        host.sh("systemctl stop holder")
+    again = brought(host.driver(version=NEW))
+    assert not again["reboot_required"]
+    assert host.versions() == (NEW, NEW)
+
+
+def test_a_killed_apt_is_repaired_by_the_next_run(host):
+    # What a power cut in the middle of dpkg leaves: unpacked and not configured.
+    host.sh(
+        "apt-mark unhold $(apt-mark showhold) > /dev/null; cd /tmp; "
+        f"dpkg --unpack --force-all {REPOSITORY}/libcuda1_{NEXT}-1_amd64.deb > /dev/null"
+    )
+    answer = brought(host.driver(version=NEW))
+    assert "repair the package database" in targets(answer)
+    assert host.packages()["libcuda1"] == f"{NEW}-1"
+    assert host.sh("dpkg --audit") == ""
+    assert "libcuda1" in host.sh("apt-mark showhold").split()
+
+
+def test_the_other_flavour_replaces_the_first(host):
+    brought(host.driver(version=NEW, flavour="proprietary"))
+    packages = host.packages()
+    assert "nvidia-kernel-dkms" in packages
+    assert "nvidia-kernel-open-dkms" not in packages
+
+
+def test_removal_leaves_neither_packages_nor_pins(host):
+    brought(host.driver(state="absent"))
+    assert not [
+        name for name in host.packages() if name.startswith(("nvidia-driver", "nvidia-kernel", "libnvidia", "libcuda"))
+    ]
+    assert host.sh("apt-mark showhold") == ""
+    assert host.sh("ls /etc/apt/preferences.d | grep -i nvidia || true") == ""
+    assert host.versions()[0] == ""
+    assert not host.driver(state="absent")["changed"]
