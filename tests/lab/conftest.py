@@ -7,14 +7,22 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 LAB = Path(__file__).resolve().parent / "lab"
+REPOSITORY = LAB.parents[2]
+TOOLS = REPOSITORY / ".venv" / "bin"
+#: Nothing listens there: the port of discard, which no lab host gets.
+UNREACHABLE_PORT = 9
 
 
 class LabUnderTest:
@@ -61,3 +69,128 @@ def make_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
     yield make
     for lab in labs:
         lab.run("down")
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a run of ansible-playbook said.
+
+    :param recap: host name to the counters of the recap (C(ok), C(changed), C(unreachable), C(failed), ...).
+    """
+
+    rc: int
+    text: str
+    recap: dict[str, dict[str, int]]
+
+    def said_of(self, host: str) -> str:
+        """The message with which the host failed, with its line breaks, or an empty string."""
+        marks = (f"fatal: [{host}]", f"[ERROR]: Task failed: Action failed: {host}:")
+        blocks = [block for block in re.split(r"\n(?=\S)", self.text) if block.startswith(marks)]
+        return "\n".join(blocks)
+
+    def quiet(self, host: str) -> bool:
+        """Whether the run changed nothing on the host, reached it and did not fail there."""
+        counters = self.recap.get(host, {})
+        return bool(counters) and not any(counters[name] for name in ("changed", "failed", "unreachable"))
+
+
+class Fleet:
+    """An inventory over the hosts of a lab, and the collection's playbooks and modules on it."""
+
+    def __init__(self, lab: LabUnderTest, folder: Path) -> None:
+        self.lab = lab
+        self.folder = folder
+        self.inventory = folder / "inventory.yml"
+        self.gitops = folder / "gitops"
+        written = yaml.safe_load(Path(lab.run("inventory").stdout.strip()).read_text(encoding="utf-8"))["all"]
+        self.variables: dict[str, Any] = written["vars"]
+        groups = written["children"]["gpu_hosts"]
+        self.ports = {
+            host: entry["ansible_port"]
+            for group in (groups, *groups.get("children", {}).values())
+            for host, entry in group.get("hosts", {}).items()
+        }
+        self.describe({name: {"hosts": list(group["hosts"])} for name, group in groups.get("children", {}).items()})
+
+    def describe(self, pools: dict[str, dict[str, Any]], hosts: dict[str, dict[str, Any]] | None = None) -> None:
+        """Write the inventory.
+
+        :param pools: pool to C(hosts) (names; a name of no lab host needs C(machine) among its variables: the lab host that it is
+            another name of) and C(vars).
+        :param hosts: variables of single hosts.
+        """
+        own = hosts or {}
+        children = {}
+        for pool, entry in pools.items():
+            members = {}
+            for host in entry["hosts"]:
+                variables = dict(own.get(host, {}))
+                machine = variables.pop("machine", host)
+                members[host] = {"ansible_port": self.ports.get(machine, UNREACHABLE_PORT), **variables}
+            children[pool] = {"hosts": members, "vars": entry.get("vars", {})}
+        described = {"all": {"vars": self.variables, "children": {"gpu_hosts": {"children": children}}}}
+        self.inventory.write_text(yaml.safe_dump(described), encoding="utf-8")
+
+    def command(self, playbook: str, *options: str) -> tuple[list[str], dict[str, str]]:
+        """The command line of a playbook of the collection, and its environment."""
+        line = [str(TOOLS / "ansible-playbook"), "-i", str(self.inventory), f"gpufleet.nvidia.{playbook}"]
+        line += ["-e", f"gpu_kubernetes_output_directory={self.gitops}", *options]
+        return line, self._environment()
+
+    def play(self, playbook: str, *options: str, timeout: float = 600) -> Played:
+        """Run a playbook of the collection."""
+        line, environment = self.command(playbook, *options)
+        done = subprocess.run(
+            line, env=environment, capture_output=True, text=True, timeout=timeout, check=False, cwd=self.folder
+        )
+        text = f"{done.stdout}\n{done.stderr}"
+        return Played(done.returncode, text, _recap(done.stdout))
+
+    def module(self, host: str, name: str, arguments: dict[str, Any] | None = None, *options: str) -> dict[str, Any]:
+        """Call a module of the collection on a host and return its whole answer."""
+        answers = self.folder / "answers"
+        (answers / host).unlink(missing_ok=True)
+        line = [str(TOOLS / "ansible"), "-i", str(self.inventory), host, "-m", f"gpufleet.nvidia.{name}"]
+        line += ["-a", json.dumps(arguments or {}), "-t", str(answers), *options]
+        done = subprocess.run(line, env=self._environment(), capture_output=True, text=True, timeout=600, check=False)
+        if not (answers / host).exists():
+            pytest.fail(f"{' '.join(line)}: {done.stdout}{done.stderr}")
+        answer: dict[str, Any] = json.loads((answers / host).read_text(encoding="utf-8"))
+        return answer
+
+    def facts(self, host: str) -> dict[str, Any]:
+        """The facts document of a host."""
+        answer = self.module(host, "gpu_info")
+        assert "gpu" in answer, answer
+        facts: dict[str, Any] = answer["gpu"]
+        return facts
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections"),
+            "ANSIBLE_CONFIG": str(REPOSITORY / "examples" / "ansible.cfg"),
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_DEVEL_WARNING": "0",
+        }
+
+
+@pytest.fixture(scope="module")
+def make_fleet(make_lab: Callable[..., LabUnderTest], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Fleet]:
+    """Bring a lab up and return it with an inventory of its own."""
+
+    def make(name: str, *hosts: dict[str, Any]) -> Fleet:
+        return Fleet(make_lab(name, *hosts), tmp_path_factory.mktemp(f"{name}-fleet"))
+
+    return make
+
+
+def _recap(text: str) -> dict[str, dict[str, int]]:
+    _before, _title, lines = text.partition("PLAY RECAP")
+    found = {}
+    for line in lines.splitlines():
+        host, colon, counters = line.partition(" : ")
+        if colon:
+            pairs = (pair.split("=") for pair in counters.split())
+            found[host.strip()] = {name: int(value) for name, value in pairs}
+    return found
