@@ -1,0 +1,496 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The stage from beginning to end, on a host in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, PackageError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import User, plan_reload, still_used
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services import (
+    PERSISTENCE_DROP_IN,
+    has_install_section,
+    persistence_drop_in,
+    preferences,
+    without_drop_in,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import Failed, run_stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+
+OLD, NEW = "580.159.03", "580.170.01"
+URL = "https://mirror.invalid/r"
+NAMES = ("nvidia-driver-cuda", "nvidia-kernel-open-dkms", "libcuda1")
+UNIT = "# /lib/systemd/system/nvidia-persistenced.service\n[Service]\nExecStart=/usr/bin/nvidia-persistenced\n[Install]\nWantedBy=x\n"
+
+
+class Manager:
+    """A package manager in memory, whose only rule is that every driver package follows the version that is asked for."""
+
+    name = "apt"
+
+    def __init__(self, packages=None, holds=(), urls=(URL,)):
+        self.packages = dict(packages or {})
+        self.held = set(holds)
+        self.urls = list(urls)
+        self.half = ()
+        self.log = []
+        self.error = None
+
+    def installed(self):
+        return dict(self.packages)
+
+    def interrupted(self):
+        return self.half
+
+    def repair(self):
+        self.log.append("repair")
+        self.half = ()
+
+    def offered(self, names):
+        wanted = set(names)
+        return tuple(Package(name, f"{v}-1", URL) for v in (NEW, OLD) for name in NAMES if name in wanted)
+
+    def simulate(self, transaction):
+        if self.error:
+            raise PackageError(self.error)
+        after = self._after(transaction)
+        changes = [
+            Change("install", n, self.packages.get(n, ""), v) for n, v in after.items() if self.packages.get(n) != v
+        ]
+        return (*changes, *(Change("remove", name, self.packages[name]) for name in self.packages if name not in after))
+
+    def _after(self, transaction):
+        after = {**self.packages, **{package.name: package.version for package in transaction.install}}
+        if transaction.install:
+            after.setdefault("libcuda1", transaction.install[0].version)
+        return {name: version for name, version in after.items() if name not in transaction.remove}
+
+    def apply(self, transaction):
+        self.log.append("apply")
+        self.packages = self._after(transaction)
+
+    def refresh(self):
+        self.log.append("refresh")
+
+    def holds(self):
+        return tuple(sorted(self.held))
+
+    def hold(self, packages):
+        self.held |= {package.name for package in packages}
+
+    def unhold(self, names):
+        self.held -= set(names)
+
+    def repositories(self):
+        return tuple(self.urls)
+
+    def add_repository(self, repository):
+        self.urls.append(repository)
+        self.log.append("add")
+        return True
+
+    def remove_repository(self, _identifier):
+        self.urls.clear()
+        self.log.append("remove repository")
+        return True
+
+    def streams(self):
+        return {}
+
+
+class System:
+    """A host in memory: what is on disk follows the packages, what is loaded follows the module commands."""
+
+    def __init__(self, manager=None, loaded=None, **host):
+        self.manager = manager or Manager()
+        self.base = Host(
+            DISTRIBUTIONS["debian", "12"],
+            "x86_64",
+            "6.1.0-50-amd64",
+            (Gpu("0", "0x2330", "hopper"),),
+            headers=True,
+            **host,
+        )
+        self.loaded = loaded
+        self.record = None
+        self.pinned = None
+        self.active = set()
+        self.enabled = set()
+        self.files = {}
+        self.user_list = ()
+        self.builds = True
+        self.blocked = True
+        self.unit = UNIT
+        self.load_error = self.unload_error = ""
+        self.smi = 0
+        self.log = []
+
+    def read(self):
+        packages = self.manager.installed()
+        version = packages.get("nvidia-kernel-open-dkms", "").partition("-")[0] or None
+        return replace(
+            self.base,
+            packages=packages,
+            holds=self.manager.holds(),
+            interrupted=self.manager.interrupted(),
+            loaded=self.loaded,
+            on_disk=version if self.builds else None,
+            library=packages.get("libcuda1", "").partition("-")[0] or None,
+            flavour="open" if version else None,
+            source="nvidia" if packages else None,
+            persistence_installed=True,
+            persistence_active="nvidia-persistenced.service" in self.active,
+            fabric_active="nvidia-fabricmanager.service" in self.active,
+        )
+
+    def repository_url(self, _host, _wish):
+        return URL
+
+    def repository(self, _host, _wish):
+        return URL
+
+    def write_record(self, record):
+        self.record = record
+
+    def write_preferences(self, text):
+        self.pinned = text
+        return True
+
+    def users(self):
+        return self.user_list
+
+    def modules(self):
+        return ("nvidia_drm", "nvidia_uvm", "nvidia") if self.loaded else ()
+
+    def reference_counts(self, names):
+        return dict.fromkeys(names, 0)
+
+    def load(self, name):
+        self.log.append(f"load {name}")
+        if name == "nvidia" and not self.load_error:
+            self.loaded = self.read().on_disk
+        return self.load_error
+
+    def unload(self, name):
+        self.log.append(f"unload {name}")
+        if name == "nvidia" and self.unload_error:
+            return self.unload_error
+        if name == "nvidia":
+            self.loaded = None
+        return ""
+
+    def module_exists(self, name, _kernel):
+        return name == "ipmi_msghandler"
+
+    def is_blocked(self, _name):
+        return self.blocked
+
+    def renew_initramfs(self, command):
+        self.log.append(" ".join(command))
+        return True
+
+    def active_units(self, names):
+        return tuple(name for name in names if name in self.active)
+
+    def unit_exists(self, name):
+        return name == "nvidia-persistenced.service"
+
+    def unit_enabled(self, name):
+        return name in self.enabled
+
+    def unit_wanted_at_boot(self, name):
+        return name in self.enabled
+
+    def unit_text(self, _name):
+        own = self.files.get(PERSISTENCE_DROP_IN)
+        return self.unit + (f"# {PERSISTENCE_DROP_IN}\n{own}" if own else "")
+
+    def start(self, name):
+        self.log.append(f"start {name}")
+        self.active.add(name)
+
+    restart = start
+
+    def stop(self, name):
+        self.log.append(f"stop {name}")
+        self.active.discard(name)
+
+    def enable(self, name):
+        self.enabled.add(name)
+
+    add_wants = enable
+
+    def write_file(self, path, text):
+        changed = self.files.get(path) != text
+        self.files[path] = text
+        return changed
+
+    def daemon_reload(self):
+        self.log.append("daemon-reload")
+
+    def nvidia_smi(self):
+        return self.smi
+
+
+def full(version):
+    return dict.fromkeys(NAMES, f"{version}-1")
+
+
+def ready(version=OLD):
+    system = System(Manager(full(version), NAMES), loaded=version)
+    system.active.add("nvidia-persistenced.service")
+    system.enabled.add("nvidia-persistenced.service")
+    return system
+
+
+def test_a_bare_host_ends_with_a_loaded_held_and_pinned_driver():
+    system = System()
+    report = run_stage(system, DriverWish(), check=False)
+    assert report.changed
+    assert report.version == system.loaded == NEW
+    assert set(NAMES) <= system.manager.held
+    assert system.pinned == preferences(NEW)
+    assert system.active == system.enabled == {"nvidia-persistenced.service"}
+    assert system.log.index("load ipmi_msghandler") < system.log.index("load nvidia")
+    assert not run_stage(system, DriverWish(), check=False).changed
+    assert report.as_result()["diff"]["before"] == ""
+
+
+def test_check_mode_touches_nothing_and_predicts_the_reload():
+    system = ready()
+    before = dict(system.manager.packages)
+    report = run_stage(system, DriverWish(version=NEW), check=True)
+    assert report.changed
+    assert report.after["libcuda1"] == f"{NEW}-1"
+    assert f"reload driver {NEW}" in [f"{step.action} {step.target}" for step in report.steps]
+    assert (system.manager.packages, system.manager.log, system.log, system.record) == (before, [], [], None)
+
+
+def test_a_repository_is_added_first_and_taken_away_again_when_it_lacks_the_version():
+    system = System(Manager(urls=()))
+    with pytest.raises(Refused, match="nearest"):
+        run_stage(system, DriverWish(version="580.999.01"), check=False)
+    assert system.manager.log == ["add", "refresh", "remove repository"]
+    rough = run_stage(System(Manager(urls=())), DriverWish(), check=True)
+    assert "not complete" in rough.warnings[-1]
+
+
+def test_an_upgrade_reloads_in_the_right_order_and_can_be_taken_back():
+    system = ready()
+    report = run_stage(system, DriverWish(version=NEW), check=False)
+    assert not report.reboot
+    order = [line for line in system.log if line.startswith(("stop", "unload", "load nvidia", "start"))]
+    assert order[:4] == ["stop nvidia-persistenced.service", "unload nvidia_drm", "unload nvidia_uvm", "unload nvidia"]
+    assert order[4] == "load nvidia"
+    assert order[-1] == "start nvidia-persistenced.service"
+    assert (system.record.version, system.record.pending) == (OLD, "")
+    run_stage(system, DriverWish(state="previous"), check=False)
+    assert system.loaded == OLD
+    assert not run_stage(system, DriverWish(state="previous"), check=False).changed
+
+
+def test_a_driver_in_use_needs_a_reboot_and_says_who():
+    system = ready()
+    system.user_list = (User(42, "python3"),)
+    report = run_stage(system, DriverWish(version=NEW), check=False)
+    assert report.reboot == ("python3 (42) uses the driver",)
+    assert system.loaded == OLD
+    assert report.as_result()["reboot_required"] is True
+
+
+def test_a_module_that_cannot_be_unloaded_leaves_the_host_as_it_was():
+    system = ready()
+    system.unload_error = "rmmod: Module nvidia is in use"
+    report = run_stage(system, DriverWish(version=NEW), check=False)
+    assert "could not be unloaded" in report.reboot[0]
+    assert {"load nvidia_uvm", "load nvidia_drm"} <= set(system.log)
+    assert "nvidia-persistenced.service" in system.active
+
+
+def test_an_installation_that_builds_nothing_is_a_failure_and_the_running_driver_is_left_alone():
+    system = ready()
+    system.manager.packages = full(OLD)
+    system.builds = False
+    with pytest.raises(Failed, match="module on disk for kernel"):
+        run_stage(system, DriverWish(version=NEW), check=False)
+    assert system.loaded == OLD
+    assert system.record.pending == ""
+
+
+def test_a_driver_that_does_not_load_is_a_failure():
+    system = System()
+    system.load_error = "modprobe: ERROR: Key was rejected by service"
+    with pytest.raises(Failed, match="Key was rejected"):
+        run_stage(system, DriverWish(), check=False)
+    system = System()
+    system.smi = 15
+    with pytest.raises(Failed, match="fell off the bus"):
+        run_stage(system, DriverWish(), check=False)
+
+
+def test_a_run_that_was_cut_off_is_repaired_first():
+    system = ready()
+    system.manager.half = ("libcuda1",)
+    report = run_stage(system, DriverWish(), check=False)
+    assert system.manager.log[0] == "repair"
+    assert report.steps[0].action == "repair"
+
+
+def test_removal():
+    system = ready()
+    report = run_stage(system, DriverWish(state="absent"), check=False)
+    assert not system.manager.packages
+    assert system.loaded is None
+    assert not system.manager.held
+    assert not report.reboot
+    assert not run_stage(system, DriverWish(state="absent"), check=False).changed
+
+
+def test_nouveau_is_blocked_and_needs_a_reboot_when_it_is_loaded():
+    system = System(nouveau_loaded=True)
+    system.blocked = False
+    report = run_stage(system, DriverWish(), check=False)
+    assert "nouveau" in report.reboot[0]
+    assert "blacklist nouveau" in system.files["/etc/modprobe.d/gpufleet-nouveau.conf"]
+    assert "update-initramfs -u -k 6.1.0-50-amd64" in system.log
+
+
+def test_ubuntus_persistence_unit_gets_a_drop_in():
+    unit = "# /lib/x\n[Unit]\nStopWhenUnneeded=true\n[Service]\nExecStart=/usr/bin/nvidia-persistenced --user nvpd --no-persistence-mode --verbose\n"
+    system = System()
+    system.unit = unit
+    run_stage(system, DriverWish(), check=False)
+    text = system.files[PERSISTENCE_DROP_IN]
+    assert "StopWhenUnneeded=false" in text
+    assert "ExecStart=\nExecStart=/usr/bin/nvidia-persistenced --user nvpd --persistence-mode --verbose\n" in text
+    assert "daemon-reload" in system.log
+    assert not run_stage(system, DriverWish(), check=False).changed
+    assert persistence_drop_in(UNIT) is None
+    assert without_drop_in(system.unit_text("x")) == unit
+    assert not has_install_section(unit)
+
+
+def test_what_cannot_be_resolved_is_said():
+    system = System()
+    system.manager.error = "Failed to resolve x"
+    with pytest.raises(PackageError, match="Failed to resolve x"):
+        run_stage(system, DriverWish(), check=False)
+
+
+@pytest.mark.parametrize(
+    ("changed", "needed", "blockers"),
+    [
+        ({"loaded": "1"}, False, 0),
+        ({"loaded": None}, True, 0),
+        ({"loaded": None, "allowed": False}, True, 1),
+        ({"loaded": "0", "users": (User(1, "nvidia-persistenced"[:15]),)}, True, 0),
+        ({"loaded": "0", "users": (User(1, "python3"),), "allowed": False}, True, 2),
+        ({"loaded": "1", "nouveau_loaded": True}, True, 1),
+        ({"loaded": None, "wanted": None}, False, 0),
+    ],
+)
+def test_reload_plans(changed, needed, blockers):
+    base = {
+        "loaded": None,
+        "wanted": "1",
+        "modules": ("nvidia",),
+        "users": (),
+        "active": ("nvidia-persistenced.service",),
+        "nouveau_loaded": False,
+        "allowed": True,
+    }
+    plan = plan_reload(**{**base, **changed})
+    assert (plan.needed, len(plan.blockers)) == (needed, blockers)
+    assert plan.possible == (needed and not blockers)
+
+
+def test_reference_counts_that_the_drivers_own_modules_explain():
+    modules = ("nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia")
+    assert still_used({"nvidia": 3, "nvidia_modeset": 1, "nvidia_uvm": 0, "nvidia_drm": None}, modules) == ()
+    assert still_used({"nvidia": 4, "nvidia_modeset": 1, "nvidia_uvm": 1, "nvidia_drm": 0}, modules) == (
+        "nvidia_uvm has 1 users, 0 of them modules of the driver",
+        "nvidia has 4 users, 3 of them modules of the driver",
+    )
+
+
+FACTS = {
+    "schema": 1,
+    "host": {
+        "kernel": "6.1.0-50-amd64",
+        "architecture": "x86_64",
+        "distribution": {"id": "debian", "version": "12"},
+        "kernel_headers": True,
+    },
+    "pci": [{"address": "0", "device_id": "0x2330", "kind": "gpu", "architecture": "hopper", "board": "h100-80gb-sxm"}],
+    "driver": {
+        "loaded_version": OLD,
+        "on_disk_version": OLD,
+        "library_version": OLD,
+        "flavour": "open",
+        "source": "nvidia",
+        "packages": full(OLD),
+        "holds": list(NAMES),
+        "persistence_daemon": {"installed": True, "active": True},
+    },
+}
+
+
+def facts(**driver):
+    return {**FACTS, "driver": {**FACTS["driver"], **driver}}
+
+
+def test_the_stage_is_not_needed_only_when_the_facts_prove_it():
+    assert not stage(FACTS, {}).needed
+    assert not stage({**FACTS, "pci": []}, {}).needed
+    assert not stage(facts(packages={}), {"nvidia_driver_state": "absent"}).needed
+
+
+@pytest.mark.parametrize(
+    ("driver", "wish"),
+    [
+        ({"packages": {}}, {}),
+        ({"loaded_version": None}, {}),
+        ({"holds": []}, {}),
+        ({}, {"nvidia_driver_hold": False}),
+        ({"persistence_daemon": {"installed": True, "active": False}}, {}),
+        ({"nouveau_loaded": True}, {}),
+        ({}, {"nvidia_driver_branch": "595"}),
+        ({}, {"nvidia_driver_state": "absent"}),
+        ({}, {"nvidia_driver_state": "previous"}),
+        ({}, {"nvidia_driver_fabric_manager": "always"}),
+    ],
+)
+def test_the_stage_is_needed(driver, wish):
+    planned = stage(facts(**driver), wish)
+    assert planned.needed
+    assert planned.steps or planned.unknown
+    assert not planned.refusals
+
+
+@pytest.mark.parametrize(
+    ("wish", "thing"),
+    [
+        ({"nvidia_driver_version": "580.126.09"}, "nvidia_driver_version"),
+        ({"nvidia_driver_branch": "570"}, "nvidia_driver_branch"),
+        ({"nvidia_driver_branch": "abc"}, "nvidia_driver_branch"),
+        ({"nvidia_driver_source": "distribution", "nvidia_driver_branch": "535"}, "nvidia_driver_source"),
+    ],
+)
+def test_the_stage_refuses(wish, thing):
+    assert thing in [refusal.thing for refusal in stage(FACTS, wish).refusals]
+
+
+def test_the_stage_bears_a_bare_host():
+    assert stage({}, {}).refusals
+    bare = {**FACTS, "driver": None, "fabric": None, "pci": None}
+    assert stage(bare, {}).needed
+    secure = {**FACTS, "host": {**FACTS["host"], "secure_boot": True}, "driver": {}}
+    assert "Secure Boot" in " ".join(stage(secure, {}).warnings)
