@@ -85,8 +85,16 @@ def _resolve(system: ToolkitSystem, state: ToolkitState, wish: ToolkitWish) -> N
     check_simulation(system.manager.simulate(transaction(state, packages)), packages)
 
 
-def _repair(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, _data: dict[str, object]) -> None:
-    system.manager.repair()
+def _repair(system: ToolkitSystem, state: ToolkitState, _wish: ToolkitWish, _data: dict[str, object]) -> None:
+    # The four depend on each other at exactly one version: with one of them half done, holds leave the resolver no way
+    # out. What is whole afterwards is held again, by the next step or by the next round.
+    held = [name for name in PACKAGES if name in (state.holds or ())]
+    system.manager.unhold(held)
+    try:
+        system.manager.repair()
+    except PackageError:
+        system.manager.hold([package for package in _installed(system) if package.name in held])
+        raise
 
 
 def _remove_file(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, data: dict[str, object]) -> None:

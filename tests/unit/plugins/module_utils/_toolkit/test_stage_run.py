@@ -188,6 +188,22 @@ def test_a_cut_transaction_is_repaired_and_completed(host):
     assert actions(report) == ["repair", "install", "hold"]
 
 
+def test_holds_are_off_while_apt_repairs_and_on_afterwards(host, monkeypatch):
+    run(host)
+    seen = []
+    repair = host.manager.repair
+    monkeypatch.setattr(host.manager, "repair", lambda: (seen.append(set(host.manager.held)), repair()))
+    host.manager.half = ("bash",)
+    assert actions(run(host)) == ["repair", "hold"]
+    assert seen == [set()]
+    assert host.manager.held == set(PACKAGES)
+    host.manager.half = ("bash",)
+    host.manager.fails["repair"] = "no way out"
+    with pytest.raises(PackageError, match="no way out"):
+        run(host)
+    assert host.manager.held == set(PACKAGES)
+
+
 def test_a_resolver_that_wants_more_is_refused(host):
     host.manager.extra = (Change("remove", "docker-ce", "27", ""),)
     with pytest.raises(Refused, match="would remove docker-ce 27"):
