@@ -11,8 +11,6 @@ from collections.abc import Sequence
 
 from .command import CommandError, Result, find, run
 
-_UNKNOWN_MODULE = re.compile(r"not found in directory|FATAL: Module \S+ not found", re.IGNORECASE)
-
 
 def exists(name: str, kernel: str) -> bool:
     """Return whether C(kernel) has a module C(name), built in or not; False without modprobe."""
