@@ -28,6 +28,7 @@ from .spec import HostSpec
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # As in the host itself: a program started from outside may not set the machine's clock or load modules either.
 _DROPPED = "-sys_module,-sys_time"
+_KERNEL_THREAD = 0x00200000
 _BOOT_SECONDS = 90.0
 _RUNNING = ("running", "degraded")
 
@@ -207,11 +208,15 @@ def live_process(pid_file: Path, mark: str) -> int | None:
     """The number in C(pid_file) if that process is alive and its command line has C(mark) in it."""
     try:
         number = int(pid_file.read_text(encoding="ascii"))
-        command_line = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
-        state = Path(f"/proc/{number}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+        command_line = Path(f"/proc/{number}/cmdline").read_bytes()
+        fields = Path(f"/proc/{number}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     except (OSError, ValueError):
         return None
-    return number if mark.encode() in command_line and state != "Z" else None
+    state, flags = fields[0], int(fields[6])
+    if state in "ZX" or flags & _KERNEL_THREAD:
+        return None
+    # A program that is just being started, or is about to be gone, has no command line for a moment.
+    return number if not command_line or mark.encode() in command_line.split(b"\0") else None
 
 
 def _is_in_cgroup(process: int, machine: str) -> bool:
