@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
+from types import SimpleNamespace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
@@ -260,7 +262,8 @@ def test_a_driver_that_is_not_loaded_is_waited_for(machine, monkeypatch):
         waits.append(1)
         virtual.control("load", "580.126.09", "open")
 
-    monkeypatch.setattr(restore_mig.time, "sleep", wait)
+    clock = {name: getattr(time, name) for name in ("monotonic", "strftime", "gmtime")}
+    monkeypatch.setattr(restore_mig, "time", SimpleNamespace(sleep=wait, **clock))
     assert restore(60.0) == 0 and waits == [1]
 
 

@@ -143,29 +143,31 @@ class VirtualHost:
     def run(self, layout: object, fail: str | None = None, policy: Policy | None = None) -> Run:
         """Bring the machine to a layout in a process of its own.
 
-        :param fail: a rule of the virtual NVML for this process, such as C(nvmlDeviceSetMigMode:kill).
+        :param fail: a rule for the virtual NVML, such as C(nvmlDeviceSetMigMode:error=IN_USE:nth=1).
         """
         sys.stdout.flush()
+        if fail is not None:
+            self.control("fail", *fail_arguments(fail))
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(reader)
-            self._child(writer, layout, fail, policy or Policy())
+            self._child(writer, layout, policy or Policy())
         os.close(writer)
         with os.fdopen(reader, "rb") as pipe:
             answer = pipe.read()
         _pid, status = os.waitpid(child, 0)
+        if fail is not None:
+            self.control("fail", "--clear")
         if os.WIFSIGNALED(status):
             assert os.WTERMSIG(status) == signal.SIGKILL
             return Run(killed=True)
         return Run(**json.loads(answer))
 
-    def _child(self, writer: int, layout: object, fail: str | None, policy: Policy) -> None:
+    def _child(self, writer: int, layout: object, policy: Policy) -> None:
         answer: dict = {}
         try:
             os.environ["VIRTUAL_GPU_ROOT"] = str(self.root)
-            if fail is not None:
-                os.environ["VIRTUAL_GPU_FAIL"] = fail
             answer["report"] = self._four_calls(layout, policy)
         except Exception as error:
             answer.update(error=type(error).__name__, message=str(error), outcome=getattr(error, "outcome", None))
@@ -194,14 +196,15 @@ class VirtualHost:
 
     def _reset(self, address: str) -> str:
         index = next(gpu["index"] for gpu in self.gpus() if gpu["pci_address"].endswith(address[4:]))
-        rules = os.environ.pop("VIRTUAL_GPU_FAIL", None)
         try:
-            # Rules for NVML's calls count the calls of this process; the reset has rules of its own.
-            if rules is not None and rules.startswith("gpuReset:"):
-                os.environ["VIRTUAL_GPU_FAIL"] = rules
             return self.control("reset", "--gpu", str(index))
         except RuntimeError as error:
             return str(error)
-        finally:
-            if rules is not None:
-                os.environ["VIRTUAL_GPU_FAIL"] = rules
+
+
+def fail_arguments(rule: str) -> list[str]:
+    """Return the arguments of C(virtual-gpu fail) for a rule; what it says in a file holds for processes forked later."""
+    symbol, action, *limits = rule.split(":")
+    name, _equals, value = action.partition("=")
+    given = {"error": value, "error-after": f"after:{value}"}.get(name, name)
+    return [symbol, given, *(word for limit in limits for word in (f"--{limit.split('=')[0]}", limit.split("=")[1]))]
