@@ -167,5 +167,5 @@ def _refuse_reboot(change: GpuChange) -> Refused:
     return Refused(
         change.gpu.title,
         f"MIG can be switched {change.mode} only by a reset or a reboot, and the GPU cannot be reset: {change.deferred}",
-        "Stop who holds it, name its services in nvidia_mig_restart_services, or allow a reboot.",
+        "Stop who holds it, name its services in nvidia_mig_restart_services, or allow a reboot (nvidia_mig_reboot: true).",
     )
