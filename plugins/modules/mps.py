@@ -96,6 +96,7 @@ options:
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.changes
+  - gpufleet.nvidia.nvml
 author:
   - The gpufleet.nvidia authors (@gpufleet)
 seealso:
