@@ -154,12 +154,14 @@ def test_the_driver_is_loaded_and_unloaded_like_a_module(lab, driver: str) -> No
     lab.sh(HOST, "systemctl restart nvidia-persistenced nvidia-fabricmanager")
     assert '"fabric": "completed"' in lab.sh(HOST, "virtual-gpu show")
 
+    lab.sh(HOST, "systemd-run --quiet --unit=nvml-client virtual-gpu hold; sleep 1")
     held = lab.run("exec", HOST, "--", "modprobe", "-r", "nvidia_uvm", "nvidia", check=False)
     assert held.returncode == 1
     assert held.stderr == "modprobe: FATAL: Module nvidia is in use\n"
 
     lab.sh(
-        HOST, "systemctl stop nvidia-persistenced nvidia-fabricmanager && modprobe -r nvidia_uvm nvidia_modeset nvidia"
+        HOST,
+        "systemctl stop nvml-client nvidia-persistenced nvidia-fabricmanager && modprobe -r nvidia_uvm nvidia_modeset nvidia",
     )
     assert lab.status(HOST, "test -e /sys/module/nvidia") == 1
     assert lab.status(HOST, "nvidia-smi") == 9
