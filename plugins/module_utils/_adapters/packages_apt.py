@@ -87,7 +87,10 @@ class Apt:
             timeout=TRANSACTION_TIMEOUT,
         )
         # A package that was cut off while it was unpacked cannot be configured; apt's fixer unpacks it again.
-        fixed = self._apt_get("install", "--fix-broken", *_KEEP_CONFIGURATION)
+        # A pin may want an older version of it than the one that was being unpacked.
+        fixed = self._apt_get(
+            "install", "--fix-broken", "--allow-downgrades", "--allow-change-held-packages", *_KEEP_CONFIGURATION
+        )
         if fixed.rc != 0:
             checked(done, "repair the interrupted package database")
             checked(fixed, "repair the interrupted package database")

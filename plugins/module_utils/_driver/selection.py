@@ -79,7 +79,7 @@ def names_to_ask(host: Host, wish: DriverWish) -> tuple[str, ...]:
     asked.update(
         name for name in fill(tuple(h.name for h in host.distribution.headers), branch=branch, kernel=host.kernel)
     )
-    asked.add("dkms")
+    asked.update(_mixed(host, wish))
     return tuple(sorted(name for name in asked if "*" not in name))
 
 
@@ -100,6 +100,10 @@ def select(host: Host, wish: DriverWish, offered: Iterable[Package]) -> Selectio
     packages = [available[name, version] for name in names.required]
     packages.extend(_loose(names.loose, available, host))
     packages.extend(available[name, version] for name in names.optional if (name, version) in available)
+    named = {package.name for package in packages}
+    packages.extend(
+        available[name, version] for name in _mixed(host, wish) if (name, version) in available and name not in named
+    )
     if wants_fabric_manager(host, wish):
         packages.extend(_fabric(archive, version, available))
     stream = (archive.streams or {}).get(wish.flavour, "") if host.distribution.pinning == "module_stream" else ""
@@ -192,6 +196,20 @@ def in_lockstep(
         elif name not in transaction.remove and name not in named:
             removed.append(name)
     return replace(transaction, install=(*transaction.install, *added), remove=(*transaction.remove, *removed))
+
+
+def _mixed(host: Host, wish: DriverWish) -> tuple[str, ...]:
+    """Return the installed packages to name when they are of different drivers, as after a run that was cut off.
+
+    Their dependencies are unmet then, and a resolver only mends what is named. The module of the other flavour is left
+    out: it conflicts with the wanted one.
+    """
+    if host.version is not None:
+        return ()
+    archive = archive_of(host, wish)
+    own = set(archive.names[wish.flavour, wish.variant].required)
+    others = {name for found in archive.names.values() for name in found.required} - own
+    return tuple(sorted(name for name in versioned(host.packages) if name not in others))
 
 
 def _by_version(offered: Iterable[Package]) -> dict[tuple[str, str], Package]:
