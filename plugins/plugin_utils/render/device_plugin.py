@@ -99,8 +99,9 @@ def values(cluster: Cluster, configuration: Configuration) -> str:
             {"config": {"name": config_map_name(configuration), "default": configuration.name}},
         ),
         (
-            "nvidia_mig_strategy. Set here too, so that a pool without MIG runs without SYS_ADMIN.",
-            {"migStrategy": configuration.strategy},
+            "nvidia_mig_strategy. Set here too, with the plugin's own device list strategy: where the chart has to look into a file for\n"
+            "them it takes SYS_ADMIN, which a pool without MIG does not need.",
+            {"migStrategy": configuration.strategy, "deviceListStrategy": "envvar"},
         ),
         (
             "One release for each pool: it runs on this pool's nodes only.",

@@ -141,7 +141,7 @@ def _pod(
         spec["runtimeClassName"] = cluster.options["runtime_class"]
     if item.sharing.backend == "hami":
         spec["schedulerName"] = "hami-scheduler"
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
 def _claim(name: str, share: arithmetic.Share) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def _claim(name: str, share: arithmetic.Share) -> dict[str, Any]:
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name, "namespace": "default"},
+        "metadata": {"name": name},
         "spec": {"spec": {"devices": devices}},
     }
 
