@@ -155,7 +155,9 @@ def test_previous_goes_back_to_the_same_package_set(host):
 
 
 def test_a_driver_in_use_is_installed_but_not_reloaded(host):
-    host.sh("systemd-run --unit=holder --property=StandardInput=file:/dev/nvidiactl sleep 600")
+    # The lab's kernel has nothing behind the device file; O_PATH opens it all the same, and procfs shows it as open.
+    hold = "import os, time; os.open('/dev/nvidiactl', os.O_PATH); time.sleep(900)"
+    host.sh(f'systemd-run --unit=holder python3 -c "{hold}"; sleep 1')
     holder = host.sh("systemctl show --property=MainPID --value holder").strip()
     try:
         answer = brought(host.driver(version=NEW))

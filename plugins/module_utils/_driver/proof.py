@@ -48,8 +48,6 @@ def package_problems(host: Host, wish: DriverWish, version: str) -> list[str]:
         found.append(f"libnvidia-ml.so.1 is of driver {host.library}")
     if host.library is None:
         found.append("libnvidia-ml.so.1 is not there")
-    if wish.state == "present" and host.flavour is not None and host.loaded == version and host.flavour != wish.flavour:
-        found.append(f"the {host.flavour} kernel modules are loaded, not the {wish.flavour} ones")
     if wish.hold:
         free = sorted(set(hold_names(host.packages)) - set(host.holds))
         if free:
@@ -78,6 +76,8 @@ def running_problems(host: Host, wish: DriverWish, version: str, smi: int | None
     found = []
     if host.loaded != version:
         found.append(f"loaded is driver {host.loaded or 'none'}, not {version}")
+    if wish.state == "present" and host.flavour is not None and host.flavour != wish.flavour:
+        found.append(f"the {host.flavour} kernel modules are loaded, not the {wish.flavour} ones")
     if smi not in (None, 0):
         found.append(f"nvidia-smi ended with {smi}: {NVIDIA_SMI.get(int(smi or 0), 'unknown to its documentation')}")
     if wish.persistence and host.persistence_installed and not host.persistence_active:

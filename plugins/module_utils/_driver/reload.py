@@ -79,6 +79,7 @@ def plan_reload(
     active: Sequence[str],
     nouveau_loaded: bool,
     allowed: bool,
+    other_flavour: bool = False,
 ) -> Reload:
     """Return how to get from the loaded driver to the wanted one.
 
@@ -88,8 +89,9 @@ def plan_reload(
     :param users: processes that have its device files open.
     :param active: units of L(SERVICES) that run.
     :param allowed: whether the user allows a reload at all.
+    :param other_flavour: whether the loaded modules are of the flavour that is not wanted, whatever their version.
     """
-    if loaded == wanted and not nouveau_loaded:
+    if loaded == wanted and not nouveau_loaded and not other_flavour:
         return Reload(False)
     stop = tuple(unit for unit in SERVICES if unit in active)
     excused = {SERVICES[unit] for unit in stop}

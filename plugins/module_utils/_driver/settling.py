@@ -137,6 +137,10 @@ class Settling:
             active=self._system.active_units(list(SERVICES)),
             nouveau_loaded=host.nouveau_loaded,
             allowed=self._wish.reload == "auto",
+            # The flavour of the facts is that of the loaded modules; on disk the planner has just put the wanted one.
+            other_flavour=self._wish.state == "present"
+            and host.loaded is not None
+            and host.flavour != self._wish.flavour,
         )
         if not reload.needed:
             return

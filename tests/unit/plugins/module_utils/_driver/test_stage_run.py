@@ -389,6 +389,7 @@ def test_what_cannot_be_resolved_is_said():
     ("changed", "needed", "blockers"),
     [
         ({"loaded": "1"}, False, 0),
+        ({"loaded": "1", "other_flavour": True}, True, 0),
         ({"loaded": None}, True, 0),
         ({"loaded": None, "allowed": False}, True, 1),
         ({"loaded": "0", "users": (User(1, "nvidia-persistenced"[:15]),)}, True, 0),
