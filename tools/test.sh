@@ -29,7 +29,7 @@ tier_sanity() {
     tools/sanity.sh
 }
 tier_importer() { tools/importer.sh; }
-tier_slow() { "${pytest[@]}" tests/unit -m slow; }
+tier_slow() { "${pytest[@]}" tests/unit -m slow -n auto; }
 tier_resolver() { "${pytest[@]}" tests/resolver -m resolver; }
 tier_charts() { "${pytest[@]}" tests/charts -m charts; }
 tier_lab() { "${pytest[@]}" tests/lab -m lab; }

@@ -72,7 +72,7 @@ int module_references(const struct machine *m, uint32_t module)
             count++;
     if (module == MODULE_NVIDIA || module == MODULE_UVM)
         count += (int)m->running.process_count;
-    if (module == MODULE_NVIDIA && sessions_open(-1))
+    if (module == MODULE_NVIDIA && (sessions_open(-1) || persistence_daemon_open()))
         count++;
     return count;
 }

@@ -149,6 +149,7 @@ bool gpu_is_used(const struct machine *m, int gpu, int except_pid); /* some proc
 
 int session_open(void);  /* a descriptor to keep; -1: cannot be recorded */
 bool sessions_open(int except); /* somebody has a session, leaving out the one with this descriptor (-1: none) */
+bool persistence_daemon_open(void); /* it has a session: the driver stays loaded, and a GPU can be reset all the same */
 
 /* ---- driver.c ---- */
 

@@ -15,13 +15,15 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-static void sessions_path(char *path, size_t size)
+enum { ANY_CLIENT, PERSISTENCE_DAEMON };
+
+static void sessions_path(char *path, size_t size, int kind)
 {
-    snprintf(path, size, "%s.sessions", path_state());
+    snprintf(path, size, "%s.%s", path_state(), kind == PERSISTENCE_DAEMON ? "persistence" : "sessions");
 }
 
-/* The persistence daemon keeps GPUs initialised and lets go of one that is reset: it never is the client in the way. */
-static bool is_persistence_daemon(void)
+/* The persistence daemon keeps GPUs initialised and lets go of one that is reset: it keeps the driver loaded, no more. */
+static int kind_of_this_process(void)
 {
     char name[32] = "";
     FILE *comm = fopen("/proc/self/comm", "r");
@@ -30,23 +32,23 @@ static bool is_persistence_daemon(void)
             name[0] = 0;
         fclose(comm);
     }
-    return strncmp(name, "nvidia-persiste", 15) == 0;
+    return strncmp(name, "nvidia-persiste", 15) == 0 ? PERSISTENCE_DAEMON : ANY_CLIENT;
 }
 
 int session_open(void)
 {
     char path[600];
-    sessions_path(path, sizeof path);
+    sessions_path(path, sizeof path, kind_of_this_process());
     int file = open(path, O_RDONLY | O_CREAT | O_CLOEXEC, 0644);
-    if (file >= 0 && !is_persistence_daemon())
+    if (file >= 0)
         flock(file, LOCK_SH);
     return file;
 }
 
-bool sessions_open(int except)
+static bool is_held(int kind, int except)
 {
     char path[600];
-    sessions_path(path, sizeof path);
+    sessions_path(path, sizeof path, kind);
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return false;
@@ -57,4 +59,14 @@ bool sessions_open(int except)
     if (except >= 0)
         flock(except, LOCK_SH);
     return busy;
+}
+
+bool sessions_open(int except)
+{
+    return is_held(ANY_CLIENT, except);
+}
+
+bool persistence_daemon_open(void)
+{
+    return is_held(PERSISTENCE_DAEMON, -1);
 }
