@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, pool_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect, refusals_of
 
 
 class ActionModule(ActionBase):
@@ -86,5 +86,7 @@ def _plan(
         pool = pool_of(host, known, variables.get("gpu_facts_pool"))
         wish = collect(variables, lambda value: value)
     except Refused as refusal:
-        return HostPlan(host, pool, {"variables": StagePlan("variables", needed=True, refusals=(refusal,))}, unread)
+        return HostPlan(
+            host, pool, {"variables": StagePlan("variables", needed=True, refusals=refusals_of(refusal))}, unread
+        )
     return HostPlan(host, pool, plan_stages(facts, wish) if facts else {}, unread)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect, refusals_of
 
 
 class ActionModule(ActionBase):
@@ -35,20 +35,21 @@ class ActionModule(ActionBase):
             }
 
         refusals: list[Refused] = []
+        stages: dict[str, StagePlan] = {}
         try:
             result["pool"] = pool_of(host, pools(plain(task_vars.get("groups", {}))), task_vars.get("gpu_facts_pool"))
             wish = collect(task_vars, self._templar.template)
             stages = plan_stages(facts, wish)
         except Refused as refusal:
-            refusals, stages = [refusal], {}
-        result["stages"] = {name: stage.as_dict() for name, stage in stages.items()}
-        result["needed"] = [name for name, stage in stages.items() if stage.needed]
+            refusals += refusals_of(refusal)
         refusals += [refusal for stage in stages.values() for refusal in stage.refusals]
         if refusals:
             result["failed"] = True
             result["refusals"] = [refusal.as_dict() for refusal in refusals]
-            result["msg"] = "\n".join(f"{host}: {refusal.message}" for refusal in refusals) + "\nNothing was touched."
+            result["msg"] = "\n".join([*(f"{host}: {refusal.message}" for refusal in refusals), "Nothing was touched."])
             return result
+        result["stages"] = {name: stage.as_dict() for name, stage in stages.items()}
+        result["needed"] = [name for name, stage in stages.items() if stage.needed]
         for stage in stages.values():
             for warning in stage.warnings:
                 self._display.warning(f"{host}: {stage.stage}: {warning}")

@@ -9,9 +9,9 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Callable
 
 import yaml
@@ -21,6 +21,16 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
 _ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "roles")
 _REGISTER = re.compile(r"^\s*register: (\w+)\s*$", re.MULTILINE)
+_WORD = re.compile(r"\w+")
+#: How the types of an argument specification are called in a sentence.
+_KINDS = {
+    "int": "whole number",
+    "float": "number",
+    "bool": "truth value",
+    "str": "text",
+    "list": "list",
+    "dict": "mapping",
+}
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 #: The roles whose variables describe a host, in the order in which C(site) runs them.
@@ -51,6 +61,24 @@ def role_interface(role: str) -> RoleInterface:
     return RoleInterface(role, defaults, options, _registered(os.path.join(_ROLES, role, "tasks")))
 
 
+class WishRefused(Refused):
+    """Several variables of a host cannot be taken as they are. C(refusals) holds one for each."""
+
+    def __init__(self, refusals: Sequence[Refused]) -> None:
+        self.refusals = tuple(refusals)
+        first = self.refusals[0]
+        super().__init__(", ".join(one.thing for one in self.refusals), first.reason, first.remedy)
+
+    @property
+    def message(self) -> str:
+        return "\n".join(one.message for one in self.refusals)
+
+
+def refusals_of(refusal: Refused) -> tuple[Refused, ...]:
+    """Return the single refusals that C(refusal) stands for."""
+    return refusal.refusals if isinstance(refusal, WishRefused) else (refusal,)
+
+
 def collect(
     variables: Mapping[str, Any], template: Callable[[Any], Any], roles: tuple[str, ...] = HOST_ROLES
 ) -> dict[str, Any]:
@@ -58,41 +86,85 @@ def collect(
 
     :param variables: the host's variables, possibly holding templates.
     :param template: renders a value that may hold templates.
-    :raises Refused: a variable has the wrong type or a value that is not among its choices, or is the misspelt name of one.
+    :raises WishRefused: variables have the wrong type or a value that is not among their choices, or are the misspelt name of one.
     """
     wish: dict[str, Any] = {}
+    refusals: list[Refused] = []
     for role in roles:
         interface = role_interface(role)
         known = set(interface.defaults) | set(interface.options)
         given = {name: plain(template(variables.get(name, interface.defaults.get(name)))) for name in sorted(known)}
         given = {name: value for name, value in given.items() if value is not None or name in interface.defaults}
-        wish.update(_validated(interface, given))
-        _refuse_unknown(role, variables, known | interface.registered)
+        checked, wrong = _validated(interface, given)
+        wish.update(checked)
+        refusals += wrong
+    refusals += _misspelt(variables, roles)
+    if refusals:
+        raise WishRefused(refusals)
     return wish
 
 
-def _validated(interface: RoleInterface, given: dict[str, Any]) -> dict[str, Any]:
+def _validated(interface: RoleInterface, given: dict[str, Any]) -> tuple[dict[str, Any], list[Refused]]:
     if not interface.options:
-        return given
+        return given, []
     checked = {name: value for name, value in given.items() if name in interface.options}
     outcome = ArgumentSpecValidator(dict(interface.options)).validate(checked, validate_role_argument_spec=True)
-    if outcome.error_messages:
-        raise Refused(
-            f"the variables of role gpufleet.nvidia.{interface.role}",
-            "; ".join(outcome.error_messages).rstrip("."),
-            f"ansible-doc -t role gpufleet.nvidia.{interface.role} lists them.",
-        )
-    return {**given, **plain(outcome.validated_parameters)}
+    wrong = [_explained(interface, message.rstrip("."), given) for message in outcome.error_messages]
+    return {**given, **plain(outcome.validated_parameters)}, wrong
 
 
-def _refuse_unknown(role: str, variables: Mapping[str, Any], known: set[str]) -> None:
-    """A misspelt variable would be ignored in silence: find names that start like the role's and are none of its own."""
+def _explained(interface: RoleInterface, message: str, given: Mapping[str, Any]) -> Refused:
+    """Say what the validator said in terms of the variable, its value, and what would be taken."""
+    remedy = f"ansible-doc -t role gpufleet.nvidia.{interface.role} describes it."
+    words = set(_WORD.findall(message))
+    name = next((option for option in interface.options if option in words), None)
+    if name is None:
+        return Refused(f"the variables of role gpufleet.nvidia.{interface.role}", message, remedy)
+    option, value = interface.options[name], given.get(name)
+    choices = [str(choice) for choice in option.get("choices", ())]
+    if choices and str(value) not in choices:
+        near = difflib.get_close_matches(str(value), choices, n=1)
+        reason = f"{value!r} is none of its values: {', '.join(choices)}"
+        return Refused(name, reason, f"Did you mean {near[0]}?" if near else remedy)
+    if message.startswith(f"argument '{name}' is of type"):
+        kind = _KINDS.get(option.get("type", "str"), option.get("type", "str"))
+        example = interface.defaults.get(name)
+        return Refused(name, f"{value!r} is no {kind}", f"The default is {example!r}. {remedy}")
+    return Refused(name, message, remedy)
+
+
+def _misspelt(variables: Mapping[str, Any], roles: tuple[str, ...]) -> list[Refused]:
+    """A misspelt variable would be ignored in silence: find names that are nearly those of the roles' variables."""
+    found = []
     for name in variables:
-        if not name.startswith(f"{role}_") or name in known:
-            continue
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-        if near:
-            raise Refused(name, f"role gpufleet.nvidia.{role} has no such variable", f"Did you mean {near[0]}?")
+        meant = _meant(str(name), roles)
+        if meant:
+            found.append(Refused(str(name), "no role of gpufleet.nvidia has such a variable", f"Did you mean {meant}?"))
+    return found
+
+
+@lru_cache(maxsize=65536)
+def _meant(name: str, roles: tuple[str, ...]) -> str | None:
+    """Return the variable that C(name) is a slip of, or None.
+
+    A name that begins as the role's variables do may differ more than others; one that holds a variable's whole name, such as
+    C(nvidia_mig_layout_night), is a variable of the site's own.
+    """
+    known, taken = _names(roles)
+    if name in known or name in taken or any(f"{one}_" in name or f"_{one}" in name for one in known):
+        return None
+    own = name.startswith(tuple(f"{role}_" for role in roles))
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.8 if own else 0.92)
+    return near[0] if near and (own or abs(len(near[0]) - len(name)) <= 2) else None
+
+
+@cache
+def _names(roles: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Return the variables of C(roles), and what else has a meaning: other roles' variables and registered results."""
+    known = [set(role_interface(role).defaults) | set(role_interface(role).options) for role in roles]
+    everywhere = [role_interface(role) for role in os.listdir(_ROLES)]
+    taken = [set(one.defaults) | set(one.options) | one.registered for one in everywhere]
+    return tuple(sorted(set().union(*known))), frozenset(set().union(*taken))
 
 
 def _registered(folder: str) -> frozenset[str]:

@@ -151,7 +151,7 @@ class Fleet:
         answers = self.folder / "answers"
         (answers / host).unlink(missing_ok=True)
         line = [str(TOOLS / "ansible"), "-i", str(self.inventory), host, "-m", f"gpufleet.nvidia.{name}"]
-        line += ["-a", json.dumps(arguments or {}), "-t", str(answers), *options]
+        line += [*(["-a", json.dumps(arguments)] if arguments else []), "-t", str(answers), *options]
         done = subprocess.run(line, env=self._environment(), capture_output=True, text=True, timeout=600, check=False)
         if not (answers / host).exists():
             pytest.fail(f"{' '.join(line)}: {done.stdout}{done.stderr}")

@@ -151,9 +151,12 @@ def sharing(evidence: Evidence, _expectation: Expectation) -> Outcome:
     except (KeyError, TypeError, ValueError) as error:
         return failed(f"/etc/gpufleet/sharing.json cannot be used: {type(error).__name__}: {error}", _SHARING_ROLE)
     by_pipe = {daemon.get("pipe_directory"): daemon for daemon in running}
-    differences = [text for text in (_daemon_differs(daemon, by_pipe) for daemon in wanted.daemons) if text]
-    if differences:
-        return failed("; ".join(differences), f"Restart gpufleet-sharing.service, or: {_SHARING_ROLE.lower()}")
+    different = {daemon.name: text for daemon in wanted.daemons if (text := _daemon_differs(daemon, by_pipe))}
+    if different:
+        units = " ".join(f"gpufleet-mps@{name}.service" for name in different)
+        return failed(
+            "; ".join(different.values()), f"See journalctl and systemctl restart for {units}, or: {_SHARING_ROLE}"
+        )
     if not wanted.daemons:
         return passed("no MPS daemon is recorded")
     unsure = [daemon.name for daemon in wanted.daemons if by_pipe[daemon.pipe_directory].get("responds") is None]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._plan import Refused, StagePlan
+from .._boards.lookup import BOARDS
+from .._plan import Refused, StagePlan, Step
 from . import arithmetic, modes, mps_plan
 from .host import PRIORITIES, SCOPES, Daemon, HostOptions, HostSharing, host_sharing
 
@@ -31,8 +32,9 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
     for gpu in gpus:
         _refuse_on_gpu(sharing, gpu)
     if not gpus:
+        steps = _steps_of_boards(sharing, options, strategy, facts)
         reason = (facts.get("nvml") or {}).get("reason") or "no GPU is visible"
-        return StagePlan(STAGE, needed=True, unknown=f"the GPUs cannot be asked yet: {reason}")
+        return StagePlan(STAGE, needed=True, steps=steps, unknown=f"the GPUs cannot be asked yet: {reason}")
     if strategy != "none" or any((gpu.get("mig") or {}).get("current") for gpu in gpus):
         return _on_mig(sharing, options, gpus, facts)
     return _planned(host_sharing(sharing, options, gpus), facts, gpus)
@@ -75,6 +77,32 @@ def _refuse_on_gpu(sharing: modes.Sharing, gpu: Mapping[str, Any]) -> None:
     arithmetic.refuse_too_many_clients(replicas, gpu.get("architecture"), f"{thing} on GPU {gpu.get('index')}")
 
 
+def _steps_of_boards(
+    sharing: modes.Sharing, options: HostOptions, strategy: str, facts: Mapping[str, Any]
+) -> tuple[Step, ...]:
+    """Plan for the boards on the PCI bus, before there is a driver to ask. What depends on MIG devices is left open.
+
+    A driver reports a little less memory than the table of boards, so what is refused here is refused later as well.
+
+    :raises Refused: what these boards can never do.
+    """
+    boards = {board.key: board for board in BOARDS}
+    cards = [card for card in facts.get("pci") or () if card.get("kind") == "gpu"]
+    gpus = []
+    for index, card in enumerate(sorted(cards, key=lambda one: str(one.get("address")))):
+        board = boards.get(str(card.get("board")))
+        if board is None or board.total_memory_mib is None:
+            return ()
+        gpus.append({"index": index, "memory_mib": board.total_memory_mib, "architecture": board.architecture})
+        _refuse_on_gpu(sharing, gpus[-1])
+    if not gpus or strategy != "none" or options.scope == "instance":
+        return ()
+    wanted = host_sharing(sharing, options, [{**gpu, "uuid": ""} for gpu in gpus])
+    steps = [Step("set compute mode", f"GPU {gpu['index']}", f"the wish is {wanted.compute_mode}") for gpu in gpus]
+    plan = mps_plan.plan(mps_plan.Observed(recorded=_recorded(facts)), wanted, "force")
+    return (*(steps if wanted.compute_mode not in (None, "default") else ()), *plan.steps)
+
+
 def _on_mig(
     sharing: modes.Sharing, options: HostOptions, gpus: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
 ) -> StagePlan:
@@ -93,8 +121,7 @@ def _planned(wanted: HostSharing, facts: Mapping[str, Any], gpus: Sequence[Mappi
 
 def _observed(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> mps_plan.Observed:
     """What facts tell of the present sharing. Who the clients of a daemon are, only the module on the host sees."""
-    record = (facts.get("recorded") or {}).get("sharing")
-    recorded = HostSharing.from_dict(record) if record else None
+    recorded = _recorded(facts)
     answering = {
         str(daemon.get("pipe_directory")): daemon for daemon in facts.get("mps") or () if daemon.get("responds")
     }
@@ -107,6 +134,15 @@ def _observed(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> mp
         else (),
         recorded=recorded,
     )
+
+
+def _recorded(facts: Mapping[str, Any]) -> HostSharing | None:
+    record = (facts.get("recorded") or {}).get("sharing")
+    try:
+        return HostSharing.from_dict(record) if record else None
+    except (KeyError, TypeError, ValueError):
+        # What cannot be read is written anew.
+        return None
 
 
 def _daemon(daemon: Daemon, responds: bool) -> mps_plan.ObservedDaemon:

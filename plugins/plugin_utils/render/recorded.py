@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, write_whole
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import gpus_of_inventory
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
@@ -37,6 +38,7 @@ class RecordedFacts:
 
         :raises Refused: a file that an earlier run kept is damaged.
         """
+        cards: list[Mapping[str, Any]] = []
         for name in REGISTERED:
             answer = variables.get(name)
             document = answer.get("gpu") if isinstance(answer, Mapping) else None
@@ -44,7 +46,9 @@ class RecordedFacts:
             if gpus:
                 self._fresh[host] = [_essentials(gpu) for gpu in gpus]
                 return self._fresh[host]
-        return self._read(host) if f"{host}.json" in self._kept else None
+            if isinstance(document, Mapping):
+                cards = [card for card in plain(document.get("pci")) or () if card.get("kind") == "gpu"]
+        return self._read(host) if f"{host}.json" in self._kept else _of_bus(cards)
 
     def outdated(self) -> dict[str, str]:
         """Return, for each host whose facts of this run are not on disk yet, the path and the text of its file."""
@@ -74,6 +78,19 @@ class RecordedFacts:
         raise Refused(
             path, f"the recorded facts of {host} have schema {document['schema']}", "Remove the file, or run site.yml."
         )
+
+
+def _of_bus(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
+    """Return the GPUs that a host without a driver will have, or None unless the table has the board of every one.
+
+    They are not kept: what a driver says of them later is more exact.
+    """
+    boards = [
+        str(card["board"]) for card in sorted(cards, key=lambda card: str(card.get("address"))) if card.get("board")
+    ]
+    if not boards or len(boards) != len(cards):
+        return None
+    return gpus_of_inventory([{"board": board, "count": 1} for board in boards])
 
 
 def _essentials(gpu: Mapping[str, Any]) -> dict[str, Any]:

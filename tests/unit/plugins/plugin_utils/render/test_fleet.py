@@ -48,7 +48,7 @@ def test_clusters_are_separate(clusters_of, pools):
         ({"batch": {"gpu_facts_gpus": []}}, "nothing says which GPUs"),
         ({"batch": {"nvidia_mig_layout": [{"devices": "all", "instances": {"1g.10gb": 7}}]}}, "pool batch"),
         ({"batch": {"gpu_kubernetes_stak": "gpu_operator"}}, "gpu_kubernetes_stak"),
-        ({"batch": {"gpu_kubernetes_stack": "helm"}}, "value of gpu_kubernetes_stack must be one of"),
+        ({"batch": {"gpu_kubernetes_stack": "helm"}}, "gpu_kubernetes_stack: .helm. is none of its values: device_plugin"),
         ({"batch": {"gpu_facts_pool": "bach"}}, "no group below"),
         ({"shared": {"nvidia_sharing_memory_slice": "4GB"}}, "pool shared"),
     ],
