@@ -39,7 +39,7 @@ def rows_of(path: Path) -> list[tuple[str, str, str]]:
     for line in text.splitlines():
         indent = len(line) - len(line.lstrip())
         stripped = line.strip()
-        if not stripped:
+        if not stripped or stripped == "---":
             notes = []
             continue
         if inside >= 0 and indent > inside:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .._boards.lookup import find_board
 from . import arithmetic
 from .lint_finding import Report
 from .lint_rules import GPU
@@ -166,7 +167,7 @@ def _mps(mps: Mapping[str, Any], node: Node, report: Report) -> None:
             f"MPS does not share GPUs with MIG enabled (GPU {indices}): gpu-feature-discovery exits and the node gets no label at all",
             "Use timeSlicing, or disable MIG.",
         )
-    architectures = sorted({str(gpu.get("architecture")).lower() for gpu in node.gpus} & arithmetic.BEFORE_TURING)
+    architectures = sorted({_architecture(gpu) for gpu in node.gpus} & arithmetic.BEFORE_TURING)
     limit = arithmetic.MPS_CLIENTS_BEFORE_TURING
     for index, item in enumerate(mps.get("resources") or ()):
         replicas = item.get("replicas") if isinstance(item, dict) else None
@@ -176,6 +177,13 @@ def _mps(mps: Mapping[str, Any], node: Node, report: Report) -> None:
                 f"the MPS daemon dies on {', '.join(architectures)}: maximum allowed replicas exceeded: {replicas} > {limit}",
                 f"Write {limit} or less.",
             )
+
+
+def _architecture(gpu: Mapping[str, Any]) -> str:
+    """The architecture as the facts say it, else that of the board that they name."""
+    known = gpu.get("architecture")
+    board = None if known else find_board(gpu.get("device_id"), gpu.get("name"))
+    return str(known or (board.architecture if board else "")).lower()
 
 
 def _absent(active: Mapping[str, Any], path: str, offered: set[str], report: Report) -> None:

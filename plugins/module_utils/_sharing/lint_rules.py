@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
+from .._boards.lookup import BOARDS
 from . import arithmetic, lint_schema
 from .lint_finding import Report, near
 
@@ -17,7 +19,10 @@ from .lint_finding import Report, near
 MANY_TIME_SLICES = 100
 
 GPU = "nvidia.com/gpu"
-_MIG = re.compile(r"nvidia\.com/mig-(?P<slices>[0-9]+)g\.[0-9]+gb([.-][a-z0-9.]+)?")
+_MIG = re.compile(r"nvidia\.com/mig-(?P<slices>[0-9]+)g\.(?P<gb>[0-9]+)gb([.-][a-z0-9.]+)?")
+_PROFILE = re.compile(r"(?P<slices>[0-9]+)g\.(?P<gb>[0-9]+)gb")
+# The GB of a profile's name are computed from the memory that a driver reports, so they differ a little between drivers.
+_NAMES_DIFFER_BY = 0.2
 
 
 def flags(given: Mapping[str, Any], report: Report) -> None:
@@ -119,7 +124,7 @@ def _name(name: str, where: str, mps: bool, strategy: Any, report: Report) -> No
     if name == GPU:
         return
     path = f"{where}.name"
-    if not _MIG.fullmatch(name):
+    if not _is_mig_resource(name):
         report.warning(
             path, f"no node has a resource {name}: it is ignored", near(name, (GPU, "nvidia.com/mig-1g.10gb"))
         )
@@ -140,6 +145,21 @@ def _name(name: str, where: str, mps: bool, strategy: Any, report: Report) -> No
             f"{name} exists under migStrategy mixed only, which this file does not set: it is ignored unless MIG_STRATEGY sets it",
             "Write flags.migStrategy: mixed.",
         )
+
+
+def _is_mig_resource(name: str) -> bool:
+    """Whether some board has a MIG profile of this name, or nearly of this name."""
+    match = _MIG.fullmatch(name)
+    return match is not None and any(
+        slices == int(match["slices"]) and abs(gb - int(match["gb"])) <= _NAMES_DIFFER_BY * gb
+        for slices, gb in _known_profiles()
+    )
+
+
+@cache
+def _known_profiles() -> frozenset[tuple[int, int]]:
+    matches = (_PROFILE.match(profile.name) for board in BOARDS for profile in board.profiles)
+    return frozenset((int(match["slices"]), int(match["gb"])) for match in matches if match)
 
 
 def _rename(item: Mapping[str, Any], name: str, where: str, rename: bool, report: Report) -> None:

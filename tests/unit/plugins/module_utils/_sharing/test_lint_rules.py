@@ -77,6 +77,10 @@ def facts(*gpus, nvml=True, library="580.1"):
         ),
         (PLUGIN.format("migStrategy: mixed"), ("error", "flags.migStrategy")),
         (PLUGIN.format("failOnInitError: true"), ("warning", "flags.failOnInitError")),
+        (
+            SLICED.format("flags: {migStrategy: mixed}\n", "nvidia.com/mig-9g.999gb"),
+            ("warning", "sharing.timeSlicing.resources[0].name"),
+        ),
         (MPS.format("010"), ("warning", "sharing.mps.resources[0].replicas")),
         (MPS.format("1_0"), ("warning", "sharing.mps.resources[0].replicas")),
         (MPS.format("4\n      devices: [0]"), ("warning", "sharing.mps.resources[0].devices")),
@@ -106,6 +110,7 @@ def test_one_finding(text, expected):
         '{"version": "v1", "flags": {"migStrategy": "none"}}\n',
         SLICED.format("flags: {migStrategy: mixed}\n", "nvidia.com/mig-1g.10gb.me"),
         SLICED.format("", "gpu"),
+        SLICED.format("flags: {migStrategy: mixed}\n", "nvidia.com/mig-1g.23gb"),
         MPS.format("4.0"),
         MPS.format("4\n      devices: all"),
         MPS.format("4\n    renameByDefault: true\n    failRequestsGreaterThanOne: false"),
@@ -122,6 +127,12 @@ def test_clean(text):
     [
         (MPS.format(17), facts(gpu(architecture="volta")), [("error", "sharing.mps.resources[0].replicas")]),
         (MPS.format(17), facts(gpu(architecture="turing")), []),
+        (
+            MPS.format(17),
+            facts({"index": 0, "name": "Tesla V100-SXM2-16GB"}),
+            [("error", "sharing.mps.resources[0].replicas")],
+        ),
+        (MPS.format(17), facts({"index": 0, "name": "a board of tomorrow"}), []),
         (MPS.format(4), facts(gpu(profiles=[])), [("error", "sharing.mps")]),
         (
             FLAGS.format("migStrategy: single"),
