@@ -28,7 +28,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model impor
     content_hash,
     dns_label,
 )
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import WishRefused, collect
 
 #: The roles whose variables say what a cluster shows of a host.
 ROLES = ("gpu_facts", "nvidia_mig", "nvidia_sharing", "gpu_kubernetes")
@@ -110,7 +110,9 @@ class Fleet:
             try:
                 self._descriptions[key] = _describe(own, template if templated else _as_it_is, recorded)
             except Refused as refusal:
-                raise Refused(f"{host}: {refusal.thing}", refusal.reason, refusal.remedy) from refusal
+                refusals = refusal.refusals if isinstance(refusal, WishRefused) else (refusal,)
+                named = [Refused(f"{host}: {one.thing}", one.reason, one.remedy) for one in refusals]
+                raise WishRefused(named) from refusal
         wish = self._descriptions[key].wish
         pool = self._pool(host, wish.get("gpu_facts_pool"))
         node = str(wish.get(f"{_PREFIX}node_name") or host)

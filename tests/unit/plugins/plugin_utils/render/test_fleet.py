@@ -48,7 +48,10 @@ def test_clusters_are_separate(clusters_of, pools):
         ({"batch": {"gpu_facts_gpus": []}}, "nothing says which GPUs"),
         ({"batch": {"nvidia_mig_layout": [{"devices": "all", "instances": {"1g.10gb": 7}}]}}, "pool batch"),
         ({"batch": {"gpu_kubernetes_stak": "gpu_operator"}}, "gpu_kubernetes_stak"),
-        ({"batch": {"gpu_kubernetes_stack": "helm"}}, "gpu_kubernetes_stack: .helm. is none of its values: device_plugin"),
+        (
+            {"batch": {"gpu_kubernetes_stack": "helm"}},
+            "gpu_kubernetes_stack: .helm. is none of its values: device_plugin",
+        ),
         ({"batch": {"gpu_facts_pool": "bach"}}, "no group below"),
         ({"shared": {"nvidia_sharing_memory_slice": "4GB"}}, "pool shared"),
     ],
@@ -72,3 +75,11 @@ def test_long_names_stay_different():
     one, two = dns_label("a" * 50 + "1"), dns_label("a" * 50 + "2")
     assert one != two
     assert len(one) <= 40
+
+
+def test_every_wrong_variable_is_named_at_once(clusters_of, pools):
+    pools["batch"].update(gpu_kubernetes_stack="helm", nvidia_mig_strategy="singel")
+    with pytest.raises(Refused) as refusal:
+        clusters_of(pools)
+    assert "batch-0: gpu_kubernetes_stack" in refusal.value.message
+    assert "batch-0: nvidia_mig_strategy" in refusal.value.message
