@@ -285,7 +285,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal impor
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -340,7 +340,7 @@ def main():
     module.exit_json(**result)
 
 
-def _exit_offline(module, request, policy, error):
+def _exit_offline(module: AnsibleModule, request: apply_run.Request, policy: Policy, error: NvmlUnavailable) -> None:
     """End a check-mode run on a host whose driver does not answer yet with what the PCI bus lets us plan."""
     plan = plan_offline(HostFiles(), request, policy, error.message)
     if plan.refusals:

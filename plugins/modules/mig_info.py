@@ -91,7 +91,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "label": {"type": "str", "default": "current"},
