@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 GPU_HOSTS = "gpu_hosts"
-_BUILT_IN = frozenset({"all", "ungrouped", GPU_HOSTS})
+#: The playbook upgrade puts the hosts that it works on into a group of this name while it runs.
+_BUILT_IN = frozenset({"all", "ungrouped", GPU_HOSTS, "gpu_upgrade_todo"})
 
 
 def pools(groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

@@ -132,7 +132,10 @@ def _apiserver(data: Path, etcd: int, port: int, token: str) -> list[str]:
 
 def _kubeconfig(data: Path, port: int, token: str) -> Path:
     path = data / "kubeconfig"
-    cluster = {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True}
+    cluster = {
+        "server": f"https://127.0.0.1:{port}",
+        "certificate-authority": str(data / "certificates" / "apiserver.crt"),
+    }
     context = {"cluster": "test", "user": "admin"}
     document = {
         "apiVersion": "v1",

@@ -11,7 +11,7 @@ leaves. Every node that is out of service counts against the budget, whoever too
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .._plan import Refused
 
@@ -19,14 +19,16 @@ WAITING = "waiting"
 WORKING = "working"
 DONE = "done"
 FAILED = "failed"
-PHASES = (WAITING, WORKING, DONE, FAILED)
+#: Nothing is to do there: counted in the fleet, and no proof that the new state works.
+CURRENT = "current"
+PHASES = (WAITING, WORKING, DONE, FAILED, CURRENT)
 
 
 @dataclass(frozen=True)
 class Node:
     """One node as it is now.
 
-    :param phase: C(waiting), C(working), C(done) or C(failed), of this rollout.
+    :param phase: C(waiting), C(working), C(done) or C(failed), of this rollout, or C(current) when it has nothing to do.
     :param ready: whether the node answers (Kubernetes: Ready). A node that does not is counted, and not started.
     :param cordoned: whether it takes no new pods now.
     :param cordoned_by_hand: whether it took none before this rollout came to it. It stays so at the end.
@@ -120,6 +122,23 @@ def decide(nodes: Sequence[Node], budget: Budget) -> Decision:
         else f"{budget.max_unavailable} may be unavailable, and as many are already"
     )
     return Decision(finished=True, stopped=reason, left=_all(waiting))
+
+
+def schedule(nodes: Sequence[Node], budget: Budget) -> tuple[tuple[str, ...], ...]:
+    """Return the waves of a rollout in which every node succeeds: what to expect before it begins.
+
+    Nodes that cannot be started as things are, are in none of them.
+    """
+    present = {node.name: node for node in nodes}
+    waves: list[tuple[str, ...]] = []
+    while True:
+        start = decide(tuple(present.values()), budget).start
+        if not start:
+            return tuple(waves)
+        waves.append(start)
+        for name in start:
+            node = present[name]
+            present[name] = replace(node, phase=DONE, cordoned=node.cordoned_by_hand)
 
 
 def _slots(nodes: Sequence[Node], budget: Budget, working: int) -> int:

@@ -32,6 +32,7 @@ def test_there_are_roles():
         "nvidia_sharing",
         "nvidia_health",
         "gpu_kubernetes",
+        "gpu_upgrade",
     } == {role.name for role in ROLES}
 
 
@@ -60,5 +61,5 @@ def test_readme_names_every_variable(role):
 
 def test_host_roles_depend_on_the_facts(role):
     dependencies = [entry["role"] for entry in load(role / "meta" / "main.yml")["dependencies"]]
-    expected = [] if role.name in ("gpu_facts", "gpu_kubernetes") else ["gpufleet.nvidia.gpu_facts"]
+    expected = [] if role.name in ("gpu_facts", "gpu_kubernetes", "gpu_upgrade") else ["gpufleet.nvidia.gpu_facts"]
     assert dependencies == expected

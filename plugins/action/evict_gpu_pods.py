@@ -1,0 +1,91 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Empty a node of pods that hold GPUs, through the eviction API, so that disruption budgets are respected."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.devices import holdings
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.pods import Evictions, Pod, evictions, read
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.repartition import repartition
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, titles
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
+
+
+class ActionModule(ClusterAction):
+    _VALID_ARGS = None
+    OPTIONS = {
+        "node": {"type": "str", "required": True},
+        "mig_plan": {"type": "dict"},
+        "checkpoint": {"type": "str", "default": ""},
+        "force": {"type": "bool", "default": False},
+        "delete_empty_dir": {"type": "bool", "default": False},
+        "timeout": {"type": "int", "default": 300},
+        "poll": {"type": "float", "default": 3.0},
+    }
+
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        cluster = self.cluster(arguments)
+        node = arguments["node"]
+        pods = [read(document) for document in cluster.pods_on(node)]
+        result: dict[str, Any] = {}
+        uids = None
+        if arguments["mig_plan"] is not None:
+            there = [pod for pod in pods if not pod.ended]
+            found = holdings(arguments["checkpoint"]) if arguments["checkpoint"] else ()
+            wanted = repartition(arguments["mig_plan"], found, there)
+            self._display.display(f"{node}: {wanted.text()}")
+            uids = [pod.uid for pod in wanted.leave]
+            result = {"gone_devices": list(wanted.gone), "stay": [pod.title for pod in wanted.stay]}
+        plan = evictions(pods, uids=uids, force=arguments["force"], delete_empty_dir=arguments["delete_empty_dir"])
+        names = [pod.title for pod in plan.evict]
+        if plan.blockers:
+            why = "; ".join(f"{title}: {reason}" for title, reason in plan.blockers.items())
+            return {**result, "failed": True, "evicted": [], "msg": _REFUSED.format(node=node, why=why)}
+        if self._task.check_mode or not names:
+            return {**result, "changed": bool(names), "evicted": names}
+        remaining = _evict(cluster, node, plan, arguments["timeout"], arguments["poll"])
+        gone = [title for title in names if title not in remaining]
+        if remaining:
+            why = "; ".join(f"{title}: {reason}" for title, reason in remaining.items())
+            message = f"Failed to evict pods from {node} within {arguments['timeout']} s: {why}. {_REMEDY}"
+            return {**result, "failed": True, "changed": bool(gone), "evicted": gone, "msg": message}
+        self._display.display(f"{node}: evicted {titles(names)}")
+        return {**result, "changed": True, "evicted": names}
+
+
+_REFUSED = (
+    "Failed to evict the GPU pods of {node}; none was touched: {why}. Remove those pods, or allow it with "
+    "gpu_upgrade_evict_force (pods without a controller) or gpu_upgrade_evict_delete_empty_dir."
+)
+_REMEDY = "Give the PodDisruptionBudget room, or end the pod, and run again."
+
+
+def _evict(cluster: Cluster, node: str, plan: Evictions, timeout: float, poll: float) -> dict[str, str]:
+    """Ask for every eviction until all pods have left; return why the others are still there."""
+    until = time.monotonic() + timeout
+    asked: set[str] = {pod.uid for pod in plan.evict if pod.terminating}
+    waiting: dict[str, Pod] = {pod.uid: pod for pod in plan.evict}
+    refused: dict[str, str] = {}
+    while True:
+        for pod in waiting.values():
+            if pod.uid in asked:
+                continue
+            reason = cluster.evict(pod.namespace, pod.name, pod.uid)
+            if reason is None:
+                asked.add(pod.uid)
+            else:
+                refused[pod.uid] = reason
+        there = {pod.uid for pod in map(read, cluster.pods_on(node)) if not pod.ended}
+        waiting = {uid: pod for uid, pod in waiting.items() if uid in there}
+        if not waiting or time.monotonic() >= until:
+            break
+        time.sleep(poll)
+    return {
+        pod.title: "its eviction was accepted, and it does not end" if uid in asked else refused[uid]
+        for uid, pod in waiting.items()
+    }

@@ -1,0 +1,86 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Record on the node how far a rollout is with it, together with the cordon that belongs to the step."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import replace
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade import (
+    REFUSED,
+    STEPS,
+    Record,
+    begin,
+    from_annotations,
+    from_values,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.waves import DONE, FAILED
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
+
+_STARTED = STEPS[0]
+_ROLLING_BACK = "rolling-back"
+
+
+class ActionModule(ClusterAction):
+    _VALID_ARGS = None
+    OPTIONS = {
+        "node": {"type": "str", "required": True},
+        "state": {"type": "str", "choices": [*STEPS, DONE, FAILED, REFUSED], "required": True},
+        "record": {"type": "dict", "default": {}},
+        "origin": {"type": "str", "default": ""},
+        "target": {"type": "str", "default": ""},
+        "wave": {"type": "int", "default": 0},
+        "reason": {"type": "str", "default": ""},
+        "lease_namespace": {"type": "str", "default": ""},
+        "lease_duration": {"type": "int", "default": 1800},
+    }
+
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        cluster = self.cluster(arguments) if arguments["kubernetes"] else None
+        if cluster and arguments["lease_namespace"]:
+            here = cluster_lease.this_run()
+            cluster_lease.take(cluster, arguments["lease_namespace"], here, arguments["lease_duration"], False)
+        now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        node = cluster.node(arguments["node"]) if cluster else None
+        before = from_annotations(node["metadata"].get("annotations")) if node else from_values(arguments["record"])
+        state = arguments["state"]
+        record = self._record(arguments, before, node, now)
+        changed = replace(record, since="") != replace(before, since="")
+        if changed and cluster and node is not None and not self._task.check_mode:
+            _write(cluster, arguments["node"], node, record, before, state)
+        self._display.v(f"{arguments['node']}: {before.state or 'untouched'} -> {state} {arguments['reason']}")
+        return {"changed": changed, "record": record.values(), "text": record.as_text()}
+
+    def _record(self, arguments: dict[str, Any], before: Record, node: Any, now: str) -> Record:
+        state = arguments["state"]
+        who = str(cluster_lease.this_run())
+        if state == _ROLLING_BACK and not before.interrupted:
+            kept = replace(
+                before, origin=before.origin or arguments["origin"], target=before.target or arguments["target"]
+            )
+            unschedulable = bool(((node or {}).get("spec") or {}).get("unschedulable"))
+            begun = begin(kept, "", kept.target, 0, unschedulable, who, now)
+            return replace(begun, state=state, origin=kept.origin, failed_reason=before.failed_reason)
+        if state == _STARTED or not before.interrupted:
+            unschedulable = bool(((node or {}).get("spec") or {}).get("unschedulable"))
+            started = begin(
+                before, arguments["origin"], arguments["target"], arguments["wave"], unschedulable, who, now
+            )
+            return started if state == _STARTED else replace(started, state=state, failed_reason=arguments["reason"])
+        return replace(before, state=state, failed_reason=arguments["reason"], since=now, operator=who)
+
+
+def _write(cluster: Cluster, name: str, node: Any, record: Record, before: Record, state: str) -> None:
+    """Cordon with the first record, and give the node back with the last: never one that people had cordoned."""
+    unschedulable: bool | None = None
+    if state in (_STARTED, _ROLLING_BACK):
+        unschedulable = True
+    elif state == DONE or (state == REFUSED and before.interrupted):
+        unschedulable = record.initial_unschedulable
+    cluster.change_node(name, record.annotations(), unschedulable)

@@ -1,0 +1,69 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Compare what the cluster shows of a node with what its pool's description predicts."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import agreement
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import capacity
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade import is_ready
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect
+
+_PAUSE = 3.0
+
+
+class ActionModule(ClusterAction):
+    _VALID_ARGS = None
+    OPTIONS = {
+        "node": {"type": "str", "required": True},
+        "facts": {"type": "dict", "required": True},
+        "labels": {"type": "bool", "default": True},
+        "timeout": {"type": "int", "default": 0},
+        "fail": {"type": "bool", "default": True},
+    }
+
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        wish = collect(task_vars, self._templar.template)
+        predicted = capacity(
+            arguments["facts"].get("gpus") or [],
+            wish["nvidia_mig_strategy"],
+            wish["nvidia_mig_layout"],
+            modes.read(wish),
+        )
+        labels = predicted.labels if arguments["labels"] else {}
+        cluster = self.cluster(arguments)
+        until = time.monotonic() + arguments["timeout"]
+        while True:
+            checks = self._checks(cluster, arguments["node"], predicted.resources, labels)
+            bad = [check for check in checks if check.status == agreement.FAILED]
+            if not bad or time.monotonic() >= until:
+                break
+            time.sleep(_PAUSE)
+        result: dict[str, Any] = {"checks": [check.as_dict() for check in checks], "healthy": not bad}
+        if bad and arguments["fail"]:
+            first = bad[0]
+            result["failed"] = True
+            result["msg"] = f"Node {arguments['node']}: {first.name}: {first.evidence}. {first.next_step}"
+        return result
+
+    def _checks(self, cluster: Any, name: str, resources: Any, labels: Any) -> tuple[agreement.Check, ...]:
+        try:
+            node = cluster.node(name)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            step = "Set gpu_upgrade_node to the node's name, or join the host to the cluster."
+            return (agreement.Check("node", agreement.FAILED, f"the cluster has no node {name}", step),)
+        if not is_ready(node):
+            step = "Look at the kubelet on the host: journalctl -u kubelet."
+            return (agreement.Check("node", agreement.FAILED, "it is not Ready", step),)
+        ready = agreement.Check("node", agreement.PASSED, "Ready")
+        return (ready, *agreement.compare(node, resources, labels))

@@ -1,0 +1,97 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether a node shows what its pool's description predicts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .pods import GPU_PREFIXES
+
+PASSED, FAILED, WARNING, SKIPPED = "passed", "failed", "warning", "skipped"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check, in the form of those of M(gpufleet.nvidia.health)."""
+
+    name: str
+    status: str
+    evidence: str
+    next_step: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        return {
+            "name": self.name,
+            "status": self.status,
+            "evidence": self.evidence,
+            "next_step": self.next_step,
+        }
+
+
+def gpu_allocatable(node: Mapping[str, Any]) -> dict[str, int]:
+    """Return the GPU resources that a Node object offers; those with 0 are left out."""
+    offered = ((node.get("status") or {}).get("allocatable")) or {}
+    return {
+        str(name): int(count)
+        for name, count in sorted(offered.items())
+        if str(name).startswith(GPU_PREFIXES) and int(count)
+    }
+
+
+def compare(node: Mapping[str, Any], resources: Mapping[str, int], labels: Mapping[str, str]) -> tuple[Check, ...]:
+    """Return the checks of a node against what C(capacity) predicts.
+
+    :param resources: extended resource to count.
+    :param labels: labels of gpu-feature-discovery that follow from the description.
+    """
+    return (_allocatable(node, resources), _labels(node, labels))
+
+
+def _allocatable(node: Mapping[str, Any], resources: Mapping[str, int]) -> Check:
+    there = gpu_allocatable(node)
+    wanted = {name: int(count) for name, count in resources.items() if int(count)}
+    wrong = [
+        f"{name}: {there.get(name, 0)} instead of {wanted.get(name, 0)}"
+        for name in sorted({*there, *wanted})
+        if there.get(name, 0) != wanted.get(name, 0)
+    ]
+    if not wrong:
+        shown = (
+            ", ".join(f"{name}: {count}" for name, count in sorted(there.items())) or "no GPU resources, as predicted"
+        )
+        return Check("allocatable", PASSED, shown)
+    return Check(
+        "allocatable",
+        FAILED,
+        "; ".join(wrong),
+        "Restart the device plugin's pod on the node. If it stays so, its log says which configuration it reads.",
+    )
+
+
+def _labels(node: Mapping[str, Any], labels: Mapping[str, str]) -> Check:
+    there = ((node.get("metadata") or {}).get("labels")) or {}
+    if not any(str(name).startswith("nvidia.com/gpu.") or str(name) == "nvidia.com/mig.capable" for name in there):
+        return Check(
+            "labels",
+            WARNING if labels else SKIPPED,
+            "the node has no labels of gpu-feature-discovery",
+            "Enable gfd in the values of the device plugin's chart." if labels else "",
+        )
+    wrong = [
+        f"{name}={there.get(name, 'missing')} instead of {value}"
+        for name, value in sorted(labels.items())
+        if there.get(name) != value
+    ]
+    if not wrong:
+        return Check("labels", PASSED, f"{len(labels)} labels as predicted")
+    return Check(
+        "labels",
+        FAILED,
+        "; ".join(wrong),
+        "Restart gpu-feature-discovery on the node; if it stays so, compare its configuration with the rendered values.",
+    )

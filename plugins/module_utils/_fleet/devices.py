@@ -1,0 +1,74 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which pod holds which device, from the kubelet's checkpoint of its device manager. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._plan import Refused
+
+#: Where the kubelet writes it (C(pkg/kubelet/cm/devicemanager/checkpoint)).
+CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A device that a container of a pod was given.
+
+    :param device: UUID of the GPU or MIG device, without the number of its replica.
+    """
+
+    pod_uid: str
+    container: str
+    resource: str
+    device: str
+
+
+def holdings(text: str) -> tuple[Holding, ...]:
+    """Return who was given which device.
+
+    The kubelet writes device ids by NUMA node since 1.20, and as one list before that. Shared devices are called
+    C(<uuid>::<replica>).
+
+    :raises Refused: the text is no checkpoint. Guessing who uses an instance would end somebody's work.
+    """
+    try:
+        entries = json.loads(text)["Data"]["PodDeviceEntries"] or []
+        found = [
+            Holding(str(entry["PodUID"]), str(entry["ContainerName"]), str(entry["ResourceName"]), device)
+            for entry in entries
+            for device in _devices(entry["DeviceIDs"])
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Refused(
+            CHECKPOINT,
+            f"it is not what a kubelet writes ({type(error).__name__}: {error})",
+            "Empty the node by gpufleet.nvidia.upgrade's drain, or wait for a release that knows this kubelet.",
+        ) from error
+    return tuple(dict.fromkeys(found))
+
+
+def _devices(listed: Any) -> list[str]:
+    if listed is None:
+        return []
+    groups: Iterable[Sequence[str]] = listed.values() if isinstance(listed, Mapping) else [listed]
+    return [str(device).partition("::")[0] for group in groups for device in group or ()]
+
+
+def in_use(found: Iterable[Holding], live: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the UIDs of the pods that hold each device.
+
+    :param live: UIDs of the pods that there are: the kubelet forgets a pod's entries only when it next gives a device.
+    """
+    there = set(live)
+    users: dict[str, list[str]] = {}
+    for holding in found:
+        if holding.pod_uid in there:
+            users.setdefault(holding.device, []).append(holding.pod_uid)
+    return {device: tuple(dict.fromkeys(uids)) for device, uids in users.items()}

@@ -1,0 +1,137 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which pods hold GPUs, and which of them can be evicted. Pure, over objects of the Kubernetes API as plain data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+GPU_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-")
+_MIRROR = "kubernetes.io/config.mirror"
+
+
+@dataclass(frozen=True)
+class Pod:
+    """What an eviction has to know of a pod."""
+
+    namespace: str
+    name: str
+    uid: str
+    phase: str
+    terminating: bool
+    controller: str | None
+    mirror: bool
+    empty_dirs: tuple[str, ...]
+    resources: Mapping[str, int]
+    claims: bool
+
+    @property
+    def title(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether it asked for GPUs, or has a resource claim, which may be one for a GPU."""
+        return bool(self.resources) or self.claims
+
+
+def read(document: Mapping[str, Any]) -> Pod:
+    """Return the pod of an object of the API."""
+    metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
+    owners = [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
+    volumes = spec.get("volumes") or ()
+    return Pod(
+        namespace=str(metadata.get("namespace") or "default"),
+        name=str(metadata.get("name")),
+        uid=str(metadata.get("uid") or ""),
+        phase=str((document.get("status") or {}).get("phase") or "Pending"),
+        terminating=bool(metadata.get("deletionTimestamp")),
+        controller=str(owners[0].get("kind")) if owners else None,
+        mirror=_MIRROR in (metadata.get("annotations") or {}),
+        empty_dirs=tuple(str(volume.get("name")) for volume in volumes if volume.get("emptyDir") is not None),
+        resources=requested(spec),
+        claims=bool(spec.get("resourceClaims")),
+    )
+
+
+def requested(spec: Mapping[str, Any]) -> dict[str, int]:
+    """Return the GPUs that a pod's containers ask for, by resource, counted as the scheduler does.
+
+    Containers run together and add up, sidecars with them; ordinary init containers run one after the other, beside the
+    sidecars that were started before them.
+    """
+    running: Counter[str] = Counter()
+    for container in spec.get("containers") or ():
+        running.update(_gpus(container))
+    peak: dict[str, int] = {}
+    sidecars: Counter[str] = Counter()
+    for container in spec.get("initContainers") or ():
+        if container.get("restartPolicy") == "Always":
+            sidecars.update(_gpus(container))
+            continue
+        for name, count in _gpus(container).items():
+            peak[name] = max(peak.get(name, 0), count + sidecars[name])
+    running.update(sidecars)
+    return {name: max(running[name], peak.get(name, 0)) for name in sorted({*running, *peak})}
+
+
+def _gpus(container: Mapping[str, Any]) -> dict[str, int]:
+    resources = container.get("resources") or {}
+    wanted = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    return {str(name): int(count) for name, count in wanted.items() if str(name).startswith(GPU_PREFIXES)}
+
+
+@dataclass(frozen=True)
+class Evictions:
+    """What emptying a node means.
+
+    :param evict: the pods that have to leave.
+    :param blockers: why some of them must not be evicted, by pod; none is touched then.
+    :param stay: pods of DaemonSets, which would come back at once.
+    """
+
+    evict: tuple[Pod, ...]
+    blockers: Mapping[str, str]
+    stay: tuple[Pod, ...] = ()
+
+
+def evictions(
+    pods: Iterable[Pod],
+    *,
+    uids: Sequence[str] | None = None,
+    force: bool = False,
+    delete_empty_dir: bool = False,
+) -> Evictions:
+    """Return which GPU pods have to leave a node.
+
+    :param uids: only these pods; None: all that use GPUs.
+    :param force: whether pods without a controller go, although nothing makes them again.
+    :param delete_empty_dir: whether pods with emptyDir volumes go, although their data goes with them.
+    """
+    chosen, stay = [], []
+    blockers: dict[str, str] = {}
+    for pod in pods:
+        if pod.ended or not (pod.uses_gpu if uids is None else pod.uid in uids):
+            continue
+        if pod.controller == "DaemonSet":
+            stay.append(pod)
+            continue
+        chosen.append(pod)
+        if pod.terminating:
+            continue
+        if pod.mirror:
+            blockers[pod.title] = "it is a static pod of the kubelet, which no API call ends"
+        elif pod.controller is None and not force:
+            blockers[pod.title] = "it has no controller, so nothing would make it again"
+        elif pod.empty_dirs and not delete_empty_dir:
+            blockers[pod.title] = f"the data in its emptyDir volume {pod.empty_dirs[0]} would be lost"
+    return Evictions(tuple(chosen), blockers, tuple(stay))

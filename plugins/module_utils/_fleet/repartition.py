@@ -1,0 +1,93 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which pods have to leave for a new MIG layout: only those on instances that go. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .devices import Holding, in_use
+from .pods import Pod
+
+
+@dataclass(frozen=True)
+class Repartition:
+    """What a change of layout means for the pods of a node.
+
+    :param gone: UUIDs of the MIG devices, and of GPUs whose mode changes, that do not stay.
+    :param leave: the pods that hold one of them.
+    :param stay: the pods that hold other devices and keep running.
+    """
+
+    gone: tuple[str, ...]
+    leave: tuple[Pod, ...]
+    stay: tuple[Pod, ...]
+
+    def text(self) -> str:
+        """Return the plan for people."""
+        return (
+            f"{len(self.gone)} devices go; evicted: {_titles(self.leave)}; untouched: {_titles(self.stay)}"
+            if self.gone
+            else f"no device goes; untouched: {_titles(self.stay)}"
+        )
+
+
+def gone_devices(report: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the UUIDs that a plan of M(gpufleet.nvidia.mig) does away with.
+
+    :param report: the module's result in check mode.
+    """
+    steps = (report.get("plan") or {}).get("steps") or []
+    targets = {str(step["target"]) for step in steps}
+    gone: list[str] = []
+    for gpu in report.get("before") or []:
+        title = f"GPU {gpu['index']} ({gpu['pci_address']})" if gpu.get("pci_address") else f"GPU {gpu['index']}"
+        modes = {"enable MIG", "disable MIG", "reset GPU"}
+        if any(step["action"] in modes and str(step["target"]) == title for step in steps):
+            gone.append(str(gpu["uuid"]))
+            gone.extend(_devices(gpu.get("instances") or []))
+            continue
+        for instance in gpu.get("instances") or []:
+            place = f"{title}: {instance['profile']} at {instance['start']}:{instance['size']} (id {instance['id']})"
+            if place in targets:
+                gone.extend(_devices([instance]))
+                continue
+            lost = {
+                step["data"].get("compute_instance")
+                for step in steps
+                if step["action"] == "destroy compute instance" and str(step["target"]).startswith(f"{place}: ")
+            }
+            gone.extend(
+                str(part["uuid"]) for part in instance["compute_instances"] if part["id"] in lost and part.get("uuid")
+            )
+    return tuple(gone)
+
+
+def _devices(instances: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [str(part["uuid"]) for instance in instances for part in instance["compute_instances"] if part.get("uuid")]
+
+
+def repartition(report: Mapping[str, Any], holdings: Sequence[Holding], pods: Sequence[Pod]) -> Repartition:
+    """Return what a planned change of layout means for the pods of the node.
+
+    :param report: the result of M(gpufleet.nvidia.mig) in check mode.
+    :param holdings: what the kubelet's checkpoint says.
+    :param pods: the pods on the node that have not ended.
+    """
+    gone = gone_devices(report)
+    users = in_use(holdings, [pod.uid for pod in pods])
+    leaving = {uid for device in gone for uid in users.get(device, ())}
+    staying = {uid for uids in users.values() for uid in uids} - leaving
+    return Repartition(
+        gone,
+        tuple(pod for pod in pods if pod.uid in leaving),
+        tuple(pod for pod in pods if pod.uid in staying),
+    )
+
+
+def _titles(pods: Sequence[Pod]) -> str:
+    return ", ".join(pod.title for pod in pods) or "none"

@@ -1,0 +1,215 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a rollout knows of a node, where that is kept, and which nodes it has to work on. Pure.
+
+The record of a node lies in annotations of its Node object and in a file on the host, with the same names. A run that is cut off leaves
+it there; the next run, on any machine, reads it and continues.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .waves import CURRENT, DONE, FAILED, WAITING, Node
+
+PREFIX = "gpufleet.io/"
+REFUSED = "refused"
+SKIP_LABEL = f"{PREFIX}upgrade.skip"
+#: On the host.
+RECORD_PATH = "/var/lib/gpufleet/upgrade.json"
+
+#: The steps of one node, in order. A node whose record has one of them was cut off there.
+STEPS = ("started", "waiting-for-jobs", "evicting", "installing", "verifying", "rolling-back", "returning")
+ROLLING_BACK = "rolling-back"
+#: From this step on the host is not as it was.
+_CHANGED = STEPS[STEPS.index("installing") :]
+
+_FIELDS = {
+    "state": f"{PREFIX}upgrade-state",
+    "from": f"{PREFIX}upgrade-from",
+    "to": f"{PREFIX}upgrade-to",
+    "wave": f"{PREFIX}upgrade-wave",
+    "initial_unschedulable": f"{PREFIX}upgrade-initial-unschedulable",
+    "failed_reason": f"{PREFIX}upgrade-failed-reason",
+    "operator": f"{PREFIX}upgrade-operator",
+    "since": f"{PREFIX}upgrade-since",
+}
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is kept of a node.
+
+    :param state: a step; C(done); C(failed), out of service until somebody looked at it; C(refused), back in service because nothing
+        of the host was changed; or empty when no rollout came here.
+    :param origin: the driver version before the rollout.
+    :param target: what the rollout brings; a record with another target belongs to an older rollout.
+    :param initial_unschedulable: whether somebody had cordoned the node before; it stays so.
+    :param failed_reason: why it failed, for people.
+    """
+
+    state: str = ""
+    origin: str = ""
+    target: str = ""
+    wave: int = 0
+    initial_unschedulable: bool = False
+    failed_reason: str = ""
+    operator: str = ""
+    since: str = ""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a run began with the node and did not end."""
+        return self.state in STEPS
+
+    @property
+    def host_changed(self) -> bool:
+        """Whether the host may not be as it was before."""
+        return self.state in _CHANGED
+
+    def values(self) -> dict[str, Any]:
+        return {
+            "state": self.state,
+            "from": self.origin,
+            "to": self.target,
+            "wave": self.wave,
+            "initial_unschedulable": self.initial_unschedulable,
+            "failed_reason": self.failed_reason,
+            "operator": self.operator,
+            "since": self.since,
+        }
+
+    def annotations(self) -> dict[str, str | None]:
+        """Return the annotations of the node; C(None) removes one."""
+        return {_FIELDS[name]: _text(value) or None for name, value in self.values().items()}
+
+    def as_text(self) -> str:
+        """Return the file on the host."""
+        return json.dumps({"schema": 1, **self.values()}, indent=2, sort_keys=True) + "\n"
+
+
+def from_values(values: Mapping[str, Any]) -> Record:
+    """Return the record with these values, as L(Record.values) gives them or as strings."""
+    unschedulable = values.get("initial_unschedulable")
+    return Record(
+        state=str(values.get("state") or ""),
+        origin=str(values.get("from") or ""),
+        target=str(values.get("to") or ""),
+        wave=int(values.get("wave") or 0),
+        initial_unschedulable=unschedulable if isinstance(unschedulable, bool) else unschedulable == "true",
+        failed_reason=str(values.get("failed_reason") or ""),
+        operator=str(values.get("operator") or ""),
+        since=str(values.get("since") or ""),
+    )
+
+
+def from_annotations(annotations: Mapping[str, str] | None) -> Record:
+    found = annotations or {}
+    return from_values({name: found.get(key) for name, key in _FIELDS.items()})
+
+
+def from_text(text: str | None) -> Record:
+    """Return the record of a file on a host; an empty one where there is none, or it is not readable."""
+    try:
+        values = json.loads(text or "{}")
+    except ValueError:
+        return Record()
+    return from_values(values) if isinstance(values, dict) else Record()
+
+
+def begin(record: Record, origin: str, target: str, wave: int, unschedulable: bool, operator: str, now: str) -> Record:
+    """Return the record of a node that a wave starts with, or continues.
+
+    What was there before an interrupted run is what that run found, not what it left behind.
+    """
+    if record.interrupted and record.target == target:
+        return replace(record, wave=wave, operator=operator, since=now)
+    ours = record.interrupted or record.state == FAILED
+    kept = unschedulable and (record.initial_unschedulable if ours else True)
+    came_from = record.origin if record.interrupted and record.host_changed else origin
+    return Record("started", came_from, target, wave, kept, "", operator, now)
+
+
+def is_ready(node: Mapping[str, Any]) -> bool:
+    """Whether a Node object of the API says that its kubelet answers."""
+    conditions = (node.get("status") or {}).get("conditions") or []
+    return any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)
+
+
+@dataclass(frozen=True)
+class Member:
+    """One host of the fleet, before waves are made of it.
+
+    :param needed: whether the facts show something to do.
+    :param node: the Node object; None without a cluster, or when the cluster has none of that name.
+    """
+
+    host: str
+    record: Record
+    needed: bool
+    node: Mapping[str, Any] | None = None
+    reachable: bool = True
+
+
+def wave_node(member: Member, target: str, retry: bool, *, started_here: bool = False) -> Node:
+    """Return the node as the waves see it.
+
+    :param retry: whether nodes that failed are tried again.
+    :param started_here: whether this run has begun with it: a record that still has a step then says that the host was lost.
+    """
+    record = member.record
+    same = record.target == target
+    unschedulable = bool(((member.node or {}).get("spec") or {}).get("unschedulable"))
+    ours = record.interrupted or record.state == FAILED
+    broken = record.state in (FAILED, REFUSED)
+    if same and started_here and (record.interrupted or broken):
+        phase = FAILED
+    elif record.state == ROLLING_BACK and not retry:
+        # Somebody wanted the old driver back here: a rollout does not bring the new one again by itself.
+        phase = FAILED
+    elif record.interrupted:
+        phase = WAITING
+    elif same and broken and not retry:
+        phase = FAILED
+    elif same and record.state == DONE and (started_here or not member.needed):
+        phase = DONE
+    else:
+        phase = WAITING if member.needed or record.state == FAILED else CURRENT
+    labels = ((member.node or {}).get("metadata") or {}).get("labels") or {}
+    return Node(
+        member.host,
+        phase,
+        ready=(is_ready(member.node) if member.node is not None else True) and member.reachable,
+        cordoned=unschedulable,
+        cordoned_by_hand=unschedulable and (record.initial_unschedulable if ours else True),
+        skip=labels.get(SKIP_LABEL) == "true",
+    )
+
+
+def progress(nodes: Sequence[Node], members: Mapping[str, Member], target: str) -> str:
+    """Return one line that says how far a rollout is."""
+    counts = {
+        phase: sum(1 for node in nodes if node.phase == phase and not node.skip)
+        for phase in (DONE, WAITING, FAILED, CURRENT)
+    }
+    parts = [f"{counts[DONE]} done", f"{counts[WAITING]} to go", f"{counts[FAILED]} failed"]
+    if counts[CURRENT]:
+        parts.append(f"{counts[CURRENT]} had nothing to do")
+    skipped = [node.name for node in nodes if node.skip]
+    if skipped:
+        parts.append(f"{len(skipped)} skipped by label ({', '.join(skipped[:5])})")
+    resumed = [name for name, member in members.items() if member.record.interrupted]
+    if resumed:
+        parts.append(f"{len(resumed)} cut off earlier ({', '.join(resumed[:5])})")
+    return f"{target}: {', '.join(parts)}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if value else ""

@@ -1,0 +1,77 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: evict_gpu_pods
+short_description: Empty a node of the pods that hold GPUs
+version_added: 0.1.0
+description:
+  - Evicts, through the eviction API, the pods that asked for C(nvidia.com/gpu), C(nvidia.com/mig-*) or have a resource claim. Disruption budgets
+    are respected; pods of DaemonSets and other pods stay.
+  - When one of them must not be evicted, none is touched.
+  - With O(mig_plan) only the pods on MIG devices that go are evicted.
+  - This is an action; the module is only its documentation. It runs on the controller and needs the Python package C(kubernetes) there.
+options:
+  node:
+    description: Name of the node.
+    type: str
+    required: true
+  mig_plan:
+    description: The result of M(gpufleet.nvidia.mig) in check mode.
+    type: dict
+  checkpoint:
+    description: Content of the kubelet's C(/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint), for O(mig_plan).
+    type: str
+    default: ""
+  force:
+    description: Whether pods without a controller are evicted.
+    type: bool
+    default: false
+  delete_empty_dir:
+    description: Whether pods with emptyDir volumes are evicted.
+    type: bool
+    default: false
+  timeout:
+    description: Seconds in which all of them have to have left.
+    type: int
+    default: 300
+  poll:
+    description: Seconds between two looks.
+    type: float
+    default: 3.0
+extends_documentation_fragment:
+  - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.attributes.changes
+  - gpufleet.nvidia.cluster
+author:
+  - The gpufleet.nvidia authors (@gpufleet)
+"""
+
+EXAMPLES = r"""
+- name: Evict the pods that hold GPUs
+  gpufleet.nvidia.evict_gpu_pods:
+    node: gpu-node-1
+"""
+
+RETURN = r"""
+evicted:
+  description: The pods that left, or in check mode would.
+  type: list
+  elements: str
+  returned: always
+gone_devices:
+  description: UUIDs of the devices that go.
+  type: list
+  elements: str
+  returned: with O(mig_plan)
+stay:
+  description: Pods that hold other devices.
+  type: list
+  elements: str
+  returned: with O(mig_plan)
+"""

@@ -1,0 +1,196 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The few calls of the Kubernetes API that the modules of kubernetes.core do not make: evictions one by one, guarded changes of a Lease,
+a cordon together with its record. An API server that is away for a while is waited for.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
+
+from ansible.errors import AnsibleError
+
+#: Statuses of a server that is starting, overloaded or behind a proxy that does not reach it.
+_AWAY = (0, 500, 502, 503, 504)
+_PAUSE = 2.0
+
+
+class ApiError(Exception):
+    """The API server's answer to a call that failed."""
+
+    def __init__(self, status: int, what: str, reason: str) -> None:
+        self.status = status
+        super().__init__(f"Failed to {what}: {reason}")
+
+
+class Cluster:
+    """A connection to the API server.
+
+    :param patience: seconds to wait for an API server that does not answer.
+    :param notify: told once when waiting begins.
+    """
+
+    def __init__(
+        self, kubeconfig: str, context: str, patience: float, notify: Callable[[str], None] = lambda _text: None
+    ) -> None:
+        try:
+            from kubernetes import client, config
+        except ImportError as error:
+            raise AnsibleError(
+                "Failed to import kubernetes on the controller. Install it there: pip install kubernetes"
+            ) from error
+        try:
+            configuration = client.Configuration()
+            config.load_kube_config(kubeconfig or None, context or None, configuration)
+        except Exception as error:
+            raise AnsibleError(
+                f"Failed to read the kubeconfig {kubeconfig or '(default)'}: {error}. Set gpu_upgrade_kubeconfig."
+            ) from error
+        configuration.retries = False
+        self._api = client.ApiClient(configuration)
+        self._patience = patience
+        self._notify = notify
+
+    def call(self, method: str, path: str, what: str, body: Any = None, **query: str) -> dict[str, Any]:
+        """Make one call and return its answer as plain data.
+
+        :param what: what is tried, for the message.
+        :raises ApiError: the server refused it, or did not answer within the patience.
+        """
+        until = time.monotonic() + self._patience
+        told = False
+        while True:
+            error = self._try(method, path, body, query)
+            if isinstance(error, dict):
+                return error
+            status, reason = error
+            if status not in _AWAY or time.monotonic() >= until:
+                raise ApiError(status, what, reason)
+            if not told:
+                self._notify(
+                    f"The API server does not answer ({reason}); waiting up to {self._patience:.0f} s to {what}."
+                )
+                told = True
+            time.sleep(_PAUSE)
+
+    def _try(self, method: str, path: str, body: Any, query: Mapping[str, str]) -> dict[str, Any] | tuple[int, str]:
+        from kubernetes.client.exceptions import ApiException
+        from urllib3.exceptions import HTTPError
+
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        try:
+            answer = self._api.call_api(
+                path,
+                method,
+                query_params=list(query.items()),
+                header_params={"Accept": "application/json", "Content-Type": kind},
+                body=body,
+                auth_settings=["BearerToken"],
+                _preload_content=False,
+                _request_timeout=(5, 30),
+                _return_http_data_only=True,
+            )
+            return dict(json.loads(answer.data))
+        except ApiException as error:
+            return int(error.status or 0), _reason(error)
+        except (HTTPError, OSError) as error:
+            return 0, str(error).rpartition(": ")[2] or type(error).__name__
+
+    def nodes(self) -> dict[str, dict[str, Any]]:
+        """Return all Node objects by name."""
+        answer = self.call("GET", "/api/v1/nodes", "list the nodes", resourceVersion="0")
+        return {str(item["metadata"]["name"]): item for item in answer["items"]}
+
+    def node(self, name: str) -> dict[str, Any]:
+        return self.call("GET", f"/api/v1/nodes/{name}", f"read node {name}")
+
+    def change_node(
+        self, name: str, annotations: Mapping[str, str | None], unschedulable: bool | None = None
+    ) -> dict[str, Any]:
+        """Write annotations and, in the same change, whether the node takes pods: a cordon without its record cannot be."""
+        body: dict[str, Any] = {"metadata": {"annotations": dict(annotations)}}
+        if unschedulable is not None:
+            body["spec"] = {"unschedulable": unschedulable or None}
+        return self.call("PATCH", f"/api/v1/nodes/{name}", f"change node {name}", body)
+
+    def pods_on(self, node: str) -> list[dict[str, Any]]:
+        answer = self.call("GET", "/api/v1/pods", f"list the pods on {node}", fieldSelector=f"spec.nodeName={node}")
+        return list(answer["items"])
+
+    def pods(self) -> list[dict[str, Any]]:
+        return list(self.call("GET", "/api/v1/pods", "list the pods", resourceVersion="0")["items"])
+
+    def evict(self, namespace: str, name: str, uid: str) -> str | None:
+        """Ask for the eviction of one pod; return why it may not go now, or None.
+
+        The UID is a precondition: a pod of the same name that was made since is not meant.
+        """
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
+        try:
+            self.call("POST", path, f"evict pod {namespace}/{name}", body)
+        except ApiError as error:
+            if error.status in (404, 409):
+                return None
+            if error.status == 429:
+                return str(error)
+            raise
+        return None
+
+    def lease(self, namespace: str, name: str) -> dict[str, Any] | None:
+        try:
+            return self.call("GET", _lease_path(namespace, name), f"read lease {namespace}/{name}")
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def write_lease(self, namespace: str, name: str, spec: Mapping[str, Any], version: str | None) -> bool:
+        """Write a lease if it is still at C(version) (None: not there); return whether it was."""
+        document = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                **({"resourceVersion": version} if version else {}),
+            },
+            "spec": dict(spec),
+        }
+        path = _lease_path(namespace, name if version else "")
+        try:
+            self.call("PUT" if version else "POST", path, f"write lease {namespace}/{name}", document)
+        except ApiError as error:
+            if error.status == 409:
+                return False
+            raise
+        return True
+
+
+def titles(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _lease_path(namespace: str, name: str) -> str:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    return f"{path}/{name}" if name else path
+
+
+def _reason(error: Any) -> str:
+    try:
+        document = json.loads(error.body)
+    except (TypeError, ValueError):
+        return str(error.reason or error.status)
+    text = str(document.get("message") or error.reason)
+    causes = (document.get("details") or {}).get("causes") or []
+    return " ".join([text, *(str(cause.get("message")) for cause in causes if cause.get("message"))])

@@ -1,0 +1,48 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the actions that talk to the cluster have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+
+CONNECTION: dict[str, dict[str, Any]] = {
+    "kubernetes": {"type": "bool", "default": True},
+    "kubeconfig": {"type": "path", "default": ""},
+    "context": {"type": "str", "default": ""},
+    "api_timeout": {"type": "int", "default": 300},
+}
+
+
+class ClusterAction(ActionBase):
+    """An action on the controller: options are checked, refusals and the API's errors end it with their message."""
+
+    _requires_connection = False
+    OPTIONS: dict[str, dict[str, Any]] = {}
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result = super().run(tmp, task_vars)
+        result["changed"] = False
+        _checked, arguments = self.validate_argument_spec(argument_spec={**CONNECTION, **self.OPTIONS})
+        try:
+            result.update(self.act(plain(arguments), task_vars or {}))
+        except (Refused, ApiError, AnsibleError) as error:
+            if isinstance(error, AnsibleActionFail):
+                raise
+            result.update({"failed": True, "msg": getattr(error, "message", None) or str(error)})
+        return result
+
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def cluster(self, arguments: dict[str, Any]) -> Cluster:
+        """Return the connection to the API server."""
+        return Cluster(arguments["kubeconfig"], arguments["context"], arguments["api_timeout"], self._display.warning)

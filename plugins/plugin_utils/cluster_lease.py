@@ -1,0 +1,113 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One rollout at a time: a Lease in the cluster says who works on the fleet."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
+
+NAME = "gpufleet-upgrade"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who runs a rollout: C(user@machine/pid-start)."""
+
+    where: str
+    process: str
+
+    def __str__(self) -> str:
+        return f"{self.where}/{self.process}"
+
+
+def this_run() -> Holder:
+    """Return this run: the process that is the parent of Ansible's workers."""
+    # An action plugin runs in a worker process; the run is its parent.
+    pid = os.getppid()
+    user = os.environ.get("USER") or str(os.getuid())
+    return Holder(f"{user}@{socket.gethostname()}", f"{pid}-{_start_of(pid) or 0}")
+
+
+def _start_of(pid: int) -> str | None:
+    """Return when a process began, in ticks since boot; None when there is none of that number."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as handle:
+            return handle.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return None
+
+
+def is_gone(holder: str, here: Holder) -> bool:
+    """Whether a holder was a run on this machine that has ended: its lease need not be waited for."""
+    where, _slash, process = holder.rpartition("/")
+    pid, _dash, start = process.partition("-")
+    return where == here.where and pid.isdigit() and _start_of(int(pid)) != start
+
+
+def may_take(lease: Mapping[str, Any] | None, here: Holder, now: datetime.datetime, force: bool) -> str | None:
+    """Return why this run must not have the lease, or None when it may."""
+    spec = (lease or {}).get("spec") or {}
+    holder = str(spec.get("holderIdentity") or "")
+    if not holder or holder == str(here) or force or is_gone(holder, here):
+        return None
+    renewed = spec.get("renewTime")
+    seconds = int(spec.get("leaseDurationSeconds") or 0)
+    if renewed:
+        until = _parse(str(renewed)) + datetime.timedelta(seconds=seconds)
+        if now < until:
+            return f"{holder} works on this fleet since {spec.get('acquireTime')}, and was last seen at {renewed}"
+    return None
+
+
+def take(cluster: Cluster, namespace: str, here: Holder, seconds: int, force: bool) -> None:
+    """Take the lease, or renew it.
+
+    :raises AnsibleError: somebody else has it.
+    """
+    for _attempt in range(5):
+        lease = cluster.lease(namespace, NAME)
+        now = datetime.datetime.now(datetime.timezone.utc)
+        refusal = may_take(lease, here, now, force)
+        if refusal:
+            raise AnsibleError(
+                f"{refusal}. Only one rollout runs at a time. Wait for it; if it is known to be dead, "
+                f"the lease {namespace}/{NAME} ends {seconds} s after it was last seen, or take it over with "
+                "gpu_upgrade_take_over=true."
+            )
+        present = (lease or {}).get("spec") or {}
+        mine = present.get("holderIdentity") == str(here)
+        spec = {
+            "holderIdentity": str(here),
+            "leaseDurationSeconds": seconds,
+            "acquireTime": present.get("acquireTime") if mine else _format(now),
+            "renewTime": _format(now),
+        }
+        version = ((lease or {}).get("metadata") or {}).get("resourceVersion")
+        if cluster.write_lease(namespace, NAME, spec, version):
+            return
+    raise AnsibleError(f"Failed to take the lease {namespace}/{NAME}: others change it all the time. Run again.")
+
+
+def let_go(cluster: Cluster, namespace: str, here: Holder) -> None:
+    """Give the lease back, if this run has it."""
+    lease = cluster.lease(namespace, NAME)
+    if lease and (lease.get("spec") or {}).get("holderIdentity") == str(here):
+        cluster.write_lease(namespace, NAME, {"holderIdentity": None}, lease["metadata"]["resourceVersion"])
+
+
+def _format(moment: datetime.datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _parse(text: str) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))

@@ -1,0 +1,325 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Stand-ins for what cannot run in a test: kubelets, the device plugin, the scheduler, and the controllers of ReplicaSets, DaemonSets and
+PodDisruptionBudgets. They talk to the real API server; the API server does the rest, evictions and their budgets among it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+
+NAMESPACE = "default"
+CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+PLUGIN = {"app.kubernetes.io/name": "nvidia-device-plugin"}
+#: A pod with this label never ends, whatever it is told.
+STUBBORN = "test.gpufleet.io/never-leaves"
+
+_GPU = re.compile(r"^GPU [0-9]+: .*\(UUID: (GPU-[^)]+)\)")
+_MIG = re.compile(r"^\s+MIG (\S+)\s+Device.*\(UUID: (MIG-[^)]+)\)")
+
+
+def devices_of(listing: str) -> dict[str, list[str]]:
+    """Return the devices by resource, as the plugin offers them under the strategy mixed, from C(nvidia-smi -L)."""
+    found: dict[str, list[str]] = {}
+    gpu = None
+    for line in [*listing.splitlines(), "GPU 999: end (UUID: GPU-end)"]:
+        mig, whole = _MIG.match(line), _GPU.match(line)
+        if mig:
+            found.setdefault(f"nvidia.com/mig-{mig[1].replace('+', '.')}", []).append(mig[2])
+            gpu = None
+        elif whole:
+            if gpu:
+                found.setdefault("nvidia.com/gpu", []).append(gpu)
+            gpu = whole[1]
+    return found
+
+
+class StandIns:
+    """One thread that does once a second what the missing parts would do.
+
+    :param hosts: node name to a function that runs a shell script in the lab host and returns its output.
+    """
+
+    def __init__(self, kubeconfig: str, hosts: dict[str, Callable[[str], str]]) -> None:
+        configuration = client.Configuration()
+        config.load_kube_config(kubeconfig, client_configuration=configuration)
+        self.api = client.ApiClient(configuration)
+        self.core = client.CoreV1Api(self.api)
+        self.apps = client.AppsV1Api(self.api)
+        self.policy = client.PolicyV1Api(self.api)
+        self.hosts = hosts
+        self.offline: set[str] = set()
+        self._devices: dict[str, dict[str, list[str]]] = {name: {} for name in hosts}
+        self._given: dict[str, dict[str, list[str]]] = {}
+        self._checkpoints: dict[str, str] = {}
+        self._plugins_seen: dict[str, str] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        #: What was seen of every workload: the fewest of its pods that were running at a time, since it was complete.
+        self.fewest: dict[str, int] = {}
+
+    # -- set up ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        for name in self.hosts:
+            self.core.create_node({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}})
+        self.apps.create_namespaced_daemon_set(NAMESPACE, _daemon_set("nvidia-device-plugin", PLUGIN))
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(timeout=30)
+
+    def workload(self, name: str, replicas: int, resource: str, max_unavailable: int | None = None, **pod: Any) -> None:
+        """Make a ReplicaSet of GPU pods and, with C(max_unavailable), its PodDisruptionBudget."""
+        labels = {"app": name, **pod.pop("labels", {})}
+        container = {"name": "work", "image": "work", "resources": {"limits": {resource: "1"}}}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [container], **pod}}
+        self.apps.create_namespaced_replica_set(
+            NAMESPACE,
+            {
+                "metadata": {"name": name},
+                "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template},
+            },
+        )
+        if max_unavailable is not None:
+            budget = {"maxUnavailable": max_unavailable, "selector": {"matchLabels": {"app": name}}}
+            self.policy.create_namespaced_pod_disruption_budget(NAMESPACE, {"metadata": {"name": name}, "spec": budget})
+
+    # -- what tests ask --------------------------------------------------------------------------------------------
+
+    def node(self, name: str) -> dict[str, Any]:
+        return self.api.sanitize_for_serialization(self.core.read_node(name))
+
+    def annotations(self, name: str) -> dict[str, str]:
+        found = self.node(name)["metadata"].get("annotations") or {}
+        return {key: value for key, value in found.items() if key.startswith("gpufleet.io/")}
+
+    def pods(self, **labels: str) -> list[dict[str, Any]]:
+        selector = ",".join(f"{key}={value}" for key, value in labels.items())
+        answer = self.core.list_namespaced_pod(NAMESPACE, label_selector=selector)
+        return list(self.api.sanitize_for_serialization(answer)["items"])
+
+    # -- the thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.7):
+            # The API server may be away: that is one of the tests.
+            with contextlib.suppress(Exception):
+                self._round()
+
+    def _round(self) -> None:
+        pods = self.pods()
+        nodes = {name: self.node(name) for name in self.hosts}
+        self._kubelets(pods, nodes)
+        pods = self.pods()
+        self._daemon_sets(pods)
+        self._replica_sets(pods, nodes)
+        self._budgets(self.pods())
+
+    def _kubelets(self, pods: list[dict[str, Any]], nodes: dict[str, Any]) -> None:
+        for name in self.hosts:
+            self._ready(name, nodes[name])
+        for pod in pods:
+            metadata, node = pod["metadata"], pod["spec"].get("nodeName")
+            if node in self.offline:
+                continue
+            if metadata.get("deletionTimestamp"):
+                if STUBBORN not in metadata.get("labels", {}):
+                    self._gone(pod)
+                continue
+            if node and pod["status"].get("phase") == "Pending" and self._admit(pod):
+                self._status(pod, "Running")
+                if metadata["labels"].get("app.kubernetes.io/name") == PLUGIN["app.kubernetes.io/name"]:
+                    self._register(node)
+        self._write_checkpoints(pods)
+
+    def _ready(self, name: str, node: dict[str, Any]) -> None:
+        ready = "Unknown" if name in self.offline else "True"
+        condition = {"type": "Ready", "status": ready, "reason": "StandIn", "lastHeartbeatTime": None}
+        present = [c for c in node["status"].get("conditions") or [] if c["type"] == "Ready"]
+        if not present or present[0]["status"] != ready:
+            self.core.patch_node_status(name, {"status": {"conditions": [condition]}})
+
+    def _register(self, node: str) -> None:
+        """The plugin reads the GPUs when it starts, and the kubelet offers what it was told."""
+        found = devices_of(self.hosts[node]("nvidia-smi -L"))
+        previous = self._devices[node]
+        self._devices[node] = found
+        counts: dict[str, Any] = dict.fromkeys(previous, "0")
+        counts.update({name: str(len(ids)) for name, ids in found.items()})
+        counts.update({"cpu": "64", "memory": "512Gi", "pods": "110"})
+        body = {"status": {"capacity": counts, "allocatable": counts}}
+        self.core.patch_node_status(node, body)
+
+    def _admit(self, pod: dict[str, Any]) -> bool:
+        """Give the pod its devices, as the kubelet's device manager does."""
+        wanted = _resources(pod["spec"])
+        node, uid = pod["spec"]["nodeName"], pod["metadata"]["uid"]
+        taken = {device for ids in self._given.values() for devices in ids.values() for device in devices}
+        given: dict[str, list[str]] = {}
+        for resource, count in wanted.items():
+            free = [device for device in self._devices[node].get(resource, []) if device not in taken]
+            if len(free) < count:
+                return False
+            given[resource] = free[:count]
+        self._given[uid] = given
+        return True
+
+    def _write_checkpoints(self, pods: list[dict[str, Any]]) -> None:
+        there = {pod["metadata"]["uid"] for pod in pods}
+        self._given = {uid: given for uid, given in self._given.items() if uid in there}
+        for node in self.hosts:
+            if node in self.offline:
+                continue
+            entries = [
+                {
+                    "PodUID": pod["metadata"]["uid"],
+                    "ContainerName": "work",
+                    "ResourceName": resource,
+                    "DeviceIDs": {"0": devices},
+                    "AllocResp": "",
+                }
+                for pod in pods
+                if pod["spec"].get("nodeName") == node
+                for resource, devices in self._given.get(pod["metadata"]["uid"], {}).items()
+            ]
+            text = json.dumps(
+                {"Data": {"PodDeviceEntries": entries, "RegisteredDevices": self._devices[node]}, "Checksum": 1}
+            )
+            if self._checkpoints.get(node) != text:
+                folder = CHECKPOINT.rpartition("/")[0]
+                self.hosts[node](f"mkdir -p {folder} && cat > {CHECKPOINT} <<'EOF'\n{text}\nEOF")
+                self._checkpoints[node] = text
+
+    def _status(self, pod: dict[str, Any], phase: str) -> None:
+        condition = {"type": "Ready", "status": "True" if phase == "Running" else "False"}
+        self.core.patch_namespaced_pod_status(
+            pod["metadata"]["name"], NAMESPACE, {"status": {"phase": phase, "conditions": [condition]}}
+        )
+
+    def _gone(self, pod: dict[str, Any]) -> None:
+        with contextlib.suppress(ApiException):
+            self.core.delete_namespaced_pod(pod["metadata"]["name"], NAMESPACE, grace_period_seconds=0)
+
+    def _daemon_sets(self, pods: list[dict[str, Any]]) -> None:
+        owner = self.apps.read_namespaced_daemon_set("nvidia-device-plugin", NAMESPACE)
+        there = {pod["spec"].get("nodeName") for pod in pods if _owner(pod) == "nvidia-device-plugin"}
+        for node in set(self.hosts) - there - self.offline:
+            body = {
+                "metadata": {
+                    "generateName": "nvidia-device-plugin-",
+                    "labels": PLUGIN,
+                    "ownerReferences": [_reference("DaemonSet", owner.metadata)],
+                },
+                "spec": {"nodeName": node, "containers": [{"name": "plugin", "image": "plugin"}]},
+            }
+            self.core.create_namespaced_pod(NAMESPACE, body)
+
+    def _replica_sets(self, pods: list[dict[str, Any]], nodes: dict[str, Any]) -> None:
+        for found in self.apps.list_namespaced_replica_set(NAMESPACE).items:
+            name = found.metadata.name
+            mine = [pod for pod in pods if _owner(pod) == name]
+            living = [pod for pod in mine if not pod["metadata"].get("deletionTimestamp")]
+            running = sum(1 for pod in living if pod["status"].get("phase") == "Running")
+            if name in self.fewest or running == found.spec.replicas:
+                self.fewest[name] = min(self.fewest.get(name, running), running)
+            spec = self.api.sanitize_for_serialization(found.spec.template)
+            for _number in range(found.spec.replicas - len(living)):
+                metadata = {
+                    "generateName": f"{name}-",
+                    "labels": spec["metadata"]["labels"],
+                    "ownerReferences": [_reference("ReplicaSet", found.metadata)],
+                }
+                self.core.create_namespaced_pod(NAMESPACE, {"metadata": metadata, "spec": spec["spec"]})
+            for pod in living:
+                if not pod["spec"].get("nodeName"):
+                    self._schedule(pod, nodes, pods)
+
+    def _schedule(self, pod: dict[str, Any], nodes: dict[str, Any], pods: list[dict[str, Any]]) -> None:
+        wanted = _resources(pod["spec"])
+        only = pod["spec"].get("nodeSelector", {}).get("kubernetes.io/hostname")
+        load = Counter(other["spec"].get("nodeName") for other in pods)
+        for name in sorted(nodes, key=lambda node: (load[node], node)):
+            taken = {device for ids in self._given.values() for devices in ids.values() for device in devices}
+            free = {
+                resource: sum(1 for device in devices if device not in taken)
+                for resource, devices in self._devices[name].items()
+            }
+            fits = all(free.get(resource, 0) >= count for resource, count in wanted.items())
+            if nodes[name]["spec"].get("unschedulable") or name in self.offline or not fits or only not in (None, name):
+                continue
+            body = {
+                "target": {"apiVersion": "v1", "kind": "Node", "name": name},
+                "metadata": {"name": pod["metadata"]["name"]},
+            }
+            self.core.create_namespaced_binding(NAMESPACE, body, _preload_content=False)
+            pod["spec"]["nodeName"] = name
+            self._admit(pod)
+            self._status(pod, "Running")
+            return
+
+    def _budgets(self, pods: list[dict[str, Any]]) -> None:
+        for found in self.policy.list_namespaced_pod_disruption_budget(NAMESPACE).items:
+            selector = found.spec.selector.match_labels
+            mine = [p for p in pods if selector.items() <= p["metadata"].get("labels", {}).items()]
+            healthy = sum(
+                1
+                for pod in mine
+                if pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+            )
+            expected = next(
+                (
+                    owner.spec.replicas
+                    for owner in self.apps.list_namespaced_replica_set(NAMESPACE).items
+                    if owner.metadata.name == found.metadata.name
+                ),
+                len(mine),
+            )
+            desired = max(0, expected - int(found.spec.max_unavailable or 0))
+            status = {
+                "observedGeneration": found.metadata.generation,
+                "expectedPods": expected,
+                "currentHealthy": healthy,
+                "desiredHealthy": desired,
+                "disruptionsAllowed": max(0, healthy - desired),
+                "disruptedPods": None,
+            }
+            self.policy.patch_namespaced_pod_disruption_budget_status(
+                found.metadata.name, NAMESPACE, {"status": status}
+            )
+
+
+def _daemon_set(name: str, labels: dict[str, str]) -> dict[str, Any]:
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "plugin", "image": "plugin"}]}}
+    return {"metadata": {"name": name}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
+
+
+def _reference(kind: str, metadata: Any) -> dict[str, Any]:
+    return {"apiVersion": "apps/v1", "kind": kind, "name": metadata.name, "uid": metadata.uid, "controller": True}
+
+
+def _owner(pod: dict[str, Any]) -> str | None:
+    return next(
+        (owner["name"] for owner in pod["metadata"].get("ownerReferences") or [] if owner.get("controller")), None
+    )
+
+
+def _resources(spec: dict[str, Any]) -> dict[str, int]:
+    wanted: Counter[str] = Counter()
+    for container in spec["containers"]:
+        for name, count in ((container.get("resources") or {}).get("limits") or {}).items():
+            if name.startswith("nvidia.com/"):
+                wanted[name] += int(count)
+    return dict(wanted)
