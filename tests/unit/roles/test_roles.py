@@ -13,6 +13,9 @@ import yaml
 
 ROLES = sorted((Path(__file__).parents[3] / "roles").iterdir())
 
+#: The roles that bring a host into its state; what they do follows from the facts.
+DEPEND_ON_FACTS = {"nvidia_driver", "nvidia_toolkit", "nvidia_mig", "nvidia_sharing", "nvidia_health"}
+
 
 def load(path):
     return yaml.safe_load(path.read_text(encoding="utf-8"))
