@@ -21,7 +21,7 @@ options:
     description:
       - How containers and processes share a GPU.
       - V(none) and V(time_slicing) put the GPUs into compute mode C(DEFAULT) and end the MPS daemons of this module.
-      - V(mps) with O(manager=host) puts them into C(EXCLUSIVE_PROCESS).
+      - V(mps) with O(manager=host) puts them into C(EXCLUSIVE_PROCESS), and leaves C(DEFAULT) with O(scope=instance), as MIG demands.
     type: str
     choices: [none, time_slicing, mps]
     default: none
@@ -65,7 +65,9 @@ options:
     choices: [normal, below_normal]
     default: normal
   multi_user:
-    description: Whether clients of several users share one server. Without it the clients of one user wait for those of another to end.
+    description:
+      - Whether clients of several users share one server. Without it the clients of one user wait for those of another to end.
+      - Refused where the release of C(nvidia-cuda-mps-control) has no multi-user server; 535 has none.
     type: bool
     default: false
   limits:

@@ -164,15 +164,19 @@ def test_health_tells_a_dead_daemon_and_the_next_step(fleet):
 
 
 def test_a_daemon_for_each_gpu_takes_the_place_of_the_one(fleet):
-    wish = {**OTHER, "scope": "gpu", "multi_user": True}
+    wish = {**OTHER, "scope": "gpu"}
     done = settled(fleet, WHOLE, wish)
     assert done[0] == "stop MPS daemon node"
     assert not answers(fleet, WHOLE)
     assert settings(fleet, WHOLE, 1, "/run/nvidia/mps/gpu0/pipe") == ("25.0", "1", "6G")
     assert settings(fleet, WHOLE, 1, "/run/nvidia/mps/gpu1/pipe") == ("25.0", "1", "8G")
-    for name in ("gpu0", "gpu1"):
-        line = fleet.lab.sh(WHOLE, f"tr '\\0' ' ' < /proc/{unit(fleet, WHOLE, name, 'MainPID')}/cmdline")
-        assert "-multiuser-server" in line
+
+
+def test_a_release_without_multi_user_server_is_known_before_anything_is_touched(fleet):
+    daemon = unit(fleet, WHOLE, "gpu0", "MainPID")
+    refused = fleet.module(WHOLE, "mps", {**OTHER, "scope": "gpu", "multi_user": True})
+    assert refused["refusal"]["thing"] == "nvidia_sharing_mps_multi_user"
+    assert unit(fleet, WHOLE, "gpu0", "MainPID") == daemon
 
 
 def test_a_daemon_with_clients_is_not_ended_unless_allowed__clients_answered_by_a_stand_in(fleet):
@@ -200,7 +204,7 @@ chmod 0755 {CONTROL}
         assert "4712" in refused["refusal"]["reason"]
         assert "nvidia_sharing_mps_disruption: force" in refused["msg"]
         # Limits are told to the daemon while it has clients; the server keeps the old ones, and the module says so.
-        told = fleet.module(WHOLE, "mps", {**OTHER, "scope": "gpu", "multi_user": True, "priority": "normal"})
+        told = fleet.module(WHOLE, "mps", {**OTHER, "scope": "gpu", "priority": "normal"})
         assert any("keeps its old limits until its clients end: 4712" in text for text in told["plan"]["warnings"])
         assert unit(fleet, WHOLE, "gpu0", "MainPID") == daemon
         forced = fleet.module(WHOLE, "mps", {"mode": "none", "disruption": "force"}, "--check")

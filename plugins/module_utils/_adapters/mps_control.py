@@ -10,10 +10,25 @@ Commands as arguments are understood by some releases only (and then print an ol
 from __future__ import annotations
 
 from .._sharing import mps_commands
-from . import command
+from . import command, files
 
 PROGRAM = "nvidia-cuda-mps-control"
 _NO_DAEMON = "Cannot find MPS control daemon process"
+
+
+def installed() -> bool:
+    """Whether the control program is on this host."""
+    return command.find(PROGRAM) is not None
+
+
+def has_multi_user() -> bool:
+    """Whether this release has the option C(-M), C(--multiuser-server).
+
+    Release 535 does not, says so nowhere, and with the option ends as if there were no daemon to talk to; its help lists no
+    options. The name of the option is in the program of every release that has it.
+    """
+    path = command.find(PROGRAM)
+    return path is not None and b"multiuser-server" in (files.read_bytes(path) or b"")
 
 
 class MpsError(Exception):

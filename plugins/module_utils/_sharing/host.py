@@ -36,7 +36,7 @@ class HostOptions:
         for each MIG device.
     :param percentage: active thread percentage of a client; 0 means all threads (100).
     :param priority: C(normal) or C(below_normal).
-    :param multi_user: whether clients of several users share a server (C(-multiuser-server)); the release must have it.
+    :param multi_user: whether clients of several users share a server (C(-M)); the release must have it.
     :param limits_mib: GPU index to memory of a client in MiB, for GPUs that differ from the pool's slice.
     """
 
@@ -136,7 +136,9 @@ def host_sharing(sharing: Sharing, options: HostOptions, gpus: Sequence[Mapping[
     if sharing.mps_manager != "host":
         # The device plugin's daemon sets the compute mode itself, and sets it back when it stops.
         return HostSharing()
-    return HostSharing(compute_mode="exclusive_process", daemons=_daemons(sharing, options, gpus))
+    # The compute mode of a GPU in MIG mode is DEFAULT and cannot be changed.
+    mode = "default" if options.scope == "instance" else "exclusive_process"
+    return HostSharing(compute_mode=mode, daemons=_daemons(sharing, options, gpus))
 
 
 def _daemons(sharing: Sharing, options: HostOptions, gpus: Sequence[Mapping[str, Any]]) -> tuple[Daemon, ...]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from .._adapters import command, files, nvml_mig, systemd
+from .._adapters import command, files, mps_control, nvml_mig, systemd
 from .._adapters.mps_control import MpsControl, MpsError, MpsNotRunning
 from .._adapters.nvml import Nvml
+from .._adapters.nvml_library import NvmlError
 from .._adapters.pynvml_loader import HOST_PROGRAM
 from .._plan import Plan, Step
 from . import mps_units
@@ -43,7 +44,13 @@ def observe(nvml: Nvml | None) -> Observed:
             process.pid for process in gpu.processes or () if process.type == "C" and process.pid not in ours
         )
         gpus.append(ObservedGpu(gpu.index, gpu.uuid or "", gpu.compute_mode, foreign))
-    return Observed(gpus=tuple(gpus), daemons=daemons, recorded=recorded())
+    return Observed(
+        gpus=tuple(gpus),
+        daemons=daemons,
+        recorded=recorded(),
+        installed=mps_control.installed(),
+        multi_user=mps_control.has_multi_user(),
+    )
 
 
 def recorded() -> HostSharing | None:
@@ -51,7 +58,7 @@ def recorded() -> HostSharing | None:
     text = files.read_text(RECORD)
     try:
         return HostSharing.from_dict(json.loads(text)) if text else None
-    except (ValueError, KeyError, TypeError):
+    except (AttributeError, ValueError, KeyError, TypeError):
         return None
 
 
@@ -64,7 +71,7 @@ def apply(plan: Plan, wanted: HostSharing, nvml: Nvml | None) -> None:
     for step in plan.steps:
         try:
             _apply_step(step, daemons, wanted, nvml)
-        except (command.CommandError, MpsError, OSError) as error:
+        except (command.CommandError, MpsError, NvmlError, OSError) as error:
             raise SharingError(f"Failed to {step.action} {step.target}: {error}") from error
 
 

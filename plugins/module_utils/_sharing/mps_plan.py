@@ -69,19 +69,28 @@ class ObservedGpu:
 
 @dataclass(frozen=True)
 class Observed:
-    """The sharing of a host as it was read. C(recorded) is what the host restores at boot."""
+    """The sharing of a host as it was read.
+
+    :param recorded: what the host restores at boot.
+    :param installed: whether the control program of MPS is there.
+    :param multi_user: whether its release can let clients of several users share a server.
+    """
 
     gpus: tuple[ObservedGpu, ...] = ()
     daemons: tuple[ObservedDaemon, ...] = ()
     recorded: HostSharing | None = None
+    installed: bool = True
+    multi_user: bool = True
 
 
 def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") -> Plan:
     """Return the steps, in order: daemons that go, compute modes, time slices, daemons that come or change, the record.
 
     :param disruption: C(refuse) ends no daemon that has clients; C(force) does.
-    :raises Refused: a daemon with clients would have to end, or a GPU with other processes would become exclusive.
+    :raises Refused: a daemon with clients would have to end, a GPU with other processes would become exclusive, or the control
+        program of MPS is missing or cannot do what is wished.
     """
+    _refuse_without_program(observed, wanted)
     steps: list[Step] = []
     present = {daemon.name: daemon for daemon in observed.daemons}
     wished = {daemon.name for daemon in wanted.daemons}
@@ -183,6 +192,21 @@ def _daemon(found: ObservedDaemon | None, wanted: Daemon, disruption: str) -> li
             Step("enable MPS daemon", wanted.name, "it would not come back after a reboot", data={"name": wanted.name})
         )
     return steps
+
+
+def _refuse_without_program(observed: Observed, wanted: HostSharing) -> None:
+    if wanted.daemons and not observed.installed:
+        raise Refused(
+            "nvidia_sharing_mps_manager",
+            "the host is to run MPS, and nvidia-cuda-mps-control is not installed",
+            "It comes with NVIDIA's driver packages (nvidia-driver-cuda), and in Debian's as nvidia-cuda-mps.",
+        )
+    if any(daemon.multi_user for daemon in wanted.daemons) and not observed.multi_user:
+        raise Refused(
+            "nvidia_sharing_mps_multi_user",
+            "the release of nvidia-cuda-mps-control on this host has no multi-user server",
+            "Set it to false, or bring a newer driver (nvidia_driver_branch).",
+        )
 
 
 def _end(daemon: ObservedDaemon, action: str, why: str, disruption: str) -> Step:

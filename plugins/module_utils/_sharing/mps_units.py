@@ -84,7 +84,7 @@ def environment_text(daemon: Daemon) -> str:
         f"CUDA_MPS_LOG_DIRECTORY={daemon.log_directory}\n"
         f"CUDA_VISIBLE_DEVICES={','.join(daemon.devices)}\n"
         "CUDA_MPS_PROTOCOL_VERSION=2\n"
-        f"MPS_OPTIONS={'-multiuser-server' if daemon.multi_user else ''}\n"
+        f"MPS_OPTIONS={'-M' if daemon.multi_user else ''}\n"
     )
 
 
@@ -94,6 +94,6 @@ def daemon_of(text: str) -> Daemon | None:
         if line.startswith("# {"):
             try:
                 return Daemon.from_dict(json.loads(line[2:]))
-            except (ValueError, KeyError, TypeError):
+            except (AttributeError, ValueError, KeyError, TypeError):
                 return None
     return None

@@ -140,7 +140,7 @@ def _recorded(facts: Mapping[str, Any]) -> HostSharing | None:
     record = (facts.get("recorded") or {}).get("sharing")
     try:
         return HostSharing.from_dict(record) if record else None
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         # What cannot be read is written anew.
         return None
 

@@ -1,0 +1,307 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Sharing applied to a host whose systemd and MPS daemons are objects, and whose files are in a temporary directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from types import SimpleNamespace
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import MpsError, MpsNotRunning
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_apply, mps_plan, mps_units
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import Daemon, HostSharing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_commands import limit_text
+
+
+def daemon(name="node", **changes):
+    made = Daemon(
+        name=name,
+        devices=("GPU-0", "GPU-1"),
+        pipe_directory=f"/run/nvidia/mps/{name}/pipe",
+        log_directory=f"/var/log/nvidia-mps/{name}",
+        limits_mib=(4096, 8192),
+        percentage=25.0,
+        priority=1,
+        multi_user=False,
+    )
+    return dataclasses.replace(made, **changes)
+
+
+WISH = HostSharing(compute_mode="exclusive_process", daemons=(daemon(),))
+
+
+class Machine:
+    """Units, daemons and GPUs. Starting a unit starts a daemon with no settings, and then tells it those of its file."""
+
+    def __init__(self):
+        self.enabled = set()
+        self.running = {}
+        self.servers = {}
+        self.log = []
+        self.deaf = set()
+        self.failing = None
+        self.compute = {0: "default", 1: "default"}
+        self.processes = {0: [], 1: []}
+        self.systemd = True
+        self.multi_user = False
+
+    # systemd
+    def available(self):
+        return self.systemd
+
+    def unit(self, name):
+        return SimpleNamespace(enabled="enabled" if name in self.enabled else "disabled")
+
+    def daemon_reload(self):
+        self.log.append("daemon-reload")
+
+    def enable(self, names):
+        self.enabled |= set(names)
+
+    def disable(self, names):
+        self.enabled -= set(names)
+
+    def start(self, name):
+        self.log.append(f"start {name}")
+
+    def restart(self, name):
+        self.log.append(f"restart {name}")
+        if self.failing == "restart":
+            raise CommandError(["systemctl", "restart", name], "the unit is failed")
+        found = mps_apply.configured(name.partition("@")[2].partition(".")[0])
+        self.deaf.discard(found.pipe_directory)
+        self.running[found.pipe_directory] = {"percentage": 100.0, "limits": {}, "priority": "0"}
+        mps_apply.apply_settings(found)
+
+    def stop(self, name):
+        self.log.append(f"stop {name}")
+        found = mps_apply.configured(name.partition("@")[2].partition(".")[0])
+        if found:
+            self.running.pop(found.pipe_directory, None)
+
+    # NVML
+    def gpus(self):
+        return [
+            SimpleNamespace(index=index, uuid=f"GPU-{index}", compute_mode=mode, processes=self.processes[index])
+            for index, mode in self.compute.items()
+        ]
+
+    def set_compute_mode(self, _nvml, index, mode):
+        self.compute[index] = mode
+
+
+class Control:
+    machine: Machine
+
+    def __init__(self, pipe):
+        self.pipe = pipe
+
+    def _found(self):
+        if self.pipe not in self.machine.running:
+            raise MpsNotRunning(self.pipe)
+        return self.machine.running[self.pipe]
+
+    def thread_percentage(self):
+        found = self._found()
+        return None if self.pipe in self.machine.deaf else found["percentage"]
+
+    def set_thread_percentage(self, value):
+        self._found()["percentage"] = value
+
+    def memory_limit(self, ordinal):
+        return self._found()["limits"].get(ordinal, "")
+
+    def set_memory_limit(self, ordinal, mib):
+        self._found()["limits"][ordinal] = limit_text(mib)
+
+    def priority(self):
+        return self._found()["priority"]
+
+    def set_priority(self, value):
+        if self.machine.failing == "priority":
+            raise MpsError("it is 0")
+        self._found()["priority"] = str(value)
+
+    def servers(self):
+        self._found()
+        return tuple(self.machine.servers.get(self.pipe, {}))
+
+    def clients(self, server):
+        return tuple(self.machine.servers[self.pipe][server])
+
+    def stop_idle_server(self, server):
+        self.machine.log.append(f"end {server}")
+        del self.machine.servers[self.pipe][server]
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    made = Machine()
+    Control.machine = made
+    monkeypatch.setattr(mps_apply, "MpsControl", Control)
+    monkeypatch.setattr(mps_apply.mps_control, "installed", lambda: True)
+    monkeypatch.setattr(mps_apply.mps_control, "has_multi_user", lambda: made.multi_user)
+    monkeypatch.setattr(mps_apply, "systemd", made)
+    monkeypatch.setattr(mps_apply.nvml_mig, "set_compute_mode", made.set_compute_mode)
+    monkeypatch.setattr(mps_apply, "RECORD", str(tmp_path / "sharing.json"))
+    monkeypatch.setattr(mps_apply, "_UNITS", str(tmp_path / "units"))
+    monkeypatch.setattr(mps_units, "FOLDER", str(tmp_path / "mps"))
+    return made
+
+
+def bring(machine, wanted, disruption="refuse"):
+    plan = mps_plan.plan(mps_apply.observe(machine), wanted, disruption)
+    mps_apply.apply(plan, wanted, machine)
+    assert mps_plan.differences(mps_apply.observe(machine), wanted) == []
+    return [f"{step.action} {step.target}" for step in plan.steps]
+
+
+def test_a_host_is_brought_to_its_wish_and_stays_there(machine):
+    assert "start MPS daemon node" in bring(machine, WISH)
+    assert machine.enabled == {"gpufleet-mps@node.service", mps_units.SHM_UNIT}
+    assert machine.log == [
+        "daemon-reload",
+        f"start {mps_units.SHM_UNIT}",
+        "restart gpufleet-mps@node.service",
+    ]
+    assert mps_apply.recorded() == WISH
+    assert bring(machine, WISH) == []
+
+
+def test_unit_files_that_are_right_need_no_reload(machine):
+    bring(machine, WISH)
+    bring(machine, HostSharing(compute_mode="default"))
+    machine.log.clear()
+    bring(machine, WISH)
+    assert "daemon-reload" not in machine.log
+
+
+def test_limits_are_told_to_the_running_daemon(machine):
+    bring(machine, WISH)
+    machine.log.clear()
+    machine.servers[WISH.daemons[0].pipe_directory] = {910: [], 920: [1001]}
+    other = HostSharing(compute_mode="exclusive_process", daemons=(daemon(limits_mib=(2048, 2048)),))
+    done = bring(machine, other)
+    assert done[:2] == ["set MPS defaults node", "end idle MPS server 910 of node"]
+    assert machine.log == ["end 910"]
+    assert mps_apply.configured("node") == other.daemons[0]
+
+
+def test_a_client_that_came_since_the_plan_keeps_its_server(machine):
+    bring(machine, WISH)
+    pipe = WISH.daemons[0].pipe_directory
+    machine.servers[pipe] = {910: [1001]}
+    late = Plan((Step("end idle MPS server", "910", "", data={"pid": 910}),))
+    mps_apply.apply(late, WISH, None)
+    assert machine.servers[pipe] == {910: [1001]}
+    machine.running.clear()
+    mps_apply.apply(late, WISH, None)
+
+
+def test_a_daemon_that_is_not_wished_goes(machine):
+    bring(machine, WISH)
+    bring(machine, HostSharing(compute_mode="default"))
+    assert machine.running == {}
+    assert machine.enabled == {mps_units.SHM_UNIT}
+    assert machine.compute == {0: "default", 1: "default"}
+    assert mps_apply.observe(machine).daemons == ()
+
+
+def test_a_daemon_that_would_not_start_at_boot_is_enabled(machine):
+    bring(machine, WISH)
+    machine.enabled.discard("gpufleet-mps@node.service")
+    assert bring(machine, WISH) == ["enable MPS daemon node"]
+
+
+@pytest.mark.parametrize("how", ["dead", "deaf", "damaged"])
+def test_a_daemon_that_does_not_answer_is_seen(machine, how):
+    bring(machine, WISH)
+    if how == "dead":
+        machine.running.clear()
+    elif how == "deaf":
+        machine.deaf.add(WISH.daemons[0].pipe_directory)
+    else:
+        with open(mps_units.environment_path("node"), "w", encoding="utf-8") as handle:
+            handle.write("# nobody's\n")
+    (found,) = mps_apply.observe(machine).daemons
+    assert not found.responds
+    assert found.enabled
+    assert (found.configured is None) is (how == "damaged")
+    assert bring(machine, WISH)[0] == "start MPS daemon node"
+
+
+def test_processes_that_are_no_clients_of_ours_are_foreign(machine):
+    bring(machine, WISH)
+    machine.servers[WISH.daemons[0].pipe_directory] = {910: [1001]}
+    machine.processes[0] = [
+        SimpleNamespace(pid=910, type="C"),
+        SimpleNamespace(pid=1001, type="C"),
+        SimpleNamespace(pid=5, type="G"),
+        SimpleNamespace(pid=6, type="C"),
+    ]
+    machine.processes[1] = None
+    assert [gpu.foreign for gpu in mps_apply.observe(machine).gpus] == [(6,), ()]
+
+
+def test_a_host_without_driver_or_systemd_can_be_observed(machine):
+    bring(machine, WISH)
+    machine.systemd = False
+    observed = mps_apply.observe(None)
+    assert observed.gpus == ()
+    assert not observed.daemons[0].enabled
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"daemons": [{}]}', '{"daemons": 3}'])
+@pytest.mark.usefixtures("machine")
+def test_a_record_that_cannot_be_read_is_none(text):
+    with open(mps_apply.RECORD, "w", encoding="utf-8") as handle:
+        handle.write(text)
+    assert mps_apply.recorded() is None
+
+
+def test_a_step_that_fails_says_which(machine):
+    machine.failing = "restart"
+    with pytest.raises(mps_apply.SharingError, match=r"Failed to start MPS daemon node: .* the unit is failed"):
+        bring(machine, WISH)
+    # Cut off before the record was written: the next run goes on from there.
+    assert mps_apply.recorded() is None
+    machine.failing = "priority"
+    with pytest.raises(mps_apply.SharingError, match="it is 0"):
+        bring(machine, WISH)
+    machine.failing = None
+    assert "set MPS defaults node" in bring(machine, WISH)
+
+
+def test_a_release_without_multi_user_server_is_known_before_anything_is_touched(machine):
+    wanted = dataclasses.replace(WISH, daemons=(daemon(multi_user=True),))
+    with pytest.raises(Refused, match="no multi-user server"):
+        bring(machine, wanted)
+    assert machine.log == []
+    machine.multi_user = True
+    bring(machine, wanted)
+
+
+def test_nvml_that_refuses_says_at_which_step(machine, monkeypatch):
+    def refuse(*_arguments):
+        raise NvmlError("nvmlDeviceSetComputeMode", 3, "NOT_SUPPORTED", "Not Supported")
+
+    monkeypatch.setattr(mps_apply.nvml_mig, "set_compute_mode", refuse)
+    with pytest.raises(mps_apply.SharingError, match="Failed to set compute mode GPU 0: "):
+        bring(machine, WISH)
+
+
+def test_the_time_slice_is_set_by_nvidia_smi(machine, monkeypatch):
+    calls = []
+    monkeypatch.setattr(mps_apply.command, "run", lambda command, allowed: calls.append((command, allowed)))
+    wanted = HostSharing(compute_mode="default", time_slice="long")
+    bring(machine, wanted)
+    assert calls == [(["nvidia-smi", "compute-policy", "--set-timeslice=3"], (0,))]
+    with open(mps_apply.RECORD, encoding="utf-8") as handle:
+        assert json.load(handle)["time_slice"] == "long"

@@ -1,0 +1,64 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_units
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import Daemon
+
+DAEMON = Daemon(
+    name="node",
+    devices=("GPU-1", "GPU-2"),
+    pipe_directory="/run/nvidia/mps/nvidia.com/gpu/pipe",
+    log_directory="/var/log/nvidia-mps/node",
+    limits_mib=(4096, 8192),
+    percentage=25.0,
+    priority=1,
+    multi_user=False,
+)
+
+
+def directives(text):
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+
+
+@pytest.mark.parametrize("multi_user", [False, True])
+def test_an_environment_file_can_be_read_back(multi_user):
+    daemon = dataclasses.replace(DAEMON, multi_user=multi_user)
+    text = mps_units.environment_text(daemon)
+    assert mps_units.daemon_of(text) == daemon
+    assert directives(text) == {
+        "CUDA_MPS_PIPE_DIRECTORY": daemon.pipe_directory,
+        "CUDA_MPS_LOG_DIRECTORY": daemon.log_directory,
+        "CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2",
+        "CUDA_MPS_PROTOCOL_VERSION": "2",
+        "MPS_OPTIONS": "-M" if multi_user else "",
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["", "CUDA_VISIBLE_DEVICES=0\n", "# {\n", '# {"name": "node"}\n', '# {"limits_mib": 1}', "# {}[]"]
+)
+def test_a_file_of_somebody_else_describes_no_daemon(text):
+    assert mps_units.daemon_of(text) is None
+
+
+def test_the_unit_sets_the_settings_again_after_a_crash():
+    found = directives(mps_units.unit_text("/lib/host.pyz", "/usr/bin/python3.11"))
+    assert found["ExecStartPost"] == "/usr/bin/python3.11 /lib/host.pyz mps-settings %i"
+    assert found["ExecStop"] == "/usr/bin/python3.11 /lib/host.pyz mps-quit %i"
+    assert found["Restart"] == "on-failure"
+    assert found["ExecStartPre"].endswith("${CUDA_MPS_PIPE_DIRECTORY} ${CUDA_MPS_LOG_DIRECTORY}")
+    assert "gpufleet-mig.service" in found["After"] and "kubelet.service" in found["Before"]
+
+
+def test_names():
+    assert mps_units.instance("gpu0") == "gpufleet-mps@gpu0.service"
+    assert mps_units.environment_path("gpu0") == "/etc/gpufleet/mps/gpu0.env"
+    # systemd wants the unit of a mount to be called as its path.
+    where = directives(mps_units.SHM_UNIT_TEXT)["Where"]
+    assert where.strip("/").replace("/", "-") + ".mount" == mps_units.SHM_UNIT

@@ -1,0 +1,71 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import stages
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES, plan_stages
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect
+
+BARE = {
+    "schema": 1,
+    "host": {
+        "distribution": {"id": "debian", "version": "12", "codename": "bookworm", "family": "debian"},
+        "package_manager": "apt",
+        "architecture": "x86_64",
+        "kernel_headers": True,
+    },
+    "runtimes": {"containerd": {"version": "1.6.20", "active": True, "config_path": "/etc/containerd/config.toml"}},
+    "pci": [{"address": "0000:18:00.0", "device_id": "0x26b9", "kind": "gpu", "board": "l40s-48gb"}],
+    "gpus": None,
+}
+
+
+def wish(**variables):
+    return collect(variables, lambda value: value)
+
+
+def test_the_stages_are_those_of_site_in_its_order():
+    assert list(STAGES) == ["driver", "toolkit", "runtime", "mig", "sharing"]
+
+
+def test_a_bare_host_needs_what_its_wish_has():
+    plans = plan_stages(BARE, wish())
+    assert list(plans) == list(STAGES)
+    assert [name for name, plan in plans.items() if plan.needed] == ["driver", "toolkit", "runtime", "sharing"]
+    assert [refusal.message for plan in plans.values() for refusal in plan.refusals] == []
+
+
+def test_no_facts_at_all_raise_nothing():
+    assert all(isinstance(plan, StagePlan) for plan in plan_stages({"schema": 1}, wish()).values())
+
+
+def test_a_refusal_that_a_stage_raises_becomes_one_that_it_reports(monkeypatch):
+    refusal = Refused("thing", "reason", "remedy")
+
+    def refuses(_facts, _wish):
+        raise refusal
+
+    monkeypatch.setitem(stages.STAGES, "mig", refuses)
+    plans = plan_stages(BARE, wish())
+    assert plans["mig"].refusals == (refusal,)
+    assert plans["mig"].needed
+    assert plans["sharing"].refusals == ()
+
+
+def test_mps_of_the_device_plugin_on_mig_is_refused_before_there_is_a_driver():
+    plans = plan_stages(
+        BARE, wish(nvidia_mig_strategy="mixed", nvidia_sharing_mode="mps", nvidia_sharing_memory_slice="4GiB")
+    )
+    (refusal,) = plans["sharing"].refusals
+    assert refusal.thing == "nvidia_sharing_mode"
+    assert "time_slicing" in refusal.remedy
+
+
+def test_a_slice_that_never_fits_the_boards_is_refused_before_there_is_a_driver():
+    plans = plan_stages(BARE, wish(nvidia_sharing_mode="mps", nvidia_sharing_memory_slice="40GiB"))
+    (refusal,) = plans["sharing"].refusals
+    assert refusal.thing == "nvidia_sharing_memory_slice"
+    assert "The largest slice of this GPU is" in refusal.remedy

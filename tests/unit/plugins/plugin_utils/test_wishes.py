@@ -1,0 +1,146 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The wish of a host: every variable checked, every mistake told at once, with what would be taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import wishes
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import (
+    HOST_ROLES,
+    WishRefused,
+    collect,
+    refusals_of,
+    role_interface,
+)
+
+ROLES = Path(wishes.__file__).resolve().parents[2] / "roles"
+
+
+def collected(**variables):
+    return collect(variables, lambda value: value)
+
+
+def refused(**variables):
+    with pytest.raises(WishRefused) as caught:
+        collected(**variables)
+    return caught.value
+
+
+def test_without_variables_the_wish_is_the_defaults_of_all_roles():
+    wish = collected()
+    for role in HOST_ROLES:
+        defaults = yaml.safe_load((ROLES / role / "defaults" / "main.yml").read_text()) or {}
+        for name, value in defaults.items():
+            if not isinstance(value, str) or "{{" not in value:
+                assert wish[name] == value, name
+
+
+def test_values_are_brought_to_their_type():
+    wish = collected(nvidia_sharing_replicas="4", nvidia_toolkit_hold="no", nvidia_driver_branch=580)
+    assert (wish["nvidia_sharing_replicas"], wish["nvidia_toolkit_hold"]) == (4, False)
+    assert wish["nvidia_driver_branch"] == "580"
+
+
+def test_templates_are_rendered():
+    wish = collect({"nvidia_sharing_mode": "{{ mode }}"}, lambda value: "mps" if value == "{{ mode }}" else value)
+    assert wish["nvidia_sharing_mode"] == "mps"
+
+
+@pytest.mark.parametrize(
+    ("variables", "thing", "reason", "remedy"),
+    [
+        ({"nvidia_sharing_replicas": "many"}, "nvidia_sharing_replicas", "'many' is no whole number", "default is 0"),
+        ({"nvidia_toolkit_hold": "perhaps"}, "nvidia_toolkit_hold", "'perhaps' is no truth value", "default is True"),
+        ({"nvidia_sharing_mode": "msp"}, "nvidia_sharing_mode", "'msp' is none of its values: none,", "mean mps?"),
+        (
+            {"nvidia_toolkit_runtime": "containred"},
+            "nvidia_toolkit_runtime",
+            "none of its values: containerd, docker,",
+            "mean containerd?",
+        ),
+        ({"nvidia_toolkit_runtime": "zzz"}, "nvidia_toolkit_runtime", "none of its values", "ansible-doc -t role"),
+        ({"nvidia_sharing_mps_limits": [{"gpu": 0}]}, "nvidia_sharing_mps_limits", "missing required arguments", "doc"),
+        ({"gpu_facts_gpus": [{"board": "t4", "count": "x"}]}, "gpu_facts_gpus", "'x'", "ansible-doc"),
+        ({"nvidia_mig_layot": "x"}, "nvidia_mig_layot", "no role", "mean nvidia_mig_layout?"),
+        ({"nvidea_mig_layout": "x"}, "nvidea_mig_layout", "no role", "mean nvidia_mig_layout?"),
+        ({"gpu_fact_pool": "x"}, "gpu_fact_pool", "no role", "mean gpu_facts_pool?"),
+        ({"nvidia_driver_brnach": "x"}, "nvidia_driver_brnach", "no role", "mean nvidia_driver_branch?"),
+        ({"nvidia_sharing_mem_slice": "x"}, "nvidia_sharing_mem_slice", "no role", "nvidia_sharing_memory_slice?"),
+    ],
+)
+def test_a_mistake_names_variable_reason_and_remedy(variables, thing, reason, remedy):
+    refusal = refused(**variables)
+    (only,) = refusals_of(refusal)
+    assert only.thing == thing
+    assert reason in only.reason
+    assert remedy in only.remedy
+    assert refusal.message == only.message
+
+
+def test_all_mistakes_are_told_at_once():
+    refusal = refused(nvidia_sharing_replicas="many", nvidia_mig_layot="x", nvidia_toolkit_runtime="containred")
+    assert [one.thing for one in refusals_of(refusal)] == [
+        "nvidia_toolkit_runtime",
+        "nvidia_sharing_replicas",
+        "nvidia_mig_layot",
+    ]
+    assert refusal.message.count("\n") == 2
+    assert str(refusal) == refusal.message
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ansible_host",
+        "nvidia",
+        "my_nvidia_mig_layout",
+        "nvidia_mig_layout_night",  # a site's own, from which it chooses
+        "site_nvidia_mig_layout_night",
+        "nvidia_driver_result",  # registered by the role
+        "nvidia_toolkit_runtime_result",
+        "gpu_facts_host",
+        "gpu_kubernetes_cluster",  # of a role that is not asked for here
+    ],
+)
+def test_variables_that_mean_something_else_are_left_alone(name):
+    assert collected(**{name: "x"}) == collected()
+
+
+def test_a_single_refusal_stands_for_itself():
+    refusal = Refused("thing", "reason")
+    assert refusals_of(refusal) == (refusal,)
+
+
+def test_an_interface_knows_what_the_tasks_register():
+    interface = role_interface("gpu_facts")
+    assert interface.registered >= {"gpu_facts_host", "gpu_facts_plan"}
+    assert set(interface.defaults) == set(interface.options)
+
+
+def test_a_role_without_files_has_an_empty_interface():
+    assert role_interface("no_such_role") == wishes.RoleInterface("no_such_role", {}, {}, frozenset())
+
+
+def test_an_error_that_names_no_variable_is_told_for_the_role():
+    interface = role_interface("nvidia_sharing")
+    assert "role gpufleet.nvidia.nvidia_sharing" in wishes._explained(interface, "something is wrong", {}).thing
+
+
+def test_a_role_without_options_is_not_validated(monkeypatch):
+    monkeypatch.setattr(
+        wishes, "role_interface", lambda role: wishes.RoleInterface(role, {"plain_thing": 1}, {}, frozenset())
+    )
+    wishes._names.cache_clear()
+    wishes._meant.cache_clear()
+    try:
+        assert collect({"plain_thing": "x"}, lambda value: value, ("plain",)) == {"plain_thing": "x"}
+    finally:
+        wishes._names.cache_clear()
+        wishes._meant.cache_clear()
