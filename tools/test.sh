@@ -3,8 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-ALL=(unit lint sanity importer slow resolver charts lab molecule bench dkms)
-NEED_ROOT=" resolver lab molecule dkms "
+ALL=(unit lint sanity importer slow resolver charts lab cluster molecule bench dkms)
+NEED_ROOT=" resolver lab cluster molecule dkms "
 tiers=("$@")
 [ "${1:-}" = --one ] || [ ${#tiers[@]} -gt 0 ] || tiers=("${ALL[@]}")
 
@@ -33,6 +33,7 @@ tier_slow() { "${pytest[@]}" tests/unit -m slow -n auto; }
 tier_resolver() { "${pytest[@]}" tests/resolver -m resolver; }
 tier_charts() { "${pytest[@]}" tests/charts -m charts; }
 tier_lab() { "${pytest[@]}" tests/lab -m lab; }
+tier_cluster() { "${pytest[@]}" tests/cluster -m cluster; }
 tier_molecule() { tools/molecule.sh; }
 tier_bench() { .venv/bin/python tests/bench/run.py; }
 tier_dkms() { "${pytest[@]}" tests/lab -m dkms; }

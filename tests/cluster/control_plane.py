@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -33,11 +34,20 @@ class ControlPlane:
     :param kubeconfig: of its administrator.
     :param url: of the API server.
     :param folder: where the binaries are.
+    :param server: process id of kube-apiserver.
     """
 
     kubeconfig: Path
     url: str
     folder: Path
+    server: int = 0
+
+    def pause(self) -> None:
+        """Let the API server answer nobody, as behind a network that is cut off."""
+        os.kill(self.server, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.server, signal.SIGCONT)
 
     def kubectl(self, *arguments: str, text: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run kubectl as the administrator; C(text) is its standard input."""
@@ -67,11 +77,12 @@ def control_plane() -> Iterator[ControlPlane]:
         processes.append(
             _start(data, "kube-apiserver", [str(folder / "kube-apiserver"), *_apiserver(data, etcd, secure, token)])
         )
-        plane = ControlPlane(_kubeconfig(data, secure, token), f"https://127.0.0.1:{secure}", folder)
+        plane = ControlPlane(_kubeconfig(data, secure, token), f"https://127.0.0.1:{secure}", folder, processes[1].pid)
         _wait(plane, token, data, processes)
         yield plane
     finally:
         for process in reversed(processes):
+            process.send_signal(signal.SIGCONT)
             process.terminate()
         for process in processes:
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,0 +1,52 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Three lab hosts that are nodes of a real API server."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+SPEC = """{"hosts": [%s]}"""
+HOST = '{"name": "%s", "group": "training", "boards": [{"board": "h100-80gb-sxm", "count": 2}], "driver": "none"}'
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if HERE in Path(item.fspath).parents:
+            item.add_marker(pytest.mark.cluster)
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory):
+    from control_plane import control_plane
+    from fleet import NODES, OLD, Fleet
+    from stand_ins import StandIns
+
+    folder = tmp_path_factory.mktemp("fleet")
+    name = "fleet-tests"
+    spec = folder / "lab.json"
+    spec.write_text(SPEC % ", ".join(HOST % node for node in NODES))
+    with control_plane() as plane:
+        found = Fleet(name, folder, plane, None)
+        found.lab("down")
+        found.lab("up", "--spec", str(spec))
+        try:
+            site = found.run("site", "--skip-tags", "cluster", driver=OLD)
+            assert site.status == 0, site.output[-4000:]
+            found.stand_ins = StandIns(
+                str(plane.kubeconfig), {node: lambda script, node=node: found.sh(node, script) for node in NODES}
+            )
+            found.stand_ins.start()
+            yield found
+        finally:
+            if found.stand_ins:
+                found.stand_ins.stop()
+            found.lab("down")

@@ -1,0 +1,148 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Lab hosts that are nodes of a real API server, and the playbooks run against them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from control_plane import ControlPlane
+from stand_ins import StandIns
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LAB = REPOSITORY / "tests" / "lab" / "lab"
+OLD, NEW = "580.126.09", "580.159.03"
+NODES = ("gpu-node-1", "gpu-node-2", "gpu-node-3")
+LAYOUT = [{"devices": "all", "instances": {"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}}]
+
+
+@dataclass
+class Run:
+    """A playbook that runs, or has run."""
+
+    process: subprocess.Popen[str]
+    log: Path
+
+    def wait(self, timeout: float = 900) -> Run:
+        self.process.wait(timeout=timeout)
+        return self
+
+    @property
+    def status(self) -> int | None:
+        return self.process.returncode
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """End the run and its workers at once, as a power cut of the controller does."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@dataclass
+class Fleet:
+    """Three nodes with two H100 each, all at the old driver."""
+
+    name: str
+    folder: Path
+    plane: ControlPlane
+    stand_ins: StandIns
+    runs: int = 0
+    variables: dict[str, Any] = field(default_factory=dict)
+
+    def lab(self, *arguments: str) -> str:
+        action, *rest = arguments
+        done = subprocess.run([LAB, action, "--name", self.name, *rest], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"lab {' '.join(arguments)}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def sh(self, host: str, script: str) -> str:
+        return self.lab("exec", host, "--", "bash", "-c", script)
+
+    def start(self, playbook: str, *arguments: str, driver: str = NEW, **variables: Any) -> Run:
+        self.runs += 1
+        inventory = self.lab("inventory").strip()
+        given = {
+            "nvidia_driver_version": driver,
+            "nvidia_driver_allow_vulnerable": driver == OLD,
+            "nvidia_mig_strategy": "mixed",
+            "nvidia_mig_layout": LAYOUT,
+            "gpu_upgrade_kubeconfig": str(self.plane.kubeconfig),
+            "gpu_upgrade_api_timeout": 120,
+            "gpu_upgrade_ready_timeout": 120,
+            "gpu_upgrade_wave_timeout": 5,
+            "gpu_kubernetes_output_directory": str(self.folder / "gitops"),
+            **self.variables,
+            **variables,
+        }
+        extra = self.folder / f"vars-{self.runs}.json"
+        extra.write_text(json.dumps(given))
+        log = self.folder / f"{self.runs:02d}-{playbook}.log"
+        command = [
+            str(REPOSITORY / ".venv" / "bin" / "ansible-playbook"),
+            *("-i", inventory, "-e", f"@{extra}", f"gpufleet.nvidia.{playbook}", *arguments),
+        ]
+        environment = {
+            **os.environ,
+            "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections"),
+            "ANSIBLE_CONFIG": str(REPOSITORY / "examples" / "ansible.cfg"),
+            "ANSIBLE_NOCOLOR": "1",
+        }
+        with open(log, "w") as output:
+            process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
+            )
+        return Run(process, log)
+
+    def run(self, playbook: str, *arguments: str, **variables: Any) -> Run:
+        return self.start(playbook, *arguments, **variables).wait()
+
+    def versions(self) -> dict[str, str]:
+        return {host: self.sh(host, "cat /sys/module/nvidia/version").strip() for host in NODES}
+
+    def state(self, host: str) -> str | None:
+        return self.stand_ins.annotations(host).get("gpufleet.io/upgrade-state")
+
+    def reason(self, host: str) -> str:
+        return self.stand_ins.annotations(host).get("gpufleet.io/upgrade-failed-reason", "")
+
+    def cordoned(self, host: str) -> bool:
+        return bool(self.stand_ins.node(host)["spec"].get("unschedulable"))
+
+    def wait_for(self, what: Callable[[], Any], timeout: float = 180) -> Any:
+        until = time.monotonic() + timeout
+        while time.monotonic() < until:
+            found = what()
+            if found:
+                return found
+            time.sleep(0.3)
+        raise AssertionError(f"waited {timeout} s in vain")
+
+    def forget(self) -> None:
+        """Remove workloads and every record, as if no rollout had ever come."""
+        for kind in ("replicasets", "poddisruptionbudgets"):
+            self.plane.kubectl("delete", kind, "--all", "--cascade=background", "--wait=false")
+        names = self.plane.kubectl("get", "pods", "-o", "name", "-l", "app").stdout.split()
+        if names:
+            self.plane.kubectl("delete", "--force", "--grace-period=0", *names, check=False)
+        keys = [f"gpufleet.io/upgrade-{key}-" for key in _KEYS]
+        for host in NODES:
+            self.plane.kubectl("annotate", "node", host, *keys)
+            self.plane.kubectl("uncordon", host)
+            self.sh(host, "rm -f /var/lib/gpufleet/upgrade.json")
+        self.stand_ins.fewest.clear()
+
+
+_KEYS = ("state", "from", "to", "wave", "initial-unschedulable", "failed-reason", "operator", "since")

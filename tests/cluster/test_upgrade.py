@@ -1,0 +1,195 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The upgrade of three nodes, against a real API server."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from fleet import NEW, NODES, OLD
+
+FIRST, SECOND, THIRD = NODES
+MIG = "nvidia.com/mig-3g.40gb"
+#: A CUDA program that does not run with the new driver on one node: what a canary is for.
+CUDA = "/usr/local/bin/cuda-proof"
+BROKEN = f"#!/bin/sh\nif grep -q {NEW} /sys/module/nvidia/version && test -e /etc/new-driver-is-broken; then\n  echo 'CUDA error 999'; exit 1\nfi\n"
+
+
+@pytest.fixture(autouse=True)
+def clean(fleet):
+    yield
+    fleet.forget()
+
+
+def install_proof(fleet, broken):
+    for host in NODES:
+        fleet.sh(host, f"cat > {CUDA} <<'EOF'\n{BROKEN}EOF\nchmod +x {CUDA}; rm -f /etc/new-driver-is-broken")
+    fleet.sh(broken, "touch /etc/new-driver-is-broken")
+
+
+def refused(fleet, host, run):
+    """Nothing was changed, the node is in service, and the reason is on it."""
+    assert run.status != 0
+    assert fleet.state(host) == "refused", run.output[-3000:]
+    assert not fleet.cordoned(host)
+    assert fleet.versions() == dict.fromkeys(NODES, OLD)
+    assert [fleet.state(other) for other in NODES if other != host] == [None, None], "no other node was begun"
+
+
+def test_a_budget_that_never_has_room_ends_in_a_recorded_refusal(fleet):
+    fleet.stand_ins.workload("train", 3, MIG, max_unavailable=0)
+    fleet.wait_for(lambda: fleet.stand_ins.fewest.get("train") == 3)
+    before = {pod["metadata"]["uid"] for pod in fleet.stand_ins.pods(app="train")}
+    run = fleet.run("upgrade", gpu_upgrade_evict_timeout=8)
+    refused(fleet, FIRST, run)
+    assert "Cannot evict pod as it would violate the pod's disruption budget" in fleet.reason(FIRST)
+    assert {pod["metadata"]["uid"] for pod in fleet.stand_ins.pods(app="train")} == before
+
+
+def test_a_pod_that_never_leaves_ends_in_a_recorded_refusal(fleet):
+    fleet.stand_ins.workload(
+        "stubborn",
+        1,
+        MIG,
+        labels={"test.gpufleet.io/never-leaves": "true"},
+        nodeSelector={"kubernetes.io/hostname": FIRST},
+    )
+    fleet.wait_for(lambda: fleet.stand_ins.fewest.get("stubborn") == 1)
+    run = fleet.run("upgrade", gpu_upgrade_evict_timeout=8)
+    refused(fleet, FIRST, run)
+    assert "its eviction was accepted, and it does not end" in fleet.reason(FIRST)
+
+
+def test_a_pod_that_nothing_would_make_again_is_not_touched(fleet):
+    fleet.plane.kubectl(
+        "run", "alone", "--image=work", "--labels=app=alone", f"--overrides={_alone(FIRST)}", "--restart=Never"
+    )
+    fleet.wait_for(lambda: fleet.stand_ins.pods(app="alone")[0]["status"].get("phase") == "Running")
+    uid = fleet.stand_ins.pods(app="alone")[0]["metadata"]["uid"]
+    run = fleet.run("upgrade", gpu_upgrade_evict_timeout=8)
+    refused(fleet, FIRST, run)
+    assert "it has no controller" in fleet.reason(FIRST)
+    assert [pod["metadata"]["uid"] for pod in fleet.stand_ins.pods(app="alone")] == [uid]
+
+
+def test_of_two_operators_the_second_ends_with_a_message(fleet):
+    fleet.plane.kubectl("run", "job", "--image=work", "--labels=app=job", f"--overrides={_alone(FIRST)}")
+    fleet.wait_for(lambda: fleet.stand_ins.pods(app="job")[0]["status"].get("phase") == "Running")
+    first = fleet.start("upgrade", gpu_upgrade_wait_for_jobs="app=job")
+    try:
+        fleet.wait_for(lambda: fleet.state(FIRST) == "waiting-for-jobs")
+        second = fleet.run("upgrade")
+        assert second.status != 0
+        assert "works on this fleet since" in second.output
+        assert "gpu_upgrade_take_over=true" in second.output
+        assert fleet.state(FIRST) == "waiting-for-jobs"
+    finally:
+        first.kill()
+
+
+def test_a_canary_whose_new_driver_does_not_work_is_rolled_back_and_nothing_else_is_touched(fleet):
+    """Wave 1 succeeds, wave 2 fails its verification and goes back, wave 3 is never begun; the job is never lost."""
+    install_proof(fleet, SECOND)
+    fleet.stand_ins.workload("train", 3, MIG, max_unavailable=1)
+    fleet.wait_for(lambda: fleet.stand_ins.fewest.get("train") == 3)
+    run = fleet.run("upgrade", nvidia_health_cuda_check=[CUDA])
+    assert run.status != 0
+    assert fleet.versions() == {FIRST: NEW, SECOND: OLD, THIRD: OLD}, run.output[-3000:]
+    assert [fleet.state(host) for host in NODES] == ["done", "failed", None]
+    assert [fleet.cordoned(host) for host in NODES] == [False, True, False]
+    assert "CUDA error 999" in fleet.reason(SECOND)
+    assert f"Rolled back to driver {OLD}, which works" in fleet.reason(SECOND)
+    assert fleet.stand_ins.fewest["train"] >= 2, "the budget allows one pod to be away at a time"
+    listing = fleet.sh(SECOND, "nvidia-smi -L")
+    assert len(re.findall("MIG 1g.10gb", listing)) == 4, "the layout is back after the rollback"
+    assert "at most 0 may" in run.output
+
+    # The cause is removed: the failed node is tried again, and the rest follows.
+    fleet.sh(SECOND, "rm /etc/new-driver-is-broken")
+    again = fleet.run("upgrade", nvidia_health_cuda_check=[CUDA], gpu_upgrade_retry=True)
+    assert again.status == 0, again.output[-3000:]
+    assert fleet.versions() == dict.fromkeys(NODES, NEW)
+    assert [fleet.state(host) for host in NODES] == ["done"] * 3
+    assert not any(fleet.cordoned(host) for host in NODES)
+    assert fleet.stand_ins.fewest["train"] >= 2
+
+
+def test_by_hand_it_goes_back_and_a_node_that_people_cordoned_stays_so(fleet):
+    fleet.plane.kubectl("cordon", THIRD)
+    run = fleet.run("rollback")
+    assert run.status == 0, run.output[-3000:]
+    assert fleet.versions() == dict.fromkeys(NODES, OLD)
+    assert [fleet.cordoned(host) for host in NODES] == [False, False, True]
+    assert f"Rolled back by hand to driver {OLD}" in fleet.reason(FIRST)
+
+
+@pytest.mark.parametrize("step", ["started", "evicting", "installing", "verifying"])
+def test_a_run_that_is_killed_is_continued_where_it_stopped(fleet, step):
+    fleet.stand_ins.workload("train", 2, MIG, max_unavailable=1)
+    fleet.wait_for(lambda: fleet.stand_ins.fewest.get("train") == 2)
+    fleet.plane.kubectl("cordon", FIRST)
+    # The first step is over quickly: hold the run there by a job, or catch it in the act.
+    first = fleet.start("upgrade", "--limit", FIRST)
+    fleet.wait_for(lambda: _reached(fleet.state(FIRST), step))
+    time.sleep(1)
+    first.kill()
+    assert fleet.cordoned(FIRST)
+    assert fleet.state(FIRST) not in (None, "done")
+    second = fleet.run("upgrade", "--limit", FIRST)
+    assert second.status == 0, second.output[-3000:]
+    assert "1 cut off earlier (gpu-node-1)" in second.output
+    assert fleet.versions()[FIRST] == NEW
+    assert fleet.state(FIRST) == "done"
+    assert fleet.cordoned(FIRST), "it was cordoned by hand before the first run, and stays so"
+    assert fleet.stand_ins.annotations(FIRST)["gpufleet.io/upgrade-from"] == OLD
+    back = fleet.run("rollback", "--limit", FIRST)
+    assert back.status == 0, back.output[-3000:]
+
+
+def test_an_api_server_that_is_away_for_a_while_is_waited_for(fleet):
+    run = fleet.start("upgrade", "--limit", FIRST)
+    fleet.wait_for(lambda: fleet.state(FIRST) == "installing")
+    fleet.plane.pause()
+    try:
+        # The driver is installed meanwhile; the next record has to wait.
+        time.sleep(45)
+        assert run.process.poll() is None
+    finally:
+        fleet.plane.resume()
+    run.wait()
+    assert run.status == 0, run.output[-3000:]
+    assert "The API server does not answer" in run.output
+    assert fleet.state(FIRST) == "done"
+    back = fleet.run("rollback", "--limit", FIRST)
+    assert back.status == 0, back.output[-3000:]
+
+
+def test_a_host_that_never_comes_back_from_its_reboot_stays_cordoned_with_the_reason(fleet):
+    fleet.sh(THIRD, "mv /sbin/shutdown /sbin/shutdown.real; printf '#!/bin/sh\\nsystemctl poweroff\\n' > /sbin/shutdown; chmod +x /sbin/shutdown")
+    fleet.sh(THIRD, "systemd-run --unit=monitor virtual-gpu hold")
+    run = fleet.run("upgrade", "--limit", THIRD, gpu_upgrade_reboot_timeout=20)
+    assert run.status != 0
+    assert fleet.state(THIRD) == "failed", run.output[-3000:]
+    assert fleet.cordoned(THIRD)
+    assert "Reboot" in fleet.reason(THIRD)
+    fleet.lab("start", THIRD)
+    fleet.sh(THIRD, "mv /sbin/shutdown.real /sbin/shutdown")
+    again = fleet.run("upgrade", "--limit", THIRD, gpu_upgrade_retry=True)
+    assert again.status == 0, again.output[-3000:]
+    assert fleet.versions()[THIRD] == NEW
+    assert not fleet.cordoned(THIRD)
+
+
+def _reached(state, step):
+    order = ["started", "waiting-for-jobs", "evicting", "installing", "verifying", "done"]
+    return state in order and order.index(state) >= order.index(step)
+
+
+def _alone(host):
+    resources = f'{{"limits": {{"{MIG}": "1"}}}}'
+    container = f'{{"name": "work", "image": "work", "resources": {resources}}}'
+    return f'{{"spec": {{"nodeName": "{host}", "containers": [{container}]}}}}'
