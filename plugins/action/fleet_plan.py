@@ -10,6 +10,7 @@ import json
 import os
 from typing import Any
 
+from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, write_whole
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.plan import FleetPlan, HostPlan
@@ -22,7 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import coll
 
 class ActionModule(ActionBase):
     _requires_connection = False
-    _VALID_ARGS = frozenset({"hosts", "facts_directory", "offline", "files", "report", "fail_on_drift"})
+    _VALID_ARGS = frozenset({"hosts", "facts_directory", "offline", "files", "unrendered", "report", "fail_on_drift"})
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         task_vars = task_vars or {}
@@ -34,6 +35,7 @@ class ActionModule(ActionBase):
                 "facts_directory": {"type": "path", "default": ""},
                 "offline": {"type": "bool", "default": False},
                 "files": {"type": "list", "elements": "dict", "default": []},
+                "unrendered": {"type": "str", "default": ""},
                 "report": {"type": "path", "default": ""},
                 "fail_on_drift": {"type": "bool", "default": True},
             }
@@ -47,7 +49,7 @@ class ActionModule(ActionBase):
             variables = task_vars["hostvars"][host]
             facts, unread = _facts(host, variables, directory, arguments["offline"])
             planned.append(_plan(host, variables, known, facts, unread))
-        fleet = FleetPlan(planned, plain(arguments["files"]))
+        fleet = FleetPlan(planned, plain(arguments["files"]), plain(arguments["unrendered"]))
         self._display.display("\n" + fleet.text())
         result["plan"] = fleet.as_dict()
         result["drift"] = fleet.drift
@@ -70,9 +72,10 @@ def _facts(host: str, variables: Any, directory: str, offline: bool) -> tuple[di
             return (json.loads(text), None) if text else (None, f"no recorded facts in {path or 'facts_directory'}")
         except ValueError as error:
             return None, f"the recorded facts in {path} cannot be read: {error}"
-    facts = plain((variables.get("gpu_facts_host") or {}).get("gpu") or {})
+    answer = plain(variables.get("gpu_facts_host") or {})
+    facts = answer.get("gpu")
     if not facts:
-        return None, "it did not answer"
+        return None, str(answer.get("msg") or "it did not answer").strip().splitlines()[0]
     if path:
         write_whole(path, json.dumps(facts, indent=1, sort_keys=True) + "\n")
     return facts, None
@@ -86,7 +89,13 @@ def _plan(
         pool = pool_of(host, known, variables.get("gpu_facts_pool"))
         wish = collect(variables, lambda value: value)
     except Refused as refusal:
-        return HostPlan(
-            host, pool, {"variables": StagePlan("variables", needed=True, refusals=refusals_of(refusal))}, unread
-        )
+        return _impossible(host, pool, refusals_of(refusal), unread)
+    except (AnsibleError, TypeError) as error:
+        # A template that cannot be rendered is the mistake of one host, and no reason to leave the others out.
+        wrong = Refused("the variables of the host", str(error).strip().rstrip("."), "Define what its templates use.")
+        return _impossible(host, pool, (wrong,), unread)
     return HostPlan(host, pool, plan_stages(facts, wish) if facts else {}, unread)
+
+
+def _impossible(host: str, pool: str | None, refusals: tuple[Refused, ...], unread: str | None) -> HostPlan:
+    return HostPlan(host, pool, {"variables": StagePlan("variables", needed=True, refusals=refusals)}, unread)

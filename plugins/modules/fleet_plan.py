@@ -38,6 +38,10 @@ options:
     type: list
     elements: dict
     default: []
+  unrendered:
+    description: Why the files of the cluster could not be rendered; empty when they could.
+    type: str
+    default: ""
   report:
     description: A file of the controller to which the plan is written as JSON; empty writes none.
     type: path

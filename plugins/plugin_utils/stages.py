@@ -33,7 +33,11 @@ def plan_stages(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> dict[str, 
 
     :param facts: the facts document of C(gpu_info).
     :param wish: the variables of all host roles.
+    :return: plans by stage; of a host without GPUs only one, C(hardware), that says so.
     """
+    absent = _without_gpu(facts)
+    if absent:
+        return {"hardware": StagePlan("hardware", needed=True, refusals=(absent,))}
     plans = {}
     for name, function in STAGES.items():
         try:
@@ -41,3 +45,15 @@ def plan_stages(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> dict[str, 
         except Refused as refusal:
             plans[name] = StagePlan(name, needed=True, refusals=(refusal,))
     return plans
+
+
+def _without_gpu(facts: Mapping[str, Any]) -> Refused | None:
+    """Nothing is installed for GPUs that are not there. What could not be read is not taken for absent."""
+    cards = facts.get("pci")
+    if cards is None or facts.get("gpus") or any(card.get("kind") == "gpu" for card in cards):
+        return None
+    return Refused(
+        "the group gpu_hosts",
+        "this host has no NVIDIA GPU on its PCI bus",
+        "Take it out of the group, or see whether the board is seated and powered: lspci -d 10de:",
+    )

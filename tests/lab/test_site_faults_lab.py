@@ -76,7 +76,10 @@ BAD = {
         {"nvidia_sharing_mode": "mps", "nvidia_sharing_memory_slice": "4GB"},
         ["nvidia_sharing_memory_slice: the unit 'GB' of '4GB' is ambiguous", "4GiB?"],
     ),
-    "unknown-branch": ({"nvidia_driver_branch": "581"}, ["nvidia_driver_branch: ", "581", "580"]),
+    "unknown-branch": (
+        {"nvidia_driver_branch": "581"},
+        ["nvidia_driver_branch: branch 581 gets no security fixes", "Take "],
+    ),
     "below-the-floor": ({"nvidia_driver_version": "580.65.06"}, ["nvidia_driver_version: ", "580.65.06"]),
     "no-version": ({"nvidia_toolkit_version": "newest"}, ["nvidia_toolkit_version: 'newest'", "such as 1.20.0"]),
     "unknown-pool": ({"gpu_facts_pool": "trainin"}, ["gpu_facts_pool", "trainin", "The nearest: training"]),
@@ -182,7 +185,7 @@ def test_the_plan_of_hosts_that_drift_ends_with_another_status_than_0(fleet):
     assert run.rc != 0
     assert "2 hosts: 0 as described, 2 to change" in run.text
     assert sorted(path.name for path in facts.iterdir()) == [f"{MIG}.json", f"{MPS}.json"]
-    one = fleet.play("plan", "--limit", f"{MPS},localhost", "-e", "gpu_plan_fail_on_drift=false")
+    one = fleet.play("plan", "--limit", MPS, "-e", "gpu_plan_fail_on_drift=false")
     assert one.rc == 0, one.text
     assert "1 hosts: 0 as described, 1 to change" in one.text
 
@@ -193,7 +196,6 @@ def test_the_plan_works_from_recorded_facts_without_the_hosts(fleet):
     try:
         run = fleet.play("plan", "-e", f"gpu_plan_facts_directory={facts}", "-e", "gpu_plan_offline=true")
         assert "2 hosts: 0 as described, 2 to change, 0 impossible, 0 unread" in run.text
-        assert f"{MPS}: " not in blocks(run.text, MPS)
         live = fleet.play("plan", "-e", "gpu_plan_fail_on_drift=false")
         assert "1 unread" in live.text
     finally:

@@ -55,14 +55,18 @@ class HostPlan:
 
 @dataclass(frozen=True)
 class FleetPlan:
-    """The plans of all hosts, and the files of the cluster that would change."""
+    """The plans of all hosts, and the files of the cluster that would change.
+
+    :param unrendered: why the files could not be rendered; empty when they could.
+    """
 
     hosts: Sequence[HostPlan]
     files: Sequence[Mapping[str, str]] = ()
+    unrendered: str = ""
 
     @property
     def drift(self) -> bool:
-        return bool(self.files) or any(host.changes or host.impossible for host in self.hosts)
+        return bool(self.files or self.unrendered) or any(host.changes or host.impossible for host in self.hosts)
 
     @property
     def unread(self) -> list[HostPlan]:
@@ -73,6 +77,7 @@ class FleetPlan:
             "drift": self.drift,
             "hosts": {host.host: host.as_dict() for host in self.hosts},
             "files": [dict(change) for change in self.files],
+            "unrendered": self.unrendered,
         }
 
     def text(self) -> str:
@@ -93,16 +98,23 @@ class FleetPlan:
         parts = ["\n".join(lines), table(["HOST", "POOL", "STATE", "STAGES THAT CHANGE", "DISTURBS"], rows)]
         if self.files:
             parts.append("\n".join(f"  {change['action']} {change['path']}" for change in self.files) + "\n")
+        if self.unrendered:
+            parts.append(f"  The files of the cluster cannot be rendered: {self.unrendered}\n")
         parts.append(self.summary())
         return "\n".join(part for part in parts if part)
 
     def summary(self) -> str:
-        changing = sum(1 for host in self.hosts if host.changes and not host.impossible)
-        impossible = sum(1 for host in self.hosts if host.impossible)
+        changing = sum(1 for host in self.hosts if host.changes and not host.impossible and not host.unread)
+        impossible = sum(1 for host in self.hosts if host.impossible and not host.unread)
         as_described = len(self.hosts) - changing - impossible - len(self.unread)
         return (
             f"{len(self.hosts)} hosts: {as_described} as described, {changing} to change, {impossible} impossible, "
-            f"{len(self.unread)} unread; {len(self.files)} files of the cluster to change"
+            f"{len(self.unread)} unread; "
+            + (
+                "the files of the cluster cannot be rendered"
+                if self.unrendered
+                else f"{len(self.files)} files of the cluster to change"
+            )
         )
 
 

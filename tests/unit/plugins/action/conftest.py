@@ -1,0 +1,80 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Actions called as the controller calls them, without a play: a task, the host's variables, and what is displayed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
+import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+
+#: Facts of a host with two GPUs and no driver.
+BARE = {
+    "schema": 1,
+    "host": {
+        "name": "gpu-1",
+        "distribution": {"id": "debian", "version": "12", "codename": "bookworm", "family": "debian"},
+        "package_manager": "apt",
+        "architecture": "x86_64",
+        "kernel_headers": True,
+    },
+    "pci": [
+        {"address": f"0000:{bus}:00.0", "device_id": "0x2330", "kind": "gpu", "board": "h100-80gb-sxm"}
+        for bus in ("18", "2a")
+    ],
+    "nvml": {"available": False, "reason": "libnvidia-ml.so.1 is not installed"},
+    "gpus": None,
+    "runtimes": {"containerd": {"version": "1.6.20", "active": True, "config_path": "/etc/containerd/config.toml"}},
+}
+
+
+@pytest.fixture
+def bare_facts():
+    return BARE
+
+
+class Shown:
+    """Stands in for Ansible's display."""
+
+    def __init__(self):
+        self.lines = []
+        self.warnings = []
+
+    def display(self, text, color=None):  # noqa: ARG002
+        self.lines.append(text)
+
+    def warning(self, text):
+        self.warnings.append(text)
+
+    @property
+    def text(self):
+        return "\n".join(self.lines)
+
+
+@pytest.fixture
+def call(monkeypatch):
+    """Return a function that runs an action and returns its result and what it showed."""
+
+    def run(module, arguments, variables, check_mode=False):
+        loader = DataLoader()
+        task = SimpleNamespace(
+            args=arguments, check_mode=check_mode, diff=False, async_val=0, action="action", environment=None
+        )
+        action = module.ActionModule(
+            task=task,
+            connection=MagicMock(),
+            play_context=MagicMock(),
+            loader=loader,
+            templar=Templar(loader=loader, variables=variables),
+            shared_loader_obj=MagicMock(),
+        )
+        shown = Shown()
+        monkeypatch.setattr(action, "_display", shown)
+        return action.run(task_vars=variables), shown
+
+    return run

@@ -1,0 +1,112 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible.errors import AnsibleUndefinedVariable
+from ansible_collections.gpufleet.nvidia.plugins.action import fleet_plan
+
+GROUPS = {"gpu_hosts": ["a", "b"], "training": ["a"], "batch": ["b"]}
+
+
+class Undefined(dict):
+    """Variables of a host one of which has a template that cannot be rendered."""
+
+    def get(self, name, default=None):
+        if name == "nvidia_mig_layout":
+            raise AnsibleUndefinedVariable("'layout_of_the_night' is undefined")
+        return super().get(name, default)
+
+
+@pytest.fixture
+def plan(call, bare_facts):
+    read = {"gpu_facts_host": {"gpu": bare_facts}}
+
+    def run(hosts=None, arguments=None, unread=()):
+        hostvars = {host: dict(read) for host in ("a", "b")}
+        for host, variables in (hosts or {}).items():
+            hostvars[host] = variables if isinstance(variables, Undefined) else {**hostvars[host], **variables}
+        for host in unread:
+            hostvars[host].pop("gpu_facts_host")
+        return call(fleet_plan, arguments or {}, {"groups": GROUPS, "hostvars": hostvars})
+
+    return run
+
+
+def test_drift_fails_unless_that_is_not_wished(plan):
+    result, shown = plan()
+    assert result["failed"] and result["drift"]
+    assert "2 hosts: 0 as described, 2 to change" in result["msg"]
+    assert "a: " not in result["msg"]
+    assert "driver: install driver branch 580" in shown.text
+    quiet, _shown = plan(arguments={"fail_on_drift": False})
+    assert quiet["drift"] and "failed" not in quiet
+
+
+def test_without_drift_it_succeeds(plan, monkeypatch):
+    monkeypatch.setattr(fleet_plan, "plan_stages", lambda _facts, _wish: {})
+    result, _shown = plan()
+    assert "failed" not in result and result["drift"] is False
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"files": [{"action": "create", "path": "x"}]}, {"unrendered": "pool batch: something is wrong"}]
+)
+def test_the_clusters_files_are_part_of_it(plan, monkeypatch, arguments):
+    monkeypatch.setattr(fleet_plan, "plan_stages", lambda _facts, _wish: {})
+    result, shown = plan(arguments=arguments)
+    assert result["failed"] and result["drift"]
+    assert "create x" in shown.text or "something is wrong" in shown.text
+
+
+def test_some_hosts_alone(plan):
+    result, _shown = plan(arguments={"hosts": ["b"]})
+    assert list(result["plan"]["hosts"]) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"nvidia_mig_layot": "x"}, "nvidia_mig_layot: no role"),
+        ({"gpu_facts_pool": "none"}, "no group below gpu_hosts is called none"),
+        (Undefined(), "the variables of the host: 'layout_of_the_night' is undefined"),
+    ],
+)
+def test_an_impossible_wish_is_reported_and_the_others_are_planned(plan, variables, said):
+    result, shown = plan(hosts={"a": variables})
+    hosts = result["plan"]["hosts"]
+    assert said in hosts["a"]["impossible"][0]
+    assert hosts["b"]["impossible"] == [] and hosts["b"]["changes"]
+    assert "impossible: " in shown.text
+
+
+def test_a_host_that_did_not_answer_is_unread_and_fails(plan, monkeypatch):
+    monkeypatch.setattr(fleet_plan, "plan_stages", lambda _facts, _wish: {})
+    result, _shown = plan(unread=["b"])
+    assert result["plan"]["hosts"]["b"]["unread"] == "it did not answer"
+    assert result["failed"] and result["drift"] is False
+
+
+def test_the_reason_why_it_could_not_be_read_is_told(plan):
+    result, _shown = plan(hosts={"b": {"gpu_facts_host": {"failed": False, "msg": "no python\nand more"}}})
+    assert result["plan"]["hosts"]["b"]["unread"] == "no python"
+
+
+def test_facts_are_kept_and_used_without_hosts(plan, tmp_path):
+    first, _shown = plan(arguments={"facts_directory": str(tmp_path), "report": str(tmp_path / "report" / "plan.json")})
+    assert json.loads((tmp_path / "report" / "plan.json").read_text()) == first["plan"]
+    assert {path.name for path in tmp_path.glob("*.json")} == {"a.json", "b.json"}
+    offline = {"facts_directory": str(tmp_path), "offline": True}
+    later, _shown = plan(arguments=offline, unread=["a", "b"])
+    assert later["plan"] == first["plan"]
+    (tmp_path / "a.json").unlink()
+    (tmp_path / "b.json").write_text("{")
+    broken, _shown = plan(arguments=offline)
+    assert "no recorded facts in" in broken["plan"]["hosts"]["a"]["unread"]
+    assert "cannot be read" in broken["plan"]["hosts"]["b"]["unread"]
+    nowhere, _shown = plan(arguments={"offline": True})
+    assert nowhere["plan"]["hosts"]["a"]["unread"] == "no recorded facts in facts_directory"

@@ -1,0 +1,105 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a person is shown of a host's GPUs, from the facts document."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.inspection import (
+    gpu_use,
+    host_table,
+    resource_table,
+)
+
+
+def gpu(index=0, **changes):
+    return {"index": index, "name": "NVIDIA L40S", "memory_mib": 46068, "processes": [], **changes}
+
+
+def instance(profile, size, processes=(), inner=()):
+    return {
+        "profile": profile,
+        "size": size,
+        "processes": list(processes),
+        "compute_instances": [{"processes": list(inner)}],
+    }
+
+
+ON = {"supported": True, "current": True, "pending": True}
+MPS = {"mode": "mps", "replicas": 11, "memory_mib": 4096}
+PROCESS = {"pid": 1, "memory_mib": 1536}
+
+
+@pytest.mark.parametrize(
+    ("entry", "sharing", "divided_into", "taken"),
+    [
+        (gpu(), {}, "whole", "0 GiB of 45 GiB"),
+        (gpu(processes=[PROCESS]), {}, "whole", "1.5 GiB of 45 GiB"),
+        (gpu(memory_mib=None, processes=None), {}, "whole", "0 GiB"),
+        (gpu(processes=[PROCESS]), MPS, "11 MPS clients of 4 GiB", "1/11, 1.5 GiB of 45 GiB"),
+        (gpu(), {"mode": "time_slicing", "replicas": 4}, "4 time slices", "0/4, 0 GiB of 45 GiB"),
+        (gpu(), {"mode": "mps", "replicas": 1}, "whole", "0 GiB of 45 GiB"),
+        (gpu(mig={"current": False, "pending": True}), {}, "whole, MIG mode pending", "0 GiB of 45 GiB"),
+        (gpu(mig=ON), {}, "MIG, no instances", "0/0 instances"),
+        (gpu(mig={"current": True, "pending": False}), {}, "MIG, no instances, MIG mode pending", "0/0 instances"),
+        (
+            gpu(
+                mig=ON,
+                gpu_instances=[
+                    instance("1g.10gb", 1, [PROCESS]),
+                    instance("3g.40gb", 4),
+                    instance("1g.10gb", 1, inner=[PROCESS]),
+                ],
+            ),
+            MPS,
+            "1 x 3g.40gb + 2 x 1g.10gb",
+            "2/3 instances",
+        ),
+    ],
+)
+def test_one_gpu(entry, sharing, divided_into, taken):
+    use = gpu_use(entry, sharing)
+    assert (use.name, use.divided_into, use.taken) == ("NVIDIA L40S", divided_into, taken)
+
+
+def test_a_gpu_without_name_goes_by_its_board():
+    assert gpu_use(gpu(name=None, board="l40s-48gb"), {}).name == "l40s-48gb"
+    assert gpu_use(gpu(name=None), {}).name == "unknown"
+
+
+def test_equal_neighbours_are_one_line_and_others_are_not():
+    facts = {
+        "driver": {"loaded_version": "580.159.03"},
+        "gpus": [gpu(0), gpu(1), gpu(2, processes=[PROCESS]), gpu(3)],
+    }
+    lines = host_table({"gpu-1": facts}, {}).splitlines()
+    assert [line.split()[:3] for line in lines[1:]] == [
+        ["gpu-1", "580.159.03", "0-1"],
+        ["gpu-1", "580.159.03", "2"],
+        ["gpu-1", "580.159.03", "3"],
+    ]
+
+
+def test_a_host_whose_gpus_are_not_known_is_shown_with_the_reason():
+    bare = {
+        "driver": {"loaded_version": None},
+        "nvml": {"reason": "libnvidia-ml.so.1 is not installed"},
+        "gpus": None,
+        "pci": [{"kind": "gpu"}, {"kind": "nvswitch"}],
+    }
+    shown = host_table({"bare": bare, "none": {}}, {})
+    assert "bare  not loaded  1 on PCI  -      unknown: libnvidia-ml.so.1 is not installed" in shown
+    assert "unknown: no NVIDIA GPU" in shown
+
+
+def test_resources_are_sorted():
+    shown = resource_table(
+        {
+            "a": {"pool": "training", "resources": {"nvidia.com/mig-3g.40gb": 8, "nvidia.com/mig-1g.10gb": 16}},
+            "b": {"pool": "spare", "resources": {}},
+        }
+    )
+    assert "a     training  nvidia.com/mig-1g.10gb: 16, nvidia.com/mig-3g.40gb: 8" in shown
+    assert "b     spare     none" in shown
