@@ -7,11 +7,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.devices import holdings
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.devices import (
+    CHECKPOINT,
+    Holding,
+    holdings,
+    in_use,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.pods import Evictions, Pod, evictions, read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.repartition import repartition
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, titles
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 
@@ -28,7 +35,7 @@ class ActionModule(ClusterAction):
         "poll": {"type": "float", "default": 3.0},
     }
 
-    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+    def act(self, arguments: dict[str, Any], _task_vars: dict[str, Any]) -> dict[str, Any]:
         cluster = self.cluster(arguments)
         node = arguments["node"]
         pods = [read(document) for document in cluster.pods_on(node)]
@@ -36,11 +43,18 @@ class ActionModule(ClusterAction):
         uids = None
         if arguments["mig_plan"] is not None:
             there = [pod for pod in pods if not pod.ended]
-            found = holdings(arguments["checkpoint"]) if arguments["checkpoint"] else ()
+            found = _holdings(arguments["checkpoint"], node, there)
             wanted = repartition(arguments["mig_plan"], found, there)
-            self._display.display(f"{node}: {wanted.text()}")
+            users = in_use(found, [pod.uid for pod in there])
             uids = [pod.uid for pod in wanted.leave]
-            result = {"gone_devices": list(wanted.gone), "stay": [pod.title for pod in wanted.stay]}
+            result = {
+                "gone_devices": list(wanted.gone),
+                "leave": [pod.title for pod in wanted.leave],
+                "stay": [pod.title for pod in wanted.stay],
+                "in_use": {device: list(holders) for device, holders in users.items()},
+            }
+            if wanted.gone:
+                self._display.display(f"{node}: {wanted.text()}")
         plan = evictions(pods, uids=uids, force=arguments["force"], delete_empty_dir=arguments["delete_empty_dir"])
         names = [pod.title for pod in plan.evict]
         if plan.blockers:
@@ -63,6 +77,23 @@ _REFUSED = (
     "gpu_upgrade_evict_force (pods without a controller) or gpu_upgrade_evict_delete_empty_dir."
 )
 _REMEDY = "Give the PodDisruptionBudget room, or end the pod, and run again."
+
+
+def _holdings(text: str, node: str, pods: Sequence[Pod]) -> tuple[Holding, ...]:
+    """Return who holds which device.
+
+    :raises Refused: there are GPU pods, and nothing says which devices they hold.
+    """
+    if text:
+        return holdings(text)
+    unknown = [pod.title for pod in pods if pod.uses_gpu and pod.controller != "DaemonSet"]
+    if unknown:
+        raise Refused(
+            f"node {node}",
+            f"{CHECKPOINT} is missing, so that it is not known which devices {titles(unknown)} hold",
+            "Set the kubelet's root folder back to its default, or empty the node first.",
+        )
+    return ()
 
 
 def _evict(cluster: Cluster, node: str, plan: Evictions, timeout: float, poll: float) -> dict[str, str]:

@@ -41,7 +41,7 @@ class ActionModule(ClusterAction):
         "lease_duration": {"type": "int", "default": 1800},
     }
 
-    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+    def act(self, arguments: dict[str, Any], _task_vars: dict[str, Any]) -> dict[str, Any]:
         cluster = self.cluster(arguments) if arguments["kubernetes"] else None
         if cluster and arguments["lease_namespace"]:
             here = cluster_lease.this_run()
@@ -53,7 +53,7 @@ class ActionModule(ClusterAction):
         record = self._record(arguments, before, node, now)
         changed = replace(record, since="") != replace(before, since="")
         if changed and cluster and node is not None and not self._task.check_mode:
-            _write(cluster, arguments["node"], node, record, before, state)
+            _write(cluster, arguments["node"], record, before, state)
         self._display.v(f"{arguments['node']}: {before.state or 'untouched'} -> {state} {arguments['reason']}")
         return {"changed": changed, "record": record.values(), "text": record.as_text()}
 
@@ -76,7 +76,7 @@ class ActionModule(ClusterAction):
         return replace(before, state=state, failed_reason=arguments["reason"], since=now, operator=who)
 
 
-def _write(cluster: Cluster, name: str, node: Any, record: Record, before: Record, state: str) -> None:
+def _write(cluster: Cluster, name: str, record: Record, before: Record, state: str) -> None:
     """Cordon with the first record, and give the node back with the last: never one that people had cordoned."""
     unschedulable: bool | None = None
     if state in (_STARTED, _ROLLING_BACK):

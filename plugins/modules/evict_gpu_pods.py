@@ -69,6 +69,15 @@ gone_devices:
   type: list
   elements: str
   returned: with O(mig_plan)
+leave:
+  description: Pods that hold one of them.
+  type: list
+  elements: str
+  returned: with O(mig_plan)
+in_use:
+  description: Every device that a pod holds, with the UIDs of the pods.
+  type: dict
+  returned: with O(mig_plan)
 stay:
   description: Pods that hold other devices.
   type: list

@@ -21,6 +21,29 @@ options:
     type: str
     choices: [table, json]
     default: table
+  kubeconfig:
+    description:
+      - A kubeconfig on the controller. With it the table of C(kubectl inspect cgpu) is printed first - what of every GPU is given to pods.
+      - The content of each kubelet's checkpoint of devices is in the variable C(gpu_inspect_checkpoint) of each host.
+    type: path
+    default: ""
+  context:
+    description: The context in it.
+    type: str
+    default: ""
+  unit:
+    description: What that table counts, GiB of memory or units of the resources.
+    type: str
+    choices: [memory, units]
+    default: memory
+  details:
+    description: Whether it is also printed what each pod holds.
+    type: bool
+    default: false
+  html:
+    description: File on the controller for a report with a picture of every GPU. Empty for none.
+    type: path
+    default: ""
   note:
     description: A line that is printed below the table, such as where rendered files are.
     type: str
@@ -46,6 +69,10 @@ EXAMPLES = r"""
 RETURN = r"""
 hosts:
   description: The facts document of every host.
+  type: dict
+  returned: success
+ledger:
+  description: For every node and GPU, what is offered of it and which pods hold it; memory in MiB.
   type: dict
   returned: success
 capacity:

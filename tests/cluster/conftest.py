@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.cluster)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def fleet(tmp_path_factory):
     from control_plane import control_plane
     from fleet import NODES, OLD, Fleet

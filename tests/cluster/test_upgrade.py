@@ -169,7 +169,10 @@ def test_an_api_server_that_is_away_for_a_while_is_waited_for(fleet):
 
 
 def test_a_host_that_never_comes_back_from_its_reboot_stays_cordoned_with_the_reason(fleet):
-    fleet.sh(THIRD, "mv /sbin/shutdown /sbin/shutdown.real; printf '#!/bin/sh\\nsystemctl poweroff\\n' > /sbin/shutdown; chmod +x /sbin/shutdown")
+    fleet.sh(
+        THIRD,
+        "mv /sbin/shutdown /sbin/shutdown.real; printf '#!/bin/sh\\nsystemctl poweroff\\n' > /sbin/shutdown; chmod +x /sbin/shutdown",
+    )
     fleet.sh(THIRD, "systemd-run --unit=monitor virtual-gpu hold")
     run = fleet.run("upgrade", "--limit", THIRD, gpu_upgrade_reboot_timeout=20)
     assert run.status != 0

@@ -22,12 +22,14 @@ class Holding:
     """A device that a container of a pod was given.
 
     :param device: UUID of the GPU or MIG device, without the number of its replica.
+    :param replica: that number, of a shared device; else empty.
     """
 
     pod_uid: str
     container: str
     resource: str
     device: str
+    replica: str = ""
 
 
 def holdings(text: str) -> tuple[Holding, ...]:
@@ -41,9 +43,9 @@ def holdings(text: str) -> tuple[Holding, ...]:
     try:
         entries = json.loads(text)["Data"]["PodDeviceEntries"] or []
         found = [
-            Holding(str(entry["PodUID"]), str(entry["ContainerName"]), str(entry["ResourceName"]), device)
+            Holding(str(entry["PodUID"]), str(entry["ContainerName"]), str(entry["ResourceName"]), device, replica)
             for entry in entries
-            for device in _devices(entry["DeviceIDs"])
+            for device, replica in _devices(entry["DeviceIDs"])
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Refused(
@@ -54,11 +56,12 @@ def holdings(text: str) -> tuple[Holding, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _devices(listed: Any) -> list[str]:
+def _devices(listed: Any) -> list[tuple[str, str]]:
     if listed is None:
         return []
     groups: Iterable[Sequence[str]] = listed.values() if isinstance(listed, Mapping) else [listed]
-    return [str(device).partition("::")[0] for group in groups for device in group or ()]
+    parts = [str(device).partition("::") for group in groups for device in group or ()]
+    return [(device, replica) for device, _colons, replica in parts]
 
 
 def in_use(found: Iterable[Holding], live: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -1,0 +1,59 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Show on the controller what the checks of all hosts found, and write it down."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.verification import verification
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+
+_COLORS = {"passed": "green", "failed": "red", "warning": "yellow", "skipped": "cyan"}
+
+
+class ActionModule(ActionBase):
+    _requires_connection = False
+    _VALID_ARGS = frozenset({"hosts", "report", "fail"})
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        task_vars = task_vars or {}
+        result = super().run(tmp, task_vars)
+        result["changed"] = False
+        _checked, arguments = self.validate_argument_spec(
+            argument_spec={
+                "hosts": {"type": "list", "elements": "str", "required": True},
+                "report": {"type": "path", "default": ""},
+                "fail": {"type": "bool", "default": True},
+            }
+        )
+        hosts = {}
+        for host in plain(arguments["hosts"]):
+            variables = task_vars["hostvars"][host]
+            health = plain(variables.get("nvidia_health_result") or {})
+            node = plain(variables.get("gpu_verify_node") or {})
+            hosts[host] = verification(health.get("checks"), node.get("checks"), node.get("msg"))
+        for host, found in hosts.items():
+            self._display.display(f"\n{host}: {found.summary}")
+            for check in found.checks:
+                text = f"  {check['status']:8} {check['name']:14} {check['evidence']}"
+                self._display.display(text, color=_COLORS.get(check["status"]))
+                if check["next_step"]:
+                    self._display.display(f"           next: {check['next_step']}")
+        document = {host: found.as_dict() for host, found in hosts.items()}
+        result["hosts"] = document
+        result["healthy"] = all(found.healthy for found in hosts.values())
+        if arguments["report"]:
+            text = json.dumps(document, indent=1, sort_keys=True) + "\n"
+            write_whole(os.path.abspath(arguments["report"]), text)
+        if arguments["fail"] and not result["healthy"]:
+            bad = [host for host, found in hosts.items() if not found.healthy]
+            result["failed"] = True
+            result["msg"] = f"{len(bad)} of {len(hosts)} hosts are not as described: {', '.join(bad)}."
+        return result

@@ -1,0 +1,91 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Repartition, verify and inspect nodes at work, against a real API server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from fleet import NODES, OLD
+
+FIRST = NODES[0]
+NIGHT = [{"devices": "all", "instances": {"3g.40gb": 1, "1g.10gb": 4}}]
+
+
+@pytest.fixture
+def at_work(fleet):
+    """A pod on each kind of instance of the first node."""
+    for name, profile, count in (("large", "3g.40gb", 1), ("middle", "2g.20gb", 2), ("small", "1g.10gb", 3)):
+        resource = f"nvidia.com/mig-{profile}"
+        fleet.stand_ins.workload(name, count, resource, nodeSelector={"kubernetes.io/hostname": FIRST})
+    fleet.wait_for(lambda: all(fleet.stand_ins.fewest.get(name) for name in ("large", "middle", "small")))
+    yield fleet
+    fleet.forget()
+    if "2g.20gb" not in fleet.sh(FIRST, "nvidia-smi -L"):
+        assert fleet.run("repartition", "--limit", FIRST, "--skip-tags", "cluster", driver=OLD).status == 0
+
+
+def uids(fleet, name):
+    return {pod["metadata"]["uid"] for pod in fleet.stand_ins.pods(app=name)}
+
+
+def test_a_new_layout_evicts_only_the_pods_on_instances_that_go(at_work):
+    before = {name: uids(at_work, name) for name in ("large", "middle", "small")}
+    shown = at_work.run(
+        "repartition", "--check", "--limit", FIRST, "--skip-tags", "cluster", driver=OLD, nvidia_mig_layout=NIGHT
+    )
+    assert shown.status == 0, shown.output[-3000:]
+    assert "2 devices go; evicted: default/middle-" in shown.output
+    assert {name: uids(at_work, name) for name in before} == before, "check mode touches nothing"
+
+    run = at_work.run("repartition", "--limit", FIRST, "--skip-tags", "cluster", driver=OLD, nvidia_mig_layout=NIGHT)
+    assert run.status == 0, run.output[-3000:]
+    assert uids(at_work, "large") == before["large"]
+    assert uids(at_work, "small") == before["small"]
+    assert not uids(at_work, "middle") & before["middle"], "their instances are gone"
+    assert {pod["status"]["phase"] for pod in at_work.stand_ins.pods(app="middle")} == {"Pending"}
+    allocatable = at_work.stand_ins.node(FIRST)["status"]["allocatable"]
+    assert allocatable["nvidia.com/mig-1g.10gb"] == "8"
+    assert allocatable["nvidia.com/mig-2g.20gb"] == "0"
+    assert not at_work.cordoned(FIRST)
+    assert not at_work.stand_ins.annotations(FIRST)
+
+    back = at_work.run("repartition", "--limit", FIRST, "--skip-tags", "cluster", driver=OLD)
+    assert back.status == 0, back.output[-3000:]
+    assert uids(at_work, "large") == before["large"]
+    assert uids(at_work, "small") == before["small"], "three of eight fit beside two larger instances"
+
+
+def test_verify_finds_a_node_that_offers_something_else(at_work, tmp_path):
+    report = tmp_path / "verify.json"
+    options = {"gpu_verify_kubeconfig": str(at_work.plane.kubeconfig), "gpu_verify_report": str(report), "driver": OLD}
+    good = at_work.run("verify", "--limit", FIRST, **options)
+    assert good.status == 0, good.output[-3000:]
+    patch = {"status": {"allocatable": {"nvidia.com/mig-1g.10gb": "3"}}}
+    at_work.plane.kubectl("patch", "node", FIRST, "--subresource=status", "-p", json.dumps(patch))
+    bad = at_work.run("verify", "--limit", FIRST, **options)
+    at_work.stand_ins._register(FIRST)
+    assert bad.status != 0
+    found = json.loads(report.read_text())[FIRST]
+    assert found["failed_check"] == "allocatable"
+    assert "nvidia.com/mig-1g.10gb: 3 instead of 4" in bad.output
+
+
+def test_inspect_shows_who_holds_what(at_work, tmp_path):
+    page = tmp_path / "gpus.html"
+    run = at_work.run(
+        "inspect",
+        driver=OLD,
+        gpu_inspect_kubeconfig=str(at_work.plane.kubeconfig),
+        gpu_inspect_unit="units",
+        gpu_inspect_html=str(page),
+    )
+    assert run.status == 0, run.output[-3000:]
+    rows = [line.split() for line in run.output.splitlines() if line.startswith("gpu-node-")]
+    assert rows[0][-1] == "6/8"
+    assert [row[-1] for row in rows[1:3]] == ["0/8", "0/8"]
+    assert "6/24 (25%)" in run.output
+    assert "default/large-" in page.read_text()

@@ -1,0 +1,82 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.pods import evictions, read, requested
+
+MIG = "nvidia.com/mig-1g.10gb"
+
+
+def pod(name="work", *, owner="ReplicaSet", limits=None, phase="Running", **spec):
+    container = {"name": "work", "resources": {"limits": {"nvidia.com/gpu": "1"} if limits is None else limits}}
+    owners = [{"kind": owner, "controller": True}] if owner else [{"kind": "Thing"}]
+    metadata = {"namespace": "jobs", "name": name, "uid": f"uid-{name}", "ownerReferences": owners}
+    metadata.update(spec.pop("metadata", {}))
+    return read({"metadata": metadata, "spec": {"containers": [container], **spec}, "status": {"phase": phase}})
+
+
+@pytest.mark.parametrize(
+    ("limits", "resources"),
+    [
+        ({"nvidia.com/gpu": "2", "cpu": "500m"}, {"nvidia.com/gpu": 2}),
+        ({MIG: "1"}, {MIG: 1}),
+        ({"nvidia.com/gpu.shared": "3"}, {"nvidia.com/gpu.shared": 3}),
+        ({"cpu": "1"}, {}),
+        ({"nvidia.com/other": "1"}, {}),
+    ],
+)
+def test_what_a_pod_asks_for(limits, resources):
+    assert pod(limits=limits).resources == resources
+    assert pod(limits=limits).uses_gpu == bool(resources)
+
+
+def test_init_containers_run_beside_sidecars_and_before_the_others():
+    spec = {
+        "containers": [{"resources": {"limits": {MIG: "1"}}}, {"resources": {"requests": {MIG: "1"}}}],
+        "initContainers": [
+            {"restartPolicy": "Always", "resources": {"limits": {MIG: "1"}}},
+            {"resources": {"limits": {MIG: "4"}}},
+        ],
+    }
+    assert requested(spec) == {MIG: 5}
+
+
+def test_only_gpu_pods_leave_and_daemon_sets_stay():
+    pods = [
+        pod("a"),
+        pod("web", limits={}),
+        pod("ended", phase="Succeeded"),
+        pod("plugin", owner="DaemonSet"),
+        pod("dra", limits={}, resourceClaims=[{"name": "gpu"}]),
+    ]
+    found = evictions(pods)
+    assert [item.name for item in found.evict] == ["a", "dra"]
+    assert [item.title for item in found.stay] == ["jobs/plugin"]
+    assert not found.blockers
+
+
+def test_one_pod_that_must_stay_is_enough_to_touch_none():
+    empty = [{"name": "cache", "emptyDir": {}}]
+    static = {"annotations": {"kubernetes.io/config.mirror": "x"}}
+    pods = [pod("a"), pod("alone", owner=None), pod("data", volumes=empty), pod("static", metadata=static)]
+    assert evictions(pods).blockers == {
+        "jobs/alone": "it has no controller, so nothing would make it again",
+        "jobs/data": "the data in its emptyDir volume cache would be lost",
+        "jobs/static": "it is a static pod of the kubelet, which no API call ends",
+    }
+    allowed = evictions(pods, force=True, delete_empty_dir=True)
+    assert list(allowed.blockers) == ["jobs/static"]
+
+
+def test_a_pod_that_is_ending_already_is_waited_for_and_blocks_nothing():
+    found = evictions([pod("alone", owner=None, metadata={"deletionTimestamp": "now"})])
+    assert [item.name for item in found.evict] == ["alone"]
+    assert not found.blockers
+
+
+def test_with_uids_only_those_leave_whatever_they_asked_for():
+    found = evictions([pod("a"), pod("b", limits={})], uids=["uid-b"])
+    assert [item.name for item in found.evict] == ["b"]

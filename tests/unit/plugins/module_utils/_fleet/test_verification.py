@@ -1,0 +1,63 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.agreement import compare, gpu_allocatable
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.verification import verification
+
+
+def node(allocatable, labels=None):
+    return {"metadata": {"labels": labels or {}}, "status": {"allocatable": allocatable}}
+
+
+def statuses(checks):
+    return {check.name: check.status for check in checks}
+
+
+def test_a_node_that_offers_what_is_predicted():
+    found = node({"cpu": "8", "nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "4"}, {"nvidia.com/gpu.count": "8"})
+    assert gpu_allocatable(found) == {"nvidia.com/mig-1g.10gb": 4}
+    checks = compare(found, {"nvidia.com/mig-1g.10gb": 4, "nvidia.com/gpu": 0}, {"nvidia.com/gpu.count": "8"})
+    assert statuses(checks) == {"allocatable": "passed", "labels": "passed"}
+    assert checks[0].evidence == "nvidia.com/mig-1g.10gb: 4"
+
+
+def test_more_less_and_other_resources_are_named():
+    checks = compare(node({"nvidia.com/gpu": "3", "nvidia.com/mig-1g.10gb": "4"}), {"nvidia.com/gpu": 8}, {})
+    assert checks[0].status == "failed"
+    assert checks[0].evidence == "nvidia.com/gpu: 3 instead of 8; nvidia.com/mig-1g.10gb: 4 instead of 0"
+    assert checks[0].next_step
+
+
+def test_labels_that_differ_fail_and_missing_feature_discovery_warns():
+    labels = {"nvidia.com/gpu.product": "H100", "nvidia.com/gpu.count": "8"}
+    wrong = compare(node({}, {"nvidia.com/gpu.product": "A100"}), {}, labels)[1]
+    assert wrong.status == "failed"
+    assert wrong.evidence == "nvidia.com/gpu.count=missing instead of 8; nvidia.com/gpu.product=A100 instead of H100"
+    assert compare(node({}), {}, labels)[1].status == "warning"
+    assert compare(node({}), {}, {})[1].status == "skipped"
+    assert compare(node({}), {}, {})[0].evidence == "no GPU resources, as predicted"
+
+
+def check(name, status):
+    return {"name": name, "status": status, "evidence": "e", "next_step": ""}
+
+
+def test_host_and_node_are_one_list_and_the_first_failure_counts():
+    found = verification([check("pci", "passed"), check("mig", "failed")], [check("allocatable", "failed")])
+    assert found.summary == "not as described, first failure: mig"
+    assert found.as_dict()["failed_check"] == "mig"
+    assert [item["name"] for item in found.as_dict()["checks"]] == ["pci", "mig", "allocatable"]
+
+
+def test_a_healthy_host_says_how_many_warnings_it_has():
+    assert verification([check("pci", "passed")], None).summary == "as described"
+    assert verification([check("persistence", "warning")], []).summary == "as described, 1 warnings"
+
+
+def test_a_host_or_cluster_that_does_not_answer_is_not_healthy():
+    assert verification(None, None).failed[0]["name"] == "reach"
+    asked = verification([check("pci", "passed")], None, "Failed to read node a: refused")
+    assert asked.failed[0]["evidence"] == "Failed to read node a: refused"

@@ -1,0 +1,88 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import datetime
+import os
+
+import pytest
+from ansible.errors import AnsibleError
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_lease import Holder, let_go, may_take, take
+
+NOW = datetime.datetime(2026, 11, 21, 7, 0, tzinfo=datetime.timezone.utc)
+ME = Holder("root@here", "1-2")
+
+
+def lease(holder, seconds_ago=10, duration=60):
+    renewed = (NOW - datetime.timedelta(seconds=seconds_ago)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return {"spec": {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": duration}}
+
+
+@pytest.mark.parametrize(
+    ("present", "force", "allowed"),
+    [
+        (None, False, True),
+        ({"spec": {}}, False, True),
+        (lease("root@here/1-2"), False, True),
+        (lease("root@there/9-9"), False, False),
+        (lease("root@there/9-9"), True, True),
+        (lease("root@there/9-9", seconds_ago=61), False, True),
+        (lease("root@here/999999999-1"), False, True),
+        ({"spec": {"holderIdentity": "root@there/1-1"}}, False, True),
+    ],
+)
+def test_who_may_take_it(present, force, allowed):
+    assert (may_take(present, ME, NOW, force) is None) == allowed
+
+
+def test_a_run_on_this_machine_that_is_alive_keeps_it():
+    process = f"{os.getpid()}-{cluster_lease._start_of(os.getpid())}"
+    refusal = may_take(lease(f"root@here/{process}"), ME, NOW, False)
+    assert refusal.startswith(f"root@here/{process} works on this fleet")
+
+
+def test_this_run_is_a_process_that_is_alive():
+    found = cluster_lease.this_run()
+    assert not cluster_lease.is_gone(str(found), found)
+
+
+class FakeCluster:
+    """A lease store that checks versions as the API server does, and changes under the caller's feet if asked."""
+
+    def __init__(self, conflicts=0):
+        self.stored, self.version, self.conflicts = None, 0, conflicts
+
+    def lease(self, _namespace, _name):
+        return (
+            None if self.stored is None else {"metadata": {"resourceVersion": str(self.version)}, "spec": self.stored}
+        )
+
+    def write_lease(self, _namespace, _name, spec, version):
+        if self.conflicts:
+            self.conflicts -= 1
+            return False
+        assert version == (str(self.version) if self.stored is not None else None)
+        self.stored, self.version = dict(spec), self.version + 1
+        return True
+
+
+def test_taking_renewing_and_giving_back():
+    cluster = FakeCluster(conflicts=1)
+    take(cluster, "default", ME, 60, False)
+    first = cluster.stored["acquireTime"]
+    take(cluster, "default", ME, 60, False)
+    assert cluster.stored["acquireTime"] == first
+    with pytest.raises(AnsibleError, match="gpu_upgrade_take_over=true"):
+        take(cluster, "default", Holder("other@there", "5-5"), 60, False)
+    let_go(cluster, "default", Holder("other@there", "5-5"))
+    assert cluster.stored["holderIdentity"] == str(ME)
+    let_go(cluster, "default", ME)
+    take(cluster, "default", Holder("other@there", "5-5"), 60, False)
+
+
+def test_a_lease_that_changes_all_the_time_is_given_up():
+    with pytest.raises(AnsibleError, match="change it all the time"):
+        take(FakeCluster(conflicts=99), "default", ME, 60, False)
