@@ -131,14 +131,15 @@ class Fleet:
         described = {"all": {"vars": self.variables, "children": {"gpu_hosts": {"children": children}}}}
         self.inventory.write_text(yaml.safe_dump(described), encoding="utf-8")
 
-    def command(self, playbook: str, *options: str) -> tuple[list[str], dict[str, str]]:
-        """The command line of a playbook of the collection, and its environment."""
-        line = [str(TOOLS / "ansible-playbook"), "-i", str(self.inventory), f"gpufleet.nvidia.{playbook}"]
+    def command(self, playbook: str | Path, *options: str) -> tuple[list[str], dict[str, str]]:
+        """The command line of a playbook of the collection, or of a file, and its environment."""
+        name = str(playbook) if isinstance(playbook, Path) else f"gpufleet.nvidia.{playbook}"
+        line = [str(TOOLS / "ansible-playbook"), "-i", str(self.inventory), name]
         line += ["-e", f"gpu_kubernetes_output_directory={self.gitops}", *options]
         return line, self._environment()
 
-    def play(self, playbook: str, *options: str, timeout: float = 600) -> Played:
-        """Run a playbook of the collection."""
+    def play(self, playbook: str | Path, *options: str, timeout: float = 600) -> Played:
+        """Run a playbook of the collection, or a file."""
         line, environment = self.command(playbook, *options)
         done = subprocess.run(
             line, env=environment, capture_output=True, text=True, timeout=timeout, check=False, cwd=self.folder
@@ -146,13 +147,16 @@ class Fleet:
         text = f"{done.stdout}\n{done.stderr}"
         return Played(done.returncode, text, _recap(done.stdout))
 
-    def module(self, host: str, name: str, arguments: dict[str, Any] | None = None, *options: str) -> dict[str, Any]:
+    def module(
+        self, host: str, name: str, arguments: dict[str, Any] | None = None, *options: str, timeout: float = 600
+    ) -> dict[str, Any]:
         """Call a module of the collection on a host and return its whole answer."""
         answers = self.folder / "answers"
         (answers / host).unlink(missing_ok=True)
         line = [str(TOOLS / "ansible"), "-i", str(self.inventory), host, "-m", f"gpufleet.nvidia.{name}"]
         line += [*(["-a", json.dumps(arguments)] if arguments else []), "-t", str(answers), *options]
-        done = subprocess.run(line, env=self._environment(), capture_output=True, text=True, timeout=600, check=False)
+        environment = self._environment()
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
         if not (answers / host).exists():
             pytest.fail(f"{' '.join(line)}: {done.stdout}{done.stderr}")
         answer: dict[str, Any] = json.loads((answers / host).read_text(encoding="utf-8"))

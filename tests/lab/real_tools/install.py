@@ -10,13 +10,15 @@
 They go to ${XDG_CACHE_HOME:-~/.cache}/gpufleet/tools/TOOL-VERSION/. Used by tests only. Prints one line per tool and
 ends with 1 when one could not be had, with go's reason.
 
-`go install PACKAGE@VERSION` also asks for the list of all versions, which a proxy may refuse while it has the version
-itself. A module of our own that requires the version does not ask.
+The versions are pinned in modules/MODULE/go.mod, and everything that they are built from in go.sum beside it: go resolves
+nothing, and what the proxy sends is checked. `go install PACKAGE@VERSION` would also ask for the list of all versions,
+which a proxy may refuse while it has the version itself.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,15 +26,28 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+MODULES = Path(__file__).resolve().parent / "modules"
+_ATTEMPTS = 3
+
 
 @dataclass(frozen=True)
 class Tool:
-    """One program of a Go module."""
+    """One program of a Go module.
+
+    :param module: its folder below modules/, and the module's name on GitHub.
+    """
 
     name: str
     module: str
-    package: str
-    version: str
+
+    @property
+    def version(self) -> str:
+        """The version that its go.mod requires."""
+        text = (MODULES / self.module / "go.mod").read_text(encoding="utf-8")
+        found = re.search(rf"^require github\.com/NVIDIA/{re.escape(self.module)} (v\S+)$", text, re.MULTILINE)
+        if found is None:
+            raise NotInstalled(f"Failed to build {self.name}: {self.module}/go.mod does not require it")
+        return found.group(1)
 
     @property
     def path(self) -> Path:
@@ -46,10 +61,10 @@ class Tool:
 TOOLS = {
     tool.name: tool
     for tool in (
-        Tool("nvidia-mig-parted", "github.com/NVIDIA/mig-parted", "cmd/nvidia-mig-parted", "v0.14.4"),
-        Tool("nvidia-ctk", "github.com/NVIDIA/nvidia-container-toolkit", "cmd/nvidia-ctk", "v1.20.0"),
-        Tool("gpu-feature-discovery", "github.com/NVIDIA/k8s-device-plugin", "cmd/gpu-feature-discovery", "v0.19.0"),
-        Tool("nvidia-device-plugin", "github.com/NVIDIA/k8s-device-plugin", "cmd/nvidia-device-plugin", "v0.19.0"),
+        Tool("nvidia-mig-parted", "mig-parted"),
+        Tool("nvidia-ctk", "nvidia-container-toolkit"),
+        Tool("gpu-feature-discovery", "k8s-device-plugin"),
+        Tool("nvidia-device-plugin", "k8s-device-plugin"),
     )
 }
 
@@ -67,24 +82,41 @@ def install(tool: Tool) -> Path:
         return tool.path
     go = shutil.which("go")
     if go is None:
-        raise NotInstalled(f"Failed to build {tool.name} {tool.version}: go is not installed. Install Go 1.24 or newer")
-    with tempfile.TemporaryDirectory(prefix="gpufleet-tools-") as work:
-        for command in (
-            [go, "mod", "init", "tools.invalid/pinned"],
-            [go, "mod", "edit", f"-require={tool.module}@{tool.version}"],
-            [go, "build", "-mod=mod", "-o", tool.name, f"{tool.module}/{tool.package}"],
-        ):
-            done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
-            if done.returncode:
-                reason = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no reason given")
-                raise NotInstalled(
-                    f"Failed to build {tool.name} {tool.version} by {' '.join(command[1:3])}: {reason.strip()}"
-                )
-        tool.path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = tool.path.with_suffix(".new")
-        shutil.copy2(Path(work) / tool.name, unfinished)
-        unfinished.replace(tool.path)
+        raise NotInstalled(
+            f"Failed to build {tool.name} {tool.version}: go is not installed. Install Go 1.26 or newer and put it into PATH"
+        )
+    tool.path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=tool.path.parent) as work:
+        # Copies: go may write to them, and nothing writes to a checkout.
+        for name in ("go.mod", "go.sum"):
+            shutil.copyfile(MODULES / tool.module / name, Path(work) / name)
+        _build(go, tool, Path(work))
+        # Whole or not at all, also where two test runs build at the same time.
+        (Path(work) / tool.name).replace(tool.path)
     return tool.path
+
+
+def _build(go: str, tool: Tool, work: Path) -> None:
+    package = f"github.com/NVIDIA/{tool.module}/cmd/{tool.name}"
+    environment = {**os.environ, "GOWORK": "off", "GOFLAGS": ""}
+    # A proxy that has to fetch a module first may answer one request late; what was fetched is kept.
+    for attempt in range(1, _ATTEMPTS + 1):
+        done = subprocess.run(
+            [go, "build", "-mod=readonly", "-trimpath", "-o", tool.name, package],
+            cwd=work,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode == 0:
+            return
+        if attempt == _ATTEMPTS:
+            lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+            raise NotInstalled(
+                f"Failed to build {tool.name} {tool.version} in {_ATTEMPTS} attempts: {'; '.join(lines[-2:]) or 'go gave no reason'}. "
+                "Go 1.26 or newer and a Go module proxy (go env GOPROXY) are needed"
+            )
 
 
 def main(names: list[str]) -> int:
