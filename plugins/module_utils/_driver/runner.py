@@ -206,11 +206,16 @@ class PackageApplier:
     def apply(self) -> None:
         """Carry out every step.
 
-        :raises PackageError: the package manager failed; what it said is in the message.
+        :raises PackageError: the package manager failed; what it said is in the message. Where it failed before it changed
+            anything (a server that died, a full disk), what was held is held again.
         """
         self._record()
-        for step in self._resolved.plan.plan.steps:
-            self._kinds[str(step.data["kind"])](step)
+        try:
+            for step in self._resolved.plan.plan.steps:
+                self._kinds[str(step.data["kind"])](step)
+        except PackageError:
+            self._hold_again()
+            raise
         if self._wish.state == "absent":
             self._unpin()
         record = self._system.record
@@ -246,6 +251,15 @@ class PackageApplier:
                 record = to_write(self._host, self._system.record, str(step.data["version"]), stream)
                 if record is not None:
                     self._system.write_record(record)
+
+    def _hold_again(self) -> None:
+        """Hold what was let go of, unless the package database is half done: its repair must be free to move packages."""
+        manager = self._system.manager
+        if manager.interrupted():
+            return
+        installed, held = manager.installed(), set(manager.holds())
+        names = [name for name in self._host.holds if name in installed and name not in held]
+        manager.hold([Package(name, installed[name]) for name in names])
 
     def _hold(self, _step: Step) -> None:
         installed = self._system.manager.installed()

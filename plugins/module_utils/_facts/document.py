@@ -74,7 +74,7 @@ def read_document(source: Source, archive: str | None = None, subsets: Sequence[
         "gpus": gpus,
         "fabric": read_fabric(source, devices, services, nvml["fabric_state"]),
         "mps": read_mps(source),
-        "toolkit": read_toolkit(source, packages),
+        "toolkit": read_toolkit(source, packages, driver["holds"]),
         "runtimes": read_runtimes(source, services),
         "kubelet": read_kubelet(source, services),
         "cdi": read_cdi(source, gpus),

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Callable
 
 from .._adapters.host_files import HostFiles
@@ -30,15 +30,21 @@ class Configuration:
     :param path: of the main file; None where the runtime runs with its built-in defaults.
     :param version: of containerd's configuration format; None for other runtimes and where there is no file.
     :param nvidia: whether a runtime called C(nvidia) is configured.
+    :param binary: the program of that runtime; None where none is named.
     :param default_runtime: what containers without a runtime class get.
     :param cdi: whether CDI is switched on or off; None where the file leaves it to the runtime's default.
+    :param cgroup_driver: containerd only: who makes the cgroups of the runtime C(nvidia), C(systemd) or C(cgroupfs).
+    :param other_cgroup_driver: the same of runc, which it has to agree with.
     """
 
-    path: str | None
-    version: int | None
-    nvidia: bool
-    default_runtime: str
-    cdi: bool | None
+    path: str | None = None
+    version: int | None = None
+    nvidia: bool = False
+    binary: str | None = None
+    default_runtime: str = "runc"
+    cdi: bool | None = None
+    cgroup_driver: str | None = None
+    other_cgroup_driver: str | None = None
 
 
 @dataclass(frozen=True)
@@ -54,26 +60,45 @@ def parse_version(text: str) -> str | None:
     return match.group(1).rstrip(",") if match else None
 
 
-def parse_containerd(texts: Sequence[str]) -> tuple[int, bool, str, bool | None]:
-    """Return format version, nvidia, default runtime and CDI from containerd's main file and its imports, in order.
+def parse_containerd(texts: Sequence[str]) -> Configuration:
+    """Return what containerd's main file and its imports, in order, say; without the path.
 
     :raises TomlError: one of them is no TOML.
     """
-    version, nvidia, default, cdi = 1, False, "runc", None
+    version, default, cdi, legacy = 1, "runc", None, False
+    runtimes: dict[str, dict[str, Any]] = {}
     for position, text in enumerate(texts):
         data = loads(text)
         if position == 0:
             version = int(data.get("version", 1))
         for plugin in (data.get("plugins") or {}).values():
             # "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime" or "cri", whichever version is written.
-            nvidia = nvidia or dig(plugin, ("containerd", "runtimes", "nvidia")) is not None
+            for name, runtime in dig(plugin, ("containerd", "runtimes"), {}).items():
+                runtimes.setdefault(name, {}).update(dig(runtime, ("options",), {}))
             default = dig(plugin, ("containerd", "default_runtime_name"), default)
             cdi = dig(plugin, ("enable_cdi",), cdi)
-    return version, nvidia, default, cdi
+            legacy = dig(plugin, ("systemd_cgroup",), legacy)
+    nvidia = runtimes.get("nvidia")
+    # runc says it, or else the default runtime, or else the plugin as a whole: as _runtime/containerd.py reads it.
+    said = [runtimes.get(name, {}).get("SystemdCgroup") for name in ("runc", default)]
+    other = next((value for value in said if isinstance(value, bool)), legacy)
+    return Configuration(
+        version=version,
+        nvidia=nvidia is not None,
+        binary=(nvidia or {}).get("BinaryName"),
+        default_runtime=default,
+        cdi=cdi,
+        cgroup_driver=None if nvidia is None else _cgroup_driver(nvidia.get("SystemdCgroup", False)),
+        other_cgroup_driver=_cgroup_driver(other),
+    )
 
 
-def parse_docker(text: str) -> tuple[bool, str, bool | None]:
-    """Return nvidia, default runtime and CDI from Docker's C(daemon.json).
+def _cgroup_driver(systemd: object) -> str:
+    return "systemd" if systemd is True else "cgroupfs"
+
+
+def parse_docker(text: str) -> Configuration:
+    """Return what Docker's C(daemon.json) says, without the path.
 
     :raises ValueError: it is no JSON object.
     """
@@ -81,35 +106,40 @@ def parse_docker(text: str) -> tuple[bool, str, bool | None]:
     if not isinstance(document, dict):
         raise ValueError("not a JSON object")
     cdi = (document.get("features") or {}).get("cdi")
-    return (
-        "nvidia" in (document.get("runtimes") or {}),
-        str(document.get("default-runtime", "runc")),
-        cdi if isinstance(cdi, bool) else None,
+    runtimes = document.get("runtimes") or {}
+    return Configuration(
+        nvidia="nvidia" in runtimes,
+        binary=dig(runtimes, ("nvidia", "path")),
+        default_runtime=str(document.get("default-runtime", "runc")),
+        cdi=cdi if isinstance(cdi, bool) else None,
     )
 
 
-def parse_crio(texts: Sequence[str]) -> tuple[bool, str]:
-    """Return nvidia and the default runtime from CRI-O's main file and its drop-ins, in order.
+def parse_crio(texts: Sequence[str]) -> Configuration:
+    """Return what CRI-O's main file and its drop-ins, in order, say; without the path.
 
     :raises TomlError: one of them is no TOML.
     """
-    nvidia, default = False, "runc"
+    nvidia: Mapping[str, Any] = {}
+    configured, default = False, "runc"
     for text in texts:
         runtime = dig(loads(text), ("crio", "runtime"), {})
-        nvidia = nvidia or dig(runtime, ("runtimes", "nvidia")) is not None
+        found = dig(runtime, ("runtimes", "nvidia"))
+        configured = configured or found is not None
+        nvidia = {**nvidia, **(found or {})}
         default = dig(runtime, ("default_runtime",), default)
-    return nvidia, default
+    # CRI-O reads the directories of CDI whether asked to or not.
+    return Configuration(nvidia=configured, binary=nvidia.get("runtime_path"), default_runtime=default, cdi=True)
 
 
 def _containerd(main: str) -> Callable[[HostFiles], Configuration]:
     def read(files: HostFiles) -> Configuration:
         text = files.read(main)
         if text is None:
-            return Configuration(None, None, False, "runc", None)
+            return Configuration()
         imported = [path for pattern in loads(text).get("imports", []) for path in files.glob(pattern) if path != main]
         texts = [text, *(files.read(path) or "" for path in imported)]
-        version, nvidia, default, cdi = parse_containerd(texts)
-        return Configuration(main, version, nvidia, default, cdi)
+        return replace(parse_containerd(texts), path=main)
 
     return read
 
@@ -117,16 +147,13 @@ def _containerd(main: str) -> Callable[[HostFiles], Configuration]:
 def _docker(files: HostFiles) -> Configuration:
     path = "/etc/docker/daemon.json"
     text = files.read(path)
-    nvidia, default, cdi = parse_docker(text or "")
-    return Configuration(path if text is not None else None, None, nvidia, default, cdi)
+    return replace(parse_docker(text or ""), path=path if text is not None else None)
 
 
 def _crio(files: HostFiles) -> Configuration:
     main = "/etc/crio/crio.conf"
     paths = [path for path in (main, *files.glob("/etc/crio/crio.conf.d/*")) if files.exists(path)]
-    nvidia, default = parse_crio([files.read(path) or "" for path in paths])
-    # CRI-O reads the directories of CDI whether asked to or not.
-    return Configuration(paths[0] if paths else None, None, nvidia, default, True)
+    return replace(parse_crio([files.read(path) or "" for path in paths]), path=paths[0] if paths else None)
 
 
 _ENGINES = {
@@ -160,7 +187,13 @@ def read_runtimes(source: Source, services: Services) -> dict[str, Any]:
             "config_path": configuration.path if configuration else None,
             "config_version": configuration.version if configuration else None,
             "nvidia": configuration.nvidia if configuration else None,
+            "binary": configuration.binary if configuration else None,
             "default_runtime": configuration.default_runtime if configuration else None,
             "cdi": configuration.cdi if configuration else None,
         }
+        if configuration and configuration.cgroup_driver:
+            found[name]["cgroup_drivers"] = {
+                "nvidia": configuration.cgroup_driver,
+                "runc": configuration.other_cgroup_driver,
+            }
     return found

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from .._adapters.pci import PciDevice
@@ -56,8 +57,11 @@ def read_fabric(
     }
 
 
-def read_toolkit(source: Source, packages: Sequence[Package] | None) -> dict[str, Any]:
-    """Return the part C(toolkit)."""
+def read_toolkit(source: Source, packages: Sequence[Package] | None, locks: Sequence[str] | None) -> dict[str, Any]:
+    """Return the part C(toolkit).
+
+    :param locks: what the package manager holds, as it writes it: names, or dnf's patterns with versions.
+    """
     installed = {package.name: package.version for package in packages or () if is_toolkit(package.name)}
     present = source.files.find_program("nvidia-ctk") is not None
     version = toolkit_version(installed)
@@ -76,8 +80,20 @@ def read_toolkit(source: Source, packages: Sequence[Package] | None) -> dict[str
     return {
         "version": version,
         "packages": installed if packages is not None else None,
+        "holds": None if packages is None or locks is None else held_names(installed, locks),
         "accept_envvar_unprivileged": accept,
     }
+
+
+def held_names(packages: Mapping[str, str], locks: Sequence[str]) -> list[str]:
+    """Return which of C(packages) are held at the version that they have, or at all where a lock names no version."""
+    found = []
+    for name, version in packages.items():
+        # C(name-0:1.20.0-1.*) of dnf 4; apt, zypper and dnf 5 name only the package.
+        full = f"{name}-{version if ':' in version else f'0:{version}'}"
+        if any(lock == name or fnmatchcase(full, lock) or fnmatchcase(f"{full}.any", lock) for lock in locks):
+            found.append(name)
+    return sorted(found)
 
 
 def toolkit_version(packages: dict[str, str]) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._plan import Refused, StagePlan, Step
-from .wish import NAME
+from .wish import BINARY, NAME
 
 
 def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
@@ -31,6 +31,8 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
     steps = []
     if found.get("nvidia") is not True:
         steps.append(Step("configure", f"the runtime {NAME} of {runtime}", "it is not configured"))
+    else:
+        steps.extend(_drift(runtime, found))
     default = found.get("default_runtime")
     if wish["nvidia_toolkit_default_runtime"] and default != NAME:
         steps.append(Step("make", f"{NAME} the default runtime of {runtime}", f"it is {default or 'not known'}"))
@@ -40,3 +42,16 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
         steps.append(Step("enable", f"CDI of {runtime}", "it is switched off"))
     unknown = None if found.get("version") else f"{runtime} does not say its version"
     return StagePlan("runtime", bool(steps) or unknown is not None, tuple(steps), unknown)
+
+
+def _drift(runtime: str, found: Mapping[str, Any]) -> list[Step]:
+    """Return what brings a configured runtime back: facts of an older reading, without these keys, prove nothing."""
+    steps = []
+    if "binary" in found and found["binary"] != BINARY:
+        why = f"its program is {found['binary'] or 'not named'}, expected {BINARY}"
+        steps.append(Step("correct", f"the runtime {NAME} of {runtime}", why))
+    drivers = found.get("cgroup_drivers") or {}
+    if drivers.get("nvidia") != drivers.get("runc"):
+        why = f"it makes cgroups by {drivers.get('nvidia')}, and runc by {drivers.get('runc')}"
+        steps.append(Step("correct", f"the cgroups of the runtime {NAME} of {runtime}", why))
+    return steps

@@ -12,7 +12,7 @@ from typing import Any
 from .._plan import Refused, StagePlan, Step
 from .distributions import distribution_of
 from .floors import check_floor
-from .wish import ToolkitState, from_variables
+from .wish import PACKAGES, ToolkitState, from_variables
 
 
 def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
@@ -47,8 +47,11 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
         why = "nvidia_toolkit_allow_visible_devices_variable"
         steps.append(Step(verb, "NVIDIA_VISIBLE_DEVICES for unprivileged containers", why))
     held = toolkit.get("holds")
-    if not steps and held is not None and wanted.hold and set(held) < set(packages):
-        steps.append(Step("hold", "the toolkit's packages", "nvidia_toolkit_hold"))
+    if not steps and held is not None and wanted.hold and not set(held).issuperset(PACKAGES):
+        free = ", ".join(sorted(set(PACKAGES) - set(held)))
+        steps.append(Step("hold", free, "unattended upgrades must not move the container toolkit"))
+    if not steps and held and not wanted.hold:
+        steps.append(Step("release", ", ".join(sorted(held)), "nvidia_toolkit_hold is false"))
     if wanted.cdi:
         steps.extend(_cdi_steps(facts, bool(steps)))
     return StagePlan("toolkit", bool(steps), tuple(steps), warnings=tuple(warnings))

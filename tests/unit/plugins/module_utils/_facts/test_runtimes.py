@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import runtimes
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.runtimes import read_runtimes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.runtimes import Configuration, read_runtimes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services, read_services
 
 V2 = """version = 2
@@ -32,6 +32,12 @@ V3 = """version = 3
   [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia]
     runtime_type = 'io.containerd.runc.v2'
 """
+V3_CGROUPS = """version = 3
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+  SystemdCgroup = true
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia]
+  runtime_type = 'io.containerd.runc.v2'
+"""
 V1 = """[plugins.cri.containerd.runtimes.nvidia]
 runtime_type = "io.containerd.runc.v2"
 """
@@ -40,15 +46,30 @@ runtime_type = "io.containerd.runc.v2"
 @pytest.mark.parametrize(
     ("texts", "expected"),
     [
-        ([V2], (2, False, "runc", None)),
-        ([V2, V2_DROP_IN], (2, True, "nvidia", True)),
-        ([V3], (3, True, "runc", False)),
-        ([V1], (1, True, "runc", None)),
-        ([""], (1, False, "runc", None)),
+        ([V2], {"version": 2}),
+        (
+            [V2, V2_DROP_IN],
+            {
+                "version": 2,
+                "nvidia": True,
+                "binary": "/usr/bin/nvidia-container-runtime",
+                "default_runtime": "nvidia",
+                "cdi": True,
+                "cgroup_driver": "cgroupfs",
+            },
+        ),
+        ([V3], {"version": 3, "nvidia": True, "cdi": False, "cgroup_driver": "cgroupfs"}),
+        ([V3_CGROUPS], {"version": 3, "nvidia": True, "cgroup_driver": "cgroupfs", "other_cgroup_driver": "systemd"}),
+        ([V1], {"version": 1, "nvidia": True, "cgroup_driver": "cgroupfs"}),
+        (
+            ["[plugins.cri]\nsystemd_cgroup = true\n", V1],
+            {"version": 1, "nvidia": True, "cgroup_driver": "cgroupfs", "other_cgroup_driver": "systemd"},
+        ),
+        ([""], {"version": 1}),
     ],
 )
 def test_containerd(texts, expected):
-    assert runtimes.parse_containerd(texts) == expected
+    assert runtimes.parse_containerd(texts) == Configuration(**{"other_cgroup_driver": "cgroupfs", **expected})
 
 
 @pytest.mark.parametrize(
@@ -72,13 +93,16 @@ def test_versions(text, expected):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", (False, "runc", None)),
-        ('{"runtimes": {"nvidia": {"path": "x"}}, "default-runtime": "nvidia"}', (True, "nvidia", None)),
-        ('{"features": {"cdi": true, "containerd-snapshotter": true}}', (False, "runc", True)),
+        ("", {}),
+        (
+            '{"runtimes": {"nvidia": {"path": "x"}}, "default-runtime": "nvidia"}',
+            {"nvidia": True, "binary": "x", "default_runtime": "nvidia"},
+        ),
+        ('{"features": {"cdi": true, "containerd-snapshotter": true}}', {"cdi": True}),
     ],
 )
 def test_docker(text, expected):
-    assert runtimes.parse_docker(text) == expected
+    assert runtimes.parse_docker(text) == Configuration(**expected)
 
 
 @pytest.mark.parametrize("text", ["{", "[]"])
@@ -88,9 +112,11 @@ def test_docker_configuration_that_is_none(text):
 
 
 def test_crio():
-    drop_in = '[crio.runtime]\ndefault_runtime = "nvidia"\n[crio.runtime.runtimes.nvidia]\nruntime_type = "oci"\n'
-    assert runtimes.parse_crio(["[crio]\n"]) == (False, "runc")
-    assert runtimes.parse_crio(["[crio]\n", drop_in]) == (True, "nvidia")
+    drop_in = '[crio.runtime]\ndefault_runtime = "nvidia"\n[crio.runtime.runtimes.nvidia]\nruntime_path = "/x"\n'
+    assert runtimes.parse_crio(["[crio]\n"]) == Configuration(cdi=True)
+    assert runtimes.parse_crio(["[crio]\n", drop_in]) == Configuration(
+        nvidia=True, binary="/x", default_runtime="nvidia", cdi=True
+    )
 
 
 def test_a_host_with_containerd(tree):
@@ -109,8 +135,10 @@ def test_a_host_with_containerd(tree):
             "config_path": "/etc/containerd/config.toml",
             "config_version": 2,
             "nvidia": True,
+            "binary": "/usr/bin/nvidia-container-runtime",
             "default_runtime": "nvidia",
             "cdi": True,
+            "cgroup_drivers": {"nvidia": "cgroupfs", "runc": "cgroupfs"},
         }
     }
     assert len(tree.calls) == 2

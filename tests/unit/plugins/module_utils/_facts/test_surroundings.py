@@ -69,30 +69,47 @@ def test_toolkit(tree, config, accepts):
     tree.program("/usr/bin/nvidia-ctk")
     if config:
         tree.write("/etc/nvidia-container-runtime/config.toml", config)
-    assert surroundings.read_toolkit(tree.source(), TOOLKIT) == {
+    assert surroundings.read_toolkit(tree.source(), TOOLKIT, ["libcuda1"]) == {
         "version": "1.20.0",
         "packages": {"nvidia-container-toolkit": "1.20.0-1"},
+        "holds": [],
         "accept_envvar_unprivileged": accepts,
     }
     assert tree.calls == []
+
+
+@pytest.mark.parametrize(
+    ("locks", "held"),
+    [
+        ([], []),
+        (["libnvidia-container1", "nvidia-open"], ["libnvidia-container1"]),
+        (["libnvidia-container1-0:1.20.0-1.*"], ["libnvidia-container1"]),
+        (["libnvidia-container1-0:1.19.1-1.*"], []),
+        (["libnvidia-container*-0:1.20.0-1.*"], ["libnvidia-container-tools", "libnvidia-container1"]),
+    ],
+)
+def test_holds_of_the_toolkit(locks, held):
+    packages = dict.fromkeys(("libnvidia-container1", "libnvidia-container-tools"), "1.20.0-1")
+    assert surroundings.held_names(packages, locks) == held
 
 
 def test_a_broken_toolkit_configuration_is_unknown(tree):
     tree.program("/usr/bin/nvidia-ctk")
     tree.write("/etc/nvidia-container-runtime/config.toml", "= x")
     source = tree.source()
-    assert surroundings.read_toolkit(source, TOOLKIT)["accept_envvar_unprivileged"] is None
+    assert surroundings.read_toolkit(source, TOOLKIT, [])["accept_envvar_unprivileged"] is None
     assert "toolkit.accept_envvar_unprivileged" in source.unknown
 
 
 def test_a_toolkit_without_packages_is_asked(tree):
     tree.program("/usr/bin/nvidia-ctk")
     tree.answers["nvidia-ctk"] = "NVIDIA Container Toolkit CLI version 1.20.0\ncommit: d34b3046"
-    assert surroundings.read_toolkit(tree.source(), [])["version"] == "1.20.0"
+    assert surroundings.read_toolkit(tree.source(), [], [])["version"] == "1.20.0"
     source = tree.source(local=False)
-    assert surroundings.read_toolkit(source, None) == {
+    assert surroundings.read_toolkit(source, None, None) == {
         "version": None,
         "packages": None,
+        "holds": None,
         "accept_envvar_unprivileged": True,
     }
     assert {"toolkit.version", "toolkit.packages"} <= set(source.unknown)

@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.configure
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.wish import (
     Effective,
+    BINARY,
     FileChange,
     Files,
     RuntimeWish,
@@ -122,6 +123,8 @@ class TestStage:
 
     def test_proven(self):
         assert not self.run(self.FACTS).needed
+        drivers = {"nvidia": "systemd", "runc": "systemd"}
+        assert not self.run({**self.FACTS, "binary": BINARY, "cgroup_drivers": drivers}).needed
 
     def test_none(self):
         assert not self.run(None, nvidia_toolkit_runtime="none").needed
@@ -133,6 +136,9 @@ class TestStage:
             ({}, {"nvidia_toolkit_default_runtime": True}, "make"),
             ({"default_runtime": "nvidia"}, {}, "make"),
             ({"cdi": False}, {}, "enable"),
+            ({"binary": "/opt/other"}, {}, "correct"),
+            ({"binary": None}, {}, "correct"),
+            ({"cgroup_drivers": {"nvidia": "cgroupfs", "runc": "systemd"}}, {}, "correct"),
         ],
     )
     def test_needed(self, found, variables, step):

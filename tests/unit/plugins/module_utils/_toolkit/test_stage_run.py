@@ -318,6 +318,7 @@ class TestStage:
 
     def test_proven(self):
         assert not self.run().needed
+        assert not self.run({**self.INSTALLED, "holds": list(PACKAGES)}).needed
         assert not self.run(gpus=[{"index": 0}], cdi=[self.SPECIFICATION]).needed
 
     def test_not_wanted(self):
@@ -330,6 +331,8 @@ class TestStage:
             ({"toolkit": {**INSTALLED, "accept_envvar_unprivileged": True}}, "forbid"),
             ({"nvidia_toolkit_allow_visible_devices_variable": True}, "allow"),
             ({"toolkit": {**INSTALLED, "holds": []}}, "hold"),
+            ({"toolkit": {**INSTALLED, "holds": list(PACKAGES[1:])}}, "hold"),
+            ({"toolkit": {**INSTALLED, "holds": list(PACKAGES)}, "nvidia_toolkit_hold": False}, "release"),
             ({"gpus": [{"index": 0}]}, "generate"),
             ({"gpus": [{"index": 0}], "cdi": [{**SPECIFICATION, "stale": ["1"]}]}, "generate"),
         ],
