@@ -153,7 +153,7 @@ def test_the_page_is_whole_and_draws_every_share():
     assert kinds.count("free") == 1 + 4 + 1 + 16
     assert "gpu-<3> " in reader.texts
     assert any("jobs/d" in text for text in reader.texts)
-    large = reader.rects[8 + 8 :]
+    large = reader.rects[8 + 8 : 8 + 8 + 3]
     assert {rect["width"] for rect in large if rect["x"] == "321.0"} == {"318.0"}, "3g.40gb is the right half"
 
 
