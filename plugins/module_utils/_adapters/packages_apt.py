@@ -139,11 +139,12 @@ class Apt:
             timeout=TRANSACTION_TIMEOUT,
             environment=_ENVIRONMENT,
         )
-        checked(answer, "fetch the package lists", "Check that the repository can be reached and is signed by its key.")
+        remedy = "Check that the repository can be reached and is signed by its key."
+        checked(answer, "fetch the package lists", remedy)
         # apt-get update ends with 0 when an index could not be fetched and an old one is used in its place.
         stale = [line for line in answer.stderr.splitlines() if line.startswith(("E:", "W: Failed to fetch", "Err:"))]
         if stale:
-            raise PackageError(f"Failed to fetch the package lists: {' / '.join(stale)}.")
+            raise PackageError(f"Failed to fetch the package lists: {' / '.join(stale)}. {remedy}")
 
     def holds(self) -> tuple[str, ...]:
         answer = checked(self._run(["apt-mark", *self._options, "showhold"], timeout=60), "list held packages")

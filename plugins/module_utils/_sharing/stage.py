@@ -106,8 +106,9 @@ def _steps_of_boards(
 def _on_mig(
     sharing: modes.Sharing, options: HostOptions, gpus: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
 ) -> StagePlan:
-    """With MIG the devices to share are those that the stage before this one makes."""
-    if sharing.mode == "mps" and sharing.mps_manager == "host":
+    """With MIG the devices to share are those that the stage before this one makes; when it changes nothing, those that are there."""
+    there = any(gpu.get("gpu_instances") for gpu in gpus)
+    if sharing.mode == "mps" and sharing.mps_manager == "host" and not (options.scope == "instance" and there):
         return StagePlan(
             STAGE, needed=True, unknown="MIG devices are made by the stage before; the daemons follow from them"
         )

@@ -46,6 +46,66 @@ def test_a_bare_host_says_why_it_cannot_be_planned():
     assert "libnvidia-ml.so.1 is not installed" in plan.unknown
 
 
+def cards(count=2, board="l40s-48gb"):
+    return [{"address": f"0000:{bus:02x}:00.0", "kind": "gpu", "board": board} for bus in range(count)]
+
+
+def test_a_bare_host_is_planned_for_the_boards_on_its_bus():
+    plan = stage({"pci": [*cards(), {"kind": "nvswitch"}], "nvml": {"reason": "no driver"}}, wish(**HOST))
+    assert [f"{step.action} {step.target}" for step in plan.steps] == [
+        "set compute mode GPU 0",
+        "set compute mode GPU 1",
+        "start MPS daemon node",
+        "record the sharing of this host",
+    ]
+    assert plan.unknown == "the GPUs cannot be asked yet: no driver"
+
+
+@pytest.mark.parametrize(
+    ("facts", "variables"),
+    [
+        ({"pci": cards(board=None)}, wish(**HOST)),
+        ({"pci": cards(board="nobodys")}, wish(**HOST)),
+        ({"pci": []}, wish(**HOST)),
+        ({"pci": cards()}, wish(**HOST, mps_scope="instance")),
+        ({"pci": cards()}, {**wish(**HOST), "nvidia_mig_strategy": "mixed"}),
+    ],
+)
+def test_what_no_table_can_tell_is_left_open(facts, variables):
+    plan = stage(facts, variables)
+    assert plan.needed and plan.unknown and plan.steps == ()
+
+
+@pytest.mark.parametrize(
+    ("variables", "match"),
+    [
+        (wish(mode="mps", memory_slice="40GiB"), "fits 1 times"),
+        (wish(**HOST, mps_limits=[{"gpu": 2, "memory": "1GiB"}]), "no GPU 2"),
+    ],
+)
+def test_a_bare_host_refuses_what_its_boards_can_never_do(variables, match):
+    with pytest.raises(Refused, match=match):
+        stage({"pci": cards()}, variables)
+
+
+def test_a_record_that_cannot_be_read_is_written_anew():
+    for record in ([1], {"daemons": [{}]}, {"daemons": 3}):
+        actions = [step.action for step in stage({"gpus": gpus(), "recorded": {"sharing": record}}, {}).steps]
+        assert actions == ["record"]
+
+
+def test_daemons_of_mig_devices_that_are_there_and_answer_need_nothing():
+    options = {"mode": "mps", "replicas": 2, "mps_manager": "host", "mps_scope": "instance"}
+    part = {"id": 0, "uuid": "MIG-1"}
+    instance = {"id": 3, "memory_mib": 9856, "compute_instances": [part]}
+    devices = gpus(1, mig={"current": True}, gpu_instances=[instance])
+    facts = {"gpus": devices, "recorded": recorded(options, devices)}
+    variables = {**wish(**options), "nvidia_mig_strategy": "mixed"}
+    assert [step.action for step in stage(facts, variables).steps] == ["start MPS daemon"]
+    facts["mps"] = [{"pipe_directory": "/run/nvidia/mps/mig0-3-0/pipe", "responds": True}]
+    assert not stage(facts, variables).needed
+
+
 @pytest.mark.parametrize(
     "options", [{}, {"mode": "mps", "replicas": 4}, {"mode": "time_slicing", "replicas": 4, "time_slice": "long"}]
 )
