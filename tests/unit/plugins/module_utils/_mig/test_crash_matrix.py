@@ -79,9 +79,7 @@ ONE_OF_EACH = [RECONFIGURATIONS[0], RECONFIGURATIONS[5], RECONFIGURATIONS[6], RE
 
 @pytest.fixture(scope="module", autouse=True)
 def virtual_nvml() -> None:
-    missing = build()
-    if missing:
-        pytest.skip(missing)
+    build()
 
 
 @pytest.fixture(scope="module", params=RECONFIGURATIONS, ids=lambda one: one.id)

@@ -1,0 +1,160 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The action plugins that send something to the host: pynvml for one call, and the host program.
+
+The module's answers are given; what the plugin asks and sends is looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from types import SimpleNamespace
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.action import gpu_info, host_program, mig, mig_info, mps
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import nvml_action
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive import PynvmlNotOnController
+
+ARCHIVE = nvml_action.ARCHIVE_OPTION
+TMP = "/tmp/.ansible/one"
+
+
+class Host:
+    """What an action plugin has of a host.
+
+    :param answers: of the module, in order; one that is asked more often than that fails the test.
+    """
+
+    def __init__(self, answers, tmpdir=TMP):
+        self.answers = list(answers)
+        self.calls = []
+        self.sent = {}
+        self.readable = []
+        self.shell = SimpleNamespace(tmpdir=tmpdir, join_path=lambda *parts: "/".join(parts))
+
+    def plugin(self, kind, arguments):
+        made = object.__new__(kind)
+        made._task = SimpleNamespace(args=arguments, async_val=0, check_mode=False)
+        made._connection = SimpleNamespace(_shell=self.shell)
+        made._execute_module = self.execute
+        made._transfer_data = lambda path, data: self.sent.__setitem__(path, data)
+        made._fixup_perms2 = self.readable.append
+        made._make_tmp_path = lambda: setattr(self.shell, "tmpdir", TMP)
+        return made
+
+    def execute(self, module_args, task_vars):
+        assert task_vars == {"a": 1}
+        self.calls.append(dict(module_args))
+        # Ansible adds its own to the arguments that it gets.
+        module_args["_ansible_check_mode"] = False
+        return self.answers.pop(0)
+
+
+@pytest.fixture(autouse=True)
+def base(monkeypatch):
+    """The base class's own preparation needs a connection."""
+    for kind in (nvml_action.ActionBase, host_program.ActionBase):
+        monkeypatch.setattr(kind, "run", lambda *_arguments: {})
+
+
+@pytest.fixture
+def without_pynvml(monkeypatch):
+    def none(**_arguments):
+        raise PynvmlNotOnController("the controller does not have it")
+
+    monkeypatch.setattr(nvml_action, "pynvml_archive", none)
+    monkeypatch.setattr(host_program, "host_program", none)
+
+
+def run(host, kind, **arguments):
+    return host.plugin(kind, arguments).run(task_vars={"a": 1})
+
+
+@pytest.mark.parametrize("module", [gpu_info, mig, mig_info, mps])
+def test_modules_that_speak_nvml_can_be_sent_pynvml(module):
+    assert issubclass(module.ActionModule, nvml_action.NvmlAction)
+
+
+def test_a_host_with_pynvml_is_asked_once_and_sent_nothing():
+    host = Host([{"changed": True, "created": []}])
+    assert run(host, mig.ActionModule, layout="all-balanced") == {"changed": True, "created": []}
+    assert host.calls == [{"layout": "all-balanced"}]
+    assert host.sent == {}
+
+
+@pytest.mark.parametrize("tmpdir", [TMP, None], ids=["the task has a folder", "a folder is made"])
+def test_a_host_without_pynvml_is_sent_it_and_asked_again(tmpdir):
+    host = Host([{"failed": True, "msg": "no pynvml", "pynvml_missing": True}, {"changed": True}], tmpdir)
+    assert run(host, mig.ActionModule, layout="all-balanced") == {"changed": True}, (
+        "nothing of the first answer is left"
+    )
+    path = f"{TMP}/pynvml.zip"
+    assert host.calls == [{"layout": "all-balanced"}, {"layout": "all-balanced", ARCHIVE: path}]
+    with zipfile.ZipFile(io.BytesIO(host.sent[path])) as archive:
+        assert b"def nvmlInit" in archive.read("pynvml.py")
+    assert host.readable == [[TMP, path]]
+
+
+def test_a_second_answer_without_pynvml_is_a_failure_and_no_loop():
+    missing = {"failed": True, "msg": "no pynvml", "pynvml_missing": True}
+    host = Host([dict(missing), dict(missing)])
+    assert run(host, mig_info.ActionModule) == {"failed": True, "msg": "no pynvml"}
+
+
+def test_users_cannot_name_an_archive():
+    host = Host([{"changed": False}])
+    run(host, mig.ActionModule, layout="all-balanced", **{ARCHIVE: "/home/somebody/pynvml.zip"})
+    assert host.calls == [{"layout": "all-balanced"}]
+
+
+@pytest.mark.usefixtures("without_pynvml")
+def test_neither_host_nor_controller_has_pynvml():
+    host = Host([{"failed": True, "msg": "no pynvml", "pynvml_missing": True}])
+    answer = run(host, mig.ActionModule, layout="all-balanced")
+    assert answer["failed"] and "nvidia-ml-py" in answer["msg"]
+    assert len(host.calls) == 1 and host.sent == {}
+
+
+@pytest.mark.usefixtures("without_pynvml")
+def test_a_controller_without_pynvml_cannot_build_the_host_program():
+    host = Host([])
+    answer = run(host, host_program.ActionModule)
+    assert answer["failed"] and "nvidia-ml-py" in answer["msg"]
+
+
+@pytest.fixture
+def program(monkeypatch, tmp_path):
+    monkeypatch.setattr(host_program.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    return host_program.host_program(str(tmp_path))
+
+
+def test_the_host_program_that_the_facts_show_costs_no_call(program):
+    answer = run(Host([]), host_program.ActionModule, installed=program.sha256)
+    assert answer == {"changed": False, "sha256": program.sha256, "version": program.version}
+
+
+def test_a_removal_is_asked_for_whatever_the_facts_show(program):
+    host = Host([{"changed": True}])
+    assert run(host, host_program.ActionModule, state="absent", installed=program.sha256) == {"changed": True}
+    assert host.calls == [{"state": "absent", "sha256": program.sha256, "version": program.version}]
+
+
+@pytest.mark.parametrize("installed", [None, "", "0" * 64])
+def test_a_program_that_is_in_place_is_not_sent(program, installed):
+    host = Host([{"changed": False}])
+    run(host, host_program.ActionModule, installed=installed)
+    assert host.calls == [{"sha256": program.sha256, "version": program.version}]
+    assert host.sent == {}
+
+
+def test_a_missing_program_is_sent_and_installed_by_a_second_call(program):
+    host = Host([{"changed": False, "program_missing": True}, {"changed": True, "sha256": program.sha256}], None)
+    assert run(host, host_program.ActionModule) == {"changed": True, "sha256": program.sha256}
+    path = f"{TMP}/gpufleet-host.pyz"
+    assert host.calls[1] == {"sha256": program.sha256, "version": program.version, "src": path}
+    assert hashlib.sha256(host.sent[path]).hexdigest() == program.sha256
+    assert host.readable == [[TMP, path]]
