@@ -42,12 +42,28 @@ with_lab() {
 }
 
 without_root() {
-    say "Not root: no lab hosts can be booted. Shown here: facts, MIG, plan and rendering on localhost, with the virtual NVML."
-    tests/lab/virtual_nvml/localhost.sh "$output/localhost"
-    inventory=(-i examples/fleet -i "$output/localhost/inventory.yml")
-    play gpufleet.nvidia.plan --limit gpu-training-1 | tee "$output/plan.log"
-    play tools/playbooks/localhost-mig.yml --limit gpu-training-1 | tee "$output/mig.log"
-    play gpufleet.nvidia.inspect --limit gpu-training-1 | tee "$output/inspect.log"
+    say "Not root: no lab host can boot. Shown here: facts, MIG, plan and rendering, on this machine with a virtual NVML."
+    cat > "$output/localhost.yml" <<EOF
+---
+gpu_hosts:
+  vars:
+    ansible_connection: local
+    ansible_become: false
+    ansible_python_interpreter: $PWD/.venv/bin/python
+EOF
+    inventory=(-i examples/fleet -i "$output/localhost.yml")
+    here=(tools/localhost.sh "$output/machine" h100-80gb-sxm 8)
+
+    say "What site.yml would do on a host of the pool training"
+    "${here[@]}" .venv/bin/ansible-playbook "${inventory[@]}" gpufleet.nvidia.plan --limit gpu-training-1,localhost \
+        -e gpu_plan_fail_on_drift=false -e gpu_kubernetes_output_directory="$PWD/$gitops" | tee "$output/plan.log"
+
+    say "The MIG stage, on 8 x H100 80GB, and what is there afterwards"
+    "${here[@]}" bash -c '
+        .venv/bin/ansible-playbook "$@" gpufleet.nvidia.site --tags mig --limit gpu-training-1 &&
+        .venv/bin/ansible-playbook "$@" gpufleet.nvidia.inspect --limit gpu-training-1' -- "${inventory[@]}" | tee "$output/mig.log"
+
+    say "The GitOps tree of the cluster, from the inventory alone"
     play gpufleet.nvidia.render | tee "$output/render.log"
     say "Left out for want of root: driver, container toolkit, container runtime, MPS, health check, reboot. As root: make demo"
 }
