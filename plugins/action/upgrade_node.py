@@ -14,6 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade imp
     REFUSED,
     STEPS,
     Record,
+    advance,
     begin,
     from_annotations,
     from_values,
@@ -73,7 +74,7 @@ class ActionModule(ClusterAction):
                 before, arguments["origin"], arguments["target"], arguments["wave"], unschedulable, who, now
             )
             return started if state == _STARTED else replace(started, state=state, failed_reason=arguments["reason"])
-        return replace(before, state=state, failed_reason=arguments["reason"], since=now, operator=who)
+        return replace(advance(before, state), failed_reason=arguments["reason"], since=now, operator=who)
 
 
 def _write(cluster: Cluster, name: str, record: Record, before: Record, state: str) -> None:

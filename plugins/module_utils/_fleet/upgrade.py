@@ -135,6 +135,17 @@ def begin(record: Record, origin: str, target: str, wave: int, unschedulable: bo
     return Record("started", came_from, target, wave, kept, "", operator, now)
 
 
+def advance(record: Record, state: str) -> Record:
+    """Return the record at a later step, or at its end.
+
+    A run that continues passes the early steps again. The record does not go back with it: a host that was changed stays one that was
+    changed, and is not put back into service as if nothing had happened.
+    """
+    if record.state in STEPS and state in STEPS and STEPS.index(state) < STEPS.index(record.state):
+        return record
+    return replace(record, state=state)
+
+
 def is_ready(node: Mapping[str, Any]) -> bool:
     """Whether a Node object of the API says that its kubelet answers."""
     conditions = (node.get("status") or {}).get("conditions") or []

@@ -12,6 +12,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade imp
     STEPS,
     Member,
     Record,
+    advance,
     begin,
     from_annotations,
     from_text,
@@ -156,3 +157,19 @@ def test_nodes_that_need_nothing_are_no_canary_and_count_in_the_fleet():
 
 def test_the_file_on_the_host_is_json_for_people():
     assert json.loads(RECORD.as_text())["failed_reason"] == "why"
+
+
+@pytest.mark.parametrize(
+    ("present", "state", "result"),
+    [
+        ("started", "evicting", "evicting"),
+        ("installing", "evicting", "installing"),
+        ("verifying", "installing", "verifying"),
+        ("verifying", "done", "done"),
+        ("evicting", "refused", "refused"),
+        ("installing", "failed", "failed"),
+        ("failed", "failed", "failed"),
+    ],
+)
+def test_a_record_never_goes_back_to_an_earlier_step(present, state, result):
+    assert advance(Record(state=present), state).state == result
