@@ -14,8 +14,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.configure
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.wish import (
-    Effective,
     BINARY,
+    Effective,
     FileChange,
     Files,
     RuntimeWish,

@@ -1,0 +1,59 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A lab host with Debian's own archive, and the module driver on it. Debian's driver does not see virtual boards and no
+kernel loads it here, so the wish leaves loading to a reboot: everything up to the module on the disk is proven.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+#: What Debian 12 has: its release, and the fixed one of its security archive.
+RELEASED, FIXED = "535.261.03", "535.309.01"
+REVISIONS = {RELEASED: "535.261.03-1", FIXED: "535.309.01-0+deb12u1"}
+#: Those with a version of the driver; the others (nvidia-persistenced, nvidia-support, ...) have versions of their own.
+EXACT = ("nvidia-kernel-dkms", "nvidia-smi", "libnvidia-ml1", "libcuda1", "libnvidia-cfg1", "firmware-nvidia-gsp")
+WISH = {"source": "distribution", "flavour": "proprietary", "reload": "never"}
+
+
+@dataclass(frozen=True)
+class DebianHost:
+    """A host of a lab.
+
+    :param fleet: the C(Fleet) of conftest.py that it is in.
+    """
+
+    fleet: Any
+    name: str
+
+    def sh(self, script: str) -> str:
+        return str(self.fleet.lab.sh(self.name, script))
+
+    def driver(self, *options: str, **wish: Any) -> dict[str, Any]:
+        """Bring the driver of the distribution to a wish; fails the test when the module fails."""
+        # A real build takes up to nine minutes.
+        answer = self.fleet.module(self.name, "driver", {**WISH, **wish}, *options, timeout=1800)
+        assert "reboot_required" in answer, answer.get("msg", answer)
+        return dict(answer)
+
+    def packages(self) -> dict[str, str]:
+        """The installed packages that are NVIDIA's by their name."""
+        shown = self.sh("dpkg-query -W -f '${db:Status-Status} ${Package} ${Version}\\n'")
+        words = [line.split() for line in shown.splitlines() if line.startswith("installed ")]
+        return {name: version for _, name, version in words if "nvidia" in name or name.startswith("libcuda")}
+
+    def would_be_moved(self) -> list[str]:
+        """What an unattended upgrade of everything would do to them."""
+        lines = self.sh("apt-get -s dist-upgrade").splitlines()
+        return [line for line in lines if line.startswith(("Inst ", "Remv ")) and "nvidia" in line]
+
+    def put(self, source: Path, place: str) -> None:
+        """Write a file into the host."""
+        command = [str(HERE / "lab"), "exec", "--name", self.fleet.lab.name, self.name, "--", "tee", place]
+        subprocess.run(command, input=source.read_bytes(), stdout=subprocess.DEVNULL, check=True)

@@ -1,0 +1,107 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The life of Debian's own driver on a lab host: real apt, the real archive and its security archive, real packages with
+their scripts, real DKMS. Only the kernel's build system is a stand-in, so that each of three builds takes a second;
+C(test_debian_driver.py) has the real one.
+
+The tests run in order: each begins with what the one before left.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from debian import EXACT, FIXED, HERE, RELEASED, REVISIONS, WISH, DebianHost
+
+pytestmark = pytest.mark.dkms
+
+
+@pytest.fixture(scope="module")
+def host(make_fleet):
+    fleet = make_fleet(
+        "pytest-debian-upgrade", {"name": "debian-upgrade", "group": "debian", "boards": [{"board": "t4", "count": 1}]}
+    )
+    host = DebianHost(fleet, "debian-upgrade")
+    host.put(HERE / "debian_kernel.mk", host.sh("echo /usr/src/linux-headers-$(uname -r)/Makefile").strip())
+    host.sh("apt-get -q update")
+    return host
+
+
+def prove(host: DebianHost, version: str) -> None:
+    """Everything that can be read back of one driver, by Debian's own tools."""
+    packages = host.packages()
+    assert {name: packages.get(name) for name in EXACT} == dict.fromkeys(EXACT, REVISIONS[version])
+    assert host.sh("modinfo -F version nvidia-current").strip() == version
+    assert host.sh("dkms status").splitlines() == [
+        f"nvidia-current/{version}, {host.sh('uname -r').strip()}, x86_64: installed"
+    ]
+    assert host.sh("readlink -f /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1").strip().endswith(f".so.{version}")
+    assert set(packages) <= set(host.sh("apt-mark showhold").split())
+    assert host.would_be_moved() == []
+    assert host.sh("dpkg --audit") == ""
+
+
+def test_below_the_floor_is_refused(host):
+    answer = host.fleet.module(host.name, "driver", {**WISH, "version": RELEASED})
+    assert answer["refusal"]["thing"] == "nvidia_driver_version", answer
+    assert host.packages() == {}
+
+
+def test_the_release_is_installed_held_and_idempotent(host):
+    wish = {"version": RELEASED, "allow_vulnerable": True}
+    planned = host.driver("--check", **wish)
+    assert planned["changed"]
+    assert host.packages() == {}
+    answer = host.driver(**wish)
+    assert answer["version"] == RELEASED
+    assert answer["reboot_reasons"] == ["nvidia_driver_reload is never"]
+    prove(host, RELEASED)
+    assert not host.driver(**wish)["changed"]
+
+
+def test_the_real_persistence_daemon_is_there_and_starts_at_boot(host):
+    assert "/usr/bin/nvidia-persistenced --user nvpd" in host.sh("systemctl cat nvidia-persistenced")
+    assert "--no-persistence-mode" not in host.sh("systemctl cat nvidia-persistenced")
+    assert host.sh("systemctl is-enabled nvidia-persistenced").strip() == "enabled"
+
+
+def test_without_hold_and_pin_the_security_archive_would_move_it(host):
+    """The proof that the empty simulation above means something."""
+    held = host.sh("apt-mark showhold").split()
+    host.sh(f"apt-mark unhold {' '.join(held)}; mv /etc/apt/preferences.d/gpufleet-nvidia-driver /root/")
+    assert any(f"nvidia-kernel-dkms [{REVISIONS[RELEASED]}]" in line for line in host.would_be_moved())
+    host.sh("mv /root/gpufleet-nvidia-driver /etc/apt/preferences.d/")
+    # A hold that somebody took off comes back with the next run.
+    assert host.driver(version=RELEASED, allow_vulnerable=True)["changed"]
+    assert set(host.sh("apt-mark showhold").split()) == set(held)
+
+
+def test_the_branch_goes_to_the_fixed_version(host):
+    answer = host.driver(branch="535")
+    assert answer["version"] == FIXED
+    prove(host, FIXED)
+    assert not host.driver(branch="535")["changed"]
+
+
+def test_previous_restores_the_package_set_as_one_transaction(host):
+    answer = host.driver(state="previous")
+    assert [step["data"]["kind"] for step in answer["steps"]].count("packages") == 1
+    prove(host, RELEASED)
+    assert not host.driver(state="previous")["changed"]
+
+
+def test_removal_leaves_neither_packages_nor_modules_nor_pins(host):
+    host.driver(state="absent")
+    assert host.packages() == {}
+    assert (
+        host.sh("apt-mark showhold; dkms status; ls /etc/apt/preferences.d; find /lib/modules -name 'nvidia*.ko*'")
+        == ""
+    )
+    assert not host.driver(state="absent")["changed"]

@@ -1,0 +1,254 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Resolving and applying a plan, where the package manager does something that nobody asked for, or fails."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import (
+    Change,
+    Package,
+    PackageError,
+    Transaction,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import runner
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import DriverPlan, Repositories
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import select
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish, RepositoryWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
+
+OLD, NEW = "580.126.09", "580.159.03"
+URL = "https://mirror.example.com/r"
+DEBIAN, RHEL_9 = DISTRIBUTIONS["debian", "12"], DISTRIBUTIONS["rhel", "9"]
+
+
+class Manager:
+    """Notes what it is told, and answers what it was given."""
+
+    def __init__(self, simulations=(), stream="", offers=(), fails=()):
+        self.simulations = list(simulations)
+        self.stream = stream
+        self.offers = offers
+        self.fails = fails
+        self.asked = []
+        self.log = []
+        self.half = ()
+        self.packages = {"libcuda1": f"{OLD}-1", "nvidia-smi": f"{OLD}-1"}
+        self.held = ("nvidia-smi",)
+
+    def simulate(self, transaction):
+        self.asked.append(transaction)
+        answer = self.simulations.pop(0) if len(self.simulations) > 1 else self.simulations[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def offered(self, _names):
+        return self.offers
+
+    def repositories(self):
+        return (URL,)
+
+    def streams(self):
+        return {"nvidia-driver": self.stream} if self.stream else {}
+
+    def installed(self):
+        return self.packages
+
+    def interrupted(self):
+        return self.half
+
+    def holds(self):
+        return self.held
+
+    def __getattr__(self, name):
+        def call(*given):
+            self.log.append((name, *given))
+            if name in self.fails:
+                raise PackageError(f"Failed to {name}")
+
+        return call
+
+
+def made_system(manager, record=None):
+    system = SimpleNamespace(manager=manager, record=record, written=[], pinned=[])
+    system.write_record = system.written.append
+    system.write_preferences = system.pinned.append
+    system.repository_url = lambda _host, _wish: URL
+    system.repository = lambda _host, _wish: "the repository"
+    return system
+
+
+def host(distribution=DEBIAN, **seen):
+    return Host(distribution, "x86_64", "6.1.0-50-amd64", (Gpu("0", "0x2330", "hopper"),), headers=True, **seen)
+
+
+def planned(*steps, version=NEW):
+    return DriverPlan(Plan(tuple(steps), {}, {}, ()), version, Transaction((Package("nvidia-open", f"{version}-1"),)))
+
+
+def step(kind, **data):
+    return Step("do", kind, "it is tested", data={"kind": kind, **data})
+
+
+@pytest.mark.parametrize("name", ["linux-image-6.1.0-50-amd64", "containerd", "docker-ce", "kubelet", "systemd"])
+def test_a_resolution_that_removes_what_is_not_the_drivers_is_refused(name):
+    manager = Manager([(Change("remove", name, "1"),)])
+    with pytest.raises(Refused, match=f"would also remove {name}"):
+        runner.resolve(made_system(manager), host(), planned())
+
+
+def test_what_cannot_be_resolved_comes_with_what_is_usually_missing():
+    manager = Manager([PackageError("Failed to resolve: nothing provides dkms.")])
+    with pytest.raises(PackageError, match="dkms comes from EPEL"):
+        runner.resolve(made_system(manager), host(RHEL_9), planned())
+
+
+def test_packages_that_stray_are_named_until_none_does():
+    astray = (Change("install", "libcuda1", "", "595.71.05-1"),)
+    manager = Manager(
+        [astray, (Change("install", "libcuda1", "", f"{NEW}-1"),)], offers=(Package("libcuda1", f"{NEW}-1"),)
+    )
+    resolved = runner.resolve(made_system(manager), host(), planned())
+    assert len(manager.asked) == 2
+    assert Package("libcuda1", f"{NEW}-1") in resolved.transaction.install
+
+
+def test_packages_that_pull_each_other_away_for_ever_are_given_up():
+    names = [f"libnvidia-part{number}" for number in range(20)]
+    manager = Manager([(Change("install", name, "", "595.71.05-1"),) for name in names])
+    manager.offers = tuple(Package(name, f"{NEW}-1") for name in names)
+    with pytest.raises(PackageError, match="pull each other"):
+        runner.resolve(made_system(manager), host(), planned())
+
+
+def test_a_stream_that_will_be_enabled_counts_for_the_resolution():
+    manager = Manager([()])
+    runner.resolve(made_system(manager), host(RHEL_9), planned(step("stream", stream="580-open")))
+    assert manager.asked[0].stream == "nvidia-driver:580-open"
+    runner.resolve(made_system(manager), host(RHEL_9), planned())
+    assert manager.asked[1].stream == ""
+
+
+def test_every_step_is_carried_out_in_order():
+    manager = Manager([()])
+    system = made_system(manager)
+    plan = planned(
+        step("repair"),
+        step("repository"),
+        step("stream", stream="580-open"),
+        step("prerequisites", install=[["kernel-devel", "5.14"]]),
+        step("pin", version=NEW, package=["nvidia-driver-pinning-580", "1"], remove=["nvidia-driver-pinning-570"]),
+        step("release", names=["nvidia-smi"]),
+        step("packages", version=NEW, record=True),
+        step("hold"),
+    )
+    transaction = Transaction((Package("nvidia-open", f"{NEW}-1"),))
+    now = host(packages={"nvidia-smi": f"{OLD}-1"}, holds=("nvidia-smi",))
+    runner.PackageApplier(system, now, DriverWish(), runner.Resolved(plan, transaction)).apply()
+    pin = Transaction(
+        (Package("nvidia-driver-pinning-580", "1"),), ("nvidia-driver-pinning-570",), allow_downgrades=True
+    )
+    assert manager.log == [
+        ("repair",),
+        ("add_repository", "the repository"),
+        ("refresh",),
+        ("enable_stream", "nvidia-driver", "580-open"),
+        ("apply", Transaction((Package("kernel-devel", "5.14"),))),
+        ("apply", pin),
+        ("unhold", ["nvidia-smi"]),
+        ("apply", transaction),
+        ("hold", [Package("libcuda1", f"{OLD}-1")]),
+    ]
+    # A pinning package is the pin; a file of ours beside it would be a second one.
+    assert system.pinned == [None]
+    assert system.written[0].version == OLD
+
+
+def test_removal_takes_pin_repository_and_stream_away():
+    manager = Manager(stream="580-open")
+    system = made_system(manager, Record(OLD, "open", "nvidia", {"a": "1"}, pending="absent"))
+    runner.PackageApplier(
+        system, host(RHEL_9), DriverWish(state="absent"), runner.Resolved(planned(version=""))
+    ).apply()
+    assert manager.log == [("remove_repository", "gpufleet-nvidia-driver"), ("reset_stream", "nvidia-driver")]
+    assert system.pinned == [None]
+    assert system.written[-1].pending == ""
+    manager.log.clear()
+    own = DriverWish(state="absent", repository=RepositoryWish(manage=False))
+    runner.PackageApplier(system, host(), own, runner.Resolved(planned(version=""))).apply()
+    assert manager.log == []
+
+
+@pytest.mark.parametrize(
+    ("half", "held"), [((), [("hold", [Package("libcuda1", f"{OLD}-1")])]), (("libcuda1",), [])], ids=["whole", "half"]
+)
+def test_what_was_let_go_of_is_held_again_when_nothing_was_changed(half, held):
+    manager = Manager(fails=("apply",))
+    manager.half = half
+    transaction = Transaction((Package("nvidia-open", f"{NEW}-1"),))
+    now = host(packages={"libcuda1": f"{OLD}-1"}, holds=("libcuda1", "gone"))
+    applier = runner.PackageApplier(
+        made_system(manager), now, DriverWish(), runner.Resolved(planned(step("packages")), transaction)
+    )
+    with pytest.raises(PackageError, match="Failed to apply"):
+        applier.apply()
+    assert [entry for entry in manager.log if entry[0] == "hold"] == held
+
+
+def test_the_difference_shows_what_goes():
+    resolved = runner.Resolved(
+        planned(),
+        changes=(Change("remove", "nvidia-smi", "1"), Change("upgrade", "libcuda1", "1", "2"), Change("install", "x")),
+    )
+    before, after = runner.package_diff(host(packages={"nvidia-smi": "1", "libcuda1": "1"}), resolved)
+    assert before == {"nvidia-smi": "1", "libcuda1": "1"}
+    assert (after["libcuda1"], "nvidia-smi" in after) == ("2", False)
+
+
+def test_a_plan_without_packages_needs_no_resolver():
+    plan = DriverPlan(Plan((), {}, {}, ()))
+    assert runner.resolve(made_system(Manager()), host(), plan) == runner.Resolved(plan)
+
+
+class TestFabricManager:
+    """NVSwitch systems: the fabric manager at exactly the driver's version, or no driver at all."""
+
+    NAMES = ("nvidia-driver-cuda", "nvidia-kernel-open-dkms", "libcuda1")
+    HOST = host(nvswitches=4)
+
+    def offers(self, *others):
+        return tuple(Package(name, f"{NEW}-1", URL) for name in (*self.NAMES, *others))
+
+    def chosen(self, *others, **wish):
+        offers = self.offers("nvidia-smi", *others)
+        return {package.name for package in select(self.HOST, DriverWish(**wish), offers).packages}
+
+    def test_it_comes_with_its_libraries(self):
+        assert {"nvidia-fabricmanager", "libnvidia-nscq"} <= self.chosen("nvidia-fabricmanager", "libnvidia-nscq")
+
+    def test_without_it_the_version_is_refused(self):
+        with pytest.raises(Refused, match="fabric manager at exactly the driver's version"):
+            self.chosen()
+
+    def test_unless_nobody_wants_it(self):
+        assert "nvidia-fabricmanager" not in self.chosen(fabric_manager="never")
+
+
+def test_previous_asks_only_for_what_was_recorded():
+    record = Record(OLD, "open", "nvidia", {"libcuda1": f"{OLD}-1"})
+    manager = Manager(offers=(Package("libcuda1", f"{OLD}-1", URL),))
+    plan = runner.make_plan(
+        made_system(manager, record), host(packages={"libcuda1": f"{NEW}-1"}), DriverWish(state="previous")
+    )
+    assert plan.transaction.install == (Package("libcuda1", f"{OLD}-1", URL),)
+    with pytest.raises(Refused, match="no previous driver"):
+        runner.make_plan(made_system(Manager()), host(), DriverWish(state="previous"))
+    assert Repositories().configured

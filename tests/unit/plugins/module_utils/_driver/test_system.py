@@ -1,0 +1,235 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The driver's host through its adapters: what is asked of them, and what becomes of their answers."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_apt import Apt
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import KeyRefused, UrlRefused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import previous, system
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish, RepositoryWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+
+DEBIAN = Host(DISTRIBUTIONS["debian", "12"], "x86_64", "6.1.0-50-amd64")
+RHEL_10 = Host(DISTRIBUTIONS["rhel", "10"], "aarch64", "6.12.0")
+FACTS = {
+    "host": {
+        "kernel": "6.1.0-50-amd64",
+        "architecture": "x86_64",
+        "distribution": {"id": "debian", "version": "12"},
+        "secure_boot": True,
+    }
+}
+
+
+class Manager:
+    """What reading a host asks of a package manager."""
+
+    def __init__(self, packages):
+        self.packages = packages
+
+    def installed(self):
+        return self.packages
+
+    def holds(self):
+        return ("nvidia-smi",)
+
+    def interrupted(self):
+        return ("libcuda1",)
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """A host whose facts are given and whose certificates do not exist."""
+    monkeypatch.setattr(system, "read_document", lambda _source: FACTS)
+    monkeypatch.setattr(system.kernel_modules, "signing_key_enrolled", lambda paths: f"asked {len(paths)}")
+    monkeypatch.setattr(system, "_CERTIFICATES", ())
+
+
+def fetching(_url):
+    return b"no OpenPGP key"
+
+
+@pytest.mark.usefixtures("bare")
+def test_reads_the_drivers_packages_only():
+    host = system.DriverSystem(fetching, Manager({"nvidia-smi": "535.261.03-1", "bash": "5"})).read()
+    assert dict(host.packages) == {"nvidia-smi": "535.261.03-1"}
+    assert (host.holds, host.interrupted, host.key_enrolled) == (("nvidia-smi",), ("libcuda1",), "asked 0")
+    assert all(free >= 0 for free in host.free_mib.values())
+    assert {path for paths in host.free_mib for path in paths.split(",")} <= set(system.NEEDED_MIB)
+
+
+@pytest.mark.usefixtures("bare")
+def test_holds_are_not_asked_for_where_nothing_is_installed():
+    assert system.DriverSystem(fetching, Manager({"bash": "5"})).read().holds == ()
+
+
+@pytest.mark.usefixtures("bare")
+def test_the_package_manager_is_that_of_the_distribution(monkeypatch):
+    asked = []
+    monkeypatch.setattr(system, "manager_for", lambda name: asked.append(name) or Manager({}))
+    made = system.DriverSystem(fetching)
+    with pytest.raises(RuntimeError, match="not been read"):
+        made.manager.installed()
+    made.read()
+    assert made.manager.installed() == {}
+    assert asked == ["apt"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "url"),
+    [
+        ({"source": "distribution"}, ""),
+        ({}, "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64"),
+        ({"repository": RepositoryWish(url="https://mirror.example.com/d/")}, "https://mirror.example.com/d"),
+    ],
+)
+def test_where_packages_come_from(wish, url):
+    assert system.DriverSystem(fetching).repository_url(DEBIAN, DriverWish(**wish)) == url
+
+
+@pytest.mark.parametrize(
+    ("host", "repository", "error", "said"),
+    [
+        (DEBIAN, {"url": "http://mirror.example.com/d"}, UrlRefused, "without TLS"),
+        (RHEL_10, {}, Refused, "in no source that the collection trusts"),
+        (DEBIAN, {"url": "https://mirror.example.com/d"}, Refused, "in no source that the collection trusts"),
+        (DEBIAN, {}, KeyRefused, "OpenPGP"),
+        (DEBIAN, {"key_url": "http://mirror.example.com/key"}, UrlRefused, "without TLS"),
+        (DEBIAN, {"key_file": "/nowhere/key.gpg"}, Refused, "/nowhere/key.gpg cannot be read"),
+    ],
+)
+def test_keys_that_are_not_trusted(host, repository, error, said):
+    wish = DriverWish(repository=RepositoryWish(**repository))
+    with pytest.raises(error, match=said):
+        system.DriverSystem(fetching).repository(host, wish)
+
+
+def test_a_verified_key_is_handed_on(monkeypatch, tmp_path):
+    (tmp_path / "key.gpg").write_bytes(b"of the file")
+    monkeypatch.setattr(system, "verified_key", lambda content, fingerprint, _source: content + fingerprint.encode())
+    own = RepositoryWish(url="file:///srv/r", key_file=str(tmp_path / "key.gpg"), key_fingerprint="F1")
+    made = system.DriverSystem(fetching).repository(DEBIAN, DriverWish(repository=own))
+    assert (made.url, made.key, made.identifier) == ("file:///srv/r", b"of the fileF1", "gpufleet-nvidia-driver")
+
+
+def test_the_record_is_private(monkeypatch, tmp_path):
+    path = tmp_path / "previous.json"
+    monkeypatch.setattr(previous, "PATH", str(path))
+    made = system.DriverSystem(fetching)
+    assert made.record is None
+    record = previous.Record("580.1", "open", "nvidia", {"a": "1"})
+    made.write_record(record)
+    assert made.record == record
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_only_apt_has_preferences(tmp_path):
+    apt = system.DriverSystem(fetching, Apt(root=str(tmp_path)))
+    (tmp_path / "etc/apt/preferences.d").mkdir(parents=True)
+    assert apt.write_preferences("Package: *\n")
+    assert apt.preferences() == "Package: *\n"
+    assert apt.write_preferences(None)
+    other = system.DriverSystem(fetching, Manager({}))
+    assert (other.write_preferences("x"), other.preferences()) == (False, None)
+
+
+def test_files_are_written_and_removed(tmp_path):
+    path = str(tmp_path / "x")
+    made = system.DriverSystem(fetching)
+    assert made.write_file(path, "a")
+    assert not made.write_file(path, "a")
+    assert made.write_file(path, None)
+
+
+def test_its_own_process_does_not_use_the_driver(monkeypatch):
+    holders = [SimpleNamespace(pid=pid, command="python3") for pid in (system.os.getpid(), 1)]
+    monkeypatch.setattr(system, "device_holders", lambda _files: SimpleNamespace(holders=holders))
+    assert [user.pid for user in system.DriverSystem(fetching).users()] == [1]
+
+
+def test_modules_are_named_from_the_top_down(monkeypatch):
+    made = system.DriverSystem(fetching)
+    monkeypatch.setattr(made._files, "exists", lambda path: path in ("/sys/module/nvidia", "/sys/module/nvidia_uvm"))
+    monkeypatch.setattr(system, "reference_count", lambda _files, name: len(name))
+    assert made.modules() == ("nvidia_uvm", "nvidia")
+    assert made.reference_counts(("nvidia",)) == {"nvidia": 6}
+
+
+def missing(*_arguments, **_options):
+    raise CommandError(("modprobe",), "it is not installed")
+
+
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        (lambda *_: Result(("modprobe",), 0, "", ""), ""),
+        (lambda *_: Result(("modprobe",), 1, "", " in use \n"), "in use"),
+        (lambda *_: Result(("modprobe",), 3, "", ""), "exit status 3"),
+        (missing, str(CommandError(("modprobe",), "it is not installed"))),
+    ],
+)
+def test_complaints_about_modules(monkeypatch, call, complaint):
+    monkeypatch.setattr(system.kernel_modules, "load", call)
+    monkeypatch.setattr(system.kernel_modules, "unload", call)
+    made = system.DriverSystem(fetching)
+    assert (made.load("nvidia"), made.unload("nvidia")) == (complaint, complaint)
+
+
+def test_questions_about_the_kernel_are_passed_on(monkeypatch):
+    monkeypatch.setattr(system.kernel_modules, "exists", lambda name, kernel: (name, kernel) == ("a", "6.1"))
+    monkeypatch.setattr(system.kernel_modules, "is_blocked", lambda name: name == "nouveau")
+    monkeypatch.setattr(system.kernel_modules, "renew_initramfs", lambda command: command == ["dracut"])
+    made = system.DriverSystem(fetching)
+    assert made.module_exists("a", "6.1")
+    assert made.is_blocked("nouveau")
+    assert made.renew_initramfs(["dracut"])
+
+
+def test_units(monkeypatch):
+    called = []
+    units = {"a": Unit("a", "loaded", "active", "enabled"), "b": Unit("b", "not-found", "inactive", "")}
+    monkeypatch.setattr(system.systemd, "available", lambda: True)
+    monkeypatch.setattr(system.systemd, "units", lambda names: {name: units[name] for name in names})
+    monkeypatch.setattr(system.systemd, "unit", units.__getitem__)
+    for name in ("start", "restart", "stop", "enable", "daemon_reload"):
+        monkeypatch.setattr(system.systemd, name, lambda *given, name=name, **_: called.append((name, *given)))
+    monkeypatch.setattr(system, "run", lambda command, **_: called.append(command) or Result(command, 0, "text", ""))
+    made = system.DriverSystem(fetching)
+    assert made.active_units(["a", "b"]) == ("a",)
+    assert (made.unit_exists("a"), made.unit_exists("b")) == (True, False)
+    assert (made.unit_enabled("a"), made.unit_enabled("b")) == (True, False)
+    assert not made.unit_wanted_at_boot("no-such-unit.service")
+    assert made.unit_text("a") == "text"
+    made.start("a"), made.restart("a"), made.stop("a"), made.enable("a"), made.add_wants("a"), made.daemon_reload()
+    assert called[1:] == [
+        ("start", "a"),
+        ("restart", "a"),
+        ("stop", "a"),
+        ("enable", ["a"]),
+        ["systemctl", "add-wants", "multi-user.target", "a"],
+        ("daemon_reload",),
+    ]
+
+
+def test_without_systemd_there_are_no_units(monkeypatch):
+    monkeypatch.setattr(system.systemd, "available", lambda: False)
+    made = system.DriverSystem(fetching)
+    assert made.active_units(["a"]) == ()
+    assert not made.unit_exists("a")
+
+
+def test_nvidia_smi_that_does_not_come_back(monkeypatch):
+    monkeypatch.setattr(system, "run", lambda command, **_: Result(command, 15, "", ""))
+    assert system.DriverSystem(fetching).nvidia_smi() == 15
+    monkeypatch.setattr(system, "run", missing)
+    assert system.DriverSystem(fetching).nvidia_smi() is None
