@@ -40,6 +40,8 @@ options:
         and C(device_filter) (product names or PCI device ids), and says what they are to be by one of C(instances) (counts
         by profile), C(layout) (a ready-made one), C(node) (totals over the selected GPUs, which are placed for you) or
         C(enabled=false). The first entry that selects a GPU decides. GPUs that no entry selects are left alone.
+      - Or a configuration file of nvidia-mig-parted (version v1) - C(mig_parted) is its content, and C(label) which of its
+        configurations is meant, where it has several.
       - Profile names follow the grammar of the driver, compute instances and attributes included - V(1g.10gb),
         V(1c.3g.40gb), V(1g.10gb+me). A name from another release of the driver finds its profile by slices, memory and
         attributes.
@@ -126,6 +128,13 @@ EXAMPLES = r"""
           3g.40gb: 1
           2g.20gb: 1
           1g.10gb: 2
+
+- name: A configuration that nvidia-mig-parted was used with before
+  gpufleet.nvidia.mig:
+    strategy: mixed
+    layout:
+      mig_parted: "{{ lookup('ansible.builtin.file', 'mig-parted.yaml') | from_yaml }}"
+      label: all-balanced
 
 - name: Totals over the host, placed so that the fewest instances are destroyed
   gpufleet.nvidia.mig:

@@ -15,6 +15,8 @@ that no entry selects are left alone.
       - devices: all
         instances: {3g.40gb: 1, 1g.10gb: 2, 1c.2g.20gb: 2}
 
+A file of nvidia-mig-parted is a layout too: C({mig_parted: <its content>, label: <one of its configurations>}).
+
 An entry with C(node) (or the layout C({node: {...}})) gives totals over the GPUs that it selects; the planner places
 them on GPUs.
 """
@@ -27,6 +29,7 @@ from typing import Any, NamedTuple
 
 from .._boards.model import GpuInstanceProfile
 from .._plan import Refused
+from . import mig_parted
 from .from_facts import board_of, has_mig, instances_of, profiles_of, title, users
 from .geometry import geometry, refuse_infeasible
 from .model import GpuWish, InstanceWish, describe
@@ -94,11 +97,26 @@ def _entries(layout: Any) -> list[tuple[str, Mapping[str, Any]]]:
         return []
     if isinstance(layout, str):
         return [(LAYOUT, {"devices": "all", "layout": layout})]
+    if isinstance(layout, Mapping) and "mig_parted" in layout:
+        return _from_mig_parted(layout)
     if isinstance(layout, Mapping):
         return [(LAYOUT, _checked(layout, LAYOUT))]
     if not isinstance(layout, (list, tuple)):
         raise Refused(LAYOUT, f"a layout is a name or a list of entries, not {layout!r}", "For example: all-balanced.")
     return [(f"{LAYOUT}[{number}]", _checked(entry, f"{LAYOUT}[{number}]")) for number, entry in enumerate(layout)]
+
+
+def _from_mig_parted(layout: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    for key in layout:
+        if key not in ("mig_parted", "label"):
+            raise Refused(f"{LAYOUT}.{key}", "there is no such key", "Beside mig_parted there is only label.")
+    path = f"{LAYOUT}.mig_parted"
+    found = mig_parted.read(layout["mig_parted"], path)
+    label = layout.get("label", next(iter(found)) if len(found) == 1 else None)
+    if label not in found:
+        reason = "several configurations, and none is chosen" if label is None else f"there is no configuration {label}"
+        raise Refused(f"{LAYOUT}.label", reason, f"Use one of {', '.join(found)}.")
+    return [(f"{path}: mig-configs.{label}", _checked(entry, path)) for entry in found[label]]
 
 
 def _checked(entry: Any, path: str) -> Mapping[str, Any]:

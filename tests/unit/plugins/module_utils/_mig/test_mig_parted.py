@@ -92,3 +92,26 @@ def test_files_that_are_not_valid(document, path):
     with pytest.raises(Refused) as refused:
         read(document, "f")
     assert refused.value.thing == path
+
+
+def test_a_file_is_a_layout():
+    found = wishes({"mig_parted": FILE, "label": "custom"}, "mixed", HOST)
+    assert found == wishes(read(FILE)["custom"], "mixed", HOST)
+    one = {**FILE, "mig-configs": {"only": FILE["mig-configs"]["custom"]}}
+    assert wishes({"mig_parted": one}, "mixed", HOST) == found, "a single configuration needs no label"
+
+
+@pytest.mark.parametrize(
+    ("layout", "thing", "reason"),
+    [
+        ({"mig_parted": FILE}, "nvidia_mig_layout.label", "several configurations"),
+        ({"mig_parted": FILE, "label": "night"}, "nvidia_mig_layout.label", "no configuration night"),
+        ({"mig_parted": FILE, "devices": "all"}, "nvidia_mig_layout.devices", "no such key"),
+        ({"mig_parted": {"version": "v2"}}, "nvidia_mig_layout.mig_parted: version", "'v2' is not v1"),
+    ],
+)
+def test_a_file_that_is_no_layout_is_refused_with_its_place(layout, thing, reason):
+    with pytest.raises(Refused) as refused:
+        wishes(layout, "mixed", HOST)
+    assert refused.value.thing == thing
+    assert reason in refused.value.reason

@@ -1,0 +1,474 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""MIG through the role nvidia_mig on lab hosts: real systemd, real boots, the real nvidia-ctk, virtual GPUs.
+
+The tests run in order: each begins with what the one before left. What a GPU has is read by `virtual-gpu show`, which reads the
+hardware without NVML, and not from what the role says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(os.geteuid() != 0, reason="the lab needs root: run this as root"),
+]
+
+HOPPER, AMPERE, MIXED = "mig-hopper", "mig-ampere", "mig-mixed"
+JOURNAL = "/var/lib/gpufleet/mig-journal.jsonl"
+RECORD = "/etc/gpufleet/mig.json"
+CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
+TOOLS = Path(__file__).resolve().parent / "real_tools"
+
+#: The role, and its answer as a file on the controller: the module's, or of what failed.
+PLAYBOOK = """
+- hosts: gpu_hosts
+  gather_facts: false
+  become: true
+  tasks:
+    - block:
+        - ansible.builtin.import_role:
+            name: gpufleet.nvidia.nvidia_mig
+      rescue:
+        - ansible.builtin.set_fact:
+            refused: "{{ ansible_failed_result }}"
+      always:
+        - ansible.builtin.copy:
+            content: "{{ refused | default(nvidia_mig_result) | to_json }}"
+            dest: "{{ answer }}"
+            mode: "0600"
+          delegate_to: localhost
+          become: false
+          check_mode: false
+          diff: false
+          changed_when: false
+    - ansible.builtin.fail:
+        msg: "{{ refused.msg }}"
+      when: refused is defined
+"""
+
+
+def layout(*, devices="all", **counts):
+    """An entry of a layout: `layout(p3g_40gb=1)` is one 3g.40gb on all GPUs."""
+    return {
+        "devices": devices,
+        "instances": {name[1:].replace("_", "."): count for name, count in counts.items()},
+    }
+
+
+class Running:
+    """A run of the role that goes on while the test does something."""
+
+    def __init__(self, fleet, host, number, variables, options):
+        self.answer = fleet.folder / f"{host}-{number}.json"
+        self.text = ""
+        given = {"nvidia_mig_strategy": "mixed", **variables, "answer": str(self.answer)}
+        line, environment = fleet.command(
+            fleet.folder / "mig.yml", "--limit", host, "-e", json.dumps(given), "-v", *options
+        )
+        self.process = subprocess.Popen(
+            line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=fleet.folder
+        )
+
+    def end(self):
+        """The answer of the run; it may have failed."""
+        self.text, _none = self.process.communicate(timeout=600)
+        assert self.answer.exists(), self.text
+        found = json.loads(self.answer.read_text(encoding="utf-8"))
+        assert bool(self.process.returncode) is bool(found.get("failed")), self.text
+        return found
+
+
+class Mig:
+    """The role on the hosts of a lab."""
+
+    def __init__(self, fleet):
+        self.fleet = fleet
+        self.lab = fleet.lab
+        self.runs = 0
+        (fleet.folder / "mig.yml").write_text(PLAYBOOK, encoding="utf-8")
+
+    def start(self, host, wish, *options, **variables):
+        self.runs += 1
+        return Running(self.fleet, host, self.runs, {"nvidia_mig_layout": wish, **variables}, options)
+
+    def run(self, host, wish, *options, **variables):
+        """Run the role to its end; it must not fail."""
+        found = self.start(host, wish, *options, **variables).end()
+        assert not found.get("failed"), found["msg"]
+        return found
+
+    def refused(self, host, wish, **variables):
+        """Run the role to its end; it must fail."""
+        found = self.start(host, wish, **variables).end()
+        assert found.get("failed"), found
+        return found
+
+    def settled(self, host, wish, **variables):
+        """Run the role, see that a second run calls no module at all, and return the answer of the first."""
+        found = self.run(host, wish, **variables)
+        assert self.run(host, wish, **variables).get("skipped"), "the facts do not say that nothing is to do"
+        return found
+
+    def gpus(self, host):
+        return json.loads(self.lab.sh(host, "virtual-gpu show"))["gpus"]
+
+    def instances(self, host, index=0):
+        """Profile, place and UUID of every instance of a GPU, in the order of their places."""
+        return [
+            (one["profile"], one["start"], one["compute_instances"][0]["uuid"])
+            for one in sorted(self.gpus(host)[index]["gpu_instances"], key=lambda one: one["start"])
+        ]
+
+    def counts(self, host, index=0):
+        found = {}
+        for profile, _start, _uuid in self.instances(host, index):
+            found[profile] = found.get(profile, 0) + 1
+        return found
+
+    def modes(self, host):
+        return [gpu["mig"]["current"] for gpu in self.gpus(host)]
+
+    def occupy(self, host, name, index=0, profile=None, start=None, kind="C"):
+        """Start a process, put it on a GPU or on the instance of a profile at a place, and return its pid."""
+        self.lab.sh(host, f"systemd-run --quiet --unit={name} sleep 3600")
+        pid = int(self.lab.sh(host, f"systemctl show --value --property=MainPID {name}"))
+        place = f"--gpu {index}"
+        if profile is not None:
+            one = next(
+                one
+                for one in self.gpus(host)[index]["gpu_instances"]
+                if one["profile"] == profile and start in (None, one["start"])
+            )
+            place += f" --gi {one['id']} --ci {one['compute_instances'][0]['id']}"
+        self.lab.sh(host, f"virtual-gpu run {place} --pid {pid} --memory 100 --type {kind}")
+        return pid
+
+    def leave(self, host, name):
+        self.lab.sh(host, f"systemctl stop {name}")
+
+    def journal(self, host):
+        lines = [json.loads(line) for line in self.lab.sh(host, f"cat {JOURNAL}").splitlines()]
+        return lines[0], [line["step"] for line in lines if "step" in line], lines[-1].get("outcome")
+
+    def hang(self, host, call, nth=1, seconds=120):
+        """Let a call of NVML hang, so that a run can be met in the middle of its change."""
+        self.lab.sh(host, f"virtual-gpu fail {call} hang:{seconds} --nth {nth}")
+
+    def middle(self, host, step):
+        """Wait until a run begins a step, and return the pid of who holds the lock."""
+        wait(lambda: self.lab.status(host, f"tail -n 1 {JOURNAL} | grep -qF {step!r}") == 0)
+        return int(self.lab.sh(host, "cat /run/lock/gpufleet.lock"))
+
+    def cdi(self, host):
+        """The MIG devices that the CDI specification names by UUID, and those that the host has."""
+        text = yaml.safe_load(self.lab.sh(host, "cat /var/run/cdi/nvidia.yaml"))
+        named = {device["name"] for device in text["devices"] if device["name"].startswith("MIG-")}
+        present = {uuid for index in range(len(self.gpus(host))) for *_place, uuid in self.instances(host, index)}
+        return named, present
+
+
+@pytest.fixture(scope="module")
+def mig(make_fleet):
+    def host(name, group, *boards):
+        return {"name": name, "group": group, "boards": [*boards], "driver": "installed"}
+
+    made = make_fleet(
+        "close3-mig",
+        host(HOPPER, "training", {"board": "h100-80gb-sxm", "count": 2}),
+        host(AMPERE, "batch", {"board": "a100-40gb", "count": 2}),
+        host(MIXED, "mixture", {"board": "a100-40gb", "count": 1}, {"board": "t4", "count": 1}),
+    )
+    toolkit = made.play("site", "--tags", "toolkit", "--limit", HOPPER)
+    assert toolkit.rc == 0, toolkit.text
+    return Mig(made)
+
+
+def wait(what, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.3)
+
+
+FIRST = [layout(p3g_40gb=1, p2g_20gb=1, p1g_10gb=2)]
+
+
+def test_check_and_diff_show_the_plan_and_touch_nothing(mig):
+    before = mig.gpus(HOPPER)
+    run = mig.start(HOPPER, FIRST, "--check", "--diff")
+    answer = run.end()
+    assert answer["changed"] and len(answer["created"]) == 8
+    assert answer["diff"]["before"] != answer["diff"]["after"]
+    assert "3g.40gb" in answer["diff"]["after"]
+    assert mig.gpus(HOPPER) == before
+    assert mig.lab.status(HOPPER, f"test -e {RECORD} -o -e {JOURNAL}") != 0
+
+
+def test_apply_and_a_second_run_that_has_nothing_to_do(mig):
+    answer = mig.settled(HOPPER, FIRST)
+    assert mig.modes(HOPPER) == [True, True]
+    assert [mig.counts(HOPPER, index) for index in (0, 1)] == [{"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}] * 2
+    assert answer["reset"] == [] and not answer["reboot_required"], "Hopper switches MIG on without a reset"
+    assert mig.journal(HOPPER)[2] == "reached"
+
+
+def test_the_cdi_specification_names_the_devices_that_are_there(mig):
+    named, present = mig.cdi(HOPPER)
+    assert len(present) == 8 and named == present
+
+
+def test_what_can_stay_stays_busy_or_not(mig):
+    pid = mig.occupy(HOPPER, "job", profile="1g.10gb")
+    kept = {one for one in mig.instances(HOPPER) if one[0] in ("3g.40gb", "1g.10gb")}
+    gone = {one[2] for one in mig.instances(HOPPER) if one[0] == "2g.20gb"}
+    answer = mig.settled(HOPPER, [layout(devices=[0], p3g_40gb=1, p1g_10gb=4), *FIRST])
+    assert kept <= set(mig.instances(HOPPER))
+    assert mig.counts(HOPPER) == {"3g.40gb": 1, "1g.10gb": 4}
+    assert set(answer["stale_uuids"]) == gone
+    assert len(answer["destroyed"]) == 1 and len(answer["created"]) == 2
+    assert [process["pid"] for process in mig.gpus(HOPPER)[0]["processes"]] == [pid]
+    named, present = mig.cdi(HOPPER)
+    assert named == present and not named & gone
+
+
+def test_refuse_idle_only_and_force(mig):
+    before = [mig.instances(HOPPER, index) for index in (0, 1)]
+    pid = mig.gpus(HOPPER)[0]["processes"][0]["pid"]
+    wish = "all-7g.80gb"
+    refused = mig.refused(HOPPER, wish)
+    assert f"pid {pid}" in refused["msg"] or str(pid) in refused["msg"]
+    assert "nvidia_mig_disruption" in refused["msg"] and "Nothing was touched" in refused["msg"]
+    assert [mig.instances(HOPPER, index) for index in (0, 1)] == before
+
+    left = mig.run(HOPPER, wish, nvidia_mig_disruption="idle_only")
+    assert list(left["left_alone"]) == ["0"]
+    assert mig.instances(HOPPER) == before[0] and mig.counts(HOPPER, 1) == {"7g.80gb": 1}
+
+    forced = mig.settled(HOPPER, wish, nvidia_mig_disruption="force")
+    assert forced["terminated"] == [pid]
+    assert mig.counts(HOPPER) == {"7g.80gb": 1}
+    assert mig.lab.status(HOPPER, f"kill -0 {pid}") != 0
+
+
+def test_an_impossible_layout_is_refused_with_the_nearest_ones(mig):
+    before = mig.gpus(HOPPER)
+    refused = mig.refused(HOPPER, [layout(p3g_40gb=2, p1g_10gb=1)])
+    assert "memory" in refused["msg"] and "Nothing was touched" in refused["msg"]
+    assert mig.gpus(HOPPER) == before
+
+
+def test_services_are_named_or_restarted(mig):
+    mig.lab.sh(
+        HOPPER,
+        "printf '[Service]\\nExecStart=/bin/sleep 9999\\n' > /etc/systemd/system/nvidia-dcgm.service\n"
+        "systemctl daemon-reload\nsystemctl start nvidia-dcgm.service",
+    )
+    main_pid = "systemctl show --value --property=MainPID nvidia-dcgm.service"
+    pid = mig.lab.sh(HOPPER, main_pid)
+    named = mig.run(HOPPER, FIRST)
+    assert named["clients_to_notify"] == ["nvidia-dcgm.service"]
+    assert mig.lab.sh(HOPPER, main_pid) == pid
+    restarted = mig.run(HOPPER, "all-1g.10gb", nvidia_mig_restart_services=["nvidia-dcgm"])
+    assert restarted["restarted_services"] == ["nvidia-dcgm.service"] and restarted["clients_to_notify"] == []
+    assert mig.lab.sh(HOPPER, main_pid) not in (pid, "0")
+
+
+def test_exports_can_be_imported(mig):
+    mig.settled(HOPPER, [layout(devices=[0], p3g_40gb=1, p1g_20gb=1), {"devices": [1], "enabled": False}])
+    exported = mig.fleet.module(HOPPER, "mig_info")
+    assert exported["last_change"]["outcome"] == "reached"
+    assert mig.run(HOPPER, exported["layout"]).get("skipped")
+    before = mig.instances(HOPPER)
+    mig.run(HOPPER, "all-1g.10gb")
+    mig.settled(HOPPER, {"mig_parted": exported["mig_parted"]})
+    assert sorted(one[0] for one in mig.instances(HOPPER)) == sorted(one[0] for one in before)
+    assert mig.modes(HOPPER) == [True, False]
+
+
+def test_a_reboot_restores_the_layout_before_who_uses_it(mig):
+    mig.settled(HOPPER, FIRST)
+    before = [mig.instances(HOPPER, index) for index in (0, 1)]
+    mig.lab.run("reboot", HOPPER)
+    after = [mig.instances(HOPPER, index) for index in (0, 1)]
+    assert [[one[:2] for one in gpu] for gpu in after] == [[one[:2] for one in gpu] for gpu in before]
+    head, _steps, outcome = mig.journal(HOPPER)
+    assert (head["program"], outcome) == ("boot", "reached")
+    said = mig.lab.sh(HOPPER, "journalctl --boot --unit=gpufleet-mig.service --output=cat --no-pager")
+    assert "8 GPU instances made, 0 destroyed" in said
+
+    def stamp(unit, what):
+        name = f"{what}TimestampMonotonic"
+        return int(mig.lab.sh(HOPPER, f"systemctl show --value --property={name} {unit}"))
+
+    restored = stamp("gpufleet-mig.service", "ExecMainExit")
+    assert 0 < restored <= stamp("gpufleet-cdi.service", "ExecMainStart")
+    assert stamp("gpufleet-cdi.service", "ExecMainExit") <= stamp("containerd.service", "ExecMainStart")
+    named, present = mig.cdi(HOPPER)
+    assert named == present
+    assert mig.run(HOPPER, FIRST).get("skipped"), "the host is as described after its boot"
+
+
+def test_a_power_cut_in_the_middle_of_a_change(mig):
+    mig.hang(HOPPER, CREATE, nth=2)
+    run = mig.start(HOPPER, "all-1g.10gb", "--forks", "1")
+    mig.middle(HOPPER, "create GPU instance")
+    mig.lab.run("power-cut", HOPPER)
+    run.process.kill()
+    run.process.wait()
+    # The boot brings back what was recorded last: the layout before the change that was cut off.
+    assert [mig.counts(HOPPER, index) for index in (0, 1)] == [{"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}] * 2
+    mig.settled(HOPPER, "all-1g.10gb")
+    assert [mig.counts(HOPPER, index) for index in (0, 1)] == [{"1g.10gb": 7}] * 2
+
+
+def test_kill_9_in_the_middle_of_a_change(mig):
+    pid = mig.occupy(HOPPER, "survivor", profile="1g.10gb", start=6)
+    busy = next(one for one in mig.instances(HOPPER) if one[1] == 6)
+    mig.hang(HOPPER, CREATE, nth=1)
+    run = mig.start(HOPPER, FIRST)
+    victim = mig.middle(HOPPER, "create GPU instance")
+    mig.lab.sh(HOPPER, f"kill -9 {victim}; virtual-gpu fail --clear")
+    assert run.end()["failed"]
+    assert mig.journal(HOPPER)[2] is None, "nobody wrote how the run ended"
+    assert busy in mig.instances(HOPPER)
+    answer = mig.settled(HOPPER, FIRST)
+    assert answer["interrupted_run"]["outcome"] is None
+    assert busy in mig.instances(HOPPER), "what was in use is where it was"
+    assert [mig.counts(HOPPER, index) for index in (0, 1)] == [{"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}] * 2
+    assert mig.lab.status(HOPPER, f"kill -0 {pid}") == 0
+    mig.leave(HOPPER, "survivor")
+
+
+def test_an_error_that_stays_brings_the_former_layout_back(mig):
+    before = [[one[:2] for one in mig.instances(HOPPER, index)] for index in (0, 1)]
+    mig.lab.sh(HOPPER, f"virtual-gpu fail {CREATE} UNKNOWN --nth 2 --count 3")
+    failed = mig.refused(HOPPER, "all-1g.10gb")
+    assert failed["outcome"] == "restored" and "The former layout is back" in failed["msg"]
+    assert [[one[:2] for one in mig.instances(HOPPER, index)] for index in (0, 1)] == before
+    mig.lab.sh(HOPPER, "virtual-gpu fail --clear")
+
+
+def test_of_two_runs_at_once_one_waits_or_refuses(mig):
+    mig.hang(HOPPER, CREATE, nth=2, seconds=25)
+    first = mig.start(HOPPER, "all-1g.10gb")
+    holder = mig.middle(HOPPER, "create GPU instance")
+    refused = mig.refused(HOPPER, "all-7g.80gb", nvidia_mig_lock_timeout=0)
+    assert f"process {holder}" in refused["msg"] and "lock_timeout" in refused["msg"]
+    second = mig.start(HOPPER, FIRST, nvidia_mig_lock_timeout=120)
+    assert first.end()["changed"]
+    assert second.end()["changed"]
+    assert [mig.counts(HOPPER, index) for index in (0, 1)] == [{"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}] * 2
+    assert mig.run(HOPPER, FIRST).get("skipped")
+
+
+def test_the_real_tools_see_what_is_there_and_what_they_make_is_seen(mig):
+    sys.path.insert(0, str(TOOLS))
+    try:
+        import install
+    finally:
+        sys.path.remove(str(TOOLS))
+    names = ("nvidia-mig-parted", "gpu-feature-discovery")
+    playbook = mig.fleet.folder / "tools.yml"
+    copies = [
+        {"ansible.builtin.copy": {"src": str(install.install(install.TOOLS[name])), "dest": "/opt/", "mode": "0755"}}
+        for name in names
+    ]
+    playbook.write_text(
+        yaml.safe_dump([{"hosts": HOPPER, "gather_facts": False, "become": True, "tasks": copies}]), encoding="utf-8"
+    )
+    sent = mig.fleet.play(playbook)
+    assert sent.rc == 0, sent.text
+
+    ours = mig.fleet.module(HOPPER, "mig_info", {"label": "ours"})["mig_parted"]
+    mig.lab.sh(HOPPER, f"cat > /root/ours.yaml <<'END'\n{yaml.safe_dump(ours)}\nEND")
+    mig.lab.sh(HOPPER, "/opt/nvidia-mig-parted assert --config-file /root/ours.yaml --selected-config ours")
+    exported = yaml.safe_load(mig.lab.sh(HOPPER, "/opt/nvidia-mig-parted export"))["mig-configs"]["current"]
+    assert [entry["mig-devices"] for entry in exported] == [{"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}]
+    labels = dict(
+        line.split("=", 1)
+        for line in mig.lab.sh(
+            HOPPER,
+            "/opt/gpu-feature-discovery --oneshot --no-timestamp --use-node-feature-api=false --mig-strategy=mixed "
+            "--output-file=/root/labels --machine-type-file=/dev/null >/dev/null 2>&1; cat /root/labels",
+        ).splitlines()
+    )
+    assert {name: labels[f"nvidia.com/mig-{name}.count"] for name in ("3g.40gb", "2g.20gb", "1g.10gb")} == {
+        "3g.40gb": "2",
+        "2g.20gb": "2",
+        "1g.10gb": "4",
+    }
+
+    theirs = {
+        "version": "v1",
+        "mig-configs": {"theirs": [{"devices": "all", "mig-enabled": True, "mig-devices": {"2g.20gb": 3}}]},
+    }
+    mig.lab.sh(HOPPER, f"cat > /root/theirs.yaml <<'END'\n{yaml.safe_dump(theirs)}\nEND")
+    mig.lab.sh(HOPPER, "/opt/nvidia-mig-parted apply --config-file /root/theirs.yaml --selected-config theirs")
+    seen = mig.fleet.module(HOPPER, "mig_info", {"label": "theirs"})
+    assert seen["layout"] == [{"devices": "all", "instances": {"2g.20gb": 3}}]
+
+
+def test_absent_switches_mig_off_and_keeps_it_off_over_a_reboot(mig):
+    answer = mig.fleet.module(HOPPER, "mig", {"state": "absent"})
+    assert answer["changed"] and len(answer["destroyed"]) == 6
+    assert mig.modes(HOPPER) == [False, False]
+    assert not mig.fleet.module(HOPPER, "mig", {"state": "absent"})["changed"]
+    mig.lab.run("reboot", HOPPER)
+    assert mig.modes(HOPPER) == [False, False]
+
+
+def test_ampere_is_reset_alone(mig):
+    job = mig.occupy(AMPERE, "neighbour", index=1)
+    mig.lab.sh(AMPERE, "virtual-gpu trace on")
+    answer = mig.settled(AMPERE, [{"devices": [0], "layout": "all-balanced"}])
+    assert mig.modes(AMPERE) == [True, False]
+    assert len(answer["reset"]) == 1 and answer["reset"][0].startswith("GPU 0 ")
+    assert answer["unselected"] == [1]
+    trace = [line.split()[1:] for line in mig.lab.sh(AMPERE, "virtual-gpu trace log").splitlines()]
+    assert trace.count(["gpuReset", "SUCCESS"]) == 1
+    assert [process["pid"] for process in mig.gpus(AMPERE)[1]["processes"]] == [job]
+    mig.lab.sh(AMPERE, "virtual-gpu trace off")
+    mig.leave(AMPERE, "neighbour")
+
+
+def test_a_held_gpu_is_refused_or_waits_for_a_reboot_that_the_role_makes(mig):
+    wish = "all-balanced"
+    holder = mig.occupy(AMPERE, "holder", index=1, kind="N")
+    refused = mig.refused(AMPERE, wish)
+    assert str(holder) in refused["msg"] and "nvidia_mig_reboot" in refused["msg"]
+    assert mig.modes(AMPERE) == [True, False]
+
+    pending = mig.fleet.module(AMPERE, "mig", {"layout": wish, "strategy": "mixed", "reboot": "allow"})
+    assert pending["reboot_required"] and str(holder) in pending["reboot_reason"]
+    assert mig.gpus(AMPERE)[1]["mig"]["pending"] is True and mig.modes(AMPERE) == [True, False]
+
+    boot = mig.lab.sh(AMPERE, 'virtual-gpu show | grep -o \'"boot_id": "[0-9a-f]*"\'')
+    mig.settled(AMPERE, wish, nvidia_mig_reboot=True)
+    assert mig.lab.sh(AMPERE, 'virtual-gpu show | grep -o \'"boot_id": "[0-9a-f]*"\'') != boot
+    assert mig.modes(AMPERE) == [True, True]
+    assert mig.counts(AMPERE, 1) == {"3g.20gb": 1, "2g.10gb": 1, "1g.5gb": 2}
+
+
+def test_gpus_without_mig_in_the_same_host_are_left_alone(mig):
+    answer = mig.settled(MIXED, "all-balanced")
+    by_name = {gpu["name"]: gpu for gpu in mig.gpus(MIXED)}
+    turing = next(gpu for name, gpu in by_name.items() if "T4" in name)
+    assert answer["unselected"] == [turing["index"]]
+    assert not turing["mig"]["supported"] and turing["gpu_instances"] == []
+    ampere = next(gpu for gpu in by_name.values() if gpu is not turing)
+    assert len(ampere["gpu_instances"]) == 4
+    mig.lab.run("reboot", MIXED)
+    assert len(mig.instances(MIXED, ampere["index"])) == 4
+    assert mig.run(MIXED, "all-balanced").get("skipped")
