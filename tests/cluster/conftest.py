@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -31,7 +32,8 @@ def fleet(tmp_path_factory):
     from stand_ins import StandIns
 
     folder = tmp_path_factory.mktemp("fleet")
-    name = "fleet-tests"
+    # Another name lets two runs be beside each other.
+    name = os.environ.get("GPUFLEET_TEST_LAB", "fleet-tests")
     spec = folder / "lab.json"
     spec.write_text(SPEC % ", ".join(HOST % node for node in NODES))
     with control_plane() as plane:
