@@ -89,7 +89,9 @@ def _share(share: Share, start: int, size: int, slices: int) -> str:
     users = ", ".join(share.holders) or "free"
     kind = "free" if not share.taken else "taken" if share.taken == share.replicas else "part"
     shared = f", {share.taken}/{share.replicas}" if share.replicas > 1 else ""
-    return _box(start, size, slices, kind, share.profile + shared, f"{share.profile} {_gib(share.memory_mib)}: {users}")
+    names = ", ".join(title.partition("/")[2] or title for title in share.holders)
+    label = f"{share.profile}{shared}" + (f": {names}" if names else "")
+    return _box(start, size, slices, kind, label, f"{share.profile} {_gib(share.memory_mib)}: {users}")
 
 
 def _replicas(share: Share) -> list[str]:
