@@ -46,10 +46,17 @@ without_root() {
     cat > "$output/localhost.yml" <<EOF
 ---
 gpu_hosts:
-  vars:
-    ansible_connection: local
-    ansible_become: false
-    ansible_python_interpreter: $PWD/.venv/bin/python
+  children:
+    training:
+      hosts:
+        gpu-training-1:
+          ansible_connection: local
+          ansible_become: false
+          ansible_remote_tmp: $PWD/$output/tmp
+          ansible_python_interpreter: $PWD/.venv/bin/python
+          # The virtual driver came without packages, and this machine's container runtime is none of the demo's business.
+          nvidia_driver_state: unmanaged
+          nvidia_toolkit_runtime: none
 EOF
     inventory=(-i examples/fleet -i "$output/localhost.yml")
     here=(tools/localhost.sh "$output/machine" h100-80gb-sxm 8)

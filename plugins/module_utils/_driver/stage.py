@@ -19,6 +19,9 @@ from .refusals import board_refusals, board_warnings, source_refusals
 from .selection import check_floor, names_of, wants_fabric_manager
 from .wish import DriverWish, from_variables
 
+#: The driver is somebody else's, such as an image's: the later stages take it as it is.
+UNMANAGED = "unmanaged"
+
 
 def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
     """Return what the driver stage would do.
@@ -26,6 +29,8 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
     :param facts: the facts document.
     :param wish: the variables of the role, under their full names.
     """
+    if wish.get("nvidia_driver_state") == UNMANAGED:
+        return StagePlan("driver", False)
     try:
         wanted = from_variables(wish)
         host = from_facts(facts)

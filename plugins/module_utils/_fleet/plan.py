@@ -13,6 +13,9 @@ from typing import Any
 from .._plan import StagePlan
 from .text import table
 
+#: Characters of a reason that a line of the table has room for; the whole of it is in the report.
+_LONGEST_REASON = 80
+
 
 @dataclass(frozen=True)
 class HostPlan:
@@ -128,7 +131,8 @@ def _steps(host: HostPlan) -> list[str]:
 
 def _state(host: HostPlan) -> str:
     if host.unread:
-        return f"unread: {host.unread}"
+        first = host.unread.splitlines()[0]
+        return f"unread: {first[:_LONGEST_REASON]}"
     if host.impossible:
         return "impossible"
     return "to change" if host.changes else "as described"
