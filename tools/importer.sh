@@ -12,7 +12,10 @@ if [ ! -x .venv-importer/bin/python ]; then
 fi
 
 log=build/importer.log
-PATH="$(pwd)/.venv/bin:$PATH" .venv-importer/bin/python -m galaxy_importer.main "$tarball" >"$log" 2>&1 || { cat "$log"; exit 1; }
+repository=$(pwd)
+# It writes importer_result.json into the folder in which it runs.
+(cd build && PATH="$repository/.venv/bin:$PATH" "$repository/.venv-importer/bin/python" -m galaxy_importer.main "$repository/$tarball") \
+    >"$log" 2>&1 || { cat "$log"; exit 1; }
 if grep -E '^(ERROR|WARNING)' "$log"; then
     echo "galaxy-importer found something in $tarball; the whole log is in $log." >&2
     exit 1
