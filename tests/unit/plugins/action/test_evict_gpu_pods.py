@@ -1,0 +1,90 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.action import evict_gpu_pods
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.pods import evictions, read
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+
+BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
+
+
+def document(name, terminating=False):
+    metadata = {
+        "namespace": "jobs",
+        "name": name,
+        "uid": name,
+        "ownerReferences": [{"kind": "Job", "controller": True}],
+    }
+    if terminating:
+        metadata["deletionTimestamp"] = "now"
+    container = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    return {"metadata": metadata, "spec": {"containers": [container]}, "status": {"phase": "Running"}}
+
+
+class FakeCluster:
+    """Pods that leave some looks after their eviction was accepted; a budget that has room after some requests."""
+
+    def __init__(self, *names, leaves_after=1, budget_after=0, never=()):
+        self.there = {name: document(name) for name in names}
+        self.leaves_after, self.never = leaves_after, never
+        self.refusals = budget_after
+        self.asked, self.accepted = [], {}
+
+    def evict(self, _namespace, name, uid):
+        assert name == uid
+        self.asked.append(name)
+        if self.refusals:
+            self.refusals -= 1
+            return BUDGET
+        self.accepted[name] = self.leaves_after
+        return None
+
+    def pods_on(self, _node):
+        for name in [name for name in self.accepted if name not in self.never]:
+            self.accepted[name] -= 1
+            if self.accepted[name] <= 0:
+                self.there.pop(name, None)
+        return list(self.there.values())
+
+
+def run(cluster, timeout=1.0):
+    plan = evictions([read(pod) for pod in cluster.there.values()])
+    return evict_gpu_pods._evict(cluster, "n", plan, timeout, 0.0)
+
+
+def test_all_pods_leave_and_each_eviction_is_asked_for_once():
+    cluster = FakeCluster("a", "b", leaves_after=3)
+    assert run(cluster) == {}
+    assert sorted(cluster.asked) == ["a", "b"]
+
+
+def test_a_budget_without_room_is_asked_again():
+    cluster = FakeCluster("a", "b", budget_after=3)
+    assert run(cluster) == {}
+    assert len(cluster.asked) == 5
+
+
+def test_a_budget_that_never_has_room_gives_its_own_words():
+    assert run(FakeCluster("a", budget_after=10**9), timeout=0.01) == {"jobs/a": BUDGET}
+
+
+def test_a_pod_that_does_not_end_is_named():
+    remaining = run(FakeCluster("a", "b", never=("b",)), timeout=0.01)
+    assert remaining == {"jobs/b": "its eviction was accepted, and it does not end"}
+
+
+def test_a_pod_that_is_ending_is_not_asked_again():
+    cluster = FakeCluster()
+    cluster.there["a"] = document("a", terminating=True)
+    assert list(run(cluster, timeout=0.01)) == ["jobs/a"]
+    assert cluster.asked == []
+
+
+def test_without_a_checkpoint_gpu_pods_are_not_guessed_at():
+    with pytest.raises(Refused, match="it is not known which devices jobs/a hold"):
+        evict_gpu_pods._holdings("", "n", [read(document("a"))])
+    assert evict_gpu_pods._holdings("", "n", []) == ()
