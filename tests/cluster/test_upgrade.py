@@ -165,6 +165,25 @@ def test_an_api_server_that_is_away_for_a_while_is_waited_for(fleet):
     assert fleet.state(SECOND) == "done"
 
 
+def test_plain_hosts_are_upgraded_and_rolled_back_with_the_hooks_of_another_scheduler(fleet, tmp_path):
+    log = tmp_path / "scheduler.log"
+    hooks = {
+        "gpu_upgrade_kubernetes": False,
+        "gpu_upgrade_drain_command": ["sh", "-c", f"echo drain {{{{ inventory_hostname }}}} >> {log}"],
+        "gpu_upgrade_resume_command": ["sh", "-c", f"echo resume {{{{ inventory_hostname }}}} >> {log}"],
+    }
+    run = fleet.run("upgrade", "--limit", THIRD, **hooks)
+    assert run.status == 0, run.output[-3000:]
+    assert fleet.versions()[THIRD] == NEW
+    assert log.read_text() == f"drain {THIRD}\nresume {THIRD}\n"
+    assert '"state": "done"' in fleet.sh(THIRD, "cat /var/lib/gpufleet/upgrade.json")
+    assert not fleet.stand_ins.annotations(THIRD), "no cluster was touched"
+    back = fleet.run("rollback", "--limit", THIRD, **hooks)
+    assert back.status == 0, back.output[-3000:]
+    assert fleet.versions()[THIRD] == OLD
+    assert "Rolled back by hand" in fleet.sh(THIRD, "cat /var/lib/gpufleet/upgrade.json")
+
+
 def test_a_host_that_never_comes_back_from_its_reboot_stays_cordoned_with_the_reason(fleet):
     fleet.sh(
         THIRD,
