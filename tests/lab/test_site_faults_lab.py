@@ -245,10 +245,12 @@ def test_runs_that_are_killed_anywhere_can_be_repeated(fleet):
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        time.sleep(chance.uniform(4.0, 22.0))
-        # The session holds the workers too; what already runs on the hosts goes on without its controller, as in life.
-        os.killpg(player.pid, signal.SIGKILL)
-        player.wait()
+        try:
+            time.sleep(chance.uniform(4.0, 22.0))
+        finally:
+            # The session holds the workers too; what already runs on the hosts goes on without its controller, as in life.
+            os.killpg(player.pid, signal.SIGKILL)
+            player.wait()
     converged(fleet, MIG, MPS)
     assert fleet.facts(MPS)["mps"][0]["responds"]
 
