@@ -142,6 +142,12 @@ EXAMPLES = r"""
       key_url: https://mirror.example.com/nvidia/key.asc
       key_fingerprint: EB693B3035CD5710E231E123A4B469963BF863CC
 
+- name: Bring the newest fixed driver of Debian's own archive (contrib and non-free have to be enabled)
+  gpufleet.nvidia.driver:
+    source: distribution
+    branch: "535"
+    flavour: proprietary
+
 - name: Go back to the driver before the last change
   gpufleet.nvidia.driver:
     state: previous

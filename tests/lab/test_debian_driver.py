@@ -2,54 +2,94 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Debian's own NVIDIA packages in a lab host: the real archive, the real sources, real kernel headers, a real build."""
+"""Debian's driver built by DKMS against Debian's real kernel headers, brought by the module driver in one call.
+
+The one real build of the tests (minutes). The lab's hosts run the machine's kernel, which Debian has no headers for: this
+one says that it runs Debian's, and everything in it, apt, DKMS and the module, acts on that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from debian import EXACT, FIXED, HERE, REVISIONS, DebianHost
+
 pytestmark = pytest.mark.dkms
 
-HOST = "debian-1"
-INSTALL = "apt-get -q --yes --no-install-recommends install"
+PRELOADED = "/usr/local/lib/kernel_release.so"
 
 
 @pytest.fixture(scope="module")
-def lab(make_lab: Callable[..., object]) -> object:
-    # Without the stand-in headers of the running kernel: the build is for Debian's own kernel.
-    lab = make_lab("pytest-debian", {"name": HOST, "headers": False, "boards": [{"board": "t4", "count": 1}]})
-    lab.sh(HOST, f"apt-get -q update && {INSTALL} linux-headers-amd64 nvidia-kernel-dkms nvidia-smi libnvidia-ml1")
-    return lab
+def host(make_fleet):
+    # Without the stand-in headers: what DKMS builds for has to come from Debian.
+    spec = {"name": "debian-build", "group": "debian", "headers": False, "boards": [{"board": "t4", "count": 1}]}
+    host = DebianHost(make_fleet("pytest-debian-build", spec), "debian-build")
+    host.sh("apt-get -q update")
+    return host
 
 
 @pytest.fixture(scope="module")
-def kernel(lab) -> str:
-    """The newest Debian kernel that there are headers for."""
-    return lab.sh(HOST, "basename $(ls -d /lib/modules/*-amd64 | sort -V | tail -1)").strip()
+def kernel(host, tmp_path_factory) -> str:
+    """Debian's kernel, which the host takes for the running one."""
+    found = host.sh("apt-cache depends linux-headers-amd64 | sed -n 's/.*Depends: linux-headers-//p'").split()[0]
+    library = tmp_path_factory.mktemp("kernel") / "kernel_release.so"
+    command = ["gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", f'-DGPUFLEET_RELEASE="{found}"']
+    subprocess.run([*command, "-o", str(library), str(HERE / "kernel_release.c")], check=True)
+    host.put(library, PRELOADED)
+    host.sh(f"echo {PRELOADED} > /etc/ld.so.preload")
+    assert host.sh("uname -r").strip() == found
+    return str(found)
 
 
-def test_without_headers_of_the_running_kernel_the_packages_install_and_nothing_is_built(lab) -> None:
-    status = lab.sh(HOST, "dkms status")
-    assert status.startswith("nvidia-current/535.")
-    assert status.strip().endswith(": added")
+@pytest.fixture(scope="module")
+def answer(host, kernel):
+    assert kernel in host.sh("uname -r")
+    assert host.packages() == {}
+    return host.driver(branch="535")
 
 
-def test_the_driver_is_below_no_floor_of_its_branch(lab) -> None:
-    assert lab.sh(HOST, "dpkg-query -f '${Version}' -W nvidia-kernel-dkms").startswith("535.309.01-")
+def test_the_headers_of_the_kernel_come_first(answer, kernel):
+    kinds = [step["data"]["kind"] for step in answer["steps"] if "kind" in step["data"]]
+    assert kinds.index("prerequisites") < kinds.index("packages")
+    headers = next(step for step in answer["steps"] if step["data"].get("kind") == "prerequisites")
+    assert headers["target"] == f"linux-headers-{kernel}"
 
 
-def test_the_real_nvidia_smi_says_that_no_driver_is_loaded(lab) -> None:
-    done = lab.run("exec", HOST, "--", "nvidia-smi", check=False)
+def test_the_branch_comes_at_the_version_with_the_fixes(answer, host):
+    assert answer["version"] == FIXED
+    packages = host.packages()
+    assert {name: packages.get(name) for name in EXACT} == dict.fromkeys(EXACT, REVISIONS[FIXED])
+    assert set(packages) <= set(host.sh("apt-mark showhold").split())
+    assert host.would_be_moved() == []
+
+
+@pytest.mark.usefixtures("answer")
+def test_dkms_built_the_real_modules_for_the_kernel(host, kernel):
+    assert host.sh("dkms status").splitlines() == [f"nvidia-current/{FIXED}, {kernel}, x86_64: installed"]
+    assert host.sh(f"modinfo -k {kernel} -F version nvidia-current").strip() == FIXED
+    assert host.sh(f"modinfo -k {kernel} -F vermagic nvidia-current").startswith(f"{kernel} SMP")
+    size = int(host.sh(f"stat -c %s $(modinfo -k {kernel} -F filename nvidia-current)"))
+    assert size > 10_000_000, "an empty module file is a failed build"
+
+
+@pytest.mark.usefixtures("answer")
+def test_a_second_run_has_nothing_to_do_and_the_facts_agree(host, kernel):
+    assert not host.driver(branch="535")["changed"]
+    facts = host.fleet.facts(host.name)
+    assert (facts["host"]["kernel"], facts["host"]["kernel_headers"]) == (kernel, True)
+    driver = facts["driver"]
+    assert (driver["on_disk_version"], driver["library_version"], driver["loaded_version"]) == (FIXED, FIXED, None)
+    assert (driver["source"], driver["flavour"]) == ("distribution", "proprietary")
+
+
+@pytest.mark.usefixtures("answer")
+def test_the_real_nvidia_smi_says_that_no_driver_is_loaded(host):
+    done = host.fleet.lab.run("exec", host.name, "--", "nvidia-smi", check=False)
     assert done.returncode == 9
     assert done.stdout.startswith("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver")
-
-
-def test_dkms_builds_the_real_modules_for_debians_kernel(lab, kernel: str) -> None:
-    version = lab.sh(HOST, "dkms status | sed -E 's#^nvidia-current/([0-9.]+).*#\\1#' | head -1").strip()
-    lab.sh(HOST, f"dkms install -m nvidia-current -v {version} -k {kernel}")
-    assert f"{kernel}, x86_64: installed" in lab.sh(HOST, "dkms status")
-    assert lab.sh(HOST, f"modinfo -k {kernel} -F version nvidia-current").strip() == version
-    size = int(lab.sh(HOST, f"stat -c %s $(modinfo -k {kernel} -F filename nvidia-current)"))
-    assert size > 10_000_000, "an empty module file is a failed build"

@@ -308,7 +308,8 @@ def _checked(answer: Result, attempt: str) -> None:
     """Raise what apt said when it failed: which dependencies are unmet is on its standard output, the verdict on the other."""
     if answer.rc != 0:
         _before, found, unmet = answer.stdout.partition("The following packages have unmet dependencies:\n")
-        raise PackageError(failure(attempt, (unmet if found else "") + answer.stderr))
+        killed = f"\napt-get was ended by signal {-answer.rc}" if answer.rc < 0 else ""
+        raise PackageError(failure(attempt, (unmet if found else "") + answer.stderr + killed))
 
 
 def _says_locked(result: Result) -> bool:

@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributi
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import DriverPlan, Repositories
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import select
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import archive_of, select
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish, RepositoryWish
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
 
@@ -240,6 +240,41 @@ class TestFabricManager:
 
     def test_unless_nobody_wants_it(self):
         assert "nvidia-fabricmanager" not in self.chosen(fabric_manager="never")
+
+
+UBUNTU_HOST = Host(
+    DISTRIBUTIONS["ubuntu", "24.04"], "x86_64", "6.8.0-60-generic", (Gpu("0", "0x2330", "hopper"),), headers=True
+)
+
+
+@pytest.mark.parametrize(
+    ("on", "wish", "offers", "reason", "remedy"),
+    [
+        (host(), {"branch": "580"}, {}, "do not offer branch 580", "nvidia_driver_repository_url"),
+        (host(), {"source": "distribution", "branch": "535"}, {}, "do not offer branch 535", "contrib non-free"),
+        (
+            host(),
+            {"branch": "575"},
+            dict.fromkeys(TestFabricManager.NAMES, NEW),
+            "do not offer branch 575",
+            f"offer {NEW}",
+        ),
+        (host(), {"branch": "580"}, {"nvidia-driver-cuda": NEW}, "not offered with its whole set", "none at all"),
+        (host(), {"version": NEW}, {"nvidia-driver-cuda": NEW}, "missing: ", "none at all"),
+    ],
+)
+def test_what_is_not_offered_is_refused_with_the_way_out(on, wish, offers, reason, remedy):
+    offered = tuple(Package(name, f"{version}-1", URL) for name, version in offers.items())
+    with pytest.raises(Refused, match=reason) as refusal:
+        select(on, DriverWish(**wish), offered)
+    assert remedy in refusal.value.remedy
+
+
+def test_a_transitional_package_names_the_driver_that_it_would_bring():
+    names = archive_of(UBUNTU_HOST, DriverWish(source="distribution", branch="570")).names["open", "compute"].required
+    offered = tuple(Package(name.replace("{branch}", "570"), "595.71.05-0ubuntu1") for name in names)
+    with pytest.raises(Refused, match="transitional package that brings driver 595"):
+        select(UBUNTU_HOST, DriverWish(source="distribution", branch="570"), offered)
 
 
 def test_previous_asks_only_for_what_was_recorded():
