@@ -142,7 +142,9 @@ class Mig:
 
     def occupy(self, host, name, index=0, profile=None, start=None, kind="C"):
         """Start a process, put it on a GPU or on the instance of a profile at a place, and return its pid."""
-        self.lab.sh(host, f"systemd-run --quiet --unit={name} sleep 3600")
+        # Type N holds the device file alone, as a monitoring daemon does: NVML lists no process, /proc does.
+        held = f"</dev/nvidia{index}" if kind == "N" else ""
+        self.lab.sh(host, f"systemd-run --quiet --unit={name} /bin/sh -c 'exec sleep 3600 {held}'")
         pid = int(self.lab.sh(host, f"systemctl show --value --property=MainPID {name}"))
         place = f"--gpu {index}"
         if profile is not None:
