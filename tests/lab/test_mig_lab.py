@@ -140,11 +140,9 @@ class Mig:
     def modes(self, host):
         return [gpu["mig"]["current"] for gpu in self.gpus(host)]
 
-    def occupy(self, host, name, index=0, profile=None, start=None, kind="C"):
+    def occupy(self, host, name, index=0, profile=None, start=None):
         """Start a process, put it on a GPU or on the instance of a profile at a place, and return its pid."""
-        # Type N holds the device file alone, as a monitoring daemon does: NVML lists no process, /proc does.
-        held = f"</dev/nvidia{index}" if kind == "N" else ""
-        self.lab.sh(host, f"systemd-run --quiet --unit={name} /bin/sh -c 'exec sleep 3600 {held}'")
+        self.lab.sh(host, f"systemd-run --quiet --unit={name} sleep 3600")
         pid = int(self.lab.sh(host, f"systemctl show --value --property=MainPID {name}"))
         place = f"--gpu {index}"
         if profile is not None:
@@ -154,7 +152,7 @@ class Mig:
                 if one["profile"] == profile and start in (None, one["start"])
             )
             place += f" --gi {one['id']} --ci {one['compute_instances'][0]['id']}"
-        self.lab.sh(host, f"virtual-gpu run {place} --pid {pid} --memory 100 --type {kind}")
+        self.lab.sh(host, f"virtual-gpu run {place} --pid {pid} --memory 100")
         return pid
 
     def leave(self, host, name):
@@ -447,7 +445,7 @@ def test_ampere_is_reset_alone(mig):
 
 def test_a_held_gpu_is_refused_or_waits_for_a_reboot_that_the_role_makes(mig):
     wish = "all-balanced"
-    holder = mig.occupy(AMPERE, "holder", index=1, kind="N")
+    holder = mig.occupy(AMPERE, "holder", index=1)
     refused = mig.refused(AMPERE, wish)
     assert str(holder) in refused["msg"] and "nvidia_mig_reboot" in refused["msg"]
     assert mig.modes(AMPERE) == [True, False]
