@@ -105,10 +105,12 @@ def still_there(gpus: list[dict], busy: dict | None) -> bool:
     return busy is None or busy in gpus[0]["gpu_instances"]
 
 
-def check(prepared, place, rule: str, again: bool = False) -> str:
+def check(prepared, place, rule: str, again: bool = False, proven: set[str] | None = None) -> str:
     """Run with a fault, then without; return how the first run ended.
 
     :param again: also look whether a third run finds nothing to do.
+    :param proven: what a second run was shown to recover from. Calls that only read leave the machine and the journal alike,
+        so that hundreds of first runs leave a dozen states; the second run is made once from each.
     """
     change, original, former, wanted, busy, _calls = prepared
     host = original.copy(place)
@@ -120,12 +122,14 @@ def check(prepared, place, rule: str, again: bool = False) -> str:
     assert first.outcome != "not_restored", (rule, first.message)
     if first.error is None and not first.killed:
         assert meets(gpus, change, wanted), rule
-    else:
+    elif proven is None or (found := host.fingerprint()) not in proven:
         second = host.run(change.after)
         assert second.error is None, (rule, second.error, second.message)
         gpus = host.gpus()
         assert meets(gpus, change, wanted), rule
         assert still_there(gpus, busy), rule
+        if proven is not None:
+            proven.add(found)
     if again:
         third = host.run(change.after)
         assert third.error is None and not third.report["changed"], (rule, third.report)
@@ -188,5 +192,6 @@ def test_an_error_that_stays_brings_the_former_layout_back(prepared, tmp_path) -
 @pytest.mark.parametrize("prepared", ONE_OF_EACH, indirect=True, ids=lambda one: one.id)
 def test_every_call(prepared, tmp_path, action) -> None:
     """Errors and kills at every single call, those that only read included."""
+    proven: set[str] = set()
     for nth in range(1, len(prepared[-1]) + 1):
-        check(prepared, tmp_path / str(nth), f"*:{action}:nth={nth}")
+        check(prepared, tmp_path / str(nth), f"*:{action}:nth={nth}", proven=proven)

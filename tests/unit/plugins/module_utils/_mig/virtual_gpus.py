@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply, apply_run
@@ -123,6 +124,13 @@ class VirtualHost:
 
     def gpus(self) -> list[dict]:
         return json.loads(self.control("show"))["gpus"]
+
+    def fingerprint(self) -> str:
+        """Return all that a run finds: equal fingerprints make equal runs. When the run before began is left out."""
+        journal = [json.loads(line) for line in (read_text(str(self.root / "journal")) or "").splitlines()]
+        if journal:
+            journal[0].pop("started")
+        return json.dumps([self.control("show"), journal, read_text(str(self.root / "mig.json"))])
 
     def layout(self) -> list[tuple]:
         return layout_of(self.gpus())
