@@ -171,7 +171,7 @@ _ENGINES = {
 
 def read_runtimes(source: Source, services: Services) -> dict[str, Any]:
     """Return the part C(runtimes) of the facts: the installed ones by name."""
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for name, engine in _ENGINES.items():
         if source.files.find_program(engine.program) is None:
             continue
