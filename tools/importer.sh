@@ -3,8 +3,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+version=$(sed -n 's/^version: //p' galaxy.yml)
+tarball=build/gpufleet-nvidia-$version.tar.gz
 .venv/bin/ansible-galaxy collection build --force --output-path build . >/dev/null
-tarball=$(ls -t build/gpufleet-nvidia-*.tar.gz | head -n 1)
 
 if [ ! -x .venv-importer/bin/python ]; then
     .venv/bin/python -m venv .venv-importer
