@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run ansible-test sanity on a copy of the tree: it works only in .../ansible_collections/<namespace>/<name>.
+# Run ansible-test sanity on what the collection's tarball holds: it works only in .../ansible_collections/<namespace>/<name>.
 # Arguments go to ansible-test (for example: tools/sanity.sh --test validate-modules).
 set -eu
 cd "$(dirname "$0")/.."
@@ -9,9 +9,9 @@ temporary=$(mktemp -d)
 trap 'rm -rf "$temporary"' EXIT
 copy=$temporary/ansible_collections/gpufleet/nvidia
 mkdir -p "$copy"
-git ls-files -co --exclude-standard -z | while IFS= read -r -d '' name; do
-    [ -e "$name" ] && printf '%s\0' "$name"
-done | tar --null -T - -cf - | tar -xf - -C "$copy"
+# What Galaxy would get: the tarball's content.
+.venv/bin/ansible-galaxy collection build --force --output-path "$temporary" . >/dev/null
+tar -xzf "$temporary"/gpufleet-nvidia-*.tar.gz -C "$copy"
 
 # ansible-test downloads get-pip from the internet; the pip that Python carries does as well.
 cache=${HOME}/.ansible/test/cache

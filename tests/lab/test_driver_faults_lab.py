@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.lab
+pytestmark = pytest.mark.faults
 
 HOST = "driver-faults"
 OLD, NEW = "580.159.03", "595.71.05"

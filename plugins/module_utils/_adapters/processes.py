@@ -151,7 +151,7 @@ def _environment(files: HostFiles, pid: int) -> dict[str, str] | None:
     if raw is None:
         return None
     pairs = (part.decode("utf-8", "replace").partition("=") for part in raw.split(b"\0") if part)
-    return {name: value for name, _, value in pairs}
+    return {name: value for name, _separator, value in pairs}
 
 
 def _parent(files: HostFiles, pid: int) -> int:

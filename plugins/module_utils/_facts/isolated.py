@@ -73,7 +73,7 @@ def _answer(function: Callable[[], Any], writer: int) -> None:
 def _read_all(reader: int, deadline: float) -> bytes | None:
     parts: list[bytes] = []
     while True:
-        ready, _, _ = select.select([reader], [], [], max(0.0, deadline - time.monotonic()))
+        ready, _writable, _exceptional = select.select([reader], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:
             return None
         part = os.read(reader, 65536)

@@ -84,8 +84,8 @@ def parse_rpm_query(text: str) -> list[Package]:
     """Return NVIDIA's packages from the answer of C(rpm -qa) to our query format."""
     found = []
     for line in text.splitlines():
-        name, _, rest = line.partition("\t")
-        version, _, vendor = rest.partition("\t")
+        name, _tab, rest = line.partition("\t")
+        version, _tab, vendor = rest.partition("\t")
         if is_driver(name) or is_toolkit(name):
             found.append(Package(name, version, vendor))
     return sorted(found, key=lambda package: package.name)
