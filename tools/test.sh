@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Run the tiers of the tests, each with its own set-up: tools/test.sh [TIER...]. All of them without an argument.
+# Run the tiers of the tests, each with its own set-up: tools/test.sh [TIER...]. Without an argument all but the long ones.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-ALL=(unit lint sanity importer slow resolver charts lab cluster molecule bench dkms)
-NEED_ROOT=" resolver lab cluster molecule dkms "
+ALL=(unit lint sanity importer slow resolver charts lab molecule bench)
+# Long ones, by name only: tools/test.sh cluster dkms faults.
+LONG=(cluster dkms faults)
+NEED_ROOT=" resolver lab cluster molecule bench dkms faults "
 tiers=("$@")
 [ "${1:-}" = --one ] || [ ${#tiers[@]} -gt 0 ] || tiers=("${ALL[@]}")
 
@@ -29,14 +31,20 @@ tier_sanity() {
     tools/sanity.sh
 }
 tier_importer() { tools/importer.sh; }
-tier_slow() { "${pytest[@]}" tests/unit -m slow -n auto; }
-tier_resolver() { "${pytest[@]}" tests/resolver -m resolver; }
+# Journals are synced to disk at every step: in memory that costs nothing.
+tier_slow() {
+    memory=$(mktemp -d -p /dev/shm)
+    trap 'rm -rf "$memory"' EXIT
+    "${pytest[@]}" tests/unit -m slow -n auto --basetemp="$memory/tests"
+}
+tier_resolver() { "${pytest[@]}" tests/resolver -m resolver -n auto; }
 tier_charts() { "${pytest[@]}" tests/charts -m charts; }
 tier_lab() { "${pytest[@]}" tests/lab -m lab; }
 tier_cluster() { "${pytest[@]}" tests/cluster -m cluster; }
 tier_molecule() { tools/molecule.sh; }
 tier_bench() { .venv/bin/python tests/bench/run.py; }
 tier_dkms() { "${pytest[@]}" tests/lab -m dkms; }
+tier_faults() { "${pytest[@]}" tests/lab -m faults; }
 
 # A tier runs in a shell of its own: `set -e` has no effect below `if`.
 if [ "${1:-}" = --one ]; then
@@ -48,7 +56,7 @@ tools/setup.sh
 failed=() skipped=() passed=()
 for tier in "${tiers[@]}"; do
     if ! declare -F "tier_$tier" >/dev/null; then
-        echo "There is no tier '$tier'. The tiers are: ${ALL[*]}" >&2
+        echo "There is no tier '$tier'. The tiers are: ${ALL[*]} ${LONG[*]}" >&2
         exit 2
     fi
     if [[ $NEED_ROOT == *" $tier "* && $(id -u) != 0 ]]; then
