@@ -11,7 +11,7 @@ module: upgrade_node
 short_description: Record on a node how far a rollout is with it
 version_added: 0.1.0
 description:
-  - Writes annotations below C(gpufleet.io/) to the Node object and, in the same change, cordons it with the first step and gives it back with
+  - Writes annotations below C(gpufleet.github.io/) to the Node object and, in the same change, cordons it with the first step and gives it back with
     the last one. A node that people had cordoned before stays cordoned.
   - This is an action; the module is only its documentation. It runs on the controller and needs the Python package C(kubernetes) there.
 options:

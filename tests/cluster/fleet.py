@@ -113,10 +113,10 @@ class Fleet:
         return {host: self.sh(host, "cat /sys/module/nvidia/version").strip() for host in NODES}
 
     def state(self, host: str) -> str | None:
-        return self.stand_ins.annotations(host).get("gpufleet.io/upgrade-state")
+        return self.stand_ins.annotations(host).get("gpufleet.github.io/upgrade-state")
 
     def reason(self, host: str) -> str:
-        return self.stand_ins.annotations(host).get("gpufleet.io/upgrade-failed-reason", "")
+        return self.stand_ins.annotations(host).get("gpufleet.github.io/upgrade-failed-reason", "")
 
     def cordoned(self, host: str) -> bool:
         return bool(self.stand_ins.node(host)["spec"].get("unschedulable"))
@@ -137,7 +137,7 @@ class Fleet:
         names = self.plane.kubectl("get", "pods", "-o", "name", "-l", "app").stdout.split()
         if names:
             self.plane.kubectl("delete", "--force", "--grace-period=0", *names, check=False)
-        keys = [f"gpufleet.io/upgrade-{key}-" for key in _KEYS]
+        keys = [f"gpufleet.github.io/upgrade-{key}-" for key in _KEYS]
         for host in NODES:
             self.plane.kubectl("annotate", "node", host, *keys)
             self.plane.kubectl("uncordon", host)

@@ -23,7 +23,7 @@ NAMESPACE = "default"
 CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
 PLUGIN = {"app.kubernetes.io/name": "nvidia-device-plugin"}
 #: A pod with this label never ends, whatever it is told.
-STUBBORN = "test.gpufleet.io/never-leaves"
+STUBBORN = "test.gpufleet.github.io/never-leaves"
 
 _GPU = re.compile(r"^GPU [0-9]+: .*\(UUID: (GPU-[^)]+)\)")
 _MIG = re.compile(r"^\s+MIG (\S+)\s+Device.*\(UUID: (MIG-[^)]+)\)")
@@ -104,7 +104,7 @@ class StandIns:
 
     def annotations(self, name: str) -> dict[str, str]:
         found = self.node(name)["metadata"].get("annotations") or {}
-        return {key: value for key, value in found.items() if key.startswith("gpufleet.io/")}
+        return {key: value for key, value in found.items() if key.startswith("gpufleet.github.io/")}
 
     def pods(self, **labels: str) -> list[dict[str, Any]]:
         selector = ",".join(f"{key}={value}" for key, value in labels.items())

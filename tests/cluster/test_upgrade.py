@@ -55,7 +55,7 @@ def test_a_pod_that_never_leaves_ends_in_a_recorded_refusal(fleet):
         "stubborn",
         1,
         MIG,
-        labels={"test.gpufleet.io/never-leaves": "true"},
+        labels={"test.gpufleet.github.io/never-leaves": "true"},
         nodeSelector={"kubernetes.io/hostname": FIRST},
     )
     fleet.wait_for(lambda: fleet.stand_ins.fewest.get("stubborn") == 1)
@@ -138,14 +138,14 @@ def test_a_run_that_is_killed_at_every_step_is_continued_where_it_stopped(fleet)
         run.kill()
         assert fleet.cordoned(FIRST)
         assert fleet.state(FIRST) not in (None, "done"), "it was caught in the act"
-        assert fleet.stand_ins.annotations(FIRST)["gpufleet.io/upgrade-from"] == OLD
+        assert fleet.stand_ins.annotations(FIRST)["gpufleet.github.io/upgrade-from"] == OLD
     last = fleet.run("upgrade", "--limit", FIRST)
     assert last.status == 0, last.output[-3000:]
     assert "1 cut off earlier (gpu-node-1)" in last.output
     assert fleet.versions()[FIRST] == NEW
     assert fleet.state(FIRST) == "done"
     assert fleet.cordoned(FIRST), "it was cordoned by hand before the first run, and stays so"
-    assert fleet.stand_ins.annotations(FIRST)["gpufleet.io/upgrade-from"] == OLD
+    assert fleet.stand_ins.annotations(FIRST)["gpufleet.github.io/upgrade-from"] == OLD
     assert fleet.stand_ins.fewest["train"] >= 1
 
 
@@ -208,8 +208,8 @@ def _reached(fleet, run, step):
     assert run.process.poll() is None, run.output[-3000:]
     order = ["started", "waiting-for-jobs", "evicting", "installing", "verifying", "done"]
     found = fleet.stand_ins.annotations(FIRST)
-    mine = f"/{run.process.pid}-" in found.get("gpufleet.io/upgrade-operator", "")
-    return mine and order.index(found["gpufleet.io/upgrade-state"]) >= order.index(step)
+    mine = f"/{run.process.pid}-" in found.get("gpufleet.github.io/upgrade-operator", "")
+    return mine and order.index(found["gpufleet.github.io/upgrade-state"]) >= order.index(step)
 
 
 def _alone(host):

@@ -15,9 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .names import LABEL_PREFIX
 from .waves import CURRENT, DONE, FAILED, WAITING, Node
 
-PREFIX = "gpufleet.io/"
+PREFIX = f"{LABEL_PREFIX}/"
 REFUSED = "refused"
 SKIP_LABEL = f"{PREFIX}upgrade.skip"
 #: On the host.

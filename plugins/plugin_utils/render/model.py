@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import Capacity
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.names import LABEL_PREFIX
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
 
-#: Labels that the collection puts on nodes.
-LABEL_PREFIX = "gpufleet.github.io"
 POOL_LABEL = f"{LABEL_PREFIX}/pool"
 CONFIGURATION_LABEL = f"{LABEL_PREFIX}/configuration"
 EXEMPT_LABEL = f"{LABEL_PREFIX}/exempt"

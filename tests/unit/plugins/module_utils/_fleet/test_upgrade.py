@@ -50,9 +50,9 @@ def test_a_record_survives_annotations_and_the_file():
 
 def test_an_empty_record_removes_its_annotations_and_false_is_written():
     found = Record().annotations()
-    assert all(key.startswith("gpufleet.io/upgrade-") for key in found)
+    assert all(key.startswith("gpufleet.github.io/upgrade-") for key in found)
     assert {value for key, value in found.items() if not key.endswith("unschedulable")} == {None}
-    assert found["gpufleet.io/upgrade-initial-unschedulable"] == "false"
+    assert found["gpufleet.github.io/upgrade-initial-unschedulable"] == "false"
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", "null"])
@@ -126,7 +126,7 @@ def test_what_the_cluster_says_of_a_node():
     assert (found.cordoned, found.cordoned_by_hand, found.ready) == (True, True, False)
     ours = wave_node(Member("h", started(), True, node(unschedulable=True)), TARGET, False)
     assert (ours.cordoned, ours.cordoned_by_hand) == (True, False)
-    assert wave_node(Member("h", Record(), True, node(**{"gpufleet.io/upgrade.skip": "true"})), TARGET, False).skip
+    assert wave_node(Member("h", Record(), True, node(**{"gpufleet.github.io/upgrade.skip": "true"})), TARGET, False).skip
     assert not wave_node(Member("h", Record(), True, None, reachable=False), TARGET, False).ready
     assert not is_ready({"status": {"conditions": [{"type": "DiskPressure", "status": "True"}]}})
 
@@ -135,7 +135,7 @@ def test_progress_names_what_matters():
     members = {
         "a": Member("a", Record(state="done", target=TARGET), False, node()),
         "b": Member("b", started(), True, node(unschedulable=True)),
-        "c": Member("c", Record(), True, node(**{"gpufleet.io/upgrade.skip": "true"})),
+        "c": Member("c", Record(), True, node(**{"gpufleet.github.io/upgrade.skip": "true"})),
         "d": Member("d", Record(), False, node()),
     }
     nodes = [wave_node(member, TARGET, False) for member in members.values()]
