@@ -126,7 +126,9 @@ def test_what_the_cluster_says_of_a_node():
     assert (found.cordoned, found.cordoned_by_hand, found.ready) == (True, True, False)
     ours = wave_node(Member("h", started(), True, node(unschedulable=True)), TARGET, False)
     assert (ours.cordoned, ours.cordoned_by_hand) == (True, False)
-    assert wave_node(Member("h", Record(), True, node(**{"gpufleet.github.io/upgrade.skip": "true"})), TARGET, False).skip
+    assert wave_node(
+        Member("h", Record(), True, node(**{"gpufleet.github.io/upgrade.skip": "true"})), TARGET, False
+    ).skip
     assert not wave_node(Member("h", Record(), True, None, reachable=False), TARGET, False).ready
     assert not is_ready({"status": {"conditions": [{"type": "DiskPressure", "status": "True"}]}})
 
