@@ -89,6 +89,7 @@ def plan(machine: Machine, request: Request, gpus: Sequence[HostGpu]) -> Prepare
     :raises Refused: the request cannot be met; nothing was touched.
     """
     policy = machine.policy
+    _refuse_unread(request, policy.disruption, gpus)
     selected = wishes(
         request.layout,
         request.strategy,
@@ -113,6 +114,29 @@ def plan(machine: Machine, request: Request, gpus: Sequence[HostGpu]) -> Prepare
             warnings=_warnings(found, selected, gpus),
         ),
     )
+
+
+def _refuse_unread(request: Request, disruption: str, gpus: Sequence[HostGpu]) -> None:
+    """Refuse a layout that selects a GPU of which it is not even known whether it has MIG.
+
+    Such a GPU is nothing that a layout could be made for, so it would be passed over, and the run would report success.
+
+    :raises Refused: the layout selects one.
+    """
+    for gpu in gpus:
+        if gpu.problem is None or gpu.state.mig.supported is not None:
+            continue
+        facts = [{**other.facts, "mig": {**other.facts["mig"], "supported": True}} for other in gpus if other is gpu]
+        try:
+            selected = bool(wishes(request.layout, request.strategy, facts, {gpu.index: ()}, disruption).gpus)
+        except Refused:
+            selected = True
+        if selected:
+            raise Refused(
+                gpu.title,
+                f"its MIG state cannot be read: {gpu.problem}",
+                "Look at it with the module gpufleet.nvidia.health, or select other GPUs in nvidia_mig_layout.",
+            )
 
 
 def carry_out(machine: Machine, prepared: Prepared) -> dict[str, Any]:

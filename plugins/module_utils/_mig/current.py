@@ -61,7 +61,7 @@ class HostGpu:
         """Why the GPU cannot be changed now, or None: it is lost, or its instances are not known."""
         if self.state.lost:
             return next(iter(self.state.unknown.values()), "it is lost")
-        for key in ("mig", "gpu_instances", "uuid"):
+        for key in ("mig", "gpu_instances", "uuid", "pci_address"):
             if key in self.state.unknown:
                 return self.state.unknown[key]
         return None
