@@ -39,7 +39,7 @@ tier_slow() {
 }
 tier_resolver() { "${pytest[@]}" tests/resolver -m resolver -n auto; }
 tier_charts() { "${pytest[@]}" tests/charts -m charts; }
-tier_lab() { "${pytest[@]}" tests/lab -m lab; }
+tier_lab() { "${pytest[@]}" tests/lab -m "lab and not faults"; }
 tier_cluster() { "${pytest[@]}" tests/cluster -m cluster; }
 tier_molecule() { tools/molecule.sh; }
 tier_bench() { .venv/bin/python tests/bench/run.py; }

@@ -333,6 +333,7 @@ def test_a_power_cut_in_the_middle_of_a_change(mig):
     assert [mig.counts(HOPPER, index) for index in (0, 1)] == [{"1g.10gb": 7}] * 2
 
 
+@pytest.mark.faults
 def test_kill_9_in_the_middle_of_a_change(mig):
     pid = mig.occupy(HOPPER, "survivor", profile="1g.10gb", start=6)
     busy = next(one for one in mig.instances(HOPPER) if one[1] == 6)
@@ -351,6 +352,7 @@ def test_kill_9_in_the_middle_of_a_change(mig):
     mig.leave(HOPPER, "survivor")
 
 
+@pytest.mark.faults
 def test_an_error_that_stays_brings_the_former_layout_back(mig):
     before = [[one[:2] for one in mig.instances(HOPPER, index)] for index in (0, 1)]
     mig.lab.sh(HOPPER, f"virtual-gpu fail {CREATE} UNKNOWN --nth 2 --count 3")
@@ -360,6 +362,7 @@ def test_an_error_that_stays_brings_the_former_layout_back(mig):
     mig.lab.sh(HOPPER, "virtual-gpu fail --clear")
 
 
+@pytest.mark.faults
 def test_of_two_runs_at_once_one_waits_or_refuses(mig):
     mig.hang(HOPPER, CREATE, nth=2, seconds=25)
     first = mig.start(HOPPER, "all-1g.10gb")
@@ -373,6 +376,7 @@ def test_of_two_runs_at_once_one_waits_or_refuses(mig):
     assert mig.run(HOPPER, FIRST).get("skipped")
 
 
+@pytest.mark.faults
 def test_the_real_tools_see_what_is_there_and_what_they_make_is_seen(mig):
     sys.path.insert(0, str(TOOLS))
     try:
@@ -420,6 +424,7 @@ def test_the_real_tools_see_what_is_there_and_what_they_make_is_seen(mig):
     assert seen["layout"] == [{"devices": "all", "instances": {"2g.20gb": 3}}]
 
 
+@pytest.mark.faults
 def test_absent_switches_mig_off_and_keeps_it_off_over_a_reboot(mig):
     answer = mig.fleet.module(HOPPER, "mig", {"state": "absent"})
     assert answer["changed"] and len(answer["destroyed"]) == 6
@@ -443,6 +448,7 @@ def test_ampere_is_reset_alone(mig):
     mig.leave(AMPERE, "neighbour")
 
 
+@pytest.mark.faults
 def test_a_held_gpu_is_refused_or_waits_for_a_reboot_that_the_role_makes(mig):
     wish = "all-balanced"
     holder = mig.occupy(AMPERE, "holder", index=1)
