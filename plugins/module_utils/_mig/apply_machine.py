@@ -145,6 +145,8 @@ class Machine:
             self._step(f"set MIG mode {'on' if wanted else 'off'}: {gpu.title}")
             status = nvml_mig.set_mig_mode(self.nvml, gpu.index, wanted)
             gpu = self.read_gpu(gpu.index)
+            if gpu.problem is not None:
+                raise StepFailed(f"{gpu.title}: what became of its MIG mode cannot be read: {gpu.problem}")
             if gpu.state.mig.pending != wanted and gpu.state.mig.current != wanted:
                 raise StepFailed(
                     f"{gpu.title}: the driver accepted MIG mode {change.mode} and kept the old one ({status})"

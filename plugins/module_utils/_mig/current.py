@@ -58,10 +58,10 @@ class HostGpu:
 
     @property
     def problem(self) -> str | None:
-        """Why the GPU cannot be changed now, or None: it is lost, or its instances are not known."""
+        """Why the GPU cannot be changed now, or None: it is lost, or NVML keeps back what a change needs."""
         if self.state.lost:
             return next(iter(self.state.unknown.values()), "it is lost")
-        for key in ("mig", "gpu_instances", "uuid", "pci_address"):
+        for key in ("mig", "gpu_instances", "uuid", "pci_address", "minor"):
             if key in self.state.unknown:
                 return self.state.unknown[key]
         return None
