@@ -120,7 +120,9 @@ def check(prepared, place, rule: str, again: bool = False, proven: set[str] | No
     if first.outcome == "restored":
         assert layout_of(gpus) == former, rule
     assert first.outcome != "not_restored", (rule, first.message)
-    if first.error is None and not first.killed:
+    # A run that could not ask who uses a GPU resets nothing and says that a reboot is needed: it claims no success.
+    waits = bool(first.report) and first.report.get("reboot_required")
+    if first.error is None and not first.killed and not waits:
         assert meets(gpus, change, wanted), rule
     elif proven is None or (found := host.fingerprint()) not in proven:
         second = host.run(change.after)
