@@ -3,9 +3,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-ALL=(unit lint sanity importer slow resolver charts lab molecule bench)
-# Long ones, by name only: tools/test.sh cluster dkms faults.
-LONG=(cluster dkms faults)
+ALL=(unit lint sanity importer slow resolver charts lab molecule)
+# Long ones, by name only: tools/test.sh bench cluster dkms faults.
+LONG=(bench cluster dkms faults)
 NEED_ROOT=" resolver lab cluster molecule bench dkms faults "
 tiers=("$@")
 [ "${1:-}" = --one ] || [ ${#tiers[@]} -gt 0 ] || tiers=("${ALL[@]}")
