@@ -23,8 +23,6 @@ from .progress import LabError
 SUITE = "bookworm"
 COMPONENTS = "main contrib non-free non-free-firmware"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-PUBLIC_ARCHIVE = "http://deb.debian.org/debian"
-PUBLIC_SECURITY = "http://deb.debian.org/debian-security"
 
 _CARRIED_OPTIONS = ("Acquire::http", "Acquire::https", "Acquire::Check-Valid-Until", "Acquire::Check-Date")
 _HELPER = "/usr/lib/apt/apt-helper"
@@ -93,18 +91,21 @@ def _deb822_entries(text: str) -> Iterable[tuple[str, str]]:
                 yield uri, suite
 
 
-def choose_addresses(entries: Iterable[tuple[str, str]], codename: str) -> tuple[str, str]:
+def choose_addresses(entries: Iterable[tuple[str, str]], codename: str) -> tuple[str | None, str | None]:
     """The addresses of the archive and of the security archive among C(entries) of a machine with C(codename).
+
+    None stands for one that the machine does not name.
 
     Mirrors carry all releases side by side, so a machine of another Debian release names the right mirror too.
     """
-    archive, security = PUBLIC_ARCHIVE, PUBLIC_SECURITY
+    archive: str | None = None
+    security: str | None = None
     for uri, suite in reversed(list(entries)):
         if suite in (codename, SUITE):
-            archive = uri
+            archive = uri.rstrip("/")
         elif suite.endswith("-security") and suite.split("-")[0] in (codename, SUITE):
-            security = uri
-    return archive.rstrip("/"), security.rstrip("/")
+            security = uri.rstrip("/")
+    return archive, security
 
 
 def _machine_codename() -> str:
@@ -118,9 +119,14 @@ def _machine_codename() -> str:
 def find_mirror() -> Mirror:
     """The mirror of this machine, asked for its suites.
 
-    :raises LabError: it does not answer.
+    :raises LabError: the machine names none, or it does not answer.
     """
     archive, security = choose_addresses(machine_sources(), _machine_codename())
+    if archive is None:
+        raise LabError(
+            f"Failed to find a Debian archive: /etc/apt of this machine names none for {SUITE}. Add your mirror there, "
+            f"such as a line 'deb <mirror> {SUITE} main' in /etc/apt/sources.list.d/debian.list."
+        )
     if not _has_suite(archive, SUITE):
         raise LabError(
             f"Failed to reach the Debian archive at {_without_credentials(archive)}: it has no readable "
@@ -128,7 +134,7 @@ def find_mirror() -> Mirror:
         )
     wanted = [Source(archive, SUITE)]
     optional = [(archive, f"{SUITE}-updates"), (security, f"{SUITE}-security"), (archive, f"{SUITE}-backports")]
-    wanted.extend(Source(uri, suite) for uri, suite in optional if _has_suite(uri, suite))
+    wanted.extend(Source(uri, suite) for uri, suite in optional if uri and _has_suite(uri, suite))
     return Mirror(tuple(wanted), _apt_options())
 
 

@@ -22,7 +22,7 @@ sys.path.insert(0, str(LAB))
 
 from hosts import cache, needs
 from hosts.inventory import inventory_text
-from hosts.mirror import PUBLIC_ARCHIVE, PUBLIC_SECURITY, choose_addresses, machine_sources
+from hosts.mirror import choose_addresses, machine_sources
 from hosts.paths import LabPaths
 from hosts.prepare import after_first_boot, before_first_boot, hardware_command
 from hosts.progress import LabError, Progress
@@ -82,16 +82,18 @@ def test_machine_sources(tmp_path: Path, name: str, text: str, expected: list[tu
 @pytest.mark.parametrize(
     ("entries", "codename", "expected"),
     [
-        ([], "bookworm", (PUBLIC_ARCHIVE, PUBLIC_SECURITY)),
+        ([], "bookworm", (None, None)),
         ([("http://a/", "bookworm"), ("http://s", "bookworm-security")], "bookworm", ("http://a", "http://s")),
-        ([("http://first", "bookworm"), ("http://second", "bookworm")], "bookworm", ("http://first", PUBLIC_SECURITY)),
+        ([("http://first", "bookworm"), ("http://second", "bookworm")], "bookworm", ("http://first", None)),
         # A machine of another release names the mirror that has this one too.
         ([("http://t", "trixie"), ("http://ts", "trixie-security")], "trixie", ("http://t", "http://ts")),
         # The packages of somebody else are no Debian mirror.
-        ([("http://x", "nodistro"), ("http://y", "stable-security")], "bookworm", (PUBLIC_ARCHIVE, PUBLIC_SECURITY)),
+        ([("http://x", "nodistro"), ("http://y", "stable-security")], "bookworm", (None, None)),
     ],
 )
-def test_choose_addresses(entries: list[tuple[str, str]], codename: str, expected: tuple[str, str]) -> None:
+def test_choose_addresses(
+    entries: list[tuple[str, str]], codename: str, expected: tuple[str | None, str | None]
+) -> None:
     assert choose_addresses(entries, codename) == expected
 
 
