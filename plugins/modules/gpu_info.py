@@ -135,7 +135,9 @@ gpu:
       elements: dict
       returned: always
     recorded:
-      description: The MIG layout and the sharing that are restored at boot.
+      description: >-
+        The MIG layout and the sharing that are restored at boot, and in C(mig_unfinished) whether the last change of MIG
+        was cut off before its end.
       type: dict
       returned: always
     host_program:

@@ -15,6 +15,7 @@ from typing import Any
 
 from .._adapters.pci import PciDevice
 from .._adapters.pynvml_loader import HOST_PROGRAM
+from .._mig import journal
 from .._runtime.toml_read import TomlError, loads
 from .packages import Package, is_toolkit
 from .runtimes import parse_version
@@ -115,7 +116,10 @@ def read_kubelet(source: Source, services: Services) -> dict[str, Any]:
 
 
 def read_recorded(source: Source) -> dict[str, Any]:
-    """Return the part C(recorded): what the host program restores at boot; None where nothing is recorded."""
+    """Return the part C(recorded): what the host program restores at boot; None where nothing is recorded.
+
+    C(mig_unfinished) says whether the last change of MIG was cut off before its end.
+    """
     found: dict[str, Any] = {}
     for name, path in RECORDED.items():
         found[name] = None
@@ -128,6 +132,8 @@ def read_recorded(source: Source) -> dict[str, Any]:
             found[name] = json.loads(text)
         except ValueError as error:
             source.note(f"recorded.{name}", f"{path} is no JSON: {error}")
+    last = journal.parse(source.files.read(journal.JOURNAL_PATH) or "")
+    found["mig_unfinished"] = last is not None and last.open
     return found
 
 

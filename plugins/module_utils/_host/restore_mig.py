@@ -70,8 +70,11 @@ def _restore(machine: Machine, records: Sequence[GpuRecord]) -> int:
         # A run that was cut off before this boot has nothing to bring back: its instances are gone.
         outcome = apply(machine, lambda now, no_reset: plan_exact(now, records, no_reset), gpus, None, entry)
     except ApplyFailed as error:
+        machine.journal.followed()
         fail(str(error))
         return 1
+    # Nothing follows here: the CDI specification and the services come after this unit.
+    machine.journal.followed()
     lacking = (*outcome.plan.missing, *outcome.plan.deferred.values())
     for text in lacking:
         fail(f"Not restored: {text}")

@@ -55,6 +55,10 @@ class ApplyFailed(Exception):
         self.done = done
         super().__init__(message)
 
+    def with_problems(self, problems: Sequence[str]) -> ApplyFailed:
+        """Return the failure with what failed after it."""
+        return ApplyFailed(". ".join((str(self), *problems)), self.outcome, self.done)
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -78,6 +82,7 @@ def apply(
     before: Sequence[HostGpu],
     last: Entry | None,
     entry: Entry,
+    make_way: Callable[[], None] | None = None,
 ) -> Outcome:
     """Carry out a plan, from the journal's first line to its last.
 
@@ -85,10 +90,18 @@ def apply(
     :param before: the GPUs as they are.
     :param last: the journal of the run before, which may have been cut off.
     :param entry: the journal's first line; the former layout is filled in.
+    :param make_way: what is done before the first step, when the journal is on the disk; what it raises ends the run.
     :raises ApplyFailed: the wish cannot be reached; says whether the former layout is back.
     """
     former = previous_layout(last, [gpu.record for gpu in before])
     machine.journal.begin(replace(entry, previous=former))
+    if make_way is not None:
+        try:
+            make_way()
+        except Exception as error:
+            unchanged = former == tuple(gpu.record for gpu in before)
+            machine.journal.end(RESTORED if unchanged else NOT_RESTORED, f"No GPU was touched: {error}")
+            raise
     try:
         reached, after, setbacks = reach(machine, plan)
     except (NotReached, Refused) as error:

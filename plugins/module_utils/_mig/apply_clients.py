@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from .._adapters import systemd
 from .._adapters.command import CommandError
@@ -41,49 +40,62 @@ def to_notify(restarted: Sequence[str]) -> tuple[str, ...]:
     return services + (_PODS if any(units[name].is_active for name in _KUBELETS) else ())
 
 
-@contextmanager
-def out_of_the_way(services: Sequence[str]) -> Iterator[None]:
-    """Stop services for the block and start again those that ran, however the block ends.
+class Clients:
+    """The services of a run that read the GPUs when they start.
 
-    :raises ServicesFailed: one does not stop (nothing was changed then), or one does not come back.
+    :param running: those that are active before the run, as the journal has them.
+    :param owed: those that a run before had stopped, or had still to restart, when it was cut off.
     """
-    stopped: list[str] = []
-    try:
-        try:
-            for service in _active(services):
-                stopped.append(service)
+
+    def __init__(self, running: Sequence[str] = (), owed: Sequence[str] = ()) -> None:
+        self.running = tuple(running)
+        self.owed = tuple(owed)
+        self._stopped: list[str] = []
+
+    @property
+    def concerned(self) -> tuple[str, ...]:
+        """All of them, for the journal."""
+        return tuple(dict.fromkeys((*self.running, *self.owed)))
+
+    def stop(self) -> None:
+        """Stop them for a change of mode.
+
+        :raises ServicesFailed: one does not stop.
+        """
+        for service in self.running:
+            self._stopped.append(service)
+            try:
                 systemd.stop(service)
-        except CommandError as error:
-            raise ServicesFailed(str(error)) from error
-        yield
-    finally:
-        _start(stopped)
+            except CommandError as error:
+                raise ServicesFailed(str(error)) from error
+
+    def bring_back(self, changed: bool) -> tuple[str, ...]:
+        """Start those again that were stopped, and restart the others when the GPUs changed; return which.
+
+        :raises ServicesFailed: one does not come back; all others are.
+        """
+        done, failed = [], []
+        for service in self.concerned:
+            stopped = service in self._stopped
+            if not (stopped or changed or service in self.owed):
+                continue
+            try:
+                (systemd.start if stopped else systemd.restart)(service)
+                done.append(service)
+            except CommandError as error:
+                failed.append(str(error))
+        self._stopped.clear()
+        if failed:
+            raise ServicesFailed("; ".join(failed))
+        return tuple(done)
 
 
-def restart(services: Sequence[str]) -> tuple[str, ...]:
-    """Restart those services that run, and return them.
+def active(services: Sequence[str]) -> tuple[str, ...]:
+    """Return those services that run.
 
-    :raises ServicesFailed: one does not come back.
+    :raises ServicesFailed: systemd does not answer.
     """
     try:
-        running = _active(services)
-        for service in running:
-            systemd.restart(service)
+        return tuple(name for name, unit in systemd.units(services).items() if unit.is_active)
     except CommandError as error:
         raise ServicesFailed(str(error)) from error
-    return running
-
-
-def _active(services: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name for name, unit in systemd.units(services).items() if unit.is_active)
-
-
-def _start(services: Sequence[str]) -> None:
-    failed = []
-    for service in services:
-        try:
-            systemd.start(service)
-        except CommandError as error:
-            failed.append(str(error))
-    if failed:
-        raise ServicesFailed("; ".join(failed))

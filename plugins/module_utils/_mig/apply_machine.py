@@ -9,14 +9,18 @@ Every step is in the journal before it is taken. Nothing here decides what is do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import os
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from .._adapters import gpu_clients, nvml_mig
 from .._adapters.command import CommandError
 from .._adapters.host_files import HostFiles
 from .._adapters.nvml import Nvml
+from .._adapters.nvml_library import IN_USE, NvmlError
 from .._adapters.nvml_types import ComputeInstanceProfile, GpuState, Placement
+from .._adapters.pci import read_pci_devices
 from .._adapters.processes import device_holders
 from .apply_plan import OFF, ON, GpuChange
 from .current import HostGpu, host_gpu
@@ -60,6 +64,11 @@ class Done:
     created: list[str] = field(default_factory=list)
     reset: list[str] = field(default_factory=list)
     terminated: list[int] = field(default_factory=list)
+
+    @property
+    def changed_devices(self) -> bool:
+        """Whether there are other MIG devices than before, as far as was seen."""
+        return bool(self.steps)
 
 
 class Machine:
@@ -111,6 +120,10 @@ class Machine:
         """
         return self._host_gpu(self.nvml.gpu(index))
 
+    def pci_addresses(self) -> tuple[str, ...]:
+        """Return the addresses of NVIDIA's GPUs on the PCI bus, those included that NVML does not reach."""
+        return tuple(device.address for device in read_pci_devices(self._files) or () if device.kind == "gpu")
+
     def why_no_reset(self, gpu: HostGpu) -> str | None:
         """Return why a GPU cannot be reset now, or None when nothing stands against it."""
         if not self.policy.reset:
@@ -124,12 +137,7 @@ class Machine:
         running = [f"{process.name or 'a process'} (pid {process.pid})" for process in gpu.state.processes]
         if running:
             return f"it is in use by {', '.join(running)}"
-        node = f"/dev/nvidia{gpu.state.minor}"
-        holders = [
-            f"{holder.command} (pid {holder.pid})"
-            for holder in device_holders(self._files, node).holders
-            if node in holder.devices and holder.command != _LETS_GO and not self._is_mine(holder.pid)
-        ]
+        holders = self._holders(gpu)
         return f"it is held by {', '.join(holders)}" if holders else None
 
     def change_mode(self, change: GpuChange) -> None:
@@ -192,13 +200,15 @@ class Machine:
         for compute in instance.compute:
             self._destroy_compute(gpu, instance, compute)
         self._step(f"destroy GPU instance {instance.id} ({instance.place}): {gpu.title}")
-        nvml_mig.destroy_gpu_instance(self.nvml, gpu.index, instance.id)
+        with self._in_use(gpu, instance.place):
+            nvml_mig.destroy_gpu_instance(self.nvml, gpu.index, instance.id)
         self.done.destroyed.append(f"{gpu.title}: {instance.place}")
 
     def _destroy_compute(self, gpu: HostGpu, instance: GpuInstance, compute: ComputeInstance) -> None:
         self._free(gpu, gpu.pids(instance.id, compute.id))
         self._step(f"destroy compute instance {compute.id} of GPU instance {instance.id}: {gpu.title}")
-        nvml_mig.destroy_compute_instance(self.nvml, gpu.index, instance.id, compute.id)
+        with self._in_use(gpu, instance.place):
+            nvml_mig.destroy_compute_instance(self.nvml, gpu.index, instance.id, compute.id)
 
     def _create(self, gpu: HostGpu, made: Create) -> None:
         profile_id = made.profile.profile_id
@@ -206,7 +216,8 @@ class Machine:
             raise StepFailed(f"{gpu.title}: the driver does not offer the profile {made.profile.name}")
         place = f"{made.profile.name} at {made.start}:{made.size}"
         self._step(f"create GPU instance {place}: {gpu.title}")
-        new = nvml_mig.create_gpu_instance(self.nvml, gpu.index, profile_id, Placement(made.start, made.size))
+        with self._in_use(gpu, place):
+            new = nvml_mig.create_gpu_instance(self.nvml, gpu.index, profile_id, Placement(made.start, made.size))
         self.done.created.append(f"{gpu.title}: {place}")
         self._create_compute(gpu, new, made.profile.name, made.compute)
 
@@ -222,6 +233,35 @@ class Machine:
                 )
             self._step(f"create compute instance {profile.name} in GPU instance {gpu_instance}: {gpu.title}")
             nvml_mig.create_compute_instance(self.nvml, gpu.index, gpu_instance, profile.id, None)
+
+    @contextmanager
+    def _in_use(self, gpu: HostGpu, place: str) -> Iterator[None]:
+        """Say who is in the way when the driver says that somebody is: the plan spared everybody whom NVML lists."""
+        try:
+            yield
+        except NvmlError as error:
+            if error.code != IN_USE:
+                raise
+            listed = set(gpu.pids())
+            holders = self._holders(gpu, listed)
+            who = f"it may be {', '.join(holders)}, open on the GPU" if holders else "/proc does not show who it is"
+            raise StepFailed(
+                f"{gpu.title}: {place} is in use by somebody whom NVML does not list ({error.call}: {error.symbol}); "
+                f"{who}. End that use, or name the MIG device in nvidia_mig_busy_instances, so that it is spared"
+            ) from error
+
+    def _holders(self, gpu: HostGpu, known: Collection[int] = ()) -> list[str]:
+        """Return who has the device of a GPU open, and does not let go of it for a change, as people name them."""
+        node = f"/dev/nvidia{gpu.state.minor}"
+        return [
+            f"{holder.command} (pid {holder.pid})"
+            for holder in device_holders(self._files, node).holders
+            if node in holder.devices
+            and holder.command != _LETS_GO
+            # NVML opens the device in this process too, and is closed for a reset.
+            and holder.pid not in (os.getpid(), *known)
+            and not self._is_mine(holder.pid)
+        ]
 
     def _free(self, gpu: HostGpu, pids: Collection[int]) -> None:
         """End the processes on what is about to go. The planner lets it come to that only with disruption C(force)."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,15 +16,15 @@ from .._adapters import cdi
 from .._adapters.command import CommandError
 from .._adapters.files import read_text, write_whole
 from .._plan import Plan, Refused, Step
-from .apply import Outcome, apply, reset_obstacles
-from .apply_clients import ServicesFailed, full_name, out_of_the_way, restart, to_notify
+from .apply import ApplyFailed, Outcome, apply, reset_obstacles
+from .apply_clients import Clients, ServicesFailed, active, full_name, to_notify
 from .apply_machine import Machine
 from .apply_plan import OFF, ON, HostPlan, plan_host
 from .apply_report import describe_gpus, planned_record, stale_uuids, state_after
 from .current import HostGpu, state_of
 from .journal import Entry, Journal
 from .layouts import Wishes, wishes
-from .record import GpuRecord, recorded_layout
+from .record import GpuRecord, Unreadable, read_recorded_layout, recorded_layout, with_others
 
 RECORD_PATH = "/etc/gpufleet/mig.json"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -60,6 +59,7 @@ class Prepared:
     :param wishes: what the selected GPUs are to be.
     :param plan: the plan for the GPUs, as far as it is known.
     :param interrupted: the journal of a run before that was cut off, or None.
+    :param owed: services that such a run left stopped, or with GPUs that are not there any more.
     :param steps: all steps: of the GPUs, and what follows them.
     """
 
@@ -68,6 +68,7 @@ class Prepared:
     wishes: Wishes
     plan: HostPlan
     interrupted: Entry | None
+    owed: tuple[str, ...]
     steps: Plan
 
     @property
@@ -99,14 +100,21 @@ def plan(machine: Machine, request: Request, gpus: Sequence[HostGpu]) -> Prepare
     )
     found = plan_host(gpus, selected.gpus, policy.disruption, policy.reboot_allowed, reset_obstacles(machine, gpus))
     last = machine.journal.last()
+    owed = last.owed(read_text(_BOOT_ID) or "") if last is not None else ()
     steps = list(found.steps())
-    steps += _following_steps(request, found, gpus, bool(steps))
+    steps += _following_steps(machine, request, found, gpus, bool(steps))
+    steps += [
+        Step("restart", service, "a run that was cut off did not start it again", (service,))
+        for service in owed
+        if not (found.active and service in request.services)
+    ]
     return Prepared(
         request=request,
         gpus=tuple(gpus),
         wishes=selected,
         plan=found,
-        interrupted=last if last is not None and last.unfinished else None,
+        interrupted=last if last is not None and last.open else None,
+        owed=owed,
         steps=Plan(
             steps=tuple(steps),
             before=state_of(gpus),
@@ -146,23 +154,64 @@ def carry_out(machine: Machine, prepared: Prepared) -> dict[str, Any]:
     :raises AfterChangeFailed: the layout is reached, and what follows failed.
     :raises ServicesFailed: a service that has to be stopped does not stop; nothing was touched.
     """
-    outcome, restarted = _change_gpus(machine, prepared)
+    clients = Clients(active(prepared.request.services) if prepared.plan.active else (), prepared.owed)
+    try:
+        outcome = _change_gpus(machine, prepared, clients)
+    except ApplyFailed as error:
+        # The instances of a layout that was brought back are others than those that were there.
+        problems, _restarted = _follow(machine, clients, error.done.changed_devices, True)
+        raise error.with_problems(problems) from error
+    except ServicesFailed as error:
+        problems, _restarted = _follow(machine, clients, False, True)
+        raise ServicesFailed("; ".join((str(error), *problems))) from error
+    except OSError:
+        # The journal cannot be written. What was stopped for the change comes back all the same.
+        _follow(machine, clients, True, True)
+        raise
     after = outcome.after if outcome is not None else prepared.gpus
     last_plan = outcome.plan if outcome is not None else prepared.plan
-    if prepared.interrupted is not None and outcome is None:
+    if prepared.interrupted is not None and prepared.interrupted.unfinished and outcome is None:
         machine.journal.end("reached", "the next run found the layout reached")
-    try:
-        if prepared.request.record:
-            _record(_document(prepared.request, last_plan, after))
-        if (outcome is not None or _cdi_is_stale(after)) and cdi.available():
-            cdi.refresh()
-        if outcome is not None and not restarted:
-            restarted = restart(prepared.request.services)
-    except (CommandError, OSError, ServicesFailed) as error:
+    problems = []
+    if prepared.request.record:
+        try:
+            _record(_document(machine, prepared.request, last_plan, after))
+        except OSError as error:
+            problems.append(str(error))
+    begun = outcome is not None or prepared.interrupted is not None
+    more, restarted = _follow(machine, clients, outcome is not None, begun, after)
+    problems += more
+    if problems:
         raise AfterChangeFailed(
-            f"The MIG layout is reached, and what has to follow it failed: {error}. Run again when that is repaired"
-        ) from error
+            f"The MIG layout is reached, and what has to follow it failed: {'; '.join(problems)}. "
+            "Run again when that is repaired"
+        )
     return {**report(prepared, outcome, after), "restarted_services": list(restarted)}
+
+
+def _follow(
+    machine: Machine, clients: Clients, changed: bool, begun: bool, after: Sequence[HostGpu] = ()
+) -> tuple[list[str], tuple[str, ...]]:
+    """Do what has to follow a change, also of one that was taken back; return what failed, and the services restarted.
+
+    :param changed: whether there are other MIG devices than before.
+    :param begun: whether there is a journal that waits for this.
+    :param after: the GPUs, to see whether the CDI specification names others for another reason.
+    """
+    problems: list[str] = []
+    restarted: tuple[str, ...] = ()
+    try:
+        if (changed or (after and _cdi_is_stale(after))) and cdi.available():
+            cdi.refresh()
+    except (CommandError, OSError) as error:
+        problems.append(str(error))
+    try:
+        restarted = clients.bring_back(changed)
+        if begun and not problems:
+            machine.journal.followed()
+    except (ServicesFailed, OSError) as error:
+        problems.append(str(error))
+    return problems, restarted
 
 
 def report(
@@ -195,33 +244,34 @@ def report(
     }
 
 
-def _change_gpus(machine: Machine, prepared: Prepared) -> tuple[Outcome | None, tuple[str, ...]]:
-    active = prepared.plan.active
-    if not active:
-        return None, ()
+def _change_gpus(machine: Machine, prepared: Prepared, clients: Clients) -> Outcome | None:
+    changes = prepared.plan.active
+    if not changes:
+        return None
     policy, selected = machine.policy, prepared.wishes.gpus
-    services = prepared.request.services if any(change.mode in (ON, OFF) for change in active) else ()
     entry = Entry(
         started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         boot_id=read_text(_BOOT_ID) or "",
         program="mig",
         previous=(),
         request=prepared.request.as_dict(),
+        services=clients.concerned,
     )
-    with out_of_the_way(services) if services else nullcontext():
-        outcome = apply(
-            machine,
-            lambda gpus, no_reset: plan_host(gpus, selected, policy.disruption, policy.reboot_allowed, no_reset),
-            prepared.gpus,
-            prepared.interrupted,
-            entry,
-        )
-    return outcome, tuple(services)
+    return apply(
+        machine,
+        lambda gpus, no_reset: plan_host(gpus, selected, policy.disruption, policy.reboot_allowed, no_reset),
+        prepared.gpus,
+        prepared.interrupted,
+        entry,
+        clients.stop if any(change.mode in (ON, OFF) for change in changes) else None,
+    )
 
 
-def _following_steps(request: Request, found: HostPlan, gpus: Sequence[HostGpu], changes: bool) -> list[Step]:
+def _following_steps(
+    machine: Machine, request: Request, found: HostPlan, gpus: Sequence[HostGpu], changes: bool
+) -> list[Step]:
     steps = []
-    if request.record and _differs(_document(request, found, gpus)):
+    if request.record and _differs(_document(machine, request, found, gpus)):
         steps.append(Step("record layout", RECORD_PATH, "what is there is not what is restored at boot"))
     if cdi.available() and (changes or _cdi_is_stale(gpus)):
         steps.append(Step("write CDI specification", cdi.path(), "it has to name the MIG devices that are there"))
@@ -232,25 +282,41 @@ def _following_steps(request: Request, found: HostPlan, gpus: Sequence[HostGpu],
     return steps
 
 
-def _document(request: Request, found: HostPlan, gpus: Sequence[HostGpu]) -> dict[str, Any]:
-    """Return what is recorded: the selected GPUs as planned, and as they are where they were left alone."""
-    records: dict[int, GpuRecord] = {change.gpu.index: planned_record(change) for change in found.changes}
-    records.update({gpu.index: gpu.record for gpu in gpus if gpu.index in found.left_alone})
-    return recorded_layout([records[index] for index in sorted(records)], request.as_dict())
+def _document(machine: Machine, request: Request, found: HostPlan, gpus: Sequence[HostGpu]) -> dict[str, Any]:
+    """Return what is recorded: the selected GPUs as planned, and as they are where they were left alone; of the others
+    what a run with another selection recorded.
+    """
+    records = [planned_record(change) for change in found.changes]
+    records += [gpu.record for gpu in gpus if gpu.index in found.left_alone]
+    slots: dict[str, str | None] = dict.fromkeys(machine.pci_addresses())
+    slots.update({gpu.state.pci_address: gpu.state.name for gpu in gpus if gpu.state.pci_address is not None})
+    uuids = {gpu.state.uuid for gpu in gpus if gpu.state.uuid is not None}
+    return recorded_layout(with_others(records, _recorded(), uuids, slots), request.as_dict())
+
+
+def _recorded() -> tuple[GpuRecord, ...]:
+    try:
+        return read_recorded_layout(json.loads(read_text(RECORD_PATH) or "null"))
+    except (ValueError, Unreadable):
+        return ()
 
 
 def _record(document: Mapping[str, Any]) -> None:
-    if document["gpus"]:
+    if _differs(document):
         write_whole(RECORD_PATH, json.dumps(document, indent=1, sort_keys=True) + "\n")
 
 
 def _differs(document: Mapping[str, Any]) -> bool:
+    """Return whether other GPUs are recorded, or others layouts of them. The request is for people only, and of two
+    tasks that select different GPUs each would write its own.
+    """
     if not document["gpus"]:
         return False
     try:
-        return bool(json.loads(read_text(RECORD_PATH) or "null") != document)
+        recorded = json.loads(read_text(RECORD_PATH) or "null")
     except ValueError:
         return True
+    return not isinstance(recorded, dict) or any(recorded.get(key) != document[key] for key in ("schema", "gpus"))
 
 
 def _cdi_is_stale(gpus: Sequence[HostGpu]) -> bool:

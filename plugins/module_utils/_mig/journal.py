@@ -9,7 +9,8 @@ step, before it is taken; the last says how it ended. Every line is on the disk 
 that was cut off by a power loss is not there. A journal without an end is that of a run that was cut off.
 
 The journal is never needed to reach the wish again (the plan is made from the present state), only to bring the
-former layout back where the wish cannot be reached, and to report.
+former layout back where the wish cannot be reached, to start the services again that a run had stopped when it was cut
+off, and to report.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class Entry:
     :param steps: the steps that were begun, in order.
     :param outcome: how it ended, or None when the run was cut off.
     :param message: what there is to say about the end.
+    :param services: the services that ran before and that the run stops or restarts.
+    :param followed: whether everything that has to follow the change was done, those services included.
     """
 
     started: str
@@ -54,11 +57,25 @@ class Entry:
     steps: tuple[str, ...] = ()
     outcome: str | None = None
     message: str = ""
+    services: tuple[str, ...] = ()
+    followed: bool = False
 
     @property
     def unfinished(self) -> bool:
         """Whether the run was cut off, or ended without either layout."""
         return self.outcome in (None, NOT_RESTORED)
+
+    @property
+    def open(self) -> bool:
+        """Whether a part of the run is still to be done: of the change, or of what follows it."""
+        return self.unfinished or not self.followed
+
+    def owed(self, boot_id: str) -> tuple[str, ...]:
+        """Return the services that still have to be started or restarted.
+
+        :param boot_id: of the present boot: a boot starts services by itself.
+        """
+        return self.services if not self.followed and self.boot_id == boot_id else ()
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -66,6 +83,7 @@ class Entry:
             "boot_id": self.boot_id,
             "program": self.program,
             "request": dict(self.request),
+            "services": list(self.services),
             "steps": list(self.steps),
             "outcome": self.outcome,
             "message": self.message,
@@ -87,16 +105,19 @@ def parse(text: str) -> Entry | None:
         previous = gpu_records(head.get("previous"))
     except Unreadable:
         return None
-    ends = [line for line in lines[1:] if isinstance(line, dict) and "outcome" in line]
+    said = [line for line in lines[1:] if isinstance(line, dict)]
+    ends = [line for line in said if "outcome" in line]
     return Entry(
         started=str(head.get("started", "")),
         boot_id=str(head.get("boot_id", "")),
         program=str(head.get("program", "")),
         previous=previous,
         request=head.get("request") or {},
-        steps=tuple(str(line["step"]) for line in lines[1:] if isinstance(line, dict) and "step" in line),
+        steps=tuple(str(line["step"]) for line in said if "step" in line),
         outcome=str(ends[-1]["outcome"]) if ends else None,
         message=str(ends[-1].get("message", "")) if ends else "",
+        services=tuple(str(name) for name in head.get("services") or ()),
+        followed=any("followed" in line for line in said),
     )
 
 
@@ -122,6 +143,7 @@ class Journal:
             "program": entry.program,
             "request": dict(entry.request),
             "previous": [gpu.as_dict() for gpu in entry.previous],
+            "services": list(entry.services),
         }
         write_whole(self.path, _line(head), mode=0o600)
 
@@ -132,6 +154,10 @@ class Journal:
     def end(self, outcome: str, message: str = "") -> None:
         """Say how the run ended. It is on the disk on return."""
         self._append({"outcome": outcome, "message": message})
+
+    def followed(self) -> None:
+        """Say that everything that has to follow the change was done. It is on the disk on return."""
+        self._append({"followed": True})
 
     def _append(self, item: Mapping[str, Any]) -> None:
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)

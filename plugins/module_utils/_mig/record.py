@@ -14,7 +14,7 @@ Compute instances are their slices, widest first. Places are the GPU's own place
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,6 +120,25 @@ def match(
         if record.pci_address == pci_address and record.name == name:
             return record
     return None
+
+
+def with_others(
+    gpus: Iterable[GpuRecord], before: Iterable[GpuRecord], uuids: Collection[str], slots: Mapping[str, str | None]
+) -> tuple[GpuRecord, ...]:
+    """Return records together with those from before of other GPUs of the host, which another task wrote, by address.
+
+    A GPU that is lost keeps its record: it may be back after the next boot. A board that was taken out loses it.
+
+    :param uuids: of the GPUs that NVML reaches.
+    :param slots: the product name of what is at each PCI address of the host; None where NVML does not reach it.
+    """
+    found = {record.pci_address: record for record in gpus}
+    mine = {record.uuid for record in found.values()}
+    for record in before:
+        here = record.uuid in uuids or slots.get(record.pci_address, "") in (None, record.name)
+        if here and record.uuid not in mine:
+            found.setdefault(record.pci_address, record)
+    return tuple(found[address] for address in sorted(found))
 
 
 def recorded_layout(gpus: Iterable[GpuRecord], request: Mapping[str, Any]) -> dict[str, Any]:

@@ -145,6 +145,9 @@ def _with_driver(
     if not needed and not _recorded(facts, selected):
         needed = True
         steps.append(Step("record layout", "/etc/gpufleet/mig.json", "what is there is not what is restored at boot"))
+    if not needed and (facts.get("recorded") or {}).get("mig_unfinished"):
+        needed = True
+        steps.append(Step("finish the change of MIG before", "this host", "it was cut off before its end"))
     return StagePlan(
         STAGE,
         needed=needed,

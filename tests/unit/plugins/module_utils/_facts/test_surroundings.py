@@ -135,12 +135,26 @@ def test_kubelet(tree, program):
 
 
 def test_recorded(tree):
-    assert surroundings.read_recorded(tree.source()) == {"mig": None, "sharing": None}
+    assert surroundings.read_recorded(tree.source()) == {"mig": None, "sharing": None, "mig_unfinished": False}
     tree.write("/etc/gpufleet/mig.json", '{"schema": 1}')
     tree.write("/etc/gpufleet/sharing.json", "{")
     source = tree.source()
-    assert surroundings.read_recorded(source) == {"mig": {"schema": 1}, "sharing": None}
+    assert surroundings.read_recorded(source) == {"mig": {"schema": 1}, "sharing": None, "mig_unfinished": False}
     assert list(source.unknown) == ["recorded.sharing"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "unfinished"),
+    [
+        ([], True),
+        (['{"outcome": "reached"}'], True),
+        (['{"outcome": "not_restored"}', '{"followed": true}'], True),
+        (['{"outcome": "reached"}', '{"followed": true}'], False),
+    ],
+)
+def test_a_change_of_mig_that_was_cut_off(tree, lines, unfinished):
+    tree.write("/var/lib/gpufleet/mig-journal.jsonl", "\n".join(['{"previous": []}', *lines]))
+    assert surroundings.read_recorded(tree.source())["mig_unfinished"] is unfinished
 
 
 def test_a_record_that_may_not_be_read(tree):

@@ -8,7 +8,11 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply_clients
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_clients import ServicesFailed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_clients import (
+    Clients,
+    ServicesFailed,
+    active,
+)
 
 
 class Systemd:
@@ -51,28 +55,45 @@ def test_who_has_to_notice(systemd):
     assert apply_clients.to_notify([]) == ()
 
 
-def test_services_that_run_are_stopped_and_started_again_whatever_happens(systemd):
+def test_services_that_were_stopped_are_started_again(systemd):
     systemd.active = {"a.service"}
-    with pytest.raises(ValueError), apply_clients.out_of_the_way(["a.service", "b.service"]):
-        raise ValueError
+    clients = Clients(active(["a.service", "b.service"]))
+    assert clients.concerned == ("a.service",)
+    clients.stop()
+    assert clients.bring_back(True) == ("a.service",)
     assert systemd.calls == [("stop", "a.service"), ("start", "a.service")]
 
 
+def test_services_that_were_not_stopped_are_restarted_after_a_change(systemd):
+    clients = Clients(["a.service"])
+    assert clients.bring_back(False) == () and clients.bring_back(True) == ("a.service",)
+    assert systemd.calls == [("restart", "a.service")]
+
+
+def test_services_that_a_run_before_left_stopped_are_restarted_whatever_happens(systemd):
+    clients = Clients(["a.service"], ["c.service", "a.service"])
+    assert clients.concerned == ("a.service", "c.service")
+    assert clients.bring_back(False) == ("a.service", "c.service")
+    assert systemd.calls == [("restart", "a.service"), ("restart", "c.service")]
+
+
 def test_a_service_that_does_not_stop_or_come_back_is_said(systemd):
-    systemd.active = {"a.service"}
     systemd.broken = {("stop", "a.service")}
-    with pytest.raises(ServicesFailed), apply_clients.out_of_the_way(["a.service"]):
-        pytest.fail("nothing may be changed then")
+    clients = Clients(["a.service", "b.service"])
+    with pytest.raises(ServicesFailed):
+        clients.stop()
     systemd.broken = {("start", "a.service")}
-    with pytest.raises(ServicesFailed, match="it failed"), apply_clients.out_of_the_way(["a.service"]):
-        pass
+    with pytest.raises(ServicesFailed, match="it failed"):
+        clients.bring_back(False)
     systemd.broken = {("restart", "a.service")}
     with pytest.raises(ServicesFailed):
-        apply_clients.restart(["a.service"])
+        clients.bring_back(True)
+    assert systemd.calls[-1] == ("restart", "b.service"), "one that fails does not keep the others from it"
+    systemd.broken = {"systemctl"}
+    with pytest.raises(ServicesFailed, match="no answer"):
+        active(["a.service"])
 
 
-def test_restart_is_of_those_that_run(systemd):
-    systemd.active = {"a.service"}
-    assert apply_clients.restart(["a.service", "b.service"]) == ("a.service",)
+def test_full_names():
     assert apply_clients.full_name("nvidia-dcgm") == "nvidia-dcgm.service"
     assert apply_clients.full_name("x.target") == "x.target"

@@ -7,16 +7,20 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import ComputeInstanceProfile
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply, apply_run
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply, apply_clients, apply_run
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply import ApplyFailed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_clients import ServicesFailed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import (
     Machine,
     Policy,
@@ -89,6 +93,17 @@ def test_the_layout_is_recorded_with_its_places(make, tmp_path):
     assert not run(host, one(**{"3g_40gb": 1}), record=False)["changed"]
 
 
+def test_a_task_for_other_gpus_leaves_the_record_of_the_first(make, tmp_path):
+    host = make(count=2)
+    first = [{"devices": [0], "instances": {"3g.40gb": 1}}]
+    second = [{"devices": [1], "instances": {"1g.10gb": 2}}]
+    run(host, first)
+    run(host, second)
+    recorded = json.loads((tmp_path / "mig.json").read_text())["gpus"]
+    assert [[one["profile"] for one in gpu["instances"]] for gpu in recorded] == [["3g.40gb"], ["1g.10gb"] * 2]
+    assert not run(host, first)["changed"] and not run(host, second)["changed"]
+
+
 def test_only_what_has_to_go_goes(make):
     host = make()
     run(host, one(**{"3g_40gb": 1, "2g_20gb": 1, "1g_10gb": 2}))
@@ -143,6 +158,48 @@ def test_a_gpu_that_is_held_waits_for_a_reboot(make, tmp_path):
     # Its service is stopped for the change, so that it holds nothing then.
     mine = Policy(restart_services=("nvidia-dcgm.service",))
     assert run(host, one(**{"3g_20gb": 1}), mine, files=files)["reset"]
+
+
+def holding(root, pid, command):
+    """The files of a host on which a process has the first GPU open."""
+    (root / f"proc/{pid}/fd").mkdir(parents=True)
+    (root / f"proc/{pid}/comm").write_text(f"{command}\n")
+    (root / f"proc/{pid}/fd/3").symlink_to("/dev/nvidia0")
+    return HostFiles(str(root))
+
+
+def test_this_process_does_not_stand_in_its_own_way(make, tmp_path):
+    host = make("a100-40gb")
+    files = holding(tmp_path / "proc-root", os.getpid(), "python3")
+    assert run(host, one(**{"3g_20gb": 1}), files=files)["reset"]
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_who_is_on_an_instance_and_not_in_nvmls_list_loses_nothing(make, tmp_path, shown):
+    host = make()
+    run(host, one(**{"3g_40gb": 1, "1g_10gb": 2}))
+    before = host.layout()
+    instance = next(one for one in host.gpus()[0]["gpu_instances"] if one["profile"] == "3g.40gb")
+    host.control(
+        "run", "--gpu", "0", "--gi", str(instance["id"]), "--ci", "0", "--pid", str(os.getpid()), "--type", "N"
+    )
+    files = holding(tmp_path / "proc-root", 78, "secret") if shown else None
+    expected = "it may be secret \\(pid 78\\)" if shown else "/proc does not show who it is"
+    with pytest.raises(ApplyFailed, match=f"whom NVML does not list.*{expected}.*The former layout is back") as failed:
+        run(host, one(**{"7g_80gb": 1}), files=files)
+    assert failed.value.outcome == RESTORED and host.layout() == before
+    assert instance in host.gpus()[0]["gpu_instances"]
+
+
+def test_a_hopper_gpu_that_somebody_holds_unseen_keeps_its_mode(make):
+    host = make()
+    host.control("run", "--gpu", "0", "--pid", str(os.getpid()), "--type", "N")
+    wish = one(**{"3g_40gb": 1})
+    with pytest.raises(ApplyFailed, match=r"(?s)cannot be reset.*The former layout is back"):
+        run(host, wish, Policy(reboot_allowed=False))
+    assert host.layout() == [(False, False, ())]
+    waiting = run(host, wish)
+    assert waiting["reboot_required"] and "nvidia-smi -r" in waiting["reboot_reason"]
 
 
 def test_a_reset_that_does_nothing_waits_for_a_reboot(make):
@@ -292,25 +349,111 @@ def test_cdi_follows_a_change_and_a_stale_specification(make, monkeypatch):
         run(host, one(**{"3g_40gb": 1}))
 
 
-def test_services_are_stopped_for_a_mode_and_restarted_for_a_layout(make, monkeypatch):
+class Services:
+    """systemd with one service that runs; C(killed) is the verb at which the run is cut off."""
+
+    def __init__(self, monkeypatch):
+        self.calls = []
+        self.broken = None
+        monkeypatch.setattr(apply_run, "active", lambda services: services)
+        for verb in ("start", "stop", "restart"):
+            monkeypatch.setattr(apply_clients.systemd, verb, lambda name, verb=verb: self.call(verb, name))
+
+    def call(self, verb, name):
+        self.calls.append((verb, name))
+        if verb == self.broken:
+            raise CommandError(["systemctl", verb, name], "it failed")
+
+
+@pytest.fixture
+def services(monkeypatch):
+    return Services(monkeypatch)
+
+
+DCGM = {"services": ("dcgm.service",)}
+
+
+def test_services_are_stopped_for_a_mode_and_restarted_for_a_layout(make, services):
     host = make()
-    calls = []
+    first = run(host, one(**{"3g_40gb": 1}), **DCGM)
+    second = run(host, one(**{"3g_40gb": 2}), **DCGM)
+    verbs = ["stop", "start", "restart"]
+    assert services.calls == [(verb, "dcgm.service") for verb in verbs]
+    assert first["restarted_services"] == second["restarted_services"] == ["dcgm.service"]
+    assert not run(host, one(**{"3g_40gb": 2}), **DCGM)["changed"] and len(services.calls) == 3
 
-    class Aside:
-        def __init__(self, services):
-            calls.append(("aside", *services))
 
-        def __enter__(self):
-            return self
+def test_services_that_a_killed_run_left_stopped_are_started_by_the_next(make, services):
+    host = make()
+    journal = Journal(str(host.root / "journal"))
+    run(host, one(**{"3g_40gb": 1}), **DCGM)
+    # What is left of a run that was killed after its last step, and before it started the service again.
+    lines = Path(journal.path).read_text().splitlines(keepends=True)
+    assert json.loads(lines.pop()) == {"followed": True}
+    Path(journal.path).write_text("".join(lines))
+    services.calls.clear()
+    found = run(host, one(**{"3g_40gb": 1}))
+    assert services.calls == [("restart", "dcgm.service")]
+    assert found["changed"] and found["restarted_services"] == ["dcgm.service"]
+    assert [step["action"] for step in found["plan"]["steps"]] == ["restart"]
+    assert not run(host, one(**{"3g_40gb": 1}))["changed"]
 
-        def __exit__(self, *_):
-            return None
 
-    monkeypatch.setattr(apply_run, "out_of_the_way", Aside)
-    monkeypatch.setattr(apply_run, "restart", lambda services: calls.append(("restart", *services)) or services)
-    run(host, one(**{"3g_40gb": 1}), services=("dcgm.service",))
-    run(host, one(**{"3g_40gb": 2}), services=("dcgm.service",))
-    assert calls == [("aside", "dcgm.service"), ("restart", "dcgm.service")]
+def test_a_service_that_does_not_stop_keeps_the_gpus_as_they_are(make, services):
+    host = make()
+    before = host.layout()
+    services.broken = "stop"
+    with pytest.raises(ServicesFailed):
+        run(host, one(**{"3g_40gb": 1}), **DCGM)
+    assert host.layout() == before and services.calls[-1] == ("start", "dcgm.service")
+    last = Journal(str(host.root / "journal")).last()
+    assert (last.outcome, last.unfinished, last.followed) == (RESTORED, False, True)
+
+
+def test_a_service_that_does_not_come_back_is_tried_again_by_the_next_run(make, services):
+    host = make()
+    services.broken = "start"
+    with pytest.raises(apply_run.AfterChangeFailed, match="The MIG layout is reached"):
+        run(host, one(**{"3g_40gb": 1}), **DCGM)
+    assert host.counts() == {"3g.40gb": 1}
+    assert run(host, one(**{"3g_40gb": 1}), **DCGM)["restarted_services"] == ["dcgm.service"]
+
+
+def test_a_change_that_is_taken_back_is_followed_too(make, services, monkeypatch):
+    host = make()
+    run(host, one(**{"3g_40gb": 1, "1g_10gb": 2}))
+    written = []
+    monkeypatch.setattr(apply_run.cdi, "available", lambda: True)
+    monkeypatch.setattr(apply_run.cdi, "refresh", lambda: written.append(1))
+    host.control(
+        "fail", "nvmlDeviceCreateGpuInstanceWithPlacement", "INSUFFICIENT_RESOURCES", "--nth", "1", "--count", "3"
+    )
+    with pytest.raises(ApplyFailed, match="The former layout is back"):
+        run(host, one(**{"7g_80gb": 1}), **DCGM)
+    assert written == [1] and services.calls == [("restart", "dcgm.service")]
+    host.control("fail", "--clear")
+
+    def broken():
+        raise OSError("no space for it")
+
+    monkeypatch.setattr(apply_run.cdi, "refresh", broken)
+    host.control(
+        "fail", "nvmlDeviceCreateGpuInstanceWithPlacement", "INSUFFICIENT_RESOURCES", "--nth", "1", "--count", "3"
+    )
+    with pytest.raises(ApplyFailed, match=r"The former layout is back\. no space for it"):
+        run(host, one(**{"7g_80gb": 1}))
+
+
+def test_a_journal_that_cannot_be_written_leaves_no_service_stopped(make, services, monkeypatch):
+    host = make()
+
+    def full(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Journal, "end", full)
+    with pytest.raises(OSError, match="no space left"):
+        run(host, one(**{"3g_40gb": 1}), **DCGM)
+    assert services.calls == [("stop", "dcgm.service"), ("start", "dcgm.service")]
 
 
 def test_widest_takes_the_most_sms_that_still_fit():

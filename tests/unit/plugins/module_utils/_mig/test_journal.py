@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import (
@@ -83,3 +84,13 @@ def test_after_a_run_that_was_cut_off_the_way_back_leads_to_where_that_began(out
 
 def test_the_way_back_of_a_first_run_leads_to_the_present():
     assert previous_layout(None, PRESENT) == PRESENT
+
+
+def test_the_services_of_a_run_are_owed_until_they_are_back_or_the_host_booted(journal):
+    journal.begin(replace(ENTRY, services=("nvidia-dcgm.service",)))
+    journal.end(REACHED)
+    assert journal.last().owed("boot") == ("nvidia-dcgm.service",)
+    assert journal.last().owed("another boot") == ()
+    assert journal.last().as_dict()["services"] == ["nvidia-dcgm.service"]
+    journal.followed()
+    assert journal.last().owed("boot") == ()

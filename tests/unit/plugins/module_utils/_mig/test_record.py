@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import ComputeInstance, GpuInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import (
@@ -15,6 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import
     placed,
     read_recorded_layout,
     recorded_layout,
+    with_others,
 )
 
 GPU = GpuRecord("GPU-1", "0000:18:00.0", "NVIDIA H100 80GB HBM3", True, (PlacedInstance("3g.40gb", 4, 4, (2, 1)),))
@@ -71,3 +74,26 @@ def test_gpu_records_wants_a_list():
 )
 def test_a_record_belongs_to_a_uuid_or_to_the_same_product_in_the_same_slot(uuid, address, name, found):
     assert (match([GPU], uuid, address, name) is GPU) == found
+
+
+OTHER = GpuRecord("GPU-2", "0000:2a:00.0", "NVIDIA H100 80GB HBM3", False)
+
+
+@pytest.mark.parametrize(
+    ("uuids", "slots", "kept"),
+    [
+        ({"GPU-2"}, {}, True),  # moved to another slot
+        ((), {"0000:2a:00.0": None}, True),  # lost, and still on the bus
+        ((), {"0000:2a:00.0": "NVIDIA H100 80GB HBM3"}, True),  # replaced by the same product
+        ((), {"0000:2a:00.0": "NVIDIA L40S"}, False),
+        ((), {}, False),
+    ],
+)
+def test_the_records_of_other_gpus_are_kept_while_these_are_there(uuids, slots, kept):
+    assert with_others([GPU], [OTHER], uuids, slots) == ((GPU, OTHER) if kept else (GPU,))
+
+
+def test_a_new_record_of_a_gpu_replaces_the_former_one():
+    moved = replace(GPU, pci_address="0000:99:00.0", mig=False)
+    assert with_others([GPU], [moved], {GPU.uuid}, {}) == (GPU,)
+    assert with_others([GPU], [replace(OTHER, pci_address=GPU.pci_address)], {"GPU-2"}, {}) == (GPU,)

@@ -75,6 +75,13 @@ def test_another_recorded_mode_is_recorded_again():
     assert stage(given, WISH).needed
 
 
+def test_a_change_that_was_cut_off_is_finished():
+    given = facts()
+    given["recorded"]["mig_unfinished"] = True
+    plan = stage(given, WISH)
+    assert plan.needed and [step.action for step in plan.steps] == ["finish the change of MIG before"]
+
+
 def test_no_layout_needs_nothing():
     assert not stage(facts(), {"nvidia_mig_strategy": "none", "nvidia_mig_layout": []}).needed
     assert not stage({}, {"nvidia_mig_strategy": "none"}).needed
