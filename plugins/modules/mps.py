@@ -199,6 +199,11 @@ def wish(params: dict[str, Any]) -> tuple[Sharing, HostOptions]:
             "nvidia_sharing_replicas": params["replicas"],
             "nvidia_sharing_memory_slice": params["memory_slice"],
             "nvidia_sharing_time_slice": params["time_slice"],
+            "nvidia_sharing_mps_scope": params["scope"],
+            "nvidia_sharing_mps_active_thread_percentage": params["active_thread_percentage"],
+            "nvidia_sharing_mps_priority": params["priority"],
+            "nvidia_sharing_mps_multi_user": params["multi_user"],
+            "nvidia_sharing_mps_limits": params["limits"],
         }
     )
     if not 0 <= params["active_thread_percentage"] <= 100:

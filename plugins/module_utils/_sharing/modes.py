@@ -170,6 +170,8 @@ def read(wish: Mapping[str, Any]) -> Sharing:
         mps_scope=str(wish.get("nvidia_sharing_mps_scope") or "node"),
     )
     _refuse_contradictions(sharing, text)
+    if sharing.mode != "mps" or sharing.mps_manager != "host":
+        _refuse_without_host_daemon(wish)
     return sharing
 
 
@@ -222,6 +224,18 @@ def _refuse_contradictions(sharing: Sharing, text: str) -> None:
         raise Refused(
             "nvidia_sharing_mps_manager", f"it has no effect with nvidia_sharing_mode: {sharing.mode}", "Remove it."
         )
+    if sharing.backend == "mps" and not sharing.shared and sharing.gpus_per_pod > 1:
+        raise Refused(
+            "nvidia_sharing_gpus_per_pod",
+            "it has no effect with nvidia_sharing_mode: none; a pod asks for as many whole GPUs as it wants",
+            "Remove it, or set nvidia_sharing_mode: mps.",
+        )
+    if not sharing.shared and sharing.rename:
+        raise Refused(
+            "nvidia_sharing_rename",
+            "it names shared devices, and nvidia_sharing_mode is none",
+            "Remove it, or set nvidia_sharing_mode: mps or time_slicing.",
+        )
     if sharing.mode == "mps" and sharing.time_slice != "default":
         raise Refused(
             "nvidia_sharing_time_slice",
@@ -232,6 +246,27 @@ def _refuse_contradictions(sharing: Sharing, text: str) -> None:
         limit = arithmetic.MPS_CLIENTS
         if sharing.mode == "mps" and sharing.replicas > limit:
             arithmetic.refuse_too_many_clients(sharing.replicas, None, "nvidia_sharing_replicas")
+
+
+#: What a daemon of the host is told, with the values that tell it nothing.
+_OF_HOST_DAEMON: Mapping[str, tuple[Any, ...]] = {
+    "nvidia_sharing_mps_scope": (None, "", "node"),
+    "nvidia_sharing_mps_active_thread_percentage": (None, "", 0, 100),
+    "nvidia_sharing_mps_priority": (None, "", "normal"),
+    "nvidia_sharing_mps_multi_user": (None, "", False),
+    "nvidia_sharing_mps_limits": (None, "", []),
+}
+
+
+def _refuse_without_host_daemon(wish: Mapping[str, Any]) -> None:
+    """The device plugin's own daemon divides by the number of replicas, and can be told nothing else."""
+    for name, nothing in _OF_HOST_DAEMON.items():
+        if wish.get(name) not in nothing:
+            raise Refused(
+                name,
+                "it is for MPS daemons of the host, and this pool has none",
+                "Remove it, or set nvidia_sharing_mode: mps and nvidia_sharing_mps_manager: host.",
+            )
 
 
 def _refuse_other_backend(sharing: Sharing) -> None:

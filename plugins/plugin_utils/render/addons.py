@@ -10,12 +10,13 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import Part, render_values
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
+    BACKEND_LABEL,
     CONFIGURATION_LABEL,
     Cluster,
     Configuration,
 )
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import NODE_FEATURE_DISCOVERY
 
-NODE_FEATURE_DISCOVERY = "node-feature-discovery"
 DCGM_EXPORTER = "dcgm-exporter"
 HAMI = "hami"
 DRA_DRIVER = "dra-driver-nvidia-gpu"
@@ -86,7 +87,8 @@ def hami(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
                     "deviceSplitCount": HAMI_SPLIT,
                     "deviceMemoryScaling": 1,
                     "runtimeClassName": options["runtime_class"] or "",
-                    "nvidiaNodeSelector": {"gpu": "on"},
+                    # Helm merges maps: null takes the chart's own label out, which Node Feature Discovery cannot set.
+                    "nvidiaNodeSelector": {"gpu": None, BACKEND_LABEL: "hami"},
                 }
             },
         ),

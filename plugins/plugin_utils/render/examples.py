@@ -74,6 +74,13 @@ def _shares(cluster: Cluster, item: Configuration) -> list[arithmetic.Share]:
                 f"{share.gpus} GPUs, and a node of pool {item.pool} has {item.gpus}",
                 "Ask for fewer GPUs.",
             )
+        if share.gpus > 1 and item.sharing.gpus_per_pod == 1 and item.sharing.backend == "mps":
+            raise Refused(
+                f"{path}.gpus",
+                f"{share.gpus} GPUs, and the device plugin of pool {item.pool} gives a container one slice "
+                "(nvidia_sharing_gpus_per_pod: 1)",
+                f"Set nvidia_sharing_gpus_per_pod: {share.gpus} for the pool.",
+            )
         if share.per_gpu_mib > item.sharing.slice_mib:
             raise Refused(
                 f"{path}.memory",
@@ -84,7 +91,7 @@ def _shares(cluster: Cluster, item: Configuration) -> list[arithmetic.Share]:
             )
         found.append(share)
     own = item.sharing.gpus_per_pod
-    if not found and own <= item.gpus:
+    if not found:
         found.append(arithmetic.Share(item.sharing.slice_mib * own, own, item.sharing.slice_mib))
     return found
 

@@ -210,6 +210,12 @@ def _configuration(pool: str, host: str, description: _Description) -> Configura
     layout = wish.get("nvidia_mig_layout")
     try:
         sharing = modes.read(wish)
+        if sharing.gpus_per_pod > len(gpus):
+            raise Refused(
+                "nvidia_sharing_gpus_per_pod",
+                f"a pod spreads over {sharing.gpus_per_pod} GPUs, and a node of the pool has {len(gpus)}",
+                f"Use {len(gpus)} or fewer.",
+            )
         shown: Capacity = capacity(gpus, strategy, layout, sharing)
         text = plugin_file(strategy, sharing, shown, pool) if sharing.backend == "mps" else ""
         devices = wishes(layout, strategy, gpus).gpus if strategy != "none" else {}

@@ -2,17 +2,31 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Objects for GitOps controllers: an Argo CD Application or a Flux HelmRelease for each release of the tree."""
+"""Objects for GitOps controllers: an Argo CD Application or a Flux HelmRelease for each release of the tree.
+
+Nothing here waits for what comes later. The order is a help, not a condition: every sync is tried again until it succeeds, because
+what it needs (the name space, the custom resources of Node Feature Discovery) is another application's. The labels of the nodes are
+an application of their own: as a part of the plain objects they would keep the name space away until Node Feature Discovery runs,
+which needs the name space.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import MANAGED_BY, Cluster
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import CHARTS
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import NODE_FEATURE_DISCOVERY, Chart
+
+#: The folders of the tree whose objects are synced as they are.
+OBJECTS = "objects"
+NODE_LABELS = "node-labels"
+
+_OBJECTS_WAVE, _CUSTOM_RESOURCES_WAVE, _REST_WAVE = "0", "1", "2"
+#: Charts that bring the custom resources which the labels of the nodes are.
+_WITH_CUSTOM_RESOURCES = frozenset({NODE_FEATURE_DISCOVERY, "gpu-operator"})
 
 
 @dataclass(frozen=True)
@@ -20,27 +34,49 @@ class Release:
     """One Helm release.
 
     :param name: of the release.
-    :param chart: a key of C(CHARTS).
     :param values_path: of its values file, relative to the cluster's directory.
     :param values: the values themselves, as text.
+    :param first: whether others cannot start without it.
     """
 
     name: str
-    chart: str
+    chart: Chart
     values_path: str
     values: str
+    first: bool = False
 
 
-def argocd(cluster: Cluster, releases: Sequence[Release]) -> dict[str, list[Mapping[str, Any]]]:
-    """Return, by file name, Applications: one for the plain objects, one for each release, whose values come from the repository."""
-    files: dict[str, list[Mapping[str, Any]]] = {"objects": [_objects_application(cluster)]}
+def kept(cluster: Cluster) -> dict[str, str]:
+    """Return annotations of an object that the controller makes and never removes.
+
+    The name space is one, because everything else is in it. A ConfigMap with a hash in its name is another: pods that were started with
+    it, and are not replaced yet, need it at the next start of their node.
+    """
+    if cluster.options["gitops"] == "argocd":
+        return {
+            "argocd.argoproj.io/sync-options": "Prune=false,Delete=false",
+            "argocd.argoproj.io/compare-options": "IgnoreExtraneous",
+        }
+    if cluster.options["gitops"] == "flux":
+        return {"kustomize.toolkit.fluxcd.io/prune": "disabled"}
+    return {}
+
+
+def argocd(cluster: Cluster, releases: Sequence[Release], labels: bool) -> dict[str, list[Mapping[str, Any]]]:
+    """Return, by file name, Applications: for the plain objects, and for each release, whose values come from the repository.
+
+    :param labels: whether the tree has rules that label the nodes.
+    """
+    files: dict[str, list[Mapping[str, Any]]] = {"objects": [_directory(cluster, OBJECTS, _OBJECTS_WAVE)]}
+    if labels:
+        files["node-labels"] = [_directory(cluster, NODE_LABELS, _REST_WAVE)]
     for release in releases:
         files[release.name] = [_application(cluster, release)]
     return files
 
 
 def _application(cluster: Cluster, release: Release) -> dict[str, Any]:
-    chart = CHARTS[release.chart]
+    chart = release.chart
     repository = chart.repository[len("oci://") :] if chart.repository.startswith("oci://") else chart.repository
     sources = [
         {
@@ -55,93 +91,119 @@ def _application(cluster: Cluster, release: Release) -> dict[str, Any]:
             "ref": "tree",
         },
     ]
-    return _argocd_object(cluster, release.name, {"sources": sources}, wave="1")
+    wave = _CUSTOM_RESOURCES_WAVE if chart.name in _WITH_CUSTOM_RESOURCES else _REST_WAVE
+    return _argocd_object(cluster, release.name, {"sources": sources}, _OBJECTS_WAVE if release.first else wave)
 
 
-def _objects_application(cluster: Cluster) -> dict[str, Any]:
+def _directory(cluster: Cluster, folder: str, wave: str) -> dict[str, Any]:
     source = {
         "repoURL": cluster.options["gitops_repository"],
         "targetRevision": cluster.options["gitops_revision"],
-        "path": f"{_path(cluster)}/objects",
+        "path": f"{_path(cluster)}/{folder}",
     }
-    return _argocd_object(cluster, "gpufleet-objects", {"source": source}, wave="0")
+    return _argocd_object(cluster, f"gpufleet-{folder}", {"source": source}, wave)
 
 
 def _argocd_object(cluster: Cluster, name: str, source: Mapping[str, Any], wave: str) -> dict[str, Any]:
+    metadata: dict[str, Any] = {
+        "name": f"{cluster.name}-{name}",
+        "namespace": "argocd",
+        "labels": dict(MANAGED_BY),
+        "annotations": {"argocd.argoproj.io/sync-wave": wave},
+    }
+    if name != f"gpufleet-{OBJECTS}":
+        # A pool that is described no more takes its release with it; the name space and what others keep in it stay.
+        metadata["finalizers"] = ["resources-finalizer.argocd.argoproj.io"]
+    options = ["ServerSideApply=true"]
+    if name == f"gpufleet-{NODE_LABELS}":
+        options.append("SkipDryRunOnMissingResource=true")
     return {
         "apiVersion": "argoproj.io/v1alpha1",
         "kind": "Application",
-        "metadata": {
-            "name": f"{cluster.name}-{name}",
-            "namespace": "argocd",
-            "labels": dict(MANAGED_BY),
-            "annotations": {"argocd.argoproj.io/sync-wave": wave},
-        },
+        "metadata": metadata,
         "spec": {
             "project": cluster.options["gitops_project"],
             **source,
             "destination": {"name": cluster.options["gitops_destination"], "namespace": cluster.options["namespace"]},
             "syncPolicy": {
                 "automated": {"prune": True, "selfHeal": True},
-                "syncOptions": ["CreateNamespace=true", "ServerSideApply=true"],
+                "syncOptions": options,
+                # A failed sync of a revision is not tried again otherwise, even when what it needs has come.
+                "retry": {"limit": -1, "backoff": {"duration": "10s", "factor": 2, "maxDuration": "3m"}},
             },
         },
     }
 
 
-def flux(cluster: Cluster, releases: Sequence[Release]) -> dict[str, list[Mapping[str, Any]]]:
-    """Return, by file name, a Kustomization for the plain objects, and a source and a HelmRelease for each release."""
-    files: dict[str, list[Mapping[str, Any]]] = {"objects": [_kustomization(cluster)]}
-    for name in sorted({release.chart for release in releases}):
-        files[f"source-{name}"] = [_helm_repository(name)]
+def flux(cluster: Cluster, releases: Sequence[Release], labels: bool) -> dict[str, list[Mapping[str, Any]]]:
+    """Return, by file name, Kustomizations for the plain objects, and a source and a HelmRelease for each release.
+
+    :param labels: whether the tree has rules that label the nodes.
+    """
+    files: dict[str, list[Mapping[str, Any]]] = {"objects": [_kustomization(cluster, OBJECTS)]}
+    if labels:
+        files["node-labels"] = [_kustomization(cluster, NODE_LABELS)]
+    charts = {release.chart.name: release.chart for release in releases}
+    for name, chart in sorted(charts.items()):
+        files[f"source-{name}"] = [_helm_repository(chart)]
+    names = {release.name for release in releases}
     for release in releases:
-        files[release.name] = [_helm_release(cluster, release, yaml.safe_load(release.values) or {})]
+        files[release.name] = [_helm_release(cluster, release, yaml.safe_load(release.values) or {}, names)]
     return files
 
 
-def _helm_repository(chart_name: str) -> dict[str, Any]:
-    chart = CHARTS[chart_name]
+def _helm_repository(chart: Chart) -> dict[str, Any]:
     spec: dict[str, Any] = {"interval": "1h", "url": chart.repository}
     if chart.repository.startswith("oci://"):
         spec["type"] = "oci"
     return {
         "apiVersion": "source.toolkit.fluxcd.io/v1",
         "kind": "HelmRepository",
-        "metadata": {"name": chart_name, "namespace": "flux-system", "labels": dict(MANAGED_BY)},
+        "metadata": {"name": chart.name, "namespace": "flux-system", "labels": dict(MANAGED_BY)},
         "spec": spec,
     }
 
 
-def _helm_release(cluster: Cluster, release: Release, values: Mapping[str, Any]) -> dict[str, Any]:
-    chart = CHARTS[release.chart]
+def _helm_release(
+    cluster: Cluster, release: Release, values: Mapping[str, Any], names: Collection[str]
+) -> dict[str, Any]:
+    chart = release.chart
+    # Waiting for pods would let one node that is down fail the release of its pool and roll it back, on all nodes.
+    action = {"crds": "CreateReplace", "disableWait": True, "remediation": {"retries": -1}}
+    spec: dict[str, Any] = {
+        "interval": "10m",
+        "releaseName": release.name,
+        "targetNamespace": cluster.options["namespace"],
+        "chart": {
+            "spec": {
+                "chart": chart.name,
+                "version": chart.version,
+                "sourceRef": {"kind": "HelmRepository", "name": chart.name, "namespace": "flux-system"},
+            }
+        },
+        "install": action,
+        "upgrade": dict(action),
+    }
+    if chart.name == "nvidia-device-plugin" and NODE_FEATURE_DISCOVERY in names:
+        # gpu-feature-discovery writes its labels as custom resources of Node Feature Discovery.
+        spec["dependsOn"] = [{"name": NODE_FEATURE_DISCOVERY}]
     return {
         "apiVersion": "helm.toolkit.fluxcd.io/v2",
         "kind": "HelmRelease",
         "metadata": {"name": release.name, "namespace": "flux-system", "labels": dict(MANAGED_BY)},
-        "spec": {
-            "interval": "10m",
-            "releaseName": release.name,
-            "targetNamespace": cluster.options["namespace"],
-            "chart": {
-                "spec": {
-                    "chart": chart.name,
-                    "version": chart.version,
-                    "sourceRef": {"kind": "HelmRepository", "name": release.chart, "namespace": "flux-system"},
-                }
-            },
-            "values": values,
-        },
+        "spec": {**spec, "values": values},
     }
 
 
-def _kustomization(cluster: Cluster) -> dict[str, Any]:
+def _kustomization(cluster: Cluster, folder: str) -> dict[str, Any]:
     return {
         "apiVersion": "kustomize.toolkit.fluxcd.io/v1",
         "kind": "Kustomization",
-        "metadata": {"name": "gpufleet-objects", "namespace": "flux-system", "labels": dict(MANAGED_BY)},
+        "metadata": {"name": f"gpufleet-{folder}", "namespace": "flux-system", "labels": dict(MANAGED_BY)},
         "spec": {
             "interval": "10m",
-            "path": f"./{_path(cluster)}/objects",
+            "retryInterval": "1m",
+            "path": f"./{_path(cluster)}/{folder}",
             "prune": True,
             "sourceRef": {"kind": "GitRepository", "name": cluster.options["gitops_source"]},
         },

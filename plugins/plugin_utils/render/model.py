@@ -18,6 +18,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes imp
 
 POOL_LABEL = f"{LABEL_PREFIX}/pool"
 CONFIGURATION_LABEL = f"{LABEL_PREFIX}/configuration"
+#: On nodes that something else than the device plugin serves: its name.
+BACKEND_LABEL = f"{LABEL_PREFIX}/backend"
 EXEMPT_LABEL = f"{LABEL_PREFIX}/exempt"
 
 #: The label by which the device plugin's config-manager chooses a configuration.

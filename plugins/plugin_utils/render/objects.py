@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gitops import kept
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
+    BACKEND_LABEL,
     CONFIGURATION_LABEL,
     EXEMPT_LABEL,
     MANAGED_BY,
@@ -26,14 +28,16 @@ def namespace(cluster: Cluster) -> dict[str, Any]:
 
     Device plugins mount host paths, which only the level privileged admits, and see every GPU, which the policies forbid others.
     """
-    return {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {
-            "name": cluster.options["namespace"],
-            "labels": {**MANAGED_BY, EXEMPT_LABEL: "true", "pod-security.kubernetes.io/enforce": "privileged"},
-        },
+    metadata: dict[str, Any] = {
+        "name": cluster.options["namespace"],
+        "labels": {**MANAGED_BY, EXEMPT_LABEL: "true", "pod-security.kubernetes.io/enforce": "privileged"},
     }
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": annotated(metadata, kept(cluster))}
+
+
+def annotated(metadata: dict[str, Any], annotations: dict[str, str]) -> dict[str, Any]:
+    """Return C(metadata) with C(annotations), where there are any."""
+    return {**metadata, "annotations": annotations} if annotations else metadata
 
 
 def runtime_class(cluster: Cluster) -> dict[str, Any]:
@@ -51,7 +55,8 @@ def labels_of(cluster: Cluster, item: Configuration) -> dict[str, str]:
     """Return the labels that a node of C(item) must have for the rendered releases to find it."""
     labels = {POOL_LABEL: _label_value(item.pool), CONFIGURATION_LABEL: item.name}
     if item.sharing.backend == "hami":
-        labels["gpu"] = "on"
+        # HAMi's own label, gpu=on, has no prefix, and Node Feature Discovery would give it one.
+        labels[BACKEND_LABEL] = item.sharing.backend
         if cluster.options["stack"] == "gpu_operator":
             labels["nvidia.com/gpu.deploy.device-plugin"] = "false"
     elif cluster.options["stack"] == "gpu_operator":

@@ -12,14 +12,26 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import addons, device_plugin, gpu_operator, objects
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import documents, json_text, yaml_text
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.examples import examples
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gitops import Release, argocd, flux
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gitops import (
+    NODE_LABELS,
+    Release,
+    argocd,
+    flux,
+    kept,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
     CONFIGURATION_LABEL,
     EXEMPT_LABEL,
     Cluster,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overview import overview
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import OWN_CHART, VECTOR_ADD_IMAGE
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import (
+    CHARTS,
+    OWN_CHART,
+    OWN_CHART_VERSION,
+    VECTOR_ADD_IMAGE,
+    Chart,
+)
 
 _MADE_BY = "Rendered by gpufleet.nvidia.render."
 
@@ -33,9 +45,12 @@ def cluster_tree(cluster: Cluster) -> dict[str, str]:
     files: dict[str, str] = {}
     config_maps: list[dict[str, Any]] = []
     releases = _plugin_releases(cluster, files, config_maps) + _addon_releases(cluster, files)
-    if cluster.options["objects"] == "manifests":
-        files.update(_objects(cluster, config_maps))
-    files["values/gpufleet-nvidia.yaml"] = _own_chart(cluster, config_maps)
+    files.update(_objects(cluster, config_maps))
+    own = files[f"values/{OWN_CHART}.yaml"] = _own_chart(cluster, config_maps)
+    if cluster.options["chart_repository"]:
+        chart = Chart(OWN_CHART, OWN_CHART_VERSION, str(cluster.options["chart_repository"]))
+        first = cluster.options["objects"] == "chart"
+        releases.append(Release(OWN_CHART, chart, f"values/{OWN_CHART}.yaml", own, first))
     files.update(_node_labels(cluster))
     files.update(_gitops(cluster, releases))
     if cluster.options["examples"]:
@@ -96,7 +111,7 @@ def _plugin_releases(cluster: Cluster, files: dict[str, str], config_maps: list[
 
 def _addon_releases(cluster: Cluster, files: dict[str, str]) -> list[Release]:
     releases = []
-    operator = cluster.options["stack"] == "gpu_operator" and cluster.plugin_configurations
+    operator = _operator(cluster)
     if cluster.options["node_feature_discovery"] and not operator:
         text = addons.node_feature_discovery(cluster)
         releases.append(_release(files, addons.NODE_FEATURE_DISCOVERY, addons.NODE_FEATURE_DISCOVERY, text))
@@ -113,18 +128,26 @@ def _addon_releases(cluster: Cluster, files: dict[str, str]) -> list[Release]:
 def _release(files: dict[str, str], name: str, chart: str, text: str) -> Release:
     path = f"values/{name}.yaml"
     files[path] = text
-    return Release(name, chart, path, text)
+    return Release(name, CHARTS[chart], path, text)
+
+
+def _operator(cluster: Cluster) -> bool:
+    """Whether a GPU Operator serves pools of the cluster; it makes its own runtime class."""
+    return cluster.options["stack"] == "gpu_operator" and bool(cluster.plugin_configurations)
 
 
 def _objects(cluster: Cluster, config_maps: list[dict[str, Any]]) -> dict[str, str]:
     files = {"objects/namespace.yaml": documents(f"{_MADE_BY} gpu_kubernetes_namespace.", [objects.namespace(cluster)])}
-    if cluster.options["runtime_class"]:
+    if cluster.options["objects"] != "manifests":
+        return files
+    if cluster.options["runtime_class"] and not _operator(cluster):
         text = documents(f"{_MADE_BY} gpu_kubernetes_runtime_class.", [objects.runtime_class(cluster)])
         files["objects/runtime-class.yaml"] = text
     for config_map in config_maps:
         name = str(config_map["metadata"]["name"])
         header = f"{_MADE_BY} nvidia_mig_*, nvidia_sharing_*. The name ends in a hash of the content."
-        files[f"objects/{name.rpartition('-')[0]}.yaml"] = documents(header, [config_map])
+        item = {**config_map, "metadata": objects.annotated(config_map["metadata"], kept(cluster))}
+        files[f"objects/{name.rpartition('-')[0]}.yaml"] = documents(header, [item])
     return files
 
 
@@ -133,7 +156,7 @@ def _node_labels(cluster: Cluster) -> dict[str, str]:
     if cluster.options["node_feature_discovery"]:
         header = f"{_MADE_BY} The nodes of each pool, by name."
         rule = objects.node_feature_rule(cluster, cluster.configurations)
-        return {"objects/node-labels.yaml": documents(header, [rule])}
+        return {f"{NODE_LABELS}/pools.yaml": documents(header, [rule])}
     header = (
         f"{_MADE_BY} Apply with: kubectl apply --server-side --field-manager=gpufleet -f node-labels.yaml\n"
         "Keep it away from controllers that prune: pruning a Node object removes the node."
@@ -149,7 +172,7 @@ def _own_chart(cluster: Cluster, config_maps: list[dict[str, Any]]) -> str:
         for resource in sorted(item.capacity.resources)
     ]
     values: dict[str, Any] = {
-        "runtimeClass": {"create": chart, "name": cluster.options["runtime_class"]},
+        "runtimeClass": {"create": chart and not _operator(cluster), "name": cluster.options["runtime_class"]},
         "configMaps": {item["metadata"]["name"]: item["data"] for item in config_maps} if chart else {},
         "policies": {
             "mode": cluster.options["policies"],
@@ -176,7 +199,14 @@ def _gitops(cluster: Cluster, releases: list[Release]) -> dict[str, str]:
             if kind == "argocd"
             else "Set it to the name of the GitRepository object.",
         )
-    rendered = argocd(cluster, releases) if kind == "argocd" else flux(cluster, releases)
+    if cluster.options["objects"] == "chart" and not cluster.options["chart_repository"]:
+        raise Refused(
+            "gpu_kubernetes_chart_repository",
+            f"gpu_kubernetes_objects: chart leaves the ConfigMaps to the chart {OWN_CHART}, and without its repository {kind} cannot install it",
+            f"Publish charts/{OWN_CHART} and set the URL, or set gpu_kubernetes_objects: manifests.",
+        )
+    labels = bool(cluster.options["node_feature_discovery"])
+    rendered = (argocd if kind == "argocd" else flux)(cluster, releases, labels)
     return {f"{kind}/{name}.yaml": documents(_MADE_BY, items) for name, items in rendered.items()}
 
 

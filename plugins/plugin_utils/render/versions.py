@@ -26,20 +26,23 @@ class Chart:
     repository: str
 
 
+NODE_FEATURE_DISCOVERY = "node-feature-discovery"
+
 CHARTS: dict[str, Chart] = {
     chart.name: chart
     for chart in (
         Chart("nvidia-device-plugin", "0.20.0", "https://nvidia.github.io/k8s-device-plugin"),
         Chart("gpu-operator", "v26.7.0", "https://helm.ngc.nvidia.com/nvidia"),
-        Chart("node-feature-discovery", "0.19.0", "oci://registry.k8s.io/nfd/charts"),
+        Chart(NODE_FEATURE_DISCOVERY, "0.19.0", "oci://registry.k8s.io/nfd/charts"),
         Chart("dcgm-exporter", "4.8.2", "https://nvidia.github.io/dcgm-exporter/helm-charts"),
         Chart("hami", "2.10.0", "https://project-hami.github.io/HAMi"),
         Chart("dra-driver-nvidia-gpu", "0.5.0", "oci://registry.k8s.io/dra-driver-nvidia/charts"),
     )
 }
 
-#: The chart of this collection (charts/gpufleet-nvidia), which sites publish in a registry of their own.
+#: The chart of this collection (charts/gpufleet-nvidia), which sites publish in a repository of their own: gpu_kubernetes_chart_repository.
 OWN_CHART = "gpufleet-nvidia"
+OWN_CHART_VERSION = "0.1.0"
 
 #: The CUDA sample that adds two vectors, as the GPU Operator uses it for its validation.
 VECTOR_ADD_IMAGE = "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0"

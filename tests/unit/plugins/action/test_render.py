@@ -99,6 +99,9 @@ def test_the_life_of_a_tree(render, tmp_path):
     }
     assert "diff" not in first
     assert not render()["changed"]
+    limited = render("--limit", "gpu-1,localhost")
+    assert not limited["changed"], "a limited run renders the hosts that it does not touch as well"
+    assert limited["clusters"] == first["clusters"]
 
     changed = render(slice="8GiB")
     assert {"action": "update", "path": "clusters/cluster/capacity.json"} in changed["changes"]

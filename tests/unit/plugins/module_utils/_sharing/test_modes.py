@@ -39,6 +39,14 @@ def test_nothing_said_is_nothing_shared():
         ({"mode": "mps", "memory_slice": "4GiB", "backend": "hami"}, "backend"),
         ({"mode": "none", "backend": "hami"}, "backend"),
         ({"mode": "none", "backend": "vgpu"}, "backend"),
+        ({"mode": "none", "gpus_per_pod": 2}, "gpus_per_pod"),
+        ({"mode": "none", "rename": True}, "rename"),
+        ({"mode": "none", "backend": "hami", "memory_slice": "4GiB", "rename": True}, "rename"),
+        ({"mode": "mps", "replicas": 4, "mps_scope": "gpu"}, "mps_scope"),
+        ({"mode": "mps", "replicas": 4, "mps_active_thread_percentage": 25}, "mps_active_thread_percentage"),
+        ({"mode": "mps", "replicas": 4, "mps_priority": "below_normal"}, "mps_priority"),
+        ({"mode": "mps", "replicas": 4, "mps_multi_user": True}, "mps_multi_user"),
+        ({"mode": "time_slicing", "replicas": 4, "mps_limits": [{"gpu": 0, "memory": "8GiB"}]}, "mps_limits"),
     ],
 )
 def test_contradictions_name_the_variable(options, thing):

@@ -81,7 +81,7 @@ def test_a_pool_whose_hosts_differ_gets_a_configuration_for_each_kind(clusters_o
     assert cluster.configurations[0].name == "shared"
     assert cluster.configurations[1].name.startswith("shared-")
     tree = cluster_tree(cluster)
-    rules = documents(tree["objects/node-labels.yaml"])[0]["spec"]["rules"]
+    rules = documents(tree["node-labels/pools.yaml"])[0]["spec"]["rules"]
     assert [rule["matchFeatures"][0]["matchExpressions"]["nodename"]["value"] for rule in rules] == [
         ["shared-0", "shared-2"],
         ["shared-1"],
@@ -148,7 +148,7 @@ def test_the_operator_where_it_can(clusters_of, pools):
     layouts = yaml.safe_load(mig["data"]["config.yaml"])["mig-configs"]
     assert layouts["batch"] == [{"devices": "all", "mig-enabled": True, "mig-devices": {"1g.5gb": 7}}]
     assert layouts["all-disabled"] == [{"devices": "all", "mig-enabled": False}]
-    labels = {rule["name"]: rule["labels"] for rule in documents(tree["objects/node-labels.yaml"])[0]["spec"]["rules"]}
+    labels = {rule["name"]: rule["labels"] for rule in documents(tree["node-labels/pools.yaml"])[0]["spec"]["rules"]}
     assert labels["gpufleet batch"]["nvidia.com/device-plugin.config"] == "batch"
     assert labels["gpufleet shared"]["nvidia.com/mig.config"] == "all-disabled"
     assert "values/node-feature-discovery.yaml" not in tree, "the operator brings its own"
@@ -183,6 +183,15 @@ def test_eight_gib_over_two_gpus(clusters_of, pools):
     assert "Enforced by: MPS server" in tree["examples/shared-8gib-over-2.yaml"]
 
 
+def test_a_pod_over_more_gpus_than_the_device_plugin_gives_is_refused(clusters_of, pools):
+    with pytest.raises(Refused, match="gives a container one slice") as refusal:
+        tree_of(clusters_of, {"shared": pools["shared"]}, requests=[{"memory": "8GiB", "gpus": 2}])
+    assert "nvidia_sharing_gpus_per_pod: 2" in refusal.value.remedy
+    pools["shared"]["nvidia_sharing_gpus_per_pod"] = 5
+    with pytest.raises(Refused, match="a node of the pool has 4"):
+        clusters_of({"shared": pools["shared"]})
+
+
 @pytest.mark.parametrize(
     ("request_", "match"),
     [
@@ -192,6 +201,7 @@ def test_eight_gib_over_two_gpus(clusters_of, pools):
     ],
 )
 def test_requests_that_no_pod_can_make(clusters_of, pools, request_, match):
+    pools["shared"]["nvidia_sharing_gpus_per_pod"] = 2
     with pytest.raises(Refused, match=match):
         tree_of(clusters_of, {"shared": pools["shared"]}, requests=[request_])
 
@@ -208,7 +218,12 @@ def test_hami(clusters_of, pools):
     limits = pod["spec"]["containers"][0]["resources"]["limits"]
     assert (limits["nvidia.com/gpu"], limits["nvidia.com/gpumem"]) == ("2", "4096")
     assert pod["spec"]["schedulerName"] == "hami-scheduler"
-    assert yaml.safe_load(tree["values/hami.yaml"])["devicePlugin"]["deviceMemoryScaling"] == 1
+    plugin = yaml.safe_load(tree["values/hami.yaml"])["devicePlugin"]
+    assert plugin["deviceMemoryScaling"] == 1
+    labels = {rule["name"]: rule["labels"] for rule in documents(tree["node-labels/pools.yaml"])[0]["spec"]["rules"]}
+    selector = {key: value for key, value in plugin["nvidiaNodeSelector"].items() if value is not None}
+    assert selector.items() <= labels["gpufleet hami"].items()
+    assert not selector.items() <= labels["gpufleet training"].items()
     assert "values/nvidia-device-plugin-hami.yaml" not in tree
     with pytest.raises(Refused, match=r"both offer nvidia\.com/gpu"):
         tree_of(clusters_of, {"batch": pools["batch"], "hami": hami})
@@ -279,4 +294,4 @@ def test_without_node_feature_discovery_labels_are_applied_by_hand(clusters_of, 
     nodes = documents(tree["node-labels.yaml"])
     assert len(nodes) == 6
     assert all(node["metadata"]["labels"]["gpufleet.github.io/configuration"] for node in nodes)
-    assert "objects/node-labels.yaml" not in tree
+    assert "node-labels/pools.yaml" not in tree
