@@ -23,10 +23,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host impor
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import in_family
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import (
     PackageApplier,
+    ensure_repository,
     make_plan,
-    resolve,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services import PREFERENCES_NAME
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
 from repositories import Signer, call
 
 H100 = Gpu("0000:18:00.0", "0x2330", "hopper", "h100-80gb-sxm")
@@ -132,42 +132,58 @@ def zypper_root(folder: Path, url: str, signer: Signer) -> Zypper:
     return zypper
 
 
-class StandInSystem:
-    """The part of L(DriverSystem) that the packages need, with a real package manager."""
+def _no_network(url: str) -> bytes:
+    raise AssertionError(f"a test would have fetched {url}")
 
-    def __init__(self, manager, distribution, kernel, **host):
-        self.manager = manager
-        self._base = Host(DISTRIBUTIONS[distribution], "x86_64", kernel, gpus=(H100,), **host)
-        self.record = None
+
+class StandInSystem(DriverSystem):
+    """A L(DriverSystem) whose host is made up, with a real package manager in a root of its own.
+
+    :param distribution: key of C(DISTRIBUTIONS).
+    """
+
+    def __init__(self, manager, distribution, kernel, machine="x86_64", **host):
+        super().__init__(_no_network, manager)
+        self._base = Host(DISTRIBUTIONS[distribution], machine, kernel, gpus=(H100,), **host)
+        self._record = None
+
+    @property
+    def record(self):
+        return self._record
 
     def read(self) -> Host:
-        packages = {name: version for name, version in self.manager.installed().items() if in_family(name)}
-        holds, interrupted = self.manager.holds(), self.manager.interrupted()
-        headers = any(name.startswith(("linux-headers", "kernel-devel")) for name in self.manager.installed())
+        installed = self.manager.installed()
+        packages = {name: version for name, version in installed.items() if in_family(name)}
+        headers = any(name.startswith(("linux-headers", "kernel-devel", "kernel-default-devel")) for name in installed)
         flavour = None
         if packages:
             is_open = any("open" in name and ("dkms" in name or "kmp" in name) for name in packages)
             flavour = "open" if is_open else "proprietary"
         return replace(
-            self._base, packages=packages, holds=holds, interrupted=interrupted, headers=headers, flavour=flavour
+            self._base,
+            packages=packages,
+            holds=self.manager.holds(),
+            missing_for_holds=self.manager.missing_for_holds(),
+            interrupted=self.manager.interrupted(),
+            headers=headers,
+            flavour=flavour,
         )
 
-    def repository_url(self, _host, _wish) -> str:
-        return ""
+    def repository_url(self, host, wish) -> str:
+        # The roots have their repository already, unless the test is about configuring one.
+        return super().repository_url(host, wish) if wish.repository.url else ""
 
     def write_record(self, record) -> None:
-        self.record = record
-
-    def write_preferences(self, text) -> bool:
-        return self.manager.write_preferences(PREFERENCES_NAME, text) if isinstance(self.manager, Apt) else False
+        self._record = record
 
     def plan(self, wish):
+        """Plan and resolve; a repository that the wish names is configured on the way, as the module does it."""
         host = self.read()
-        return resolve(self, host, make_plan(self, host, wish))
+        return ensure_repository(self, host, wish, make_plan(self, host, wish))[1]
 
     def bring(self, wish):
         """Plan, resolve and apply; return what was resolved."""
         host = self.read()
-        resolved = resolve(self, host, make_plan(self, host, wish))
+        resolved = self.plan(wish)
         PackageApplier(self, host, wish, resolved).apply()
         return resolved

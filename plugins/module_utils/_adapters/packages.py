@@ -110,6 +110,9 @@ class PackageManager(Protocol):
     def refresh(self) -> None:
         """Fetch the repositories' metadata."""
 
+    def missing_for_holds(self) -> tuple[str, ...]:
+        """Return the packages that have to be installed before anything can be held; empty where nothing is missing."""
+
     def holds(self) -> tuple[str, ...]:
         """Return the names of packages that nothing may move."""
 
@@ -120,10 +123,13 @@ class PackageManager(Protocol):
         """Let C(names) go."""
 
     def repositories(self) -> tuple[str, ...]:
-        """Return the URLs of the repositories that are configured and enabled, without a trailing slash."""
+        """Return the URLs of the repositories that are configured and enabled, as C(repositories.canonical) spells them."""
 
     def add_repository(self, repository: Repository) -> bool:
         """Configure C(repository) and its verified key; return whether that changed anything."""
+
+    def has_repository(self, identifier: str) -> bool:
+        """Return whether L(add_repository) has written a repository of this name."""
 
     def remove_repository(self, identifier: str) -> bool:
         """Remove what L(add_repository) wrote; return whether anything was there."""

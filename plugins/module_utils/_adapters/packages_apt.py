@@ -28,7 +28,7 @@ from .packages import (
     run_command,
     waiting_for_lock,
 )
-from .repositories import Repository, deb822, sources_in
+from .repositories import Repository, canonical, deb822, sources_in
 
 _ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
@@ -146,6 +146,9 @@ class Apt:
         if stale:
             raise PackageError(f"Failed to fetch the package lists: {' / '.join(stale)}. {remedy}")
 
+    def missing_for_holds(self) -> tuple[str, ...]:
+        return ()
+
     def holds(self) -> tuple[str, ...]:
         answer = checked(self._run(["apt-mark", *self._options, "showhold"], timeout=60), "list held packages")
         return tuple(sorted(line.partition(":")[0] for line in answer.stdout.split()))
@@ -167,7 +170,7 @@ class Apt:
         own = self._source_path(repository.identifier)
         for url, signed_by in self._sources(without=own):
             # apt refuses to read any list when one URL is signed by two different key files.
-            if url == repository.url and signed_by != keyring:
+            if url == canonical(repository.url) and signed_by != keyring:
                 raise PackageError(
                     f"Failed to add the repository {repository.url}: another file in /etc/apt has it already, "
                     f"signed by {signed_by or 'any trusted key'}. Remove that entry, or leave the repository to it "
@@ -175,6 +178,9 @@ class Apt:
                 )
         changed = write_whole(os.path.join(self._root, keyring.lstrip("/")), repository.key)
         return write_whole(own, deb822(repository, keyring)) or changed
+
+    def has_repository(self, identifier: str) -> bool:
+        return os.path.exists(self._source_path(identifier))
 
     def remove_repository(self, identifier: str) -> bool:
         changed = remove(self._source_path(identifier))
@@ -242,7 +248,7 @@ def parse_madison(text: str) -> tuple[Package, ...]:
         parts = [part.strip() for part in line.split("|")]
         if len(parts) != 3 or parts[2].endswith(" Sources"):
             continue
-        found.setdefault((parts[0], parts[1]), Package(parts[0], parts[1], parts[2].split(" ")[0].rstrip("/")))
+        found.setdefault((parts[0], parts[1]), Package(parts[0], parts[1], canonical(parts[2].split(" ")[0])))
     return tuple(found.values())
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from .command import Result
 from .files import list_directory, read_text, remove, write_whole
+from .package_databases import RpmDatabase, edition, parse_versionlock, versions
 from .packages import (
     LOCK_TIMEOUT,
     TRANSACTION_TIMEOUT,
@@ -27,7 +29,6 @@ from .packages import (
 from .repositories import Repository, armoured_key, base_urls_in, repo_file
 
 _QUERY = "%{name}|%{epoch}|%{version}|%{release}|%{arch}|%{repoid}\\n"
-_RPM_QUERY = "%{NAME}|%{EPOCHNUM}|%{VERSION}|%{RELEASE}\\n"
 _SECTIONS = (
     (
         re.compile(r"^(Installing|Installing dependencies|Installing weak dependencies|Installing group.*):?$"),
@@ -41,9 +42,8 @@ _SECTIONS = (
 _NOT_ROWS = re.compile(
     r"^(Package\s+Arch|Dependencies resolved|=+$|Transaction Summary|Enabling module|Switching module|Resetting module)"
 )
-_LOCK_ENTRY = re.compile(
-    r"^(?P<excluded>!?)(?P<name>.+?)-(?:\d+|\*):(?P<version>[^-:]+)-(?P<release>[^-]+?)(?:\.(?:\*|x86_64|aarch64|noarch))?$"
-)
+#: Brings C(dnf versionlock), which a minimal installation of dnf 4 does not have. It is a part of dnf 5.
+_VERSION_LOCK_PLUGIN = "python3-dnf-plugin-versionlock"
 
 
 class Dnf:
@@ -59,33 +59,17 @@ class Dnf:
         self._root = root
         self._options = tuple(options)
         self._run = runner
-        self._rpm = () if root == "/" else ("--root", root)
+        self._rpm = RpmDatabase(root, runner)
         self._generation: int | None = None
 
     def installed(self) -> dict[str, str]:
-        answer = checked(
-            self._run(["rpm", *self._rpm, "-qa", "--qf", _RPM_QUERY], timeout=120), "list installed packages"
-        )
-        found = {}
-        for line in answer.stdout.splitlines():
-            parts = line.split("|")
-            if len(parts) == 4:
-                found[parts[0]] = evr(*parts[1:])
-        return found
+        return versions(self._rpm.installed())
 
     def interrupted(self) -> tuple[str, ...]:
         # rpm has no half-installed state. What a cut-off transaction leaves is the same package at two versions.
-        answer = self._run(["rpm", *self._rpm, "-qa", "--qf", "%{NAME}|%{ARCH}\\n"], timeout=120)
-        names: dict[str, int] = {}
-        for line in answer.stdout.split():
-            names[line] = names.get(line, 0) + 1
-        return tuple(
-            sorted(
-                line.partition("|")[0]
-                for line, count in names.items()
-                if count > 1 and not _INSTALLONLY.match(line.partition("|")[0])
-            )
-        )
+        counted = Counter((package.name, package.architecture) for package in self._rpm.installed())
+        twice = {name for (name, _architecture), count in counted.items() if count > 1}
+        return tuple(sorted(name for name in twice if not _INSTALLONLY.match(name)))
 
     def repair(self) -> None:
         self._checked("remove duplicate packages", "-y", "remove", "--duplicates")
@@ -128,20 +112,34 @@ class Dnf:
     def refresh(self) -> None:
         self._checked("fetch the repositories' metadata", "-y", "makecache", "--refresh")
 
+    def missing_for_holds(self) -> tuple[str, ...]:
+        if self.generation() != 4 or not _lacks_command(self._dnf("-q", "versionlock", "list")):
+            return ()
+        if _VERSION_LOCK_PLUGIN in self.installed():
+            raise PackageError(
+                f"Failed to list version locks: {_VERSION_LOCK_PLUGIN} is installed, and dnf does not know the command. "
+                "Set enabled=1 in /etc/dnf/plugins/versionlock.conf and plugins=1 in /etc/dnf/dnf.conf, or do not hold packages."
+            )
+        return (_VERSION_LOCK_PLUGIN,)
+
     def holds(self) -> tuple[str, ...]:
-        return tuple(sorted(parse_versionlock(self._dnf("-q", "versionlock", "list").stdout)))
+        answer = self._dnf("-q", "versionlock", "list")
+        if _lacks_command(answer):
+            # Without the plugin nothing is locked, whatever its file says.
+            return ()
+        return tuple(sorted(parse_versionlock(checked(answer, "list version locks").stdout)))
 
     def hold(self, packages: Sequence[Package]) -> None:
+        # A lock of another version stays beside a new one, and then both are allowed.
+        stale = set(self.holds()).intersection(package.name for package in packages)
+        self.unhold(sorted(stale))
+        if self.generation() == 4:
+            if packages:
+                specs = [_lock(package) for package in packages]
+                self._checked(f"lock {', '.join(specs)}", "versionlock", "add", "--raw", *specs)
+            return
         for package in packages:
-            self._checked(
-                f"lock {package.name}",
-                "versionlock",
-                "add",
-                *(("--raw",) if self.generation() == 4 else ()),
-                f"{package.name}-{package.version}.*"
-                if self.generation() == 4
-                else f"{package.name} = {package.version}",
-            )
+            self._checked(f"lock {package.name}", "versionlock", "add", f"{package.name} = {package.version}")
 
     def unhold(self, names: Sequence[str]) -> None:
         if names:
@@ -159,6 +157,9 @@ class Dnf:
         key_path = f"/etc/pki/rpm-gpg/{repository.identifier}.asc"
         changed = write_whole(os.path.join(self._root, key_path.lstrip("/")), armoured_key(repository.key))
         return write_whole(self._repo_path(repository.identifier), repo_file(repository, key_path)) or changed
+
+    def has_repository(self, identifier: str) -> bool:
+        return os.path.exists(self._repo_path(identifier))
 
     def remove_repository(self, identifier: str) -> bool:
         changed = remove(self._repo_path(identifier))
@@ -231,12 +232,17 @@ def _spec(package: Package) -> str:
     return f"{package.name}-{package.version}" if package.version else package.name
 
 
+def _lock(package: Package) -> str:
+    """Return a lock in the form that dnf writes itself: with the epoch, also where it is 0."""
+    version = package.version if ":" in package.version else f"0:{package.version}"
+    return f"{package.name}-{version}.*"
+
+
+def _lacks_command(answer: Result) -> bool:
+    return answer.rc != 0 and "No such command" in answer.stdout + answer.stderr
+
+
 _INSTALLONLY = re.compile(r"^(gpg-pubkey|kernel.*|kmod-.*|installonlypkg.*)$")
-
-
-def evr(epoch: str, version: str, release: str) -> str:
-    """Return an rpm version as dnf spells it: the epoch only when it is not 0."""
-    return f"{epoch}:{version}-{release}" if epoch not in ("", "0", "(none)") else f"{version}-{release}"
 
 
 def parse_repoquery(text: str) -> tuple[Package, ...]:
@@ -245,7 +251,7 @@ def parse_repoquery(text: str) -> tuple[Package, ...]:
     for line in text.splitlines():
         parts = line.strip().split("|")
         if len(parts) == 6:
-            package = Package(parts[0], evr(*parts[1:4]), parts[5])
+            package = Package(parts[0], edition(*parts[1:4]), parts[5])
             found.setdefault((package.name, package.version), package)
     # dnf lists the oldest first.
     return tuple(reversed(list(found.values())))
@@ -286,23 +292,6 @@ def parse_transaction(text: str, installed: Mapping[str, str]) -> tuple[Change, 
         after = "" if action == "remove" else version
         changes[name] = Change(action, name, before, after)
     return tuple(changes.values())
-
-
-def parse_versionlock(text: str) -> dict[str, str]:
-    """Return locked versions by name from C(dnf versionlock list) of dnf 4 and dnf 5."""
-    found: dict[str, str] = {}
-    name = ""
-    for line in text.splitlines():
-        match = _LOCK_ENTRY.match(line.strip())
-        if match and not match.group("excluded"):
-            found[match.group("name")] = f"{match.group('version')}-{match.group('release')}"
-            continue
-        if line.startswith("Package name:"):
-            name = line.partition(":")[2].strip()
-        elif name and line.strip().startswith("evr = "):
-            found[name] = line.partition("=")[2].strip()
-            name = ""
-    return found
 
 
 def parse_streams(text: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 
 from .command import Result
 from .files import list_directory, read_text, remove, write_whole
+from .package_databases import RpmDatabase, parse_zypper_locks, versions
 from .packages import (
     LOCK_TIMEOUT,
     TRANSACTION_TIMEOUT,
@@ -28,7 +29,6 @@ from .packages import (
 )
 from .repositories import Repository, armoured_key, base_urls_in, repo_file
 
-_RPM_QUERY = "%{NAME}|%{EPOCHNUM}|%{VERSION}|%{RELEASE}\\n"
 # zypper(8), exit codes: 100 to 103 are information (102: a reboot is suggested), not failures.
 _GOOD = (0, 100, 101, 102, 103)
 _NOT_FOUND = 104
@@ -56,22 +56,14 @@ class Zypper:
         self._root = root
         self._options = tuple(options)
         self._run = runner
-        self._rpm = () if root == "/" else ("--root", root)
+        self._rpm = RpmDatabase(root, runner)
 
     def installed(self) -> dict[str, str]:
-        answer = checked(
-            self._run(["rpm", *self._rpm, "-qa", "--qf", _RPM_QUERY], timeout=120), "list installed packages"
-        )
-        found = {}
-        for line in answer.stdout.splitlines():
-            parts = line.split("|")
-            if len(parts) == 4:
-                found[parts[0]] = edition(*parts[1:])
-        return found
+        return versions(self._rpm.installed())
 
     def interrupted(self) -> tuple[str, ...]:
         # libzypp works package by package; what a cut-off transaction leaves is unmet dependencies, which rpm names.
-        answer = self._run(["rpm", *self._rpm, "-Va", "--nofiles", "--nodigest", "--noscripts"], timeout=600)
+        answer = self._rpm.run("-Va", "--nofiles", "--nodigest", "--noscripts", timeout=600)
         broken = [
             line.split()[-1] for line in answer.stdout.splitlines() if line.startswith("Unsatisfied dependencies for")
         ]
@@ -106,8 +98,11 @@ class Zypper:
     def refresh(self) -> None:
         self._good("fetch the repositories' metadata", self._zypper("--gpg-auto-import-keys", "refresh", "--force"))
 
+    def missing_for_holds(self) -> tuple[str, ...]:
+        return ()
+
     def holds(self) -> tuple[str, ...]:
-        return parse_locks(read_text(os.path.join(self._root, "etc/zypp/locks")) or "")
+        return parse_zypper_locks(read_text(os.path.join(self._root, "etc/zypp/locks")) or "")
 
     def hold(self, packages: Sequence[Package]) -> None:
         if packages:
@@ -133,8 +128,11 @@ class Zypper:
         changed = write_whole(self._repo_path(repository.identifier), repo_file(repository, key_path)) or changed
         if changed:
             # Importing the verified key here means that no later call has to accept a key that it has not seen.
-            checked(self._run(["rpm", *self._rpm, "--import", on_host], timeout=60), f"import the key {key_path}")
+            checked(self._rpm.run("--import", on_host), f"import the key {key_path}")
         return changed
+
+    def has_repository(self, identifier: str) -> bool:
+        return os.path.exists(self._repo_path(identifier))
 
     def remove_repository(self, identifier: str) -> bool:
         changed = remove(self._repo_path(identifier))
@@ -190,11 +188,6 @@ def _without_locks(configuration: str, wanted: bool) -> Iterator[Mapping[str, st
         yield {"ZYPP_CONF": f"{folder}/zypp.conf"}
 
 
-def edition(epoch: str, version: str, release: str) -> str:
-    """Return an rpm version as zypper spells it: the epoch only when it is not 0."""
-    return f"{epoch}:{version}-{release}" if epoch not in ("", "0", "(none)") else f"{version}-{release}"
-
-
 def parse_search(text: str) -> tuple[Package, ...]:
     """Return what C(zypper --xmlout search --details) lists, packages that no repository offers left out."""
     found: dict[tuple[str, str], Package] = {}
@@ -221,11 +214,6 @@ def parse_summary(text: str) -> tuple[Change, ...]:
                 name, new, old = solvable.get("name", ""), solvable.get("edition", ""), solvable.get("edition-old", "")
                 changes.append(Change(action, name, new, "") if action == "remove" else Change(action, name, old, new))
     return tuple(changes)
-
-
-def parse_locks(text: str) -> tuple[str, ...]:
-    """Return the names in C(/etc/zypp/locks)."""
-    return tuple(sorted(re.findall(r"^solvable_name:\s*(\S+)", text, re.MULTILINE)))
 
 
 def _elements(text: str, tag: str) -> list[ElementTree.Element]:

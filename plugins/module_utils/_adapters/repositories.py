@@ -67,8 +67,16 @@ class Repository:
             raise ValueError("a repository of which nothing is signed is not configured")
 
 
+def canonical(url: str) -> str:
+    """Return C(url) in the one spelling that URLs are compared in: no trailing slash, C(file:///path) for a local one.
+
+    apt prints C(file:/path) for what its sources call C(file:///path).
+    """
+    return re.sub(r"^file:(?://localhost)?/+", "file:///", url.strip()).rstrip("/")
+
+
 def check_url(url: str, variable: str) -> str:
-    """Return C(url) without trailing slashes when packages or keys may be fetched from it.
+    """Return C(url), as L(canonical) spells it, when packages or keys may be fetched from it.
 
     :param variable: the option that holds it, for the message.
     :raises UrlRefused: it is neither https, nor a local file, nor on the loopback interface.
@@ -84,7 +92,7 @@ def check_url(url: str, variable: str) -> str:
             f"{variable}: {url!r} is not fetched without TLS. "
             "Use https://, a file:/// path, or a server on the loopback interface."
         )
-    return url.rstrip("/")
+    return canonical(url)
 
 
 def is_local(url: str) -> bool:
@@ -244,32 +252,32 @@ def repo_file(repository: Repository, key_path: str) -> str:
 
 
 def sources_in(text: str) -> tuple[tuple[str, str], ...]:
-    """Return (URL without trailing slash, Signed-By) of every enabled deb source in a file of either format."""
+    """Return (canonical URL, Signed-By) of every enabled deb source in a file of either format."""
     found: list[tuple[str, str]] = []
     if re.search(r"^URIs:", text, re.MULTILINE | re.IGNORECASE):
         for paragraph in re.split(r"\n\s*\n", text):
             fields = _fields(paragraph)
             if fields.get("enabled", "yes").lower() == "no" or "deb" not in fields.get("types", "").split():
                 continue
-            found.extend((uri.rstrip("/"), fields.get("signed-by", "")) for uri in fields.get("uris", "").split())
+            found.extend((canonical(uri), fields.get("signed-by", "")) for uri in fields.get("uris", "").split())
         return tuple(found)
     for line in text.splitlines():
         match = re.match(r"\s*deb\s+(?:\[(?P<options>[^\]]*)\]\s*)?(?P<uri>\S+)\s", line)
         if match:
             signed = re.search(r"signed-by=(\S+)", match.group("options") or "")
-            found.append((match.group("uri").rstrip("/"), signed.group(1) if signed else ""))
+            found.append((canonical(match.group("uri")), signed.group(1) if signed else ""))
     return tuple(found)
 
 
 def base_urls_in(text: str) -> tuple[str, ...]:
-    """Return the base URLs, without trailing slash, of the enabled repositories in a C(.repo) file."""
+    """Return the canonical base URLs of the enabled repositories in a C(.repo) file."""
     found = []
     for section in re.split(r"^(?=\[)", text, flags=re.MULTILINE):
         if re.search(r"^enabled\s*=\s*(?:0|no|false)\s*$", section, re.MULTILINE | re.IGNORECASE):
             continue
         match = re.search(r"^baseurl\s*=\s*(\S+)", section, re.MULTILINE)
         if match:
-            found.append(match.group(1).rstrip("/"))
+            found.append(canonical(match.group(1)))
     return tuple(found)
 
 

@@ -50,6 +50,7 @@ class Host:
     :param source: who installed the driver: C(nvidia), C(distribution), C(runfile), or None.
     :param key_enrolled: with Secure Boot, whether the key that DKMS signs with is enrolled; None where nobody knows.
     :param free_mib: free space in MiB, by the paths (joined with commas) that share a file system.
+    :param missing_for_holds: packages that the package manager needs to hold others, and that are not installed.
     :param interrupted: packages that a transaction which was cut off left half done.
     """
 
@@ -79,6 +80,7 @@ class Host:
     container: bool = False
     free_mib: Mapping[str, int] = field(default_factory=dict)
     interrupted: tuple[str, ...] = ()
+    missing_for_holds: tuple[str, ...] = ()
 
     @property
     def versions(self) -> tuple[str, ...]:

@@ -19,17 +19,16 @@ from .._plan import Plan, Refused, Step
 from .distributions import APT_PIN, MODULE_STREAM
 from .floors import shortfall, warnings
 from .host import Host
-from .packages import DKMS, closure, of_other_branch
-from .previous import Record
+from .packages import DKMS, closure, in_family, of_other_branch
+from .previous import Record, Remains
 from .refusals import board_warnings, refusals, space_refusals
 from .selection import Selection, check_floor, names_of, select
-from .wish import PREFIX, DriverWish
+from .wish import PREFIX, REPOSITORY_NAME, DriverWish
 
 #: Kinds of steps, in C(Step.data["kind"]), which the applier looks up.
 REPAIR, REPOSITORY, PIN, STREAM, RECORD = "repair", "repository", "pin", "stream", "record"
-PREREQUISITES, RELEASE, PACKAGES, HOLD = "prerequisites", "release", "packages", "hold"
+PREREQUISITES, RELEASE, PACKAGES, HOLD, UNPIN = "prerequisites", "release", "packages", "hold", "unpin"
 
-REPOSITORY_NAME = "gpufleet-nvidia-driver"
 _GPU_CLIENTS = "processes that open a GPU between the installation and the reload"
 
 
@@ -139,20 +138,24 @@ def plan_present(host: Host, wish: DriverWish, repositories: Repositories) -> Dr
     return DriverPlan(_plan(host, steps, after, notes), selection.version, transaction, selection)
 
 
-def plan_absent(host: Host) -> DriverPlan:
-    """Return the steps that remove the driver, its pins and its repository."""
+def plan_absent(host: Host, remains: Remains) -> DriverPlan:
+    """Return the steps that remove the driver, its holds, its pins and its repository.
+
+    Each is looked for by itself: a removal that was cut off may have left any of them without the others.
+    """
     first_refusal(source_of_runfile(host))
     installed = closure(host.packages)
     steps: list[Step] = []
     if host.interrupted:
         steps.append(Step("repair", "the package database", "an earlier run was cut off", data={"kind": REPAIR}))
-    if not installed:
-        return DriverPlan(_plan(host, steps, {}, []))
-    held = [name for name in host.holds if name in installed]
+    held = _held(host)
     if held:
-        steps.append(_release_step(held))
-    transaction = Transaction(remove=tuple(sorted(installed)))
-    steps.append(_main_step(host, "", transaction, "state is absent"))
+        steps.append(_release_step(held, "state is absent"))
+    transaction = Transaction(remove=tuple(sorted(installed))) if installed else None
+    if transaction is not None:
+        steps.append(_main_step(host, "", transaction, "state is absent"))
+    if remains.named:
+        steps.append(Step("remove", ", ".join(remains.named), "state is absent", data={"kind": UNPIN}))
     return DriverPlan(_plan(host, steps, {}, []), "", transaction)
 
 
@@ -200,7 +203,8 @@ def plan_previous(host: Host, wish: DriverWish, record: Record | None, repositor
     transaction = Transaction(tuple(wanted), extra, allow_downgrades=True)
     if record.stream and record.stream != repositories.stream:
         steps.append(_stream_step(record.stream))
-    held = [name for name in host.holds if name in installed]
+    steps.extend(_hold_means(host, wish))
+    held = _held(host)
     if held:
         steps.append(_release_step(held))
     if wish.hold and host.distribution.pinning == APT_PIN:
@@ -239,6 +243,7 @@ def _before(host: Host, wish: DriverWish, selection: Selection, repositories: Re
     steps = []
     if selection.stream and selection.stream != repositories.stream:
         steps.append(_stream_step(selection.stream))
+    steps.extend(_hold_means(host, wish))
     headers = _headers(host, selection, repositories.offered)
     if headers:
         steps.append(
@@ -249,7 +254,7 @@ def _before(host: Host, wish: DriverWish, selection: Selection, repositories: Re
                 data={"kind": PREREQUISITES, "install": [[item.name, item.version] for item in headers]},
             )
         )
-    held = [name for name in host.holds if name in host.packages]
+    held = _held(host)
     if held:
         steps.append(_release_step(held))
     if wish.hold and host.distribution.pinning == APT_PIN:
@@ -322,11 +327,27 @@ def _guess(host: Host, wish: DriverWish, why: str) -> Step:
     return Step(verb, target, why, (_GPU_CLIENTS,) if host.loaded else (), {"kind": PACKAGES, "version": wish.version})
 
 
+def _held(host: Host) -> list[str]:
+    """Return what is held of the driver: also packages that are gone, whose locks would keep every other version out."""
+    return [name for name in host.holds if name in host.packages or in_family(name)]
+
+
+def _hold_means(host: Host, wish: DriverWish) -> list[Step]:
+    """Return the step that brings what the package manager needs to hold packages, before anything depends on it."""
+    if not (wish.hold and host.missing_for_holds):
+        return []
+    data = {"kind": PREREQUISITES, "install": [[name, ""] for name in host.missing_for_holds]}
+    return [Step("install", ", ".join(host.missing_for_holds), "the driver's packages are held with it", data=data)]
+
+
 def _hold_steps(host: Host, wish: DriverWish, packages: Mapping[str, str]) -> list[Step]:
     wanted, held = set(hold_names(packages)), set(host.holds)
     if wish.hold and wanted - held:
         missing = sorted(wanted - held)
-        return [Step("hold", ", ".join(missing), "unattended upgrades must not move the driver", data={"kind": HOLD})]
+        return [
+            *_hold_means(host, wish),
+            Step("hold", ", ".join(missing), "unattended upgrades must not move the driver", data={"kind": HOLD}),
+        ]
     if not wish.hold and wanted & held:
         return [_release_step(sorted(wanted & held), "nvidia_driver_hold is false")]
     return []

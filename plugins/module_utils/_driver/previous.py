@@ -17,6 +17,7 @@ from typing import Any
 
 from .host import Host
 from .packages import closure
+from .wish import REPOSITORY_NAME
 
 PATH = "/var/lib/gpufleet/driver-previous.json"
 SCHEMA = 1
@@ -89,3 +90,27 @@ def to_write(host: Host, record: Record | None, target: str, stream: str = "") -
         stream,
         target or "absent",
     )
+
+
+@dataclass(frozen=True)
+class Remains:
+    """What a host has of a driver besides its packages, which its removal takes away.
+
+    :param preferences: whether the collection's preferences file pins a driver (apt).
+    :param repository: whether the collection has configured a repository for the driver.
+    :param stream: the enabled stream of the dnf module nvidia-driver, or empty.
+    """
+
+    preferences: bool = False
+    repository: bool = False
+    stream: str = ""
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Return what there is of them, for people."""
+        found = (
+            (self.preferences, "the preferences file"),
+            (self.repository, f"the repository {REPOSITORY_NAME}"),
+            (bool(self.stream), f"the module stream nvidia-driver:{self.stream}"),
+        )
+        return tuple(name for there, name in found if there)

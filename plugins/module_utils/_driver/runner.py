@@ -25,8 +25,8 @@ from .plan import (
     RELEASE,
     REPAIR,
     REPOSITORY,
-    REPOSITORY_NAME,
     STREAM,
+    UNPIN,
     DriverPlan,
     Repositories,
     hold_names,
@@ -38,10 +38,9 @@ from .plan import (
 from .previous import to_write
 from .selection import in_lockstep, names_to_ask, strayed
 from .services import PREFERENCES_NAME, preferences
-from .system import DriverSystem
-from .wish import PREFIX, DriverWish
+from .system import MODULE, DriverSystem
+from .wish import PREFIX, REPOSITORY_NAME, DriverWish
 
-_MODULE = "nvidia-driver"
 #: File that NVIDIA's pinning packages ship.
 _NVIDIA_PIN = "nvidia-driver-pin"
 _ROUNDS = 8
@@ -66,10 +65,9 @@ def make_plan(system: DriverSystem, host: Host, wish: DriverWish) -> DriverPlan:
     :raises Refused: the wish cannot be met.
     """
     if wish.state == "absent":
-        return plan_absent(host)
+        return plan_absent(host, system.remains(wish))
     url = system.repository_url(host, wish)
-    known = {configured.rstrip("/") for configured in system.manager.repositories()}
-    configured = not url or not wish.repository.manage or url in known
+    configured = not url or not wish.repository.manage or url in system.manager.repositories()
     if wish.state == "previous":
         return _plan_previous(system, host, wish)
     if not packages_differ(host, wish):
@@ -87,7 +85,7 @@ def _plan_previous(system: DriverSystem, host: Host, wish: DriverWish) -> Driver
 def _stream(system: DriverSystem, host: Host) -> str:
     if host.distribution.pinning != MODULE_STREAM:
         return ""
-    return system.manager.streams().get(_MODULE, "")
+    return system.manager.streams().get(MODULE, "")
 
 
 def resolve(system: DriverSystem, host: Host, plan: DriverPlan) -> Resolved:
@@ -127,7 +125,7 @@ def _with_means(host: Host, plan: DriverPlan) -> Transaction:
             replaces=(PREFERENCES_NAME, _NVIDIA_PIN, _NVIDIA_PIN + ".pref"),
         )
     stream = next((str(step.data["stream"]) for step in plan.plan.steps if step.data.get("kind") == STREAM), "")
-    return replace(transaction, stream=f"{_MODULE}:{stream}") if stream else transaction
+    return replace(transaction, stream=f"{MODULE}:{stream}") if stream else transaction
 
 
 def _refuse_collateral(host: Host, plan: DriverPlan, changes: tuple[Change, ...]) -> None:
@@ -195,12 +193,13 @@ class PackageApplier:
         self._kinds: Mapping[str, Callable[[Step], None]] = {
             REPAIR: lambda _step: system.manager.repair(),
             REPOSITORY: self._repository,
-            STREAM: lambda step: system.manager.enable_stream(_MODULE, str(step.data["stream"])),
+            STREAM: lambda step: system.manager.enable_stream(MODULE, str(step.data["stream"])),
             PREREQUISITES: self._prerequisites,
             PIN: self._pin,
             RELEASE: lambda step: system.manager.unhold(list(step.data["names"])),
             PACKAGES: self._packages,
             HOLD: self._hold,
+            UNPIN: self._unpin,
         }
 
     def apply(self) -> None:
@@ -216,8 +215,6 @@ class PackageApplier:
         except PackageError:
             self._hold_again()
             raise
-        if self._wish.state == "absent":
-            self._unpin()
         record = self._system.record
         if record is not None and record.pending:
             self._system.write_record(replace(record, pending=""))
@@ -267,12 +264,12 @@ class PackageApplier:
         names = [name for name in hold_names(installed) if name not in held]
         self._system.manager.hold([Package(name, installed[name]) for name in names])
 
-    def _unpin(self) -> None:
+    def _unpin(self, _step: Step) -> None:
         self._system.write_preferences(None)
         if self._wish.repository.manage:
             self._system.manager.remove_repository(REPOSITORY_NAME)
         if _stream(self._system, self._host):
-            self._system.manager.reset_stream(_MODULE)
+            self._system.manager.reset_stream(MODULE)
 
 
 def ensure_repository(

@@ -15,12 +15,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .._adapters.packages import Change, Package, Transaction
+from .._adapters.repositories import canonical
 from .._plan import Refused
 from .floors import shortfall
 from .host import Host
 from .packages import LOOSE_NAMES, Archive, Names, archive_for, fill, versioned
 from .versions import branch_of, driver_key, driver_version_in, nearest, newest
-from .wish import PREFIX, DriverWish
+from .wish import PREFIX, REPOSITORY_NAME, DriverWish
 
 
 @dataclass(frozen=True)
@@ -222,13 +223,16 @@ def _by_version(offered: Iterable[Package]) -> dict[tuple[str, str], Package]:
 
 
 def _only_from(available: Mapping[tuple[str, str], Package], url: str) -> dict[tuple[str, str], Package]:
-    """Drop what another repository offers under names that the wanted one has too; origins that are no URL are kept."""
-    base = url.rstrip("/")
-    known = {package.name for package in available.values() if package.origin.rstrip("/") == base}
+    """Drop what another repository offers under names that the wanted one has too.
+
+    apt says where a package comes from by URL; dnf and zypper by the name under which the collection configures it.
+    """
+    base = (canonical(url), REPOSITORY_NAME)
+    known = {package.name for package in available.values() if canonical(package.origin) in base}
     return {
         key: package
         for key, package in available.items()
-        if package.name not in known or package.origin.rstrip("/") == base
+        if package.name not in known or canonical(package.origin) in base
     }
 
 

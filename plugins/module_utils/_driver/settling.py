@@ -93,10 +93,11 @@ class Settling:
         return self._do(step) and self._system.write_file(PERSISTENCE_DROP_IN, wanted)
 
     def _remove_files(self) -> bool:
-        if self._check:
-            return False
-        removed = [self._system.write_file(path, None) for path in (PERSISTENCE_DROP_IN, NOUVEAU_FILE)]
-        return any(removed)
+        changed = False
+        for path in (PERSISTENCE_DROP_IN, NOUVEAU_FILE):
+            if self._system.has_file(path) and self._do(Step("remove", path, "state is absent")):
+                changed = self._system.write_file(path, None) or changed
+        return changed
 
     def _services(self, host: Host) -> None:
         if self.outcome.reboot:

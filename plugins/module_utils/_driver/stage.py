@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .._adapters.packages_dnf import parse_versionlock
+from .._adapters.package_databases import parse_versionlock
 from .._plan import Refused, StagePlan, Step
 from .floors import shortfall, warnings
 from .host import Host, from_facts

@@ -24,14 +24,16 @@ from .._plan import Refused
 from . import previous
 from .host import Host, from_facts
 from .packages import in_family
-from .plan import REPOSITORY_NAME
 from .refusals import NEEDED_MIB
 from .reload import User
 from .services import PREFERENCES_NAME
-from .wish import PREFIX, DriverWish
+from .wish import PREFIX, REPOSITORY_NAME, DriverWish
 
 #: Where DKMS keeps the certificate that it signs with: its own default, and Debian's and Ubuntu's shim.
 _CERTIFICATES = ("/var/lib/dkms/mok.pub", "/var/lib/shim-signed/mok/MOK.der")
+
+#: The dnf module that the driver's streams are of.
+MODULE = "nvidia-driver"
 
 Fetch = Callable[[str], bytes]
 
@@ -66,7 +68,9 @@ class DriverSystem:
         return from_facts(
             facts,
             packages=packages,
-            holds=self._manager.holds() if packages else (),
+            # Also without packages: the locks of a driver that somebody removed by hand keep every other version out.
+            holds=self._manager.holds(),
+            missing_for_holds=self._manager.missing_for_holds(),
             interrupted=self._manager.interrupted(),
             key_enrolled=kernel_modules.signing_key_enrolled([path for path in _CERTIFICATES if os.path.exists(path)])
             if host.secure_boot
@@ -128,6 +132,12 @@ class DriverSystem:
     def preferences(self) -> str | None:
         return self._manager.preferences(PREFERENCES_NAME) if isinstance(self._manager, Apt) else None
 
+    def remains(self, wish: DriverWish) -> previous.Remains:
+        """Return what the host has of a driver besides its packages."""
+        stream = self.manager.streams().get(MODULE, "")
+        own = wish.repository.manage and self.manager.has_repository(REPOSITORY_NAME)
+        return previous.Remains(self.preferences() is not None, own, stream)
+
     def users(self) -> tuple[User, ...]:
         """Return the processes that have a device file of the driver open, this one excepted."""
         scan = device_holders(self._files)
@@ -188,6 +198,9 @@ class DriverSystem:
 
     def add_wants(self, name: str) -> None:
         run(["systemctl", "add-wants", "multi-user.target", name], allowed=(0,))
+
+    def has_file(self, path: str) -> bool:
+        return os.path.exists(path)
 
     def write_file(self, path: str, text: str | None) -> bool:
         return remove(path) if text is None else write_whole(path, text)

@@ -17,6 +17,8 @@ from .versions import branch_of, is_branch, is_driver_version
 STATES = ("present", "absent", "previous")
 SOURCES = ("nvidia", "distribution", "local_repository")
 PREFIX = "nvidia_driver_"
+#: Under this name the collection configures the repository of the driver.
+REPOSITORY_NAME = "gpufleet-nvidia-driver"
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,13 @@ from dataclasses import dataclass
 
 from .._adapters.command import CommandError
 from .._adapters.host_files import HostFiles
+from .._adapters.package_databases import (
+    RpmDatabase,
+    lock_patterns,
+    parse_dpkg_status,
+    parse_versionlock_toml,
+    parse_zypper_locks,
+)
 from .source import Source
 
 _TOOLKIT = re.compile(r"(lib)?nvidia-container")
@@ -25,7 +32,6 @@ _ONLY_NVIDIA = re.compile(
     r"cuda-drivers|nvidia-open(-\d|$)|nvidia-driver-(cuda|open|pinning)|nvidia-kernel-open-dkms$|"
     r"kmod-nvidia-(open|latest)-dkms$"
 )
-_RPM_QUERY = r"%{NAME}\t%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\t%{VENDOR}\n"
 _RPM_PATTERNS = ("*nvidia*", "cuda-drivers*", "cuda-compat*", "libcuda*", "libnv*", "nvlsm*", "datacenter-gpu-manager*")
 
 
@@ -58,53 +64,17 @@ def is_toolkit(name: str) -> bool:
     return bool(_TOOLKIT.match(name))
 
 
-def parse_dpkg_status(text: str) -> list[Package]:
-    """Return NVIDIA's packages that C(/var/lib/dpkg/status) says are installed."""
-    found = []
-    for paragraph in text.split("\n\n"):
-        name = paragraph[len("Package: ") :].partition("\n")[0] if paragraph.startswith("Package: ") else ""
-        if not (is_driver(name) or is_toolkit(name)):
-            continue
-        fields = {}
-        for line in paragraph.splitlines():
-            key, colon, value = line.partition(": ")
-            if colon and not key.startswith(" "):
-                fields[key] = value
-        status = fields.get("Status", "").split()
-        # want, error flag, state: "hold ok installed". A package that was cut off half way is not installed.
-        if len(status) != 3 or status[2] != "installed":
-            continue
-        found.append(
-            Package(name, fields.get("Version", ""), fields.get("Maintainer", ""), held=status[0] == "hold"),
-        )
-    return found
+def _is_ours(name: str) -> bool:
+    return is_driver(name) or is_toolkit(name)
 
 
-def parse_rpm_query(text: str) -> list[Package]:
-    """Return NVIDIA's packages from the answer of C(rpm -qa) to our query format."""
-    found = []
-    for line in text.splitlines():
-        name, _tab, rest = line.partition("\t")
-        version, _tab, vendor = rest.partition("\t")
-        if is_driver(name) or is_toolkit(name):
-            found.append(Package(name, version, vendor))
-    return sorted(found, key=lambda package: package.name)
-
-
-def parse_versionlock_list(text: str) -> list[str]:
-    """Return the patterns of dnf's C(versionlock.list); excluding lines (with C(!)) do not hold anything."""
-    lines = (line.strip() for line in text.splitlines())
-    return [line for line in lines if line and line[0] not in "#!"]
-
-
-def parse_versionlock_toml(text: str) -> list[str]:
-    """Return the names in dnf5's C(versionlock.toml)."""
-    return re.findall(r'^\s*name\s*=\s*["\']([^"\']+)["\']', text, re.MULTILINE)
-
-
-def parse_zypper_locks(text: str) -> list[str]:
-    """Return the names in C(/etc/zypp/locks)."""
-    return re.findall(r"^\s*solvable_name:\s*(\S+)", text, re.MULTILINE)
+def from_dpkg(text: str) -> list[Package]:
+    """Return NVIDIA's packages that C(/var/lib/dpkg/status) says are installed; one that was cut off half way is not."""
+    return [
+        Package(found.name, found.version, found.vendor, found.held)
+        for found in parse_dpkg_status(text, _is_ours)
+        if found.state == "installed"
+    ]
 
 
 def read_packages(source: Source, manager: str | None) -> tuple[list[Package] | None, list[str] | None]:
@@ -117,7 +87,7 @@ def read_packages(source: Source, manager: str | None) -> tuple[list[Package] | 
         if text is None:
             source.note("driver.packages", "/var/lib/dpkg/status cannot be read")
             return None, None
-        packages = parse_dpkg_status(text)
+        packages = from_dpkg(text)
         return packages, [package.name for package in packages if package.held]
     if manager in ("dnf", "zypper"):
         return _read_rpm(source), _relevant(_rpm_locks(source.files))
@@ -126,21 +96,19 @@ def read_packages(source: Source, manager: str | None) -> tuple[list[Package] | 
 
 
 def _read_rpm(source: Source) -> list[Package] | None:
-    base = () if source.files.local else ("--root", source.files.root)
+    root = "/" if source.files.local else source.files.root
     try:
-        answer = source.run(("rpm", *base, "-qa", "--qf", _RPM_QUERY, *_RPM_PATTERNS))
+        found = RpmDatabase(root, lambda command, **_options: source.run(command)).installed(*_RPM_PATTERNS)
     except CommandError as error:
         source.note("driver.packages", str(error))
         return None
-    if answer.rc != 0:
-        source.note("driver.packages", f"rpm -qa ended with {answer.rc}: {answer.stderr.strip()}")
-        return None
-    return parse_rpm_query(answer.stdout)
+    ours = [Package(package.name, package.version, package.vendor) for package in found if _is_ours(package.name)]
+    return sorted(ours, key=lambda package: package.name)
 
 
 def _rpm_locks(files: HostFiles) -> list[str]:
     return [
-        *parse_versionlock_list(files.read("/etc/dnf/plugins/versionlock.list") or ""),
+        *lock_patterns(files.read("/etc/dnf/plugins/versionlock.list") or ""),
         *parse_versionlock_toml(files.read("/etc/dnf/versionlock.toml") or ""),
         *parse_zypper_locks(files.read("/etc/zypp/locks") or ""),
     ]

@@ -90,9 +90,12 @@ def held_names(packages: Mapping[str, str], locks: Sequence[str]) -> list[str]:
     """Return which of C(packages) are held at the version that they have, or at all where a lock names no version."""
     found = []
     for name, version in packages.items():
-        # C(name-0:1.20.0-1.*) of dnf 4; apt, zypper and dnf 5 name only the package.
-        full = f"{name}-{version if ':' in version else f'0:{version}'}"
-        if any(lock == name or fnmatchcase(full, lock) or fnmatchcase(f"{full}.any", lock) for lock in locks):
+        # C(name-0:1.20.0-1.*) of dnf 4, which takes a lock without the epoch too; apt, zypper and dnf 5 name only the package.
+        spelled = [f"{name}-{version if ':' in version else f'0:{version}'}", f"{name}-{version.rpartition(':')[2]}"]
+        if any(
+            lock == name or any(fnmatchcase(full, lock) or fnmatchcase(f"{full}.any", lock) for full in spelled)
+            for lock in locks
+        ):
             found.append(name)
     return sorted(found)
 

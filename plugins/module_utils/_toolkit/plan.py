@@ -84,13 +84,16 @@ def _present(state: ToolkitState, wish: ToolkitWish) -> Plan:
         ]
         if state.repository is False:
             steps.append(Step("configure", "the container toolkit's repository", "it is not configured"))
+    held = set(state.holds or ())
+    if wish.hold and state.missing_for_holds and (differing or not held.issuperset(PACKAGES)):
+        names = list(state.missing_for_holds)
+        steps.append(Step("prepare", ", ".join(names), "packages are held with it", data={"packages": names}))
     if differing or old:
         why = "; ".join(f"{name} is {found or 'not installed'}" for name, found in differing.items())
         disturbs = ("containers that start during the transaction",) if any(differing.values()) else ()
         data: dict[str, Any] = {"packages": list(PACKAGES), "version": wish.version, "remove": old}
         why = why or f"{', '.join(old)} is its predecessor"
         steps.append(Step("install", f"the container toolkit {wish.version}", why, disturbs, data))
-    held = set(state.holds or ())
     if wish.hold and (differing or not held.issuperset(PACKAGES)):
         steps.append(Step("hold", "the container toolkit's packages", "unattended upgrades must not move them"))
     if not wish.hold and held & set(PACKAGES):
@@ -121,7 +124,7 @@ def _absent(state: ToolkitState, wish: ToolkitWish) -> Plan:
     steps: list[Step] = []
     if state.interrupted:
         steps.append(Step("repair", "the package database", f"half done: {', '.join(state.interrupted)}"))
-    if set(state.holds or ()) & set(names):
+    if state.held:
         steps.append(Step("release", "the container toolkit's packages", "they are to be removed"))
     if names:
         disturbs = ("containers that use GPUs cannot be started any more",)

@@ -117,7 +117,7 @@ def _install(system: ToolkitSystem, state: ToolkitState, wish: ToolkitWish, _dat
         system.manager.refresh()
         offers = system.manager.offered(PACKAGES)
     packages = select(offers, wish.version)
-    held = [name for name in PACKAGES if name in (state.holds or ())]
+    held = list(state.held)
     system.manager.unhold(held)
     try:
         wanted = transaction(state, packages)
@@ -137,7 +137,12 @@ def _hold(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, _data
 
 
 def _release(system: ToolkitSystem, state: ToolkitState, _wish: ToolkitWish, _data: dict[str, object]) -> None:
-    system.manager.unhold([name for name in PACKAGES if name in (state.holds or ())])
+    system.manager.unhold(list(state.held))
+
+
+def _prepare(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, data: dict[str, object]) -> None:
+    names = data["packages"]
+    system.manager.apply(Transaction(tuple(Package(str(name)) for name in names) if isinstance(names, list) else ()))
 
 
 def _settings(system: ToolkitSystem, _state: ToolkitState, wish: ToolkitWish, _data: dict[str, object]) -> None:
@@ -166,6 +171,7 @@ _ACTIONS: dict[str, Callable[[ToolkitSystem, ToolkitState, ToolkitWish, dict[str
     "repair": _repair,
     "remove": _remove_file,
     "configure": _configure,
+    "prepare": _prepare,
     "install": _install,
     "hold": _hold,
     "release": _release,

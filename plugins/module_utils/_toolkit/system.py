@@ -56,12 +56,13 @@ class ToolkitSystem:
         """
         installed = self.manager.installed()
         packages = {n: v for n, v in installed.items() if is_toolkit(n) or n in OLD_PACKAGES}
-        managed = self.url(wish) in {url.rstrip("/") for url in self.manager.repositories()} if wish.present else True
+        managed = self.url(wish) in self.manager.repositories() if wish.present else True
         config = read_bytes(PATH)
         units = cdi.unit_names() if wish.cdi else ()
         return ToolkitState(
             packages=packages,
-            holds=tuple(self.manager.holds()) if packages else (),
+            holds=tuple(self.manager.holds()),
+            missing_for_holds=self.manager.missing_for_holds() if wish.present and wish.hold else (),
             repository=managed and self._key_is_there(),
             old_sources=self._old_sources(),
             config=None if config is None else config.decode("utf-8", "replace"),

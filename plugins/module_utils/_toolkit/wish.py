@@ -68,7 +68,7 @@ class ToolkitState:
     """What a host has.
 
     :param packages: versions of the installed packages of the toolkit, earlier generations included, by name.
-    :param holds: which of them are held; None when that is not known.
+    :param holds: names that the package manager holds; None when that is not known.
     :param repository: whether the wanted repository and its key are configured; None when that is not known.
     :param old_sources: apt source files of earlier generations that would conflict.
     :param config: text of C(config.toml); None where there is none.
@@ -76,6 +76,7 @@ class ToolkitState:
     :param cdi_stale: why the CDI specification has to be written anew; empty when it is right (or cannot be judged).
     :param driver_loaded: whether there are GPUs to describe.
     :param cdi_unit: whether C(nvidia-cdi-refresh.path) is enabled; None where there is no such unit.
+    :param missing_for_holds: packages that the package manager needs to hold others, and that are not installed.
     """
 
     packages: Mapping[str, str] = field(default_factory=dict)
@@ -87,6 +88,12 @@ class ToolkitState:
     cdi_stale: str = ""
     driver_loaded: bool = False
     cdi_unit: bool | None = None
+    missing_for_holds: tuple[str, ...] = ()
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Return which of the toolkit's packages are held: also those that are gone, whose locks keep new ones out."""
+        return tuple(name for name in (*PACKAGES, *OLD_PACKAGES) if name in (self.holds or ()))
 
     def differing(self, version: str) -> dict[str, str]:
         """Return which of the four packages are not at C(version), with what is installed (empty for nothing)."""

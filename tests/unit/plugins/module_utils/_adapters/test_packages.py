@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import Result
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_databases import (
+    parse_versionlock,
+    parse_zypper_locks,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import (
     Change,
     Package,
@@ -28,11 +32,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
     Dnf,
     parse_streams,
     parse_transaction,
-    parse_versionlock,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_zypper import (
     Zypper,
-    parse_locks,
     parse_search,
     parse_summary,
 )
@@ -230,7 +232,12 @@ def test_dnfs_table():
 
 def test_versionlocks_of_dnf_4_and_5():
     assert parse_versionlock("nvidia-driver-3:580.126.09-1.el9.*\n!excluded-0:1-1.*\n") == {
-        "nvidia-driver": "580.126.09-1.el9"
+        "nvidia-driver": "3:580.126.09-1.el9"
+    }
+    # dnf takes a lock without the epoch, and one of any epoch; a lock of every version of a name has no version to return.
+    assert parse_versionlock("# x\nlibnvidia-container1-1.20.0-1.*\na-b-*:1.0-2\nnvidia-driver-cuda\n") == {
+        "libnvidia-container1": "1.20.0-1",
+        "a-b": "1.0-2",
     }
     assert parse_versionlock("Package name: nvidia-driver\nevr = 3:580.126.09-1.el9\n") == {
         "nvidia-driver": "3:580.126.09-1.el9"
@@ -246,15 +253,15 @@ def test_dnf_reads_and_writes(tmp_path):
     tools = Tools(
         {
             "--version": "4.14.0\n",
-            "-qa --qf %{NAME}|%{EPOCHNUM}": "a|3|580.1|1.el9\nb|0|1|1\n",
-            "-qa --qf %{NAME}|%{ARCH}": "a|x86_64\na|x86_64\nkernel|x86_64\nkernel|x86_64\n",
+            "-qa --qf": "a|3|580.0|1.el9|x86_64|x\na|3|580.1|1.el9|x86_64|x\nb|0|1|1|noarch|(none)\n"
+            "kernel|0|5|1|x86_64|x\nkernel|0|6|1|x86_64|x\n",
             "repoquery": "a|3|580.1|1.el9|x86_64|cuda\na|3|580.2|1.el9|x86_64|cuda\n",
             "module list": "nvidia-driver 580-open [e]\n",
             "versionlock list": "a-3:580.1-1.el9.*\n",
         }
     )
     dnf = Dnf(root=str(tmp_path), runner=tools)
-    assert dnf.installed() == {"a": "3:580.1-1.el9", "b": "1-1"}
+    assert dnf.installed() == {"a": "3:580.1-1.el9", "b": "1-1", "kernel": "6-1"}
     assert dnf.interrupted() == ("a",)
     assert [package.version for package in dnf.offered(["a"])] == ["3:580.2-1.el9", "3:580.1-1.el9"]
     assert dnf.offered([]) == ()
@@ -264,7 +271,11 @@ def test_dnf_reads_and_writes(tmp_path):
     dnf.enable_stream("nvidia-driver", "595-open")
     assert tools.calls[-1][-3:] == ["module", "enable", "nvidia-driver:595-open"]
     dnf.hold([Package("a", "3:580.1-1.el9")])
+    assert tools.calls[-2][-2:] == ["delete", "a"]
     assert tools.calls[-1][-2:] == ["--raw", "a-3:580.1-1.el9.*"]
+    dnf.hold([Package("b", "1-1"), Package("c", "2-1")])
+    assert tools.calls[-1][-3:] == ["--raw", "b-0:1-1.*", "c-0:2-1.*"]
+    assert dnf.missing_for_holds() == ()
     dnf.unhold(["a"])
     dnf.refresh()
     dnf.repair()
@@ -289,6 +300,19 @@ def test_dnf_tells_a_resolution_from_an_error():
         Dnf(runner=bad).apply(Transaction((Package("x"),)))
 
 
+def test_a_minimal_system_lacks_the_plugin_that_locks():
+    missing = (1, "", "No such command: versionlock. Please use /usr/bin/dnf --help\n")
+    tools = Tools({"--version": "4.14.0", "versionlock list": missing, "-qa": "dkms|0|3|1|noarch|x\n"})
+    assert Dnf(runner=tools).missing_for_holds() == ("python3-dnf-plugin-versionlock",)
+    assert Dnf(runner=tools).holds() == ()
+    tools.answers["-qa"] = "python3-dnf-plugin-versionlock|0|4|1|noarch|x\n"
+    with pytest.raises(PackageError, match="enabled=1"):
+        Dnf(runner=tools).missing_for_holds()
+    tools.answers["versionlock list"] = (1, "", "Error: Unable to read version lock configuration\n")
+    with pytest.raises(PackageError, match="list version locks"):
+        Dnf(runner=tools).holds()
+
+
 def test_dnf_5_is_told_apart():
     tools = Tools({"--version": "dnf5 version 5.2\n"})
     dnf = Dnf(runner=tools)
@@ -296,6 +320,7 @@ def test_dnf_5_is_told_apart():
     assert dnf.streams() == {}
     dnf.hold([Package("a", "3:1-1")])
     assert tools.calls[-1][-1] == "a = 3:1-1"
+    assert dnf.missing_for_holds() == ()
 
 
 ZYPPER_SEARCH = """<?xml version='1.0'?>
@@ -329,7 +354,7 @@ def test_zyppers_answers():
         Change("remove", "c", "3-1", ""),
     )
     assert parse_summary("nothing") == ()
-    assert parse_locks("\ntype: package\nmatch_type: glob\nsolvable_name: a\n") == ("a",)
+    assert parse_zypper_locks("\ntype: package\nmatch_type: glob\nsolvable_name: a\n") == ("a",)
     with pytest.raises(PackageError, match="read zypper's answer"):
         parse_search("<?xml version='1.0'?><stream><a></stream>")
 
@@ -339,7 +364,7 @@ def test_zypper_reads_and_writes(tmp_path):
     (tmp_path / "etc/zypp/locks").write_text("solvable_name: a\n")
     tools = Tools(
         {
-            "-qa": "a|0|580.1|1\nb|3|1|1\n",
+            "-qa": "a|0|580.1|1|x86_64|x\nb|3|1|1|noarch|x\n",
             "-Va": "Unsatisfied dependencies for nvidia-x-1-1.x86_64:\nUnsatisfied dependencies for other-1:\n",
             "search": ZYPPER_SEARCH,
             "--dry-run": ZYPPER_SUMMARY,

@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
     plan_present,
     plan_previous,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record, parse, to_write
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record, Remains, parse, to_write
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.proof import (
     absent_problems,
     package_problems,
@@ -251,12 +251,12 @@ def test_packages_of_a_mirror_win_over_those_of_other_repositories():
 
 
 def test_removal_lets_go_and_removes_the_whole_closure():
-    plan = plan_absent(installed())
+    plan = plan_absent(installed(), Remains())
     assert kinds(plan) == ["release", "packages"]
     assert set(plan.transaction.remove) == set(closure(NEW))
-    assert not plan_absent(BARE).plan.changes
+    assert not plan_absent(BARE, Remains()).plan.changes
     with pytest.raises(Refused, match="nvidia-uninstall"):
-        plan_absent(replace(BARE, source="runfile"))
+        plan_absent(replace(BARE, source="runfile"), Remains())
 
 
 def test_going_back_is_one_transaction_over_the_whole_closure():

@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import run
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import DriverPlan, Repositories
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record, Remains
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import archive_of, select
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish, RepositoryWish
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
@@ -175,16 +175,26 @@ def test_every_step_is_carried_out_in_order():
 def test_removal_takes_pin_repository_and_stream_away():
     manager = Manager(stream="580-open")
     system = made_system(manager, Record(OLD, "open", "nvidia", {"a": "1"}, pending="absent"))
-    runner.PackageApplier(
-        system, host(RHEL_9), DriverWish(state="absent"), runner.Resolved(planned(version=""))
-    ).apply()
-    assert manager.log == [("remove_repository", "gpufleet-nvidia-driver"), ("reset_stream", "nvidia-driver")]
+    system.remains = lambda _wish: Remains(True, True, "580-open")
+    wish = DriverWish(state="absent")
+    # Also where the packages are gone already: an earlier removal was cut off.
+    plan = runner.make_plan(system, host(RHEL_9, holds=("nvidia-driver", "vim")), wish)
+    assert [step.data["kind"] for step in plan.plan.steps] == ["release", "unpin"]
+    runner.PackageApplier(system, host(RHEL_9), wish, runner.resolve(system, host(RHEL_9), plan)).apply()
+    assert manager.log == [
+        ("unhold", ["nvidia-driver"]),
+        ("remove_repository", "gpufleet-nvidia-driver"),
+        ("reset_stream", "nvidia-driver"),
+    ]
     assert system.pinned == [None]
     assert system.written[-1].pending == ""
     manager.log.clear()
     own = DriverWish(state="absent", repository=RepositoryWish(manage=False))
-    runner.PackageApplier(system, host(), own, runner.Resolved(planned(version=""))).apply()
+    manager.stream = ""
+    runner.PackageApplier(system, host(), own, runner.Resolved(planned(step("unpin"), version=""))).apply()
     assert manager.log == []
+    system.remains = lambda _wish: Remains()
+    assert not runner.make_plan(system, host(RHEL_9), wish).plan.changes
 
 
 @pytest.mark.parametrize(

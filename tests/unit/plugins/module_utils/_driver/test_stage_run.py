@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Remains
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import User, plan_reload, still_used
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services import (
     PERSISTENCE_DROP_IN,
@@ -163,6 +164,12 @@ class System:
     def write_preferences(self, text):
         self.pinned = text
         return True
+
+    def remains(self, _wish):
+        return Remains(self.pinned is not None, bool(self.manager.urls))
+
+    def has_file(self, path):
+        return self.files.get(path) is not None
 
     def users(self):
         return self.user_list
@@ -352,6 +359,20 @@ def test_removal():
     assert not system.manager.held
     assert not report.reboot
     assert not run_stage(system, DriverWish(state="absent"), check=False).changed
+
+
+def test_a_removal_that_was_cut_off_after_the_packages_is_finished():
+    system = System()
+    system.pinned = "a pin"
+    system.files[PERSISTENCE_DROP_IN] = "x"
+    system.manager.held = {"libcuda1"}
+    wish = DriverWish(state="absent")
+    planned = run_stage(system, wish, check=True)
+    report = run_stage(system, wish, check=False)
+    assert [step.action for step in planned.steps] == [step.action for step in report.steps]
+    assert (system.pinned, system.manager.urls, set(system.manager.held)) == (None, [], set())
+    assert system.files == {PERSISTENCE_DROP_IN: None}
+    assert not run_stage(system, wish, check=False).changed
 
 
 def test_nouveau_is_blocked_and_needs_a_reboot_when_it_is_loaded():

@@ -43,8 +43,17 @@ class Manager:
     def holds(self):
         return ("nvidia-smi",)
 
+    def missing_for_holds(self):
+        return ("a-plugin",)
+
     def interrupted(self):
         return ("libcuda1",)
+
+    def streams(self):
+        return {"nvidia-driver": "580-open"}
+
+    def has_repository(self, name):
+        return name == "gpufleet-nvidia-driver"
 
 
 @pytest.fixture
@@ -69,8 +78,23 @@ def test_reads_the_drivers_packages_only():
 
 
 @pytest.mark.usefixtures("bare")
-def test_holds_are_not_asked_for_where_nothing_is_installed():
-    assert system.DriverSystem(fetching, Manager({"bash": "5"})).read().holds == ()
+def test_holds_are_read_where_nothing_is_installed_too():
+    host = system.DriverSystem(fetching, Manager({"bash": "5"})).read()
+    assert (host.holds, host.missing_for_holds) == (("nvidia-smi",), ("a-plugin",))
+
+
+def test_what_remains_besides_the_packages(tmp_path):
+    made = system.DriverSystem(fetching, Manager({}))
+    assert made.remains(DriverWish()).named == (
+        "the repository gpufleet-nvidia-driver",
+        "the module stream nvidia-driver:580-open",
+    )
+    theirs = DriverWish(repository=RepositoryWish(manage=False))
+    assert made.remains(theirs).named == ("the module stream nvidia-driver:580-open",)
+    apt = Apt(root=str(tmp_path))
+    apt.write_preferences("gpufleet-nvidia-driver", "Package: x\n")
+    assert system.DriverSystem(fetching, apt).remains(theirs).named == ("the preferences file",)
+    assert made.has_file(str(tmp_path))
 
 
 @pytest.mark.usefixtures("bare")

@@ -30,6 +30,7 @@ class PlayedManager:
         self.half = ()
         self.fails = {}
         self.extra = ()
+        self.needed = ()
         self.calls = []
 
     def _call(self, name):
@@ -93,7 +94,16 @@ class PlayedSystem(system.ToolkitSystem):
     def read(self, _wish):
         manager = self.manager
         packages = {n: v for n, v in manager.installed().items() if "nvidia" in n}
-        return ToolkitState(packages, manager.holds(), bool(manager.urls), (), self.config, manager.interrupted())
+        missing = () if "a-plugin" in manager.packages else manager.needed
+        return ToolkitState(
+            packages,
+            manager.holds(),
+            bool(manager.urls),
+            (),
+            self.config,
+            manager.interrupted(),
+            missing_for_holds=missing,
+        )
 
     def repository(self, _wish):
         if self.key != "right":
@@ -128,6 +138,13 @@ def test_from_nothing_and_again(host):
     again = run(host)
     assert not again.plan.changes
     assert again.version == "1.20.0"
+
+
+def test_what_holding_needs_is_installed_before_the_packages(host):
+    host.manager.needed = ("a-plugin",)
+    assert actions(run(host))[:3] == ["configure", "prepare", "install"]
+    assert host.manager.packages["a-plugin"] == ""
+    assert not run(host).plan.changes
 
 
 def test_up_and_down(host):
@@ -254,6 +271,10 @@ def test_absent(host):
     assert not run(host, absent).plan.changes
     host.manager.half = ("x",)
     assert actions(run(host, absent)) == ["repair"]
+    # The lock of a package that is gone keeps the next one out.
+    host.manager.held = {PACKAGES[0], "vim"}
+    assert actions(run(host, absent)) == ["release"]
+    assert host.manager.held == {"vim"}
 
 
 def test_what_does_not_stick_is_a_failure(host, monkeypatch):

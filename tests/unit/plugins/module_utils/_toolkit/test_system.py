@@ -40,11 +40,14 @@ class Manager:
     def holds(self):
         return ("bash",)
 
+    def missing_for_holds(self):
+        return ("a-plugin",)
+
     def interrupted(self):
         return ()
 
     def repositories(self):
-        return ("https://mirror/deb/amd64/",)
+        return ("https://mirror/deb/amd64",)
 
 
 @pytest.fixture
@@ -70,6 +73,7 @@ def test_reads_the_host(host, tmp_path):
     assert state.config == "disable-require = false\n"
     assert state.old_sources == (str(tmp_path / "nvidia-docker.list"),)
     assert state.cdi_unit is True
+    assert state.missing_for_holds == ("a-plugin",)
     # The URL is configured, but no key of ours is there.
     assert state.repository is False
 
