@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Callable
 
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, write_whole
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.plan import FleetPlan, HostPlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.agreement import Expected
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import capacity
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.plan import (
+    FleetPlan,
+    HostPlan,
+    NodeView,
+    node_view,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, pool_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
@@ -23,7 +34,19 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import coll
 
 class ActionModule(ActionBase):
     _requires_connection = False
-    _VALID_ARGS = frozenset({"hosts", "facts_directory", "offline", "files", "unrendered", "report", "fail_on_drift"})
+    _VALID_ARGS = frozenset(
+        {
+            "hosts",
+            "facts_directory",
+            "offline",
+            "files",
+            "unrendered",
+            "report",
+            "fail_on_drift",
+            "kubeconfig",
+            "context",
+        }
+    )
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         task_vars = task_vars or {}
@@ -38,6 +61,8 @@ class ActionModule(ActionBase):
                 "unrendered": {"type": "str", "default": ""},
                 "report": {"type": "path", "default": ""},
                 "fail_on_drift": {"type": "bool", "default": True},
+                "kubeconfig": {"type": "path", "default": ""},
+                "context": {"type": "str", "default": ""},
             }
         )
         groups = plain(task_vars.get("groups", {}))
@@ -45,10 +70,16 @@ class ActionModule(ActionBase):
         hosts = arguments["hosts"] if arguments["hosts"] is not None else groups.get(GPU_HOSTS, [])
         directory = arguments["facts_directory"]
         planned = []
+        try:
+            cluster = _Cluster.read(arguments["kubeconfig"], arguments["context"], self._display.warning)
+        except (ApiError, AnsibleError) as error:
+            result["failed"] = True
+            result["msg"] = str(error)
+            return result
         for host in hosts:
             variables = task_vars["hostvars"][host]
             facts, unread = _facts(host, variables, directory, arguments["offline"])
-            planned.append(_plan(host, variables, known, facts, unread))
+            planned.append(_plan(host, variables, known, facts, unread, cluster))
         fleet = FleetPlan(planned, plain(arguments["files"]), plain(arguments["unrendered"]))
         self._display.display("\n" + fleet.text())
         result["plan"] = fleet.as_dict()
@@ -81,20 +112,58 @@ def _facts(host: str, variables: Any, directory: str, offline: bool) -> tuple[di
     return facts, None
 
 
+@dataclass(frozen=True)
+class _Cluster:
+    """The cluster as it is now: its nodes, and the pods on each."""
+
+    nodes: Mapping[str, Mapping[str, Any]]
+    pods: Mapping[str, list[Mapping[str, Any]]]
+
+    @classmethod
+    def read(cls, kubeconfig: str, context: str, notify: Callable[[str], None]) -> _Cluster | None:
+        """Read it; None where none is to be asked.
+
+        :raises ApiError: the API server does not answer, or refuses.
+        """
+        if not kubeconfig:
+            return None
+        api = Cluster(kubeconfig, context, 30, notify)
+        pods: dict[str, list[Mapping[str, Any]]] = {}
+        for pod in api.pods():
+            pods.setdefault(str(pod["spec"].get("nodeName")), []).append(pod)
+        return cls(api.nodes(), pods)
+
+    def view(self, host: str, variables: Any, facts: Mapping[str, Any], wish: Mapping[str, Any]) -> NodeView:
+        name = str(plain(variables.get("gpu_upgrade_node")) or host)
+        wanted = None
+        if facts.get("gpus"):
+            found = capacity(
+                facts["gpus"], wish["nvidia_mig_strategy"], wish["nvidia_mig_layout"], modes.read(dict(wish))
+            )
+            wanted = Expected(found.resources, found.labels)
+        return node_view(name, self.nodes.get(name), self.pods.get(name, []), wanted)
+
+
 def _plan(
-    host: str, variables: Any, known: dict[str, list[str]], facts: dict[str, Any] | None, unread: str | None
+    host: str,
+    variables: Any,
+    known: dict[str, list[str]],
+    facts: dict[str, Any] | None,
+    unread: str | None,
+    cluster: _Cluster | None,
 ) -> HostPlan:
     pool = None
     try:
         pool = pool_of(host, known, variables.get("gpu_facts_pool"))
         wish = collect(variables, lambda value: value)
+        node = cluster.view(host, variables, facts or {}, wish) if cluster else None
     except Refused as refusal:
         return _impossible(host, pool, refusals_of(refusal), unread)
     except (AnsibleError, TypeError) as error:
         # A template that cannot be rendered is the mistake of one host, and no reason to leave the others out.
         wrong = Refused("the variables of the host", str(error).strip().rstrip("."), "Define what its templates use.")
         return _impossible(host, pool, (wrong,), unread)
-    return HostPlan(host, pool, plan_stages(facts, wish) if facts else {}, unread)
+    return HostPlan(host, pool, plan_stages(facts, wish) if facts else {}, unread, node)
 
 
 def _impossible(host: str, pool: str | None, refusals: tuple[Refused, ...], unread: str | None) -> HostPlan:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade import (
     REFUSED,
+    SINCE,
     STEPS,
     Record,
     advance,
@@ -35,6 +36,7 @@ class ActionModule(ClusterAction):
         "state": {"type": "str", "choices": [*STEPS, DONE, FAILED, REFUSED], "required": True},
         "record": {"type": "dict", "default": {}},
         "origin": {"type": "str", "default": ""},
+        "toolkit": {"type": "str", "default": ""},
         "target": {"type": "str", "default": ""},
         "wave": {"type": "int", "default": 0},
         "reason": {"type": "str", "default": ""},
@@ -47,7 +49,7 @@ class ActionModule(ClusterAction):
         if cluster and arguments["lease_namespace"]:
             here = cluster_lease.this_run()
             cluster_lease.take(cluster, arguments["lease_namespace"], here, arguments["lease_duration"], False)
-        now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = datetime.datetime.now(datetime.timezone.utc).strftime(SINCE)
         node = cluster.node(arguments["node"]) if cluster else None
         before = from_annotations(node["metadata"].get("annotations")) if node else from_values(arguments["record"])
         state = arguments["state"]
@@ -67,11 +69,20 @@ class ActionModule(ClusterAction):
             )
             unschedulable = bool(((node or {}).get("spec") or {}).get("unschedulable"))
             begun = begin(kept, "", kept.target, 0, unschedulable, who, now)
-            return replace(begun, state=state, origin=kept.origin, failed_reason=before.failed_reason)
+            return replace(
+                begun, state=state, origin=kept.origin, toolkit=kept.toolkit, failed_reason=arguments["reason"]
+            )
         if state == _STARTED or not before.interrupted:
             unschedulable = bool(((node or {}).get("spec") or {}).get("unschedulable"))
             started = begin(
-                before, arguments["origin"], arguments["target"], arguments["wave"], unschedulable, who, now
+                before,
+                arguments["origin"],
+                arguments["target"],
+                arguments["wave"],
+                unschedulable,
+                who,
+                now,
+                arguments["toolkit"],
             )
             return started if state == _STARTED else replace(started, state=state, failed_reason=arguments["reason"])
         return replace(advance(before, state), failed_reason=arguments["reason"], since=now, operator=who)

@@ -6,17 +6,22 @@
 
 from __future__ import annotations
 
+import datetime
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import waves
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade import (
+    ROLLING_BACK,
     Member,
+    at_work_elsewhere,
     from_annotations,
     from_values,
     progress,
     wave_node,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, titles
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
@@ -61,6 +66,8 @@ class ActionModule(ClusterAction):
     def _plan(self, arguments: dict[str, Any], task_vars: dict[str, Any], cluster: Cluster | None) -> dict[str, Any]:
         """Return the waves as they will be if every node succeeds."""
         members, nodes = self._fleet(arguments, task_vars, cluster)
+        if cluster is None and not arguments["take_over"]:
+            _refuse_a_second(members.values(), arguments["lease_duration"])
         found = waves.schedule(nodes, _budget(arguments))
         self._display.display("\n" + progress(nodes, members, arguments["target"]))
         for number, names in enumerate(found, 1):
@@ -118,7 +125,12 @@ class ActionModule(ClusterAction):
         elif len(start) < len(wanted):
             left = [node.name for node in wanted if node.name not in start]
             self._display.warning(f"Left out: {titles(left)}: {decision.stopped or 'the budget leaves no room'}.")
-        return {"start": start, "stopped": stopped}
+        return {
+            "start": start,
+            "stopped": stopped,
+            "records": {name: members[name].record.values() for name in start},
+            "rolling_back": [name for name in start if members[name].record.state == ROLLING_BACK],
+        }
 
     def _finish(self, arguments: dict[str, Any], task_vars: dict[str, Any], cluster: Cluster | None) -> dict[str, Any]:
         """Return how the rollout ended, and give the lease back."""
@@ -161,6 +173,25 @@ class ActionModule(ClusterAction):
             started = bool(plain(variables.get("__gpu_upgrade_started") or False))
             nodes.append(wave_node(member, target, retry, started_here=started))
         return members, nodes
+
+
+def _refuse_a_second(members: Iterable[Member], seconds: int) -> None:
+    """Without a cluster there is no lease: the records on the hosts say whether another run is at work.
+
+    :raises Refused: one is.
+    """
+    here = cluster_lease.this_run()
+    now = datetime.datetime.now(datetime.timezone.utc)
+    alive = [member for member in members if not cluster_lease.is_gone(member.record.operator, here)]
+    record = at_work_elsewhere(alive, str(here), now, seconds)
+    if record is not None:
+        host = next(member.host for member in alive if member.record is record)
+        raise Refused(
+            f"host {host}",
+            f"{record.operator} works on this fleet: it was last seen at {record.since}, {record.state}",
+            f"Wait for it; if it is known to be dead, it is taken for that {seconds} s after it was last seen, or at once with "
+            "gpu_upgrade_take_over=true.",
+        )
 
 
 def _budget(arguments: dict[str, Any]) -> waves.Budget:

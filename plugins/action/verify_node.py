@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Callable
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import agreement
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import capacity
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade import is_ready
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
@@ -26,23 +28,17 @@ class ActionModule(ClusterAction):
         "node": {"type": "str", "required": True},
         "facts": {"type": "dict", "required": True},
         "labels": {"type": "bool", "default": True},
+        "capacity": {"type": "path", "default": ""},
         "timeout": {"type": "int", "default": 0},
         "fail": {"type": "bool", "default": True},
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        wish = collect(task_vars, self._templar.template)
-        predicted = capacity(
-            arguments["facts"].get("gpus") or [],
-            wish["nvidia_mig_strategy"],
-            wish["nvidia_mig_layout"],
-            modes.read(wish),
-        )
-        labels = predicted.labels if arguments["labels"] else {}
+        wanted = _expected(arguments, lambda: collect(task_vars, self._templar.template))
         cluster = self.cluster(arguments)
         until = time.monotonic() + arguments["timeout"]
         while True:
-            checks = self._checks(cluster, arguments["node"], predicted.resources, labels)
+            checks = self._checks(cluster, arguments["node"], wanted)
             bad = [check for check in checks if check.status == agreement.FAILED]
             if not bad or time.monotonic() >= until:
                 break
@@ -54,7 +50,7 @@ class ActionModule(ClusterAction):
             result["msg"] = f"Node {arguments['node']}: {first.name}: {first.evidence}. {first.next_step}"
         return result
 
-    def _checks(self, cluster: Any, name: str, resources: Any, labels: Any) -> tuple[agreement.Check, ...]:
+    def _checks(self, cluster: Any, name: str, wanted: agreement.Expected) -> tuple[agreement.Check, ...]:
         try:
             node = cluster.node(name)
         except ApiError as error:
@@ -66,4 +62,25 @@ class ActionModule(ClusterAction):
             step = "Look at the kubelet on the host: journalctl -u kubelet."
             return (agreement.Check("node", agreement.FAILED, "it is not Ready", step),)
         ready = agreement.Check("node", agreement.PASSED, "Ready")
-        return (ready, *agreement.compare(node, resources, labels))
+        return (ready, *agreement.compare(node, wanted))
+
+
+def _expected(arguments: dict[str, Any], wish: Callable[[], dict[str, Any]]) -> agreement.Expected:
+    """Return what the node must show: by a rendered file, or as it follows from the host's GPUs and its variables.
+
+    :raises Refused: the file is not there, or does not know the node.
+    """
+    path = arguments["capacity"]
+    if path:
+        text = read_text(path)
+        if text is None:
+            raise Refused(path, "there is no such file", "Render the clusters first: gpufleet.nvidia.render.")
+        return agreement.expected(text, path, arguments["node"])
+    found = wish()
+    predicted = capacity(
+        arguments["facts"].get("gpus") or [],
+        found["nvidia_mig_strategy"],
+        found["nvidia_mig_layout"],
+        modes.read(found),
+    )
+    return agreement.Expected(predicted.resources, predicted.labels if arguments["labels"] else {})

@@ -42,6 +42,17 @@ options:
     description: Why the files of the cluster could not be rendered; empty when they could.
     type: str
     default: ""
+  kubeconfig:
+    description:
+      - A kubeconfig on the controller. The nodes as they are now are compared with what the description predicts, and the GPU pods on them
+        are named where a change disturbs users of GPUs.
+      - Empty asks no cluster.
+    type: path
+    default: ""
+  context:
+    description: The context in it. Empty for its current one.
+    type: str
+    default: ""
   report:
     description: A file of the controller to which the plan is written as JSON; empty writes none.
     type: path

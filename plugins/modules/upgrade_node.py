@@ -32,6 +32,10 @@ options:
     description: The driver version before the rollout.
     type: str
     default: ""
+  toolkit:
+    description: The version of the container toolkit before the rollout. Empty when there was none.
+    type: str
+    default: ""
   target:
     description: What the rollout brings.
     type: str

@@ -26,6 +26,13 @@ options:
     description: Whether labels are compared too.
     type: bool
     default: true
+  capacity:
+    description:
+      - The C(capacity.json) of the node's cluster on the controller, as M(gpufleet.nvidia.render) wrote it. Allocatable and labels are then
+        compared with what it says of the node, the rendered labels of the node with them.
+      - Empty compares with what the host's GPUs and its variables predict.
+    type: path
+    default: ""
   timeout:
     description: Seconds to wait until they agree.
     type: int

@@ -110,10 +110,16 @@ class Cluster:
         return self.call("GET", f"/api/v1/nodes/{name}", f"read node {name}")
 
     def change_node(
-        self, name: str, annotations: Mapping[str, str | None], unschedulable: bool | None = None
+        self,
+        name: str,
+        annotations: Mapping[str, str | None],
+        unschedulable: bool | None = None,
+        labels: Mapping[str, str | None] | None = None,
     ) -> dict[str, Any]:
         """Write annotations and, in the same change, whether the node takes pods: a cordon without its record cannot be."""
         body: dict[str, Any] = {"metadata": {"annotations": dict(annotations)}}
+        if labels:
+            body["metadata"]["labels"] = dict(labels)
         if unschedulable is not None:
             body["spec"] = {"unschedulable": unschedulable or None}
         return self.call("PATCH", f"/api/v1/nodes/{name}", f"change node {name}", body)
@@ -124,6 +130,10 @@ class Cluster:
 
     def pods(self) -> list[dict[str, Any]]:
         return list(self.call("GET", "/api/v1/pods", "list the pods", resourceVersion="0")["items"])
+
+    def daemon_sets(self) -> list[dict[str, Any]]:
+        answer = self.call("GET", "/apis/apps/v1/daemonsets", "list the DaemonSets", resourceVersion="0")
+        return list(answer["items"])
 
     def evict(self, namespace: str, name: str, uid: str) -> str | None:
         """Ask for the eviction of one pod; return why it may not go now, or None.

@@ -22,6 +22,8 @@ from stand_ins import StandIns
 REPOSITORY = Path(__file__).resolve().parents[2]
 LAB = REPOSITORY / "tests" / "lab" / "lab"
 OLD, NEW = "580.126.09", "580.159.03"
+#: The container toolkit that belongs to each of them here.
+TOOLKIT = {OLD: "1.19.1", NEW: "1.20.0"}
 NODES = ("gpu-node-1", "gpu-node-2", "gpu-node-3")
 LAYOUT = [{"devices": "all", "instances": {"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}}]
 
@@ -33,7 +35,7 @@ class Run:
     process: subprocess.Popen[str]
     log: Path
 
-    def wait(self, timeout: float = 900) -> Run:
+    def wait(self, timeout: float = 1800) -> Run:
         self.process.wait(timeout=timeout)
         return self
 
@@ -77,11 +79,12 @@ class Fleet:
         given = {
             "nvidia_driver_version": driver,
             "nvidia_driver_allow_vulnerable": driver == OLD,
+            "nvidia_toolkit_version": TOOLKIT[driver],
             "nvidia_mig_strategy": "mixed",
             "nvidia_mig_layout": LAYOUT,
             "gpu_upgrade_kubeconfig": str(self.plane.kubeconfig),
-            "gpu_upgrade_api_timeout": 120,
-            "gpu_upgrade_ready_timeout": 120,
+            "gpu_upgrade_api_timeout": 300,
+            "gpu_upgrade_ready_timeout": 300,
             "gpu_upgrade_wave_timeout": 5,
             "gpu_kubernetes_output_directory": str(self.folder / "gitops"),
             **self.variables,
@@ -112,6 +115,10 @@ class Fleet:
     def versions(self) -> dict[str, str]:
         return {host: self.sh(host, "cat /sys/module/nvidia/version").strip() for host in NODES}
 
+    def toolkits(self) -> dict[str, str]:
+        query = "dpkg-query -W -f '${Version}' nvidia-container-toolkit"
+        return {host: self.sh(host, query).partition("-")[0] for host in NODES}
+
     def state(self, host: str) -> str | None:
         return self.stand_ins.annotations(host).get("gpufleet.github.io/upgrade-state")
 
@@ -121,7 +128,7 @@ class Fleet:
     def cordoned(self, host: str) -> bool:
         return bool(self.stand_ins.node(host)["spec"].get("unschedulable"))
 
-    def wait_for(self, what: Callable[[], Any], timeout: float = 180) -> Any:
+    def wait_for(self, what: Callable[[], Any], timeout: float = 600) -> Any:
         until = time.monotonic() + timeout
         while time.monotonic() < until:
             found = what()
@@ -134,15 +141,17 @@ class Fleet:
         """Remove workloads and every record, as if no rollout had ever come."""
         for kind in ("replicasets", "poddisruptionbudgets"):
             self.plane.kubectl("delete", kind, "--all", "--cascade=background", "--wait=false")
-        names = self.plane.kubectl("get", "pods", "-o", "name", "-l", "app").stdout.split()
+        names = self.plane.kubectl("get", "pods", "-o", "name", "-l", "app,app!=nvidia-dcgm-exporter").stdout.split()
         if names:
             self.plane.kubectl("delete", "--force", "--grace-period=0", *names, check=False)
         keys = [f"gpufleet.github.io/upgrade-{key}-" for key in _KEYS]
         for host in NODES:
             self.plane.kubectl("annotate", "node", host, *keys)
+            labels = ["gpufleet.github.io/gpu-clients-", "nvidia.com/gpu.deploy.dcgm-exporter=true"]
+            self.plane.kubectl("label", "node", host, "--overwrite", *labels)
             self.plane.kubectl("uncordon", host)
-            self.sh(host, "rm -f /var/lib/gpufleet/upgrade.json")
+            self.sh(host, "rm -f /var/lib/gpufleet/upgrade.json /var/lib/gpufleet/repartition.json")
         self.stand_ins.fewest.clear()
 
 
-_KEYS = ("state", "from", "to", "wave", "initial-unschedulable", "failed-reason", "operator", "since")
+_KEYS = ("state", "from", "from-toolkit", "to", "wave", "initial-unschedulable", "failed-reason", "operator", "since")

@@ -16,12 +16,28 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.clients import LABEL, PAUSED, placed
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
 NAMESPACE = "default"
 CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
 PLUGIN = {"app.kubernetes.io/name": "nvidia-device-plugin"}
+#: Leaves a node by the label of the collection, as the rendered values of its chart say.
+PLUGIN_AFFINITY = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [
+                {"matchExpressions": [{"key": LABEL, "operator": "NotIn", "values": [PAUSED]}]},
+            ]
+        }
+    }
+}
+#: Leaves a node by the label that the GPU Operator gives it, as the operator's operands do.
+EXPORTER = {"app": "nvidia-dcgm-exporter"}
+EXPORTER_LABEL = "nvidia.com/gpu.deploy.dcgm-exporter"
+#: While a pod of one of them runs on a node, a process of that host has NVML open.
+HOLDERS = {"nvidia-device-plugin", "nvidia-dcgm-exporter"}
 #: A pod with this label never ends, whatever it is told.
 STUBBORN = "test.gpufleet.github.io/never-leaves"
 
@@ -73,8 +89,12 @@ class StandIns:
 
     def start(self) -> None:
         for name in self.hosts:
-            self.core.create_node({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}})
-        self.apps.create_namespaced_daemon_set(NAMESPACE, _daemon_set("nvidia-device-plugin", PLUGIN))
+            labels = {"kubernetes.io/hostname": name, EXPORTER_LABEL: "true"}
+            self.core.create_node({"metadata": {"name": name, "labels": labels}})
+        plugin = _daemon_set("nvidia-device-plugin", PLUGIN, affinity=PLUGIN_AFFINITY)
+        exporter = _daemon_set("nvidia-dcgm-exporter", EXPORTER, nodeSelector={EXPORTER_LABEL: "true"})
+        for body in (plugin, exporter):
+            self.apps.create_namespaced_daemon_set(NAMESPACE, body)
         self._thread.start()
 
     def stop(self) -> None:
@@ -102,6 +122,9 @@ class StandIns:
     def node(self, name: str) -> dict[str, Any]:
         return self.api.sanitize_for_serialization(self.core.read_node(name))
 
+    def labels(self, name: str) -> dict[str, str]:
+        return dict(self.node(name)["metadata"].get("labels") or {})
+
     def annotations(self, name: str) -> dict[str, str]:
         found = self.node(name)["metadata"].get("annotations") or {}
         return {key: value for key, value in found.items() if key.startswith("gpufleet.github.io/")}
@@ -124,7 +147,7 @@ class StandIns:
         nodes = {name: self.node(name) for name in self.hosts}
         self._kubelets(pods, nodes)
         pods = self.pods()
-        self._daemon_sets(pods)
+        self._daemon_sets(pods, nodes)
         self._replica_sets(pods, nodes)
         self._budgets(self.pods())
 
@@ -140,8 +163,9 @@ class StandIns:
                     self._gone(pod)
                 continue
             if node and pod["status"].get("phase") == "Pending" and self._admit(pod):
+                self._hold(pod)
                 self._status(pod, "Running")
-                if metadata["labels"].get("app.kubernetes.io/name") == PLUGIN["app.kubernetes.io/name"]:
+                if metadata.get("labels", {}).get("app.kubernetes.io/name") == PLUGIN["app.kubernetes.io/name"]:
                     self._register(node)
         self._write_checkpoints(pods)
 
@@ -209,23 +233,39 @@ class StandIns:
             pod["metadata"]["name"], NAMESPACE, {"status": {"phase": phase, "conditions": [condition]}}
         )
 
+    def _hold(self, pod: dict[str, Any]) -> None:
+        """A client of the driver starts: until its pod ends, the driver cannot be unloaded."""
+        owner = _owner(pod)
+        if owner in HOLDERS:
+            hold = f"systemd-run --quiet --collect --unit={owner} virtual-gpu hold"
+            self.hosts[pod["spec"]["nodeName"]](f"systemctl is-active --quiet {owner} || {hold}")
+
     def _gone(self, pod: dict[str, Any]) -> None:
+        owner = _owner(pod)
+        if owner in HOLDERS:
+            self.hosts[pod["spec"]["nodeName"]](f"systemctl stop {owner} 2>/dev/null || true")
         with contextlib.suppress(ApiException):
             self.core.delete_namespaced_pod(pod["metadata"]["name"], NAMESPACE, grace_period_seconds=0)
 
-    def _daemon_sets(self, pods: list[dict[str, Any]]) -> None:
-        owner = self.apps.read_namespaced_daemon_set("nvidia-device-plugin", NAMESPACE)
-        there = {pod["spec"].get("nodeName") for pod in pods if _owner(pod) == "nvidia-device-plugin"}
-        for node in set(self.hosts) - there - self.offline:
-            body = {
-                "metadata": {
-                    "generateName": "nvidia-device-plugin-",
-                    "labels": PLUGIN,
-                    "ownerReferences": [_reference("DaemonSet", owner.metadata)],
-                },
-                "spec": {"nodeName": node, "containers": [{"name": "plugin", "image": "plugin"}]},
-            }
-            self.core.create_namespaced_pod(NAMESPACE, body)
+    def _daemon_sets(self, pods: list[dict[str, Any]], nodes: dict[str, Any]) -> None:
+        """A pod on every node that the template fits, and none on a node that it does not fit any more."""
+        for found in self.apps.list_namespaced_daemon_set(NAMESPACE).items:
+            name = found.metadata.name
+            template = self.api.sanitize_for_serialization(found.spec.template)
+            there = {pod["spec"].get("nodeName"): pod for pod in pods if _owner(pod) == name}
+            for node in set(self.hosts) - self.offline:
+                fits = placed(template["spec"], nodes[node]["metadata"].get("labels") or {})
+                pod = there.get(node)
+                if pod and not fits and not pod["metadata"].get("deletionTimestamp"):
+                    self.core.delete_namespaced_pod(pod["metadata"]["name"], NAMESPACE)
+                if fits and not pod:
+                    metadata = {
+                        "generateName": f"{name}-",
+                        "labels": template["metadata"]["labels"],
+                        "ownerReferences": [_reference("DaemonSet", found.metadata)],
+                    }
+                    body = {"metadata": metadata, "spec": {**template["spec"], "nodeName": node}}
+                    self.core.create_namespaced_pod(NAMESPACE, body)
 
     def _replica_sets(self, pods: list[dict[str, Any]], nodes: dict[str, Any]) -> None:
         for found in self.apps.list_namespaced_replica_set(NAMESPACE).items:
@@ -301,8 +341,9 @@ class StandIns:
             )
 
 
-def _daemon_set(name: str, labels: dict[str, str]) -> dict[str, Any]:
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "plugin", "image": "plugin"}]}}
+def _daemon_set(name: str, labels: dict[str, str], **pod: Any) -> dict[str, Any]:
+    spec = {"containers": [{"name": "plugin", "image": "plugin"}], **pod}
+    template = {"metadata": {"labels": labels}, "spec": spec}
     return {"metadata": {"name": name}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
 
 

@@ -59,6 +59,25 @@ def test_a_new_layout_evicts_only_the_pods_on_instances_that_go(at_work):
     assert uids(at_work, "small") == before["small"], "three of eight fit beside two larger instances"
 
 
+def test_a_repartition_that_is_cut_off_is_finished_by_the_next_run(at_work):
+    arguments = ("repartition", "--limit", FIRST, "--skip-tags", "cluster")
+    kept = uids(at_work, "large")
+    run = at_work.start(*arguments, driver=OLD, nvidia_mig_layout=NIGHT)
+    at_work.wait_for(lambda: at_work.sh(FIRST, "nvidia-smi -L").count("MIG 1g.10gb") == 8)
+    # The layout is the new one; the node is not given back yet.
+    run.kill()
+    assert at_work.cordoned(FIRST)
+    again = at_work.run(*arguments, driver=OLD, nvidia_mig_layout=NIGHT)
+    assert again.status == 0, again.output[-3000:]
+    assert not at_work.cordoned(FIRST)
+    assert not at_work.stand_ins.annotations(FIRST)
+    assert at_work.stand_ins.node(FIRST)["status"]["allocatable"]["nvidia.com/mig-1g.10gb"] == "8"
+    assert uids(at_work, "large") == kept
+    third = at_work.run(*arguments, driver=OLD, nvidia_mig_layout=NIGHT)
+    assert third.status == 0
+    assert "changed=0" in third.output, "nothing is left to continue"
+
+
 def test_verify_finds_a_node_that_offers_something_else(at_work, tmp_path):
     report = tmp_path / "verify.json"
     options = {"gpu_verify_kubeconfig": str(at_work.plane.kubeconfig), "gpu_verify_report": str(report), "driver": OLD}

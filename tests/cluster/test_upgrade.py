@@ -10,10 +10,14 @@ import re
 import time
 
 import pytest
-from fleet import NEW, NODES, OLD
+from fleet import NEW, NODES, OLD, TOOLKIT
 
 FIRST, SECOND, THIRD = NODES
+#: Another layout than the one that the nodes have.
+OTHER = [{"devices": "all", "instances": {"3g.40gb": 2}}]
 MIG = "nvidia.com/mig-3g.40gb"
+PAUSED = "gpufleet.github.io/gpu-clients"
+EXPORTER = "nvidia.com/gpu.deploy.dcgm-exporter"
 #: A CUDA program that does not run with the new driver on one node: what a canary is for.
 CUDA = "/usr/local/bin/cuda-proof"
 BROKEN = f"#!/bin/sh\nif grep -q {NEW} /sys/module/nvidia/version && test -e /etc/new-driver-is-broken; then\n  echo 'CUDA error 999'; exit 1\nfi\n"
@@ -31,11 +35,18 @@ def install_proof(fleet, broken):
     fleet.sh(broken, "touch /etc/new-driver-is-broken")
 
 
+def resumed(fleet, host):
+    """Nothing of the cluster is kept away from the node."""
+    labels = fleet.stand_ins.labels(host)
+    return PAUSED not in labels and labels[EXPORTER] == "true"
+
+
 def refused(fleet, host, run):
     """Nothing was changed, the node is in service, and the reason is on it."""
     assert run.status != 0
     assert fleet.state(host) == "refused", run.output[-3000:]
     assert not fleet.cordoned(host)
+    assert resumed(fleet, host)
     assert fleet.versions() == dict.fromkeys(NODES, OLD)
     assert [fleet.state(other) for other in NODES if other != host] == [None, None], "no other node was begun"
 
@@ -86,6 +97,10 @@ def test_of_two_operators_the_second_ends_with_a_message(fleet):
         assert second.status != 0
         assert "works on this fleet since" in second.output
         assert "gpu_upgrade_take_over=true" in second.output
+        for playbook in ("rollback", "repartition"):
+            other = fleet.run(playbook, "--limit", THIRD, "--skip-tags", "cluster", nvidia_mig_layout=OTHER)
+            assert other.status != 0, playbook
+            assert "works on this fleet since" in other.output, other.output[-3000:]
         assert fleet.state(FIRST) == "waiting-for-jobs"
     finally:
         first.kill()
@@ -96,9 +111,16 @@ def test_a_canary_whose_new_driver_does_not_work_is_rolled_back_and_nothing_else
     install_proof(fleet, SECOND)
     fleet.stand_ins.workload("train", 3, MIG, max_unavailable=1)
     fleet.wait_for(lambda: fleet.stand_ins.fewest.get("train") == 3)
+    # Gone after a reboot: while pods of the cluster hold the driver, it could not be changed without one.
+    for host in NODES:
+        fleet.sh(host, "touch /run/not-rebooted; systemctl is-active nvidia-device-plugin nvidia-dcgm-exporter")
     run = fleet.run("upgrade", nvidia_health_cuda_check=[CUDA])
     assert run.status != 0
     assert fleet.versions() == {FIRST: NEW, SECOND: OLD, THIRD: OLD}, run.output[-3000:]
+    assert [fleet.toolkits()[host] for host in NODES] == [TOOLKIT[NEW], TOOLKIT[OLD], TOOLKIT[OLD]]
+    for host in NODES:
+        fleet.sh(host, "test -e /run/not-rebooted")
+        assert resumed(fleet, host)
     assert [fleet.state(host) for host in NODES] == ["done", "failed", None]
     assert [fleet.cordoned(host) for host in NODES] == [False, True, False]
     assert "CUDA error 999" in fleet.reason(SECOND)
@@ -123,6 +145,7 @@ def test_by_hand_it_goes_back_and_a_node_that_people_cordoned_stays_so(fleet):
     run = fleet.run("rollback")
     assert run.status == 0, run.output[-3000:]
     assert fleet.versions() == dict.fromkeys(NODES, OLD)
+    assert fleet.toolkits() == dict.fromkeys(NODES, TOOLKIT[OLD])
     assert [fleet.cordoned(host) for host in NODES] == [False, False, True]
     assert f"Rolled back by hand to driver {OLD}" in fleet.reason(FIRST)
 
@@ -144,9 +167,41 @@ def test_a_run_that_is_killed_at_every_step_is_continued_where_it_stopped(fleet)
     assert "1 cut off earlier (gpu-node-1)" in last.output
     assert fleet.versions()[FIRST] == NEW
     assert fleet.state(FIRST) == "done"
+    assert resumed(fleet, FIRST)
     assert fleet.cordoned(FIRST), "it was cordoned by hand before the first run, and stays so"
     assert fleet.stand_ins.annotations(FIRST)["gpufleet.github.io/upgrade-from"] == OLD
     assert fleet.stand_ins.fewest["train"] >= 1
+
+
+def test_a_rollback_that_is_cut_off_is_finished_by_the_next_run(fleet):
+    """First the one after a failed verification, by the next upgrade; then one by hand, by the next rollback."""
+    install_proof(fleet, FIRST)
+    run = fleet.start("upgrade", "--limit", FIRST, nvidia_health_cuda_check=[CUDA])
+    fleet.wait_for(lambda: _reached(fleet, run, "rolling-back"))
+    run.kill()
+    assert fleet.cordoned(FIRST)
+    again = fleet.run("upgrade", "--limit", FIRST, nvidia_health_cuda_check=[CUDA])
+    assert again.status != 0
+    assert fleet.state(FIRST) == "failed", again.output[-3000:]
+    assert "CUDA error 999" in fleet.reason(FIRST)
+    assert f"Rolled back to driver {OLD}, which works" in fleet.reason(FIRST)
+    assert fleet.versions()[FIRST] == OLD
+    assert fleet.toolkits()[FIRST] == TOOLKIT[OLD]
+    assert fleet.cordoned(FIRST)
+
+    fleet.sh(FIRST, "rm /etc/new-driver-is-broken")
+    done = fleet.run("upgrade", "--limit", FIRST, gpu_upgrade_retry=True)
+    assert done.status == 0, done.output[-3000:]
+    by_hand = fleet.start("rollback", "--limit", FIRST)
+    fleet.wait_for(lambda: fleet.state(FIRST) == "rolling-back")
+    by_hand.kill()
+    assert fleet.cordoned(FIRST)
+    last = fleet.run("rollback", "--limit", FIRST)
+    assert last.status == 0, last.output[-3000:]
+    assert fleet.versions()[FIRST] == OLD
+    assert not fleet.cordoned(FIRST)
+    assert resumed(fleet, FIRST)
+    assert f"Rolled back by hand to driver {OLD}" in fleet.reason(FIRST)
 
 
 def test_an_api_server_that_is_away_for_a_while_is_waited_for(fleet):
@@ -175,12 +230,14 @@ def test_plain_hosts_are_upgraded_and_rolled_back_with_the_hooks_of_another_sche
     run = fleet.run("upgrade", "--limit", THIRD, **hooks)
     assert run.status == 0, run.output[-3000:]
     assert fleet.versions()[THIRD] == NEW
+    assert fleet.toolkits()[THIRD] == TOOLKIT[NEW]
     assert log.read_text() == f"drain {THIRD}\nresume {THIRD}\n"
     assert '"state": "done"' in fleet.sh(THIRD, "cat /var/lib/gpufleet/upgrade.json")
     assert not fleet.stand_ins.annotations(THIRD), "no cluster was touched"
     back = fleet.run("rollback", "--limit", THIRD, **hooks)
     assert back.status == 0, back.output[-3000:]
     assert fleet.versions()[THIRD] == OLD
+    assert fleet.toolkits()[THIRD] == TOOLKIT[OLD]
     assert "Rolled back by hand" in fleet.sh(THIRD, "cat /var/lib/gpufleet/upgrade.json")
 
 
@@ -206,7 +263,7 @@ def test_a_host_that_never_comes_back_from_its_reboot_stays_cordoned_with_the_re
 def _reached(fleet, run, step):
     """Whether this run, and none before it, has come to the step."""
     assert run.process.poll() is None, run.output[-3000:]
-    order = ["started", "waiting-for-jobs", "evicting", "installing", "verifying", "done"]
+    order = ["started", "waiting-for-jobs", "evicting", "installing", "verifying", "failed", "rolling-back", "done"]
     found = fleet.stand_ins.annotations(FIRST)
     mine = f"/{run.process.pid}-" in found.get("gpufleet.github.io/upgrade-operator", "")
     return mine and order.index(found["gpufleet.github.io/upgrade-state"]) >= order.index(step)

@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from .._plan import Refused
 from .pods import GPU_PREFIXES
 
 PASSED, FAILED, WARNING, SKIPPED = "passed", "failed", "warning", "skipped"
@@ -33,6 +35,44 @@ class Check:
         }
 
 
+@dataclass(frozen=True)
+class Expected:
+    """What a node must show.
+
+    :param resources: extended resource to count.
+    :param labels: labels of gpu-feature-discovery that follow from the description.
+    :param node_labels: labels that the rendered tree gives the node.
+    """
+
+    resources: Mapping[str, int]
+    labels: Mapping[str, str]
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def expected(text: str, source: str, node: str) -> Expected:
+    """Return what a rendered C(capacity.json) says that a node must show.
+
+    :param text: the file.
+    :param source: its name, for messages.
+    :raises Refused: it is no such file, or it has no such node.
+    """
+    try:
+        document = json.loads(text)
+        entry = document["nodes"].get(node)
+        configurations = document["configurations"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        remedy = "Name the capacity.json of the cluster, below gpu_kubernetes_output_directory."
+        raise Refused(source, "it is no capacity.json that gpufleet.nvidia.render wrote", remedy) from error
+    if entry is None:
+        raise Refused(
+            source,
+            f"it has no node {node}",
+            "Render the clusters again, or name the capacity.json of the cluster that has it.",
+        )
+    item = configurations.get(entry.get("configuration")) or {}
+    return Expected(entry["resources"], item.get("labels") or {}, item.get("node_labels") or {})
+
+
 def gpu_allocatable(node: Mapping[str, Any]) -> dict[str, int]:
     """Return the GPU resources that a Node object offers; those with 0 are left out."""
     offered = ((node.get("status") or {}).get("allocatable")) or {}
@@ -43,13 +83,10 @@ def gpu_allocatable(node: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def compare(node: Mapping[str, Any], resources: Mapping[str, int], labels: Mapping[str, str]) -> tuple[Check, ...]:
-    """Return the checks of a node against what C(capacity) predicts.
-
-    :param resources: extended resource to count.
-    :param labels: labels of gpu-feature-discovery that follow from the description.
-    """
-    return (_allocatable(node, resources), _labels(node, labels))
+def compare(node: Mapping[str, Any], wanted: Expected) -> tuple[Check, ...]:
+    """Return the checks of a node against what its description predicts."""
+    checks = (_allocatable(node, wanted.resources), _labels(node, wanted.labels))
+    return (*checks, _node_labels(node, wanted.node_labels)) if wanted.node_labels else checks
 
 
 def _allocatable(node: Mapping[str, Any], resources: Mapping[str, int]) -> Check:
@@ -82,11 +119,7 @@ def _labels(node: Mapping[str, Any], labels: Mapping[str, str]) -> Check:
             "the node has no labels of gpu-feature-discovery",
             "Enable gfd in the values of the device plugin's chart." if labels else "",
         )
-    wrong = [
-        f"{name}={there.get(name, 'missing')} instead of {value}"
-        for name, value in sorted(labels.items())
-        if there.get(name) != value
-    ]
+    wrong = _differing(node, labels)
     if not wrong:
         return Check("labels", PASSED, f"{len(labels)} labels as predicted")
     return Check(
@@ -95,3 +128,21 @@ def _labels(node: Mapping[str, Any], labels: Mapping[str, str]) -> Check:
         "; ".join(wrong),
         "Restart gpu-feature-discovery on the node; if it stays so, compare its configuration with the rendered values.",
     )
+
+
+def _node_labels(node: Mapping[str, Any], labels: Mapping[str, str]) -> Check:
+    wrong = _differing(node, labels)
+    if not wrong:
+        return Check("node labels", PASSED, f"{len(labels)} labels as rendered")
+    return Check(
+        "node labels", FAILED, "; ".join(wrong), "Apply the rendered node labels, or let the GitOps controller."
+    )
+
+
+def _differing(node: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
+    there = ((node.get("metadata") or {}).get("labels")) or {}
+    return [
+        f"{name}={there.get(name, 'missing')} instead of {value}"
+        for name, value in sorted(labels.items())
+        if there.get(name) != value
+    ]

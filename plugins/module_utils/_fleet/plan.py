@@ -6,15 +6,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .._plan import StagePlan
+from .agreement import FAILED, Expected, compare
+from .pods import read
 from .text import table
+from .upgrade import is_ready
 
 #: Characters of a reason that a line of the table has room for; the whole of it is in the report.
 _LONGEST_REASON = 80
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """What the cluster shows of a host's node now.
+
+    :param name: of the node.
+    :param differs: what is not as it will be, one sentence each.
+    :param pods: the GPU pods on it that no DaemonSet made.
+    :param unavailable: why it takes no pods (cordoned, not Ready, not there), or empty.
+    """
+
+    name: str
+    differs: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
+    unavailable: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "differs": list(self.differs),
+            "pods": list(self.pods),
+            "unavailable": self.unavailable or None,
+        }
+
+
+def node_view(
+    name: str, node: Mapping[str, Any] | None, pods: Iterable[Mapping[str, Any]], wanted: Expected | None
+) -> NodeView:
+    """Return what a node is now beside what its host's description predicts.
+
+    :param node: the object of the API; None when the cluster has none of that name.
+    :param pods: objects of the API, those on the node.
+    :param wanted: what it must show; None when that is not known.
+    """
+    if node is None:
+        return NodeView(name, (f"the cluster has no node {name}",), (), "not there")
+    found = (read(document) for document in pods)
+    users = [pod.title for pod in found if pod.uses_gpu and not pod.ended and pod.controller != "DaemonSet"]
+    checks = compare(node, wanted) if wanted else ()
+    differs = tuple(f"{check.name}: {check.evidence}" for check in checks if check.status == FAILED)
+    cordoned = (node.get("spec") or {}).get("unschedulable")
+    unavailable = "cordoned" if cordoned else "" if is_ready(node) else "not Ready"
+    return NodeView(name, differs, tuple(sorted(users)), unavailable)
 
 
 @dataclass(frozen=True)
@@ -23,12 +70,14 @@ class HostPlan:
 
     :param stages: the plan of every stage; empty when the host could not be planned.
     :param unread: why nothing is known of the host (unreachable, no recorded facts), or None.
+    :param node: what the cluster shows of it; None when no cluster was asked.
     """
 
     host: str
     pool: str | None
     stages: Mapping[str, StagePlan]
     unread: str | None = None
+    node: NodeView | None = None
 
     @property
     def changes(self) -> list[str]:
@@ -42,6 +91,8 @@ class HostPlan:
     def disturbs(self) -> list[str]:
         """Everybody who would notice, without repetitions, in the order of the steps."""
         who = [name for stage in self.stages.values() for step in stage.steps for name in step.disturbs]
+        if who and self.node is not None:
+            who += [f"pod {title}" for title in self.node.pods]
         return list(dict.fromkeys(who))
 
     def as_dict(self) -> dict[str, Any]:
@@ -53,6 +104,7 @@ class HostPlan:
             "disturbs": self.disturbs,
             "impossible": self.impossible,
             "stages": {name: stage.as_dict() for name, stage in self.stages.items()},
+            **({"node": self.node.as_dict()} if self.node is not None else {}),
         }
 
 
@@ -69,7 +121,9 @@ class FleetPlan:
 
     @property
     def drift(self) -> bool:
-        return bool(self.files or self.unrendered) or any(host.changes or host.impossible for host in self.hosts)
+        return bool(self.files or self.unrendered) or any(
+            host.changes or host.impossible or (host.node is not None and host.node.differs) for host in self.hosts
+        )
 
     @property
     def unread(self) -> list[HostPlan]:
@@ -110,9 +164,11 @@ class FleetPlan:
         changing = sum(1 for host in self.hosts if host.changes and not host.impossible and not host.unread)
         impossible = sum(1 for host in self.hosts if host.impossible and not host.unread)
         as_described = len(self.hosts) - changing - impossible - len(self.unread)
+        others = sum(1 for host in self.hosts if host.node is not None and host.node.differs)
+        nodes = f", {others} nodes that show something else" if others else ""
         return (
             f"{len(self.hosts)} hosts: {as_described} as described, {changing} to change, {impossible} impossible, "
-            f"{len(self.unread)} unread; "
+            f"{len(self.unread)} unread{nodes}; "
             + (
                 "the files of the cluster cannot be rendered"
                 if self.unrendered
@@ -126,6 +182,10 @@ def _steps(host: HostPlan) -> list[str]:
     lines += [f"  {stage}: not known yet: {plan.unknown}" for stage, plan in host.stages.items() if plan.unknown]
     lines += [f"  impossible: {message}" for message in host.impossible]
     lines += [f"  warning: {text}" for plan in host.stages.values() for text in plan.warnings]
+    if host.node is not None:
+        lines += [f"  node {host.node.name}: {text}" for text in host.node.differs]
+        if host.node.unavailable and host.changes:
+            lines.append(f"  node {host.node.name}: {host.node.unavailable}")
     return [host.host, *lines] if lines else []
 
 

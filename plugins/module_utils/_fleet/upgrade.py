@@ -10,8 +10,9 @@ it there; the next run, on any machine, reads it and continues.
 
 from __future__ import annotations
 
+import datetime
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,12 +28,15 @@ RECORD_PATH = "/var/lib/gpufleet/upgrade.json"
 #: The steps of one node, in order. A node whose record has one of them was cut off there.
 STEPS = ("started", "waiting-for-jobs", "evicting", "installing", "verifying", "rolling-back", "returning")
 ROLLING_BACK = "rolling-back"
+#: How a moment is written, in UTC.
+SINCE = "%Y-%m-%dT%H:%M:%SZ"
 #: From this step on the host is not as it was.
 _CHANGED = STEPS[STEPS.index("installing") :]
 
 _FIELDS = {
     "state": f"{PREFIX}upgrade-state",
     "from": f"{PREFIX}upgrade-from",
+    "from_toolkit": f"{PREFIX}upgrade-from-toolkit",
     "to": f"{PREFIX}upgrade-to",
     "wave": f"{PREFIX}upgrade-wave",
     "initial_unschedulable": f"{PREFIX}upgrade-initial-unschedulable",
@@ -49,6 +53,7 @@ class Record:
     :param state: a step; C(done); C(failed), out of service until somebody looked at it; C(refused), back in service because nothing
         of the host was changed; or empty when no rollout came here.
     :param origin: the driver version before the rollout.
+    :param toolkit: the version of the container toolkit before it; empty when there was none.
     :param target: what the rollout brings; a record with another target belongs to an older rollout.
     :param initial_unschedulable: whether somebody had cordoned the node before; it stays so.
     :param failed_reason: why it failed, for people.
@@ -62,6 +67,7 @@ class Record:
     failed_reason: str = ""
     operator: str = ""
     since: str = ""
+    toolkit: str = ""
 
     @property
     def interrupted(self) -> bool:
@@ -77,6 +83,7 @@ class Record:
         return {
             "state": self.state,
             "from": self.origin,
+            "from_toolkit": self.toolkit,
             "to": self.target,
             "wave": self.wave,
             "initial_unschedulable": self.initial_unschedulable,
@@ -106,6 +113,7 @@ def from_values(values: Mapping[str, Any]) -> Record:
         failed_reason=str(values.get("failed_reason") or ""),
         operator=str(values.get("operator") or ""),
         since=str(values.get("since") or ""),
+        toolkit=str(values.get("from_toolkit") or ""),
     )
 
 
@@ -123,17 +131,29 @@ def from_text(text: str | None) -> Record:
     return from_values(values) if isinstance(values, dict) else Record()
 
 
-def begin(record: Record, origin: str, target: str, wave: int, unschedulable: bool, operator: str, now: str) -> Record:
+def begin(
+    record: Record,
+    origin: str,
+    target: str,
+    wave: int,
+    unschedulable: bool,
+    operator: str,
+    now: str,
+    toolkit: str = "",
+) -> Record:
     """Return the record of a node that a wave starts with, or continues.
 
     What was there before an interrupted run is what that run found, not what it left behind.
+
+    :param toolkit: the version of the container toolkit on the host now.
     """
     if record.interrupted and record.target == target:
         return replace(record, wave=wave, operator=operator, since=now)
     ours = record.interrupted or record.state == FAILED
     kept = unschedulable and (record.initial_unschedulable if ours else True)
-    came_from = record.origin if record.interrupted and record.host_changed else origin
-    return Record("started", came_from, target, wave, kept, "", operator, now)
+    half_way = record.interrupted and record.host_changed
+    came_from, toolkit = (record.origin, record.toolkit) if half_way else (origin, toolkit)
+    return Record("started", came_from, target, wave, kept, "", operator, now, toolkit)
 
 
 def advance(record: Record, state: str) -> Record:
@@ -179,12 +199,10 @@ def wave_node(member: Member, target: str, retry: bool, *, started_here: bool = 
     unschedulable = bool(((member.node or {}).get("spec") or {}).get("unschedulable"))
     ours = record.interrupted or record.state == FAILED
     broken = record.state in (FAILED, REFUSED)
-    if same and started_here and (record.interrupted or broken):
-        phase = FAILED
-    elif record.state == ROLLING_BACK and not retry:
-        # Somebody wanted the old driver back here: a rollout does not bring the new one again by itself.
+    if started_here and (record.interrupted or broken):
         phase = FAILED
     elif record.interrupted:
+        # A rollback that was cut off is among them: it is finished, and the new driver is not brought again by itself.
         phase = WAITING
     elif same and broken and not retry:
         phase = FAILED
@@ -201,6 +219,25 @@ def wave_node(member: Member, target: str, retry: bool, *, started_here: bool = 
         cordoned_by_hand=unschedulable and (record.initial_unschedulable if ours else True),
         skip=labels.get(SKIP_LABEL) == "true",
     )
+
+
+def at_work_elsewhere(members: Iterable[Member], here: str, now: datetime.datetime, seconds: int) -> Record | None:
+    """Return the record of a host on which another run is at work, where no cluster has a lease.
+
+    :param here: this run, as it is recorded.
+    :param seconds: after which a run that gave no sign of life is taken for dead.
+    """
+    for member in members:
+        record = member.record
+        if not record.interrupted or record.operator == here or not record.since:
+            continue
+        try:
+            seen = datetime.datetime.strptime(record.since, SINCE).replace(tzinfo=datetime.timezone.utc)
+        except ValueError:
+            continue
+        if now < seen + datetime.timedelta(seconds=seconds):
+            return record
+    return None
 
 
 def progress(nodes: Sequence[Node], members: Mapping[str, Member], target: str) -> str:

@@ -14,6 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model impor
     CONFIGURATION_LABEL,
     Cluster,
     Configuration,
+    client_affinity,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import NODE_FEATURE_DISCOVERY
 
@@ -52,7 +53,6 @@ def dcgm_exporter(cluster: Cluster) -> str:
     """Return values of the metrics exporter, on the pools' nodes only."""
     options = cluster.options
     names = [item.name for item in cluster.configurations]
-    terms = [{"matchExpressions": [{"key": CONFIGURATION_LABEL, "operator": "In", "values": names}]}]
     parts: list[Part] = [
         (
             "gpu_kubernetes_service_monitor: needs the Prometheus operator's CRDs.",
@@ -60,12 +60,8 @@ def dcgm_exporter(cluster: Cluster) -> str:
         ),
         ("gpu_kubernetes_runtime_class.", {"runtimeClassName": options["runtime_class"] or ""}),
         (
-            "The nodes of all pools.",
-            {
-                "affinity": {
-                    "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-                }
-            },
+            "The nodes of all pools; an upgrade of the driver sends the pods away for a while.",
+            {"affinity": client_affinity({"key": CONFIGURATION_LABEL, "operator": "In", "values": names})},
         ),
         ("", {"tolerations": [dict(_GPU_TOLERATION)]}),
     ]
@@ -119,26 +115,12 @@ def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
         ),
         ("", {"consumableShares": "memory"}),
         (
-            f"Pools {', '.join(item.pool for item in items)}.",
+            f"Pools {', '.join(item.pool for item in items)}; an upgrade of the driver sends the pods away for a while.",
             {
                 "kubeletPlugin": {
-                    "affinity": {
-                        "nodeAffinity": {
-                            "requiredDuringSchedulingIgnoredDuringExecution": {
-                                "nodeSelectorTerms": [
-                                    {
-                                        "matchExpressions": [
-                                            {
-                                                "key": CONFIGURATION_LABEL,
-                                                "operator": "In",
-                                                "values": [item.name for item in items],
-                                            }
-                                        ]
-                                    }
-                                ]
-                            }
-                        }
-                    }
+                    "affinity": client_affinity(
+                        {"key": CONFIGURATION_LABEL, "operator": "In", "values": [item.name for item in items]}
+                    )
                 }
             },
         ),

@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model impor
     PLUGIN_CONFIG_LABEL,
     Cluster,
     Configuration,
+    client_affinity,
     content_hash,
 )
 
@@ -106,6 +107,10 @@ def values(cluster: Cluster, configuration: Configuration) -> str:
         (
             "One release for each pool: it runs on this pool's nodes only.",
             {"nodeSelector": {CONFIGURATION_LABEL: configuration.name}},
+        ),
+        (
+            "The pool's nodes are named above; an upgrade of the driver sends the pods away for a while.",
+            {"affinity": client_affinity()},
         ),
         ("gpu_kubernetes_runtime_class.", {"runtimeClassName": options["runtime_class"] or None}),
         (

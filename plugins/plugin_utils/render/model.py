@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import clients
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import Capacity
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.names import LABEL_PREFIX
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
@@ -91,3 +92,13 @@ def dns_label(name: str) -> str:
 def content_hash(text: str) -> str:
     """Return eight characters that change when C(text) does."""
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def client_affinity(*expressions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the affinity of pods that hold the driver: they leave a node while it changes, by the label of gpu_clients.
+
+    :param expressions: further conditions on the node's labels.
+    """
+    running = {"key": clients.LABEL, "operator": "NotIn", "values": [clients.PAUSED]}
+    terms = [{"matchExpressions": [*expressions, running]}]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}

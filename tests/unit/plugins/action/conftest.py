@@ -48,6 +48,9 @@ class Shown:
     def display(self, text, color=None):  # noqa: ARG002
         self.lines.append(text)
 
+    def v(self, text):
+        self.lines.append(text)
+
     def warning(self, text):
         self.warnings.append(text)
 

@@ -110,3 +110,38 @@ def test_facts_are_kept_and_used_without_hosts(plan, tmp_path):
     assert "cannot be read" in broken["plan"]["hosts"]["b"]["unread"]
     nowhere, _shown = plan(arguments={"offline": True})
     assert nowhere["plan"]["hosts"]["a"]["unread"] == "no recorded facts in facts_directory"
+
+
+class FakeCluster:
+    def __init__(self, *_arguments):
+        pass
+
+    def nodes(self):
+        ready = [{"type": "Ready", "status": "True"}]
+        return {"a": {"metadata": {}, "spec": {}, "status": {"conditions": ready, "allocatable": {}}}}
+
+    def pods(self):
+        metadata = {"namespace": "jobs", "name": "train", "ownerReferences": [{"kind": "Job", "controller": True}]}
+        container = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+        spec = {"nodeName": "a", "containers": [container]}
+        return [{"metadata": metadata, "spec": spec, "status": {"phase": "Running"}}]
+
+
+def test_the_cluster_as_it_is_now_is_compared_too(plan, monkeypatch):
+    monkeypatch.setattr(fleet_plan, "Cluster", FakeCluster)
+    result, shown = plan(arguments={"kubeconfig": "x"})
+    nodes = {host: entry["node"] for host, entry in result["plan"]["hosts"].items()}
+    assert nodes["a"] == {"name": "a", "differs": [], "pods": ["jobs/train"], "unavailable": None}
+    assert nodes["b"]["differs"] == ["the cluster has no node b"]
+    assert "node b: the cluster has no node b" in shown.text
+
+
+def test_a_cluster_that_does_not_answer_ends_the_plan(plan, monkeypatch):
+    def away(*_arguments):
+        raise fleet_plan.ApiError(0, "list the nodes", "refused")
+
+    monkeypatch.setattr(FakeCluster, "nodes", away)
+    monkeypatch.setattr(fleet_plan, "Cluster", FakeCluster)
+    result, _shown = plan(arguments={"kubeconfig": "x"})
+    assert result["failed"]
+    assert result["msg"] == "Failed to list the nodes: refused"

@@ -99,10 +99,12 @@ def test_a_cordon_and_its_record_are_one_change(connect):
     cluster.change_node("a", {"k": "v"}, True)
     cluster.change_node("a", {"k": None}, False)
     cluster.change_node("a", {"k": "v"})
+    cluster.change_node("a", {}, labels={"l": None})
     assert [call[2] for call in cluster.calls] == [
         {"metadata": {"annotations": {"k": "v"}}, "spec": {"unschedulable": True}},
         {"metadata": {"annotations": {"k": None}}, "spec": {"unschedulable": None}},
         {"metadata": {"annotations": {"k": "v"}}},
+        {"metadata": {"annotations": {}, "labels": {"l": None}}},
     ]
 
 

@@ -5,9 +5,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.plan import FleetPlan, HostPlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.agreement import Expected
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.plan import (
+    FleetPlan,
+    HostPlan,
+    NodeView,
+    node_view,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan, Step
 
 DONE = HostPlan("done", "training", {"mig": StagePlan("mig", needed=False)})
@@ -79,3 +86,42 @@ def test_it_can_be_kept_as_json():
     assert kept["hosts"]["changing"]["stages"]["driver"]["steps"][0]["action"] == "reload"
     assert kept["hosts"]["unread"]["unread"] == "it did not answer"
     assert kept["files"] == list(FILES)
+
+
+def pod(name, owner="ReplicaSet", resource="nvidia.com/gpu", phase="Running"):
+    return {
+        "metadata": {"namespace": "jobs", "name": name, "ownerReferences": [{"kind": owner, "controller": True}]},
+        "spec": {"containers": [{"resources": {"limits": {resource: "1"}}}]},
+        "status": {"phase": phase},
+    }
+
+
+PODS = [pod("b"), pod("a"), pod("ended", phase="Succeeded"), pod("plugin", "DaemonSet"), pod("web", resource="cpu")]
+READY = [{"type": "Ready", "status": "True"}]
+
+
+def test_a_node_is_compared_as_it_is_now():
+    node = {"status": {"allocatable": {"nvidia.com/gpu": "7"}, "conditions": READY}}
+    found = node_view("n", node, PODS, Expected({"nvidia.com/gpu": 8}, {}))
+    assert found == NodeView("n", ("allocatable: nvidia.com/gpu: 7 instead of 8",), ("jobs/a", "jobs/b"), "")
+    assert node_view("n", {"spec": {"unschedulable": True}, **node}, (), None).unavailable == "cordoned"
+    assert node_view("n", {"status": {}}, (), None) == NodeView("n", (), (), "not Ready")
+    assert node_view("n", None, (), None).differs == ("the cluster has no node n",)
+
+
+def test_pods_are_disturbed_only_where_a_change_disturbs_somebody():
+    view = NodeView("n", (), ("jobs/a",), "cordoned")
+    changing = replace(CHANGING, node=view)
+    assert changing.disturbs == ["pod a", "pod b", "pod jobs/a"]
+    assert replace(DONE, node=view).disturbs == []
+    assert "  node n: cordoned" in FleetPlan([changing]).text()
+    assert "cordoned" not in FleetPlan([replace(DONE, node=view)]).text()
+
+
+def test_a_node_that_shows_something_else_is_drift():
+    fleet = FleetPlan([replace(DONE, node=NodeView("n", ("allocatable: x",)))])
+    assert fleet.drift
+    assert "0 unread, 1 nodes that show something else; 0 files" in fleet.summary()
+    assert "done\n  node n: allocatable: x\n" in fleet.text()
+    assert fleet.as_dict()["hosts"]["done"]["node"]["differs"] == ["allocatable: x"]
+    assert not FleetPlan([replace(DONE, node=NodeView("n"))]).drift

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 
 import pytest
@@ -13,6 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade imp
     Member,
     Record,
     advance,
+    at_work_elsewhere,
     begin,
     from_annotations,
     from_text,
@@ -39,7 +41,7 @@ def started(**changes):
     return Record(**values)
 
 
-RECORD = started(initial_unschedulable=True, failed_reason="why", operator="me@here/1-2", since=NOW)
+RECORD = started(initial_unschedulable=True, failed_reason="why", operator="me@here/1-2", since=NOW, toolkit="1.19.1")
 
 
 def test_a_record_survives_annotations_and_the_file():
@@ -88,6 +90,25 @@ def test_a_new_target_after_a_half_installed_one_still_comes_from_the_first_driv
     assert begin(started(state="evicting"), "580.126.09", "driver 595", 1, True, "me", NOW).origin == "580.126.09"
 
 
+def test_the_toolkit_is_remembered_as_the_driver_is():
+    assert begin(Record(), "580.126.09", TARGET, 1, False, "me", NOW, "1.19.1").toolkit == "1.19.1"
+    assert begin(RECORD, "580.159.03", "driver 595", 1, True, "me", NOW, "1.20.0").toolkit == "1.19.1"
+    assert begin(started(state="done"), "580.159.03", "driver 595", 1, True, "me", NOW, "1.20.0").toolkit == "1.20.0"
+
+
+def test_on_plain_hosts_the_records_say_whether_another_run_is_at_work():
+    now = datetime.datetime.fromisoformat("2026-11-21T07:10:00+00:00")
+    theirs = Member("a", started(operator="you@there/3-4", since=NOW), True)
+    mine = Member("b", started(operator="me@here/1-2", since=NOW), True)
+    ended = Member("c", started(state="done", operator="you@there/3-4", since=NOW), True)
+    unknown = [
+        Member("d", started(operator="you@there/3-4", since=since), True) for since in ("", "yesterday", "2026-11-20")
+    ]
+    assert at_work_elsewhere([mine, ended, *unknown[:2], theirs], "me@here/1-2", now, 1800) == theirs.record
+    assert at_work_elsewhere([mine, ended, *unknown[:2]], "me@here/1-2", now, 1800) is None
+    assert at_work_elsewhere([theirs], "me@here/1-2", now, 600) is None
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_every_step_is_an_interruption(step):
     record = Record(state=step)
@@ -112,8 +133,10 @@ def test_every_step_is_an_interruption(step):
         (started(state="failed", target="older"), True, False, False, waves.WAITING),
         (started(state="refused"), True, False, False, waves.FAILED),
         (started(state="refused"), True, True, False, waves.WAITING),
-        (started(state="rolling-back"), True, False, False, waves.FAILED),
-        (started(state="rolling-back"), True, True, False, waves.WAITING),
+        (started(state="rolling-back"), True, False, False, waves.WAITING),
+        (started(state="rolling-back", target="older"), True, False, False, waves.WAITING),
+        (started(state="rolling-back"), True, False, True, waves.FAILED),
+        (started(state="failed", target="older"), True, False, True, waves.FAILED),
     ],
 )
 def test_phases(record, needed, retry, here, phase):

@@ -4,8 +4,17 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.agreement import compare, gpu_allocatable
+import json
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.agreement import (
+    Expected,
+    compare,
+    expected,
+    gpu_allocatable,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.verification import verification
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 
 def node(allocatable, labels=None):
@@ -19,13 +28,13 @@ def statuses(checks):
 def test_a_node_that_offers_what_is_predicted():
     found = node({"cpu": "8", "nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "4"}, {"nvidia.com/gpu.count": "8"})
     assert gpu_allocatable(found) == {"nvidia.com/mig-1g.10gb": 4}
-    checks = compare(found, {"nvidia.com/mig-1g.10gb": 4, "nvidia.com/gpu": 0}, {"nvidia.com/gpu.count": "8"})
+    checks = compare(found, Expected({"nvidia.com/mig-1g.10gb": 4, "nvidia.com/gpu": 0}, {"nvidia.com/gpu.count": "8"}))
     assert statuses(checks) == {"allocatable": "passed", "labels": "passed"}
     assert checks[0].evidence == "nvidia.com/mig-1g.10gb: 4"
 
 
 def test_more_less_and_other_resources_are_named():
-    checks = compare(node({"nvidia.com/gpu": "3", "nvidia.com/mig-1g.10gb": "4"}), {"nvidia.com/gpu": 8}, {})
+    checks = compare(node({"nvidia.com/gpu": "3", "nvidia.com/mig-1g.10gb": "4"}), Expected({"nvidia.com/gpu": 8}, {}))
     assert checks[0].status == "failed"
     assert checks[0].evidence == "nvidia.com/gpu: 3 instead of 8; nvidia.com/mig-1g.10gb: 4 instead of 0"
     assert checks[0].next_step
@@ -33,12 +42,40 @@ def test_more_less_and_other_resources_are_named():
 
 def test_labels_that_differ_fail_and_missing_feature_discovery_warns():
     labels = {"nvidia.com/gpu.product": "H100", "nvidia.com/gpu.count": "8"}
-    wrong = compare(node({}, {"nvidia.com/gpu.product": "A100"}), {}, labels)[1]
+    wrong = compare(node({}, {"nvidia.com/gpu.product": "A100"}), Expected({}, labels))[1]
     assert wrong.status == "failed"
     assert wrong.evidence == "nvidia.com/gpu.count=missing instead of 8; nvidia.com/gpu.product=A100 instead of H100"
-    assert compare(node({}), {}, labels)[1].status == "warning"
-    assert compare(node({}), {}, {})[1].status == "skipped"
-    assert compare(node({}), {}, {})[0].evidence == "no GPU resources, as predicted"
+    assert compare(node({}), Expected({}, labels))[1].status == "warning"
+    assert compare(node({}), Expected({}, {}))[1].status == "skipped"
+    assert compare(node({}), Expected({}, {}))[0].evidence == "no GPU resources, as predicted"
+
+
+CAPACITY = {
+    "schema": 1,
+    "nodes": {"gpu-1": {"configuration": "a", "resources": {"nvidia.com/gpu": 8}}},
+    "configurations": {"a": {"labels": {"nvidia.com/gpu.count": "8"}, "node_labels": {"gpufleet.github.io/pool": "a"}}},
+}
+
+
+def test_a_rendered_file_says_what_a_node_must_show():
+    wanted = expected(json.dumps(CAPACITY), "capacity.json", "gpu-1")
+    assert wanted == Expected({"nvidia.com/gpu": 8}, {"nvidia.com/gpu.count": "8"}, {"gpufleet.github.io/pool": "a"})
+    labels = {"nvidia.com/gpu.count": "8", "gpufleet.github.io/pool": "a"}
+    assert set(statuses(compare(node({"nvidia.com/gpu": "8"}, labels), wanted)).values()) == {"passed"}
+    other = compare(node({"nvidia.com/gpu": "7"}, {**labels, "gpufleet.github.io/pool": "b"}), wanted)
+    assert statuses(other) == {"allocatable": "failed", "labels": "passed", "node labels": "failed"}
+    assert other[2].evidence == "gpufleet.github.io/pool=b instead of a"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"nodes": [], "configurations": {}}', json.dumps({"nodes": {}})])
+def test_another_file_is_refused(text):
+    with pytest.raises(Refused, match="it is no capacity"):
+        expected(text, "other.json", "gpu-1")
+
+
+def test_a_node_that_the_file_does_not_have_is_refused():
+    with pytest.raises(Refused, match="it has no node gpu-2"):
+        expected(json.dumps(CAPACITY), "capacity.json", "gpu-2")
 
 
 def check(name, status):

@@ -10,6 +10,7 @@ import json
 
 import pytest
 import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import clients
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.lint import lint
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
@@ -295,3 +296,25 @@ def test_without_node_feature_discovery_labels_are_applied_by_hand(clusters_of, 
     assert len(nodes) == 6
     assert all(node["metadata"]["labels"]["gpufleet.github.io/configuration"] for node in nodes)
     assert "node-labels/pools.yaml" not in tree
+
+    assert "objects/node-labels.yaml" not in tree
+
+
+def test_what_holds_the_driver_leaves_a_node_whose_clients_are_paused(clusters_of, pools):
+    dra = {
+        "gpu_facts_gpus": pools["shared"]["gpu_facts_gpus"],
+        "nvidia_sharing_backend": "dra",
+        "nvidia_sharing_memory_slice": "4GiB",
+        "nvidia_sharing_gpus_per_pod": 2,
+    }
+    tree = tree_of(clusters_of, {"training": pools["training"]})
+    by_dra = tree_of(clusters_of, {"dra": dra}, version="1.36")
+    plugin = yaml.safe_load(tree["values/nvidia-device-plugin-training.yaml"])
+    exporter = yaml.safe_load(tree["values/dcgm-exporter.yaml"])
+    kubelet_plugin = yaml.safe_load(by_dra["values/dra-driver-nvidia-gpu.yaml"])["kubeletPlugin"]
+    for found, name in ((plugin, "training"), (exporter, "training"), (kubelet_plugin, "dra")):
+        spec = {"nodeSelector": found.get("nodeSelector"), "affinity": found["affinity"]}
+        labels = {"gpufleet.github.io/configuration": name}
+        assert clients.placed(spec, labels), found
+        assert not clients.placed(spec, clients.paused(labels)), found
+        assert not clients.placed(spec, {"gpufleet.github.io/configuration": "other"}), found

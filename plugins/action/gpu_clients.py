@@ -1,0 +1,66 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Send a cluster's own GPU pods (device plugin, feature discovery, metrics) away from a node, and let them come back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import clients
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, titles
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
+
+
+class ActionModule(ClusterAction):
+    _VALID_ARGS = None
+    OPTIONS = {
+        "node": {"type": "str", "required": True},
+        "state": {"type": "str", "choices": ["paused", "resumed"], "required": True},
+        "timeout": {"type": "int", "default": 300},
+        "poll": {"type": "float", "default": 2.0},
+    }
+
+    def act(self, arguments: dict[str, Any], _task_vars: dict[str, Any]) -> dict[str, Any]:
+        cluster, node = self.cluster(arguments), arguments["node"]
+        pausing = arguments["state"] == "paused"
+        before = dict(cluster.node(node)["metadata"].get("labels") or {})
+        after = clients.paused(before) if pausing else clients.resumed(before)
+        changes = clients.patch(before, after)
+        sets = clients.moved(cluster.daemon_sets(), before)
+        result = {"changed": bool(changes), "labels": changes, "clients": sorted(sets.values())}
+        if self._task.check_mode or (not changes and not pausing):
+            return result
+        if changes:
+            cluster.change_node(node, {}, labels=changes)
+        waited = _wait(cluster, node, sets, pausing, arguments["timeout"], arguments["poll"])
+        if waited:
+            verb = "do not leave" if pausing else "are not ready on"
+            why = f"{titles(waited)} {verb} node {node} within {arguments['timeout']} s"
+            remedy = "See what keeps the pod: kubectl describe pod." if pausing else "Look at the pod's log."
+            return {
+                **result,
+                "failed": True,
+                "msg": f"Failed to {'pause' if pausing else 'resume'} GPU clients: {why}. {remedy}",
+            }
+        return result
+
+
+def _wait(
+    cluster: Cluster, node: str, sets: Mapping[str, str], pausing: bool, timeout: float, poll: float
+) -> list[str]:
+    """Wait until no pod of the DaemonSets is there, or each has one that is ready; return what is missing to that."""
+    until = time.monotonic() + timeout
+    while True:
+        pods = [pod for pod in cluster.pods_on(node) if clients.owner(pod) in sets]
+        if pausing:
+            missing = [clients.title(pod) for pod in pods]
+        else:
+            ready = {clients.owner(pod) for pod in pods if clients.is_ready(pod)}
+            missing = [name for uid, name in sorted(sets.items()) if uid not in ready]
+        if not missing or time.monotonic() >= until:
+            return missing
+        time.sleep(poll)

@@ -1,0 +1,33 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Let one run at a time work on a fleet: take the Lease of its cluster, or give it back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
+
+
+class ActionModule(ClusterAction):
+    _VALID_ARGS = None
+    OPTIONS = {
+        "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        "namespace": {"type": "str", "default": "default"},
+        "duration": {"type": "int", "default": 1800},
+        "take_over": {"type": "bool", "default": False},
+    }
+
+    def act(self, arguments: dict[str, Any], _task_vars: dict[str, Any]) -> dict[str, Any]:
+        here = cluster_lease.this_run()
+        if not arguments["kubernetes"] or self._task.check_mode:
+            return {"holder": str(here)}
+        cluster = self.cluster(arguments)
+        if arguments["state"] == "present":
+            cluster_lease.take(cluster, arguments["namespace"], here, arguments["duration"], arguments["take_over"])
+        else:
+            cluster_lease.let_go(cluster, arguments["namespace"], here)
+        return {"holder": str(here)}

@@ -1,0 +1,144 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What of a cluster's own holds the GPUs of a node, and how it is sent away while the driver changes. Pure.
+
+The device plugin, gpu-feature-discovery and the metrics exporter are pods of DaemonSets: an eviction brings them back at once, and while
+one of them has NVML open the driver cannot be unloaded. What sends such a pod away is a label of its node that its DaemonSet excludes.
+The charts that the collection renders exclude C(gpufleet.github.io/gpu-clients=paused). The GPU Operator's operands have each a label of
+their own, which its driver manager sets to C(paused-for-driver-upgrade); values that people chose, C(false) above all, are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .names import LABEL_PREFIX
+
+LABEL = f"{LABEL_PREFIX}/gpu-clients"
+PAUSED = "paused"
+#: C(controllers/state_manager.go) of the GPU Operator, and C(main.go) of its k8s-driver-manager.
+OPERATOR_PREFIX = "nvidia.com/gpu.deploy."
+OPERATOR_PAUSED = "paused-for-driver-upgrade"
+#: Those of the operator's operands that open NVML, or that fail without a driver.
+OPERANDS = (
+    "client",
+    "dcgm",
+    "dcgm-dra",
+    "dcgm-exporter",
+    "dcgm-exporter-dra",
+    "device-plugin",
+    "dra-driver",
+    "dra-validator",
+    "gpu-feature-discovery",
+    "mig-manager",
+    "nvsm",
+    "operator-validator",
+)
+
+
+def paused(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of a node on which the clients are paused."""
+    changed = dict(labels)
+    changed[LABEL] = PAUSED
+    for key in _operands(labels, "true"):
+        changed[key] = OPERATOR_PAUSED
+    return changed
+
+
+def resumed(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of a node on which they may run."""
+    changed = {key: value for key, value in labels.items() if key != LABEL}
+    for key in _operands(labels, OPERATOR_PAUSED):
+        changed[key] = "true"
+    return changed
+
+
+def _operands(labels: Mapping[str, str], value: str) -> list[str]:
+    keys = [f"{OPERATOR_PREFIX}{name}" for name in OPERANDS]
+    return [key for key in keys if labels.get(key) == value]
+
+
+def patch(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
+    """Return what has to be written; C(None) removes a label."""
+    changes: dict[str, str | None] = {key: None for key in before if key not in after}
+    changes.update({key: value for key, value in after.items() if before.get(key) != value})
+    return changes
+
+
+def moved(daemon_sets: Iterable[Mapping[str, Any]], labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the DaemonSets that run on a node only while nothing is paused, UID to title.
+
+    :param daemon_sets: objects of the API.
+    :param labels: of the node, whatever state it is in.
+    """
+    with_clients, without = resumed(labels), paused(resumed(labels))
+    found = {}
+    for document in daemon_sets:
+        metadata = document.get("metadata") or {}
+        spec = (((document.get("spec") or {}).get("template") or {}).get("spec")) or {}
+        if placed(spec, with_clients) and not placed(spec, without):
+            found[str(metadata.get("uid"))] = f"{metadata.get('namespace')}/{metadata.get('name')}"
+    return found
+
+
+def placed(spec: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether a pod of this spec may run on a node with these labels, as far as labels decide it.
+
+    As the scheduler does: every entry of the node selector, and any one of the terms of the required node affinity.
+    """
+    selector = spec.get("nodeSelector") or {}
+    if any(labels.get(key) != value for key, value in selector.items()):
+        return False
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if required is None:
+        return True
+    return any(_term(term, labels) for term in required.get("nodeSelectorTerms") or ())
+
+
+def _term(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    expressions = term.get("matchExpressions") or ()
+    if not expressions and not term.get("matchFields"):
+        # A term without a condition matches no node.
+        return False
+    return all(_matches(expression, labels) for expression in expressions)
+
+
+def _matches(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    key, values = str(expression.get("key")), [str(value) for value in expression.get("values") or ()]
+    operator, there = expression.get("operator"), labels.get(key)
+    if operator == "In":
+        return there in values
+    if operator == "NotIn":
+        return there not in values
+    if operator == "Exists":
+        return there is not None
+    if operator == "DoesNotExist":
+        return there is None
+    if there is None or len(values) != 1:
+        return False
+    try:
+        return int(there) > int(values[0]) if operator == "Gt" else int(there) < int(values[0])
+    except ValueError:
+        return False
+
+
+def owner(pod: Mapping[str, Any]) -> str:
+    """Return the UID of a pod's controller, or an empty string."""
+    owners = (pod.get("metadata") or {}).get("ownerReferences") or ()
+    return next((str(item.get("uid")) for item in owners if item.get("controller")), "")
+
+
+def is_ready(pod: Mapping[str, Any]) -> bool:
+    """Whether a pod works: ready, and not about to end."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    ready = any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)
+    return ready and not (pod.get("metadata") or {}).get("deletionTimestamp")
+
+
+def title(pod: Mapping[str, Any]) -> str:
+    metadata = pod.get("metadata") or {}
+    return f"{metadata.get('namespace')}/{metadata.get('name')}"

@@ -1,0 +1,63 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: gpu_clients
+short_description: Send a cluster's own GPU pods away from a node, and let them come back
+version_added: 0.1.0
+description:
+  - The device plugin, gpu-feature-discovery and the metrics exporter hold the driver, and no eviction ends pods of a DaemonSet for good.
+  - Labels the node C(gpufleet.github.io/gpu-clients=paused), which the charts that M(gpufleet.nvidia.render) describes exclude, and sets those
+    labels C(nvidia.com/gpu.deploy.*) of the GPU Operator's operands that are V(true) to C(paused-for-driver-upgrade).
+  - Waits until the pods of the DaemonSets that the labels move have left, or are ready again. Which those are follows from their node
+    selectors and affinities. A DaemonSet that excludes neither label stays, and with it its hold on the driver.
+  - This is an action; the module is only its documentation. It runs on the controller and needs the Python package C(kubernetes) there.
+options:
+  node:
+    description: Name of the node.
+    type: str
+    required: true
+  state:
+    description: Whether they are away or back.
+    type: str
+    choices: [paused, resumed]
+    required: true
+  timeout:
+    description: Seconds to wait for the pods.
+    type: int
+    default: 300
+  poll:
+    description: Seconds between two looks.
+    type: float
+    default: 2.0
+extends_documentation_fragment:
+  - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.attributes.changes
+  - gpufleet.nvidia.cluster
+author:
+  - The gpufleet.nvidia authors (@gpufleet)
+"""
+
+EXAMPLES = r"""
+- name: Nothing of the cluster holds the driver
+  gpufleet.nvidia.gpu_clients:
+    node: gpu-node-1
+    state: paused
+"""
+
+RETURN = r"""
+clients:
+  description: The DaemonSets that the labels move.
+  type: list
+  elements: str
+  returned: success
+labels:
+  description: The labels that were changed; V(none) for one that was removed.
+  type: dict
+  returned: success
+"""

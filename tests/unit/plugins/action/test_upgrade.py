@@ -1,0 +1,153 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.action import upgrade_lease, upgrade_node, upgrade_waves
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade import SINCE, Record, from_annotations
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
+
+TARGET = "driver 580.159.03"
+
+
+class FakeCluster:
+    """One node whose annotations and cordon are kept, and a lease."""
+
+    def __init__(self, record=None, unschedulable=False):
+        self.annotations = {key: value for key, value in (record or Record()).annotations().items() if value}
+        self.unschedulable = unschedulable
+        self.held = None
+
+    def node(self, name):
+        spec = {"unschedulable": True} if self.unschedulable else {}
+        return {"metadata": {"name": name, "annotations": dict(self.annotations)}, "spec": spec}
+
+    def change_node(self, _name, annotations, unschedulable):
+        self.annotations = {key: value for key, value in {**self.annotations, **annotations}.items() if value}
+        if unschedulable is not None:
+            self.unschedulable = unschedulable
+
+    def lease(self, _namespace, _name):
+        return self.held
+
+    def write_lease(self, _namespace, _name, spec, _version):
+        self.held = {"metadata": {"resourceVersion": "1"}, "spec": dict(spec)}
+        return True
+
+    @property
+    def record(self):
+        return from_annotations(self.annotations)
+
+
+@pytest.fixture
+def mark(call, monkeypatch):
+    def do(cluster, state, **arguments):
+        monkeypatch.setattr(upgrade_node.ActionModule, "cluster", lambda _self, _arguments: cluster)
+        given = {
+            "node": "n",
+            "state": state,
+            "target": TARGET,
+            "origin": "580.126.09",
+            "toolkit": "1.19.1",
+            **arguments,
+        }
+        return call(upgrade_node, given, {})[0]
+
+    return do
+
+
+def test_the_first_step_cordons_and_remembers_driver_and_toolkit(mark):
+    cluster = FakeCluster()
+    mark(cluster, "started")
+    assert cluster.unschedulable
+    assert (cluster.record.origin, cluster.record.toolkit, cluster.record.state) == ("580.126.09", "1.19.1", "started")
+
+
+def test_a_rollback_after_a_failure_keeps_its_reason_while_it_lasts(mark):
+    cluster = FakeCluster(Record("verifying", "580.126.09", TARGET, toolkit="1.19.1"), unschedulable=True)
+    mark(cluster, "failed", reason="CUDA error")
+    mark(cluster, "rolling-back", reason="CUDA error", origin="580.159.03", toolkit="1.20.0")
+    found = cluster.record
+    assert (found.state, found.failed_reason) == ("rolling-back", "CUDA error")
+    assert (found.origin, found.toolkit, found.initial_unschedulable) == ("580.126.09", "1.19.1", False)
+    mark(cluster, "failed", reason="CUDA error Rolled back.")
+    assert cluster.record.failed_reason == "CUDA error Rolled back."
+    assert cluster.unschedulable
+
+
+def test_a_rollback_by_hand_has_no_reason_and_is_given_back(mark):
+    cluster = FakeCluster(Record("done", "580.126.09", TARGET, failed_reason="old", toolkit="1.19.1"))
+    mark(cluster, "rolling-back")
+    assert (cluster.record.state, cluster.record.failed_reason, cluster.unschedulable) == ("rolling-back", "", True)
+    mark(cluster, "refused", reason="Rolled back by hand.")
+    assert (cluster.record.state, cluster.unschedulable) == ("refused", False)
+
+
+@pytest.fixture
+def lease(call, monkeypatch):
+    def do(cluster, state, **arguments):
+        monkeypatch.setattr(upgrade_lease.ActionModule, "cluster", lambda _self, _arguments: cluster)
+        return call(upgrade_lease, {"state": state, **arguments}, {}, arguments.pop("check", False))[0]
+
+    return do
+
+
+def test_a_lease_is_taken_given_back_and_refused_to_others(lease):
+    cluster = FakeCluster()
+    assert lease(cluster, "present")["holder"] == cluster.held["spec"]["holderIdentity"]
+    lease(cluster, "absent")
+    assert cluster.held["spec"]["holderIdentity"] is None
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    theirs = {"holderIdentity": "you@there/1-2", "leaseDurationSeconds": 1800, "acquireTime": now, "renewTime": now}
+    cluster.held = {"metadata": {"resourceVersion": "1"}, "spec": theirs}
+    assert "you@there/1-2 works on this fleet since" in lease(cluster, "present")["msg"]
+    assert "failed" not in lease(cluster, "present", take_over=True)
+
+
+def test_without_a_cluster_there_is_no_lease(lease):
+    cluster = FakeCluster()
+    assert "failed" not in lease(cluster, "present", kubernetes=False)
+    assert cluster.held is None
+
+
+@pytest.fixture
+def plan(call):
+    def do(record, **arguments):
+        host = {"node": "a", "needed": True, "target": TARGET}
+        known = {"__gpu_upgrade_host": host, "__gpu_upgrade_record": record.values(), "__gpu_upgrade_started": False}
+        given = {"state": "planned", "target": TARGET, "hosts": ["a"], "kubernetes": False, **arguments}
+        return call(upgrade_waves, given, {"hostvars": {"a": known}})[0]
+
+    return do
+
+
+def moment(**ago):
+    return (datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(**ago)).strftime(SINCE)
+
+
+def test_of_two_operators_on_plain_hosts_the_second_is_refused(plan):
+    record = Record("installing", "580.126.09", TARGET, operator="you@there/1-2", since=moment(seconds=10))
+    refused = plan(record)
+    assert refused["failed"]
+    assert "host a: you@there/1-2 works on this fleet" in refused["msg"]
+    assert "gpu_upgrade_take_over=true" in refused["msg"]
+    assert plan(record, take_over=True)["order"] == ["a"]
+    assert plan(record, lease_duration=5)["order"] == ["a"]
+
+
+def test_a_dead_run_of_the_same_machine_is_continued_at_once(plan):
+    where = cluster_lease.this_run().where
+    record = Record("installing", "580.126.09", TARGET, operator=f"{where}/1-2", since=moment(seconds=10))
+    assert plan(record)["order"] == ["a"]
+
+
+def test_a_wave_says_where_a_rollback_has_to_be_finished(plan):
+    record = Record("rolling-back", "580.126.09", TARGET, failed_reason="CUDA error")
+    found = plan(record, state="next", batch=["a"], wait=0)
+    assert found["start"] == ["a"]
+    assert found["rolling_back"] == ["a"]
+    assert found["records"]["a"]["failed_reason"] == "CUDA error"
