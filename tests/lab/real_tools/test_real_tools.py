@@ -13,7 +13,6 @@ import json
 import re
 import subprocess
 import threading
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -223,8 +222,16 @@ def test_device_plugin_serves_every_profile_and_watches_health(
         [*tools.command("nvidia-device-plugin", "--mig-strategy=mixed", "--kubelet-socket=")],
         env=tools.environment, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    overdue = threading.Timer(30, plugin.kill)
+    overdue = threading.Timer(600, plugin.kill)
     overdue.start()
+    over = threading.Event()
+
+    def make_sick() -> None:
+        # The event sets are made after the last line that the plugin writes of them, so that one XID may be missed.
+        while not over.wait(1):
+            machine.gpu("xid", "--gpu", "1", "--number", "79")
+
+    xids = threading.Thread(target=make_sick)
     try:
         assert plugin.stderr is not None
         served: set[str] = set()
@@ -233,10 +240,8 @@ def test_device_plugin_serves_every_profile_and_watches_health(
         for line in plugin.stderr:
             served |= set(re.findall(r"Starting to serve '([^']+)'", line))
             watching += "Ignoring the following XIDs" in line
-            if watching == len(resources) and served == resources and not marked:
-                time.sleep(0.5)  # the event sets are made after this line
-                machine.gpu("xid", "--gpu", "1", "--number", "79")
-                watching = 0
+            if watching == len(resources) and served == resources and xids.ident is None:
+                xids.start()
             marked |= set(re.findall(r"Xid=79 on Device=(MIG-[0-9a-f-]+)", line))
             if {sick.get(uuid) for uuid in marked} == set(sick.values()):
                 break
@@ -244,5 +249,8 @@ def test_device_plugin_serves_every_profile_and_watches_health(
         assert {sick[uuid] for uuid in marked} == set(sick.values())
     finally:
         overdue.cancel()
+        over.set()
+        if xids.ident is not None:
+            xids.join()
         plugin.kill()
         plugin.wait()

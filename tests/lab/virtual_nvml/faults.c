@@ -6,7 +6,7 @@
  *
  *   error=NAME        answer NAME without doing anything      error-after=NAME  do it, then answer NAME
  *   kill              SIGKILL before anything is done         kill-after        do it, then SIGKILL
- *   delay=MS, hang=S  wait, then do it
+ *   delay=MS, hang=S  wait, then do it; a wait of the file's ends when its rules are cleared
  *
  * nth and count choose the matching calls: N to N+K-1; nth alone is one call; neither is every call. Rules come from the
  * file beside the state (they count the calls of all processes together) and from VIRTUAL_GPU_FAIL (this process alone).
@@ -259,13 +259,21 @@ static void record_code(const char *symbol, nvmlReturn_t code)
     record(symbol, name ? name : "?");
 }
 
+static void wait_for(long milliseconds, bool own)
+{
+    for (long left = milliseconds; left > 0 && (own || access(path_faults(), F_OK) == 0); left -= 100) {
+        long part = left < 100 ? left : 100;
+        nanosleep(&(struct timespec){0, part * 1000000}, NULL);
+    }
+}
+
 nvmlReturn_t call_begin(const char *symbol)
 {
     struct rule rule;
     after_is_set = false;
-    if (!own_rule(symbol, &rule) && !shared_rule(symbol, &rule))
+    bool own = own_rule(symbol, &rule);
+    if (!own && !shared_rule(symbol, &rule))
         return FAULT_NONE;
-    struct timespec wait = {rule.value / 1000, rule.value % 1000 * 1000000};
     switch (rule.action) {
     case ACTION_ERROR:
         record_code(symbol, (nvmlReturn_t)rule.value);
@@ -275,7 +283,7 @@ nvmlReturn_t call_begin(const char *symbol)
         raise(SIGKILL);
         break;
     case ACTION_DELAY:
-        nanosleep(&wait, NULL);
+        wait_for(rule.value, own);
         break;
     default:
         after = rule;
