@@ -21,6 +21,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from statistics import fmean
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
@@ -57,10 +58,10 @@ def run() -> dict[str, float]:
         "mig.plan_node8_ms_median": statistics.median(node_times),
         "mig.plan_node8_totals_ms_median": statistics.median(totals_times),
         "mig.plan_node8_totals_ms_p99": statistics.quantiles(totals_times, n=100)[98],
-        "mig.destroyed_per_random_transition": statistics.fmean(random_ones["destroyed"]),
-        "mig.destroyed_per_random_transition_clear_all": statistics.fmean(random_ones["cleared"]),
-        "mig.destroyed_per_single_edit": statistics.fmean(edits["destroyed"]),
-        "mig.destroyed_per_single_edit_clear_all": statistics.fmean(edits["cleared"]),
+        "mig.destroyed_per_random_transition": fmean(random_ones["destroyed"]),
+        "mig.destroyed_per_random_transition_clear_all": fmean(random_ones["cleared"]),
+        "mig.destroyed_per_single_edit": fmean(edits["destroyed"]),
+        "mig.destroyed_per_single_edit_clear_all": fmean(edits["cleared"]),
     }
     for case in measured_cases():
         results[f"mig.case.{case['key']}.destroyed"] = case["destroyed"]
@@ -166,8 +167,10 @@ def measured_cases() -> list[dict[str, Any]]:
             )
             destroyed, created = plan.destroyed, len(plan.gpus[0].create)
             text = f"destroyed {destroyed}, created {created}"
+            if key == "double_memory":
+                text += f", all {plan.gpus[0].create[0].profile.multiprocessors} SMs used"
         except Refused as refusal:
-            refused, text = 1, f"refused before anything was touched: {refusal.message}"
+            refused, text = 1, f"refused before anything is touched: {refusal.reason}. {refusal.remedy}"
         took = (time.perf_counter() - start) * 1000
         found.append(
             {
@@ -185,10 +188,23 @@ def measured_cases() -> list[dict[str, Any]]:
 
 
 def table() -> str:
+    """Return both comparisons as Markdown: the six cases, and the instances destroyed per change."""
+    return f"{table_of_cases()}\n\n{table_of_destroyed()}"
+
+
+def table_of_cases() -> str:
     """Return the comparison of the six cases as Markdown."""
-    rows = ["| request | nvidia-mig-parted | gpufleet.nvidia | ms |", "|---|---|---|---|"]
-    for case in measured_cases():
-        rows.append(f"| {case['request']} | {case['mig_parted']} | {case['ours']} | {case['ms']:.2f} |")
+    rows = ["| request | nvidia-mig-parted | gpufleet.nvidia |", "|---|---|---|"]
+    rows += [f"| {case['request']} | {case['mig_parted']} | {case['ours']} |" for case in measured_cases()]
+    return "\n".join(rows)
+
+
+def table_of_destroyed() -> str:
+    """Return what a change destroys, beside a tool that clears the GPU, as Markdown."""
+    rows = ["| instances destroyed per change | by clearing the GPU | gpufleet.nvidia |", "|---|---|---|"]
+    for title, draw in (("random transition", random_transition), ("single edit", single_edit)):
+        found = measure(transitions(draw))
+        rows.append(f"| {title} | {fmean(found['cleared']):.2f} | {fmean(found['destroyed']):.2f} |")
     return "\n".join(rows)
 
 
