@@ -42,7 +42,6 @@ class ActionModule(ActionBase):
             "files",
             "unrendered",
             "report",
-            "fail_on_drift",
             "kubeconfig",
             "context",
         }
@@ -60,7 +59,6 @@ class ActionModule(ActionBase):
                 "files": {"type": "list", "elements": "dict", "default": []},
                 "unrendered": {"type": "str", "default": ""},
                 "report": {"type": "path", "default": ""},
-                "fail_on_drift": {"type": "bool", "default": True},
                 "kubeconfig": {"type": "path", "default": ""},
                 "context": {"type": "str", "default": ""},
             }
@@ -88,9 +86,12 @@ class ActionModule(ActionBase):
             write_whole(
                 os.path.abspath(arguments["report"]), json.dumps(fleet.as_dict(), indent=1, sort_keys=True) + "\n"
             )
-        if arguments["fail_on_drift"] and (fleet.drift or fleet.unread):
-            result["failed"] = True
-            result["msg"] = f"The fleet is not as described: {fleet.summary()}. gpufleet.nvidia.site brings it there."
+        result["as_described"] = not (fleet.drift or fleet.unread)
+        result["msg"] = (
+            "The fleet is as described."
+            if result["as_described"]
+            else f"The fleet is not as described: {fleet.summary()}. gpufleet.nvidia.site brings it there."
+        )
         return result
 
 

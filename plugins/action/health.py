@@ -2,12 +2,34 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The controller's side of M(gpufleet.nvidia.health): sends pynvml where the host has none."""
+"""The controller's side of M(gpufleet.nvidia.health): judges facts that were read, or sends pynvml where the host has none."""
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.answer import ARGUMENTS, answer
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.collect import SUBSETS, evidence_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.nvml_action import NvmlAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
 
 class ActionModule(NvmlAction):
-    """All of it is in L(NvmlAction)."""
+    """With O(facts) the host is not asked; everything else is in L(NvmlAction)."""
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        facts = plain(self._task.args.get("facts"))
+        if not facts or self._task.args.get("cuda_check"):
+            # What is not used is not sent.
+            self._task.args.pop("facts", None)
+            return super().run(tmp, task_vars)
+        # Validation fills the defaults in, also within those of the specification itself.
+        _checked, parameters = self.validate_argument_spec(argument_spec=copy.deepcopy(ARGUMENTS))
+        if not isinstance(facts, dict) or facts.get("schema") != 1 or "health" not in facts:
+            host = (task_vars or {}).get("inventory_hostname", "localhost")
+            return {
+                "failed": True,
+                "msg": f"{host}: facts must be what gpufleet.nvidia.gpu_info returned under gpu with gather: [{', '.join(SUBSETS)}].",
+            }
+        return answer(evidence_of(facts), plain(parameters), self._task.check_mode)

@@ -20,7 +20,7 @@ _COLORS = {"passed": "green", "failed": "red", "warning": "yellow", "skipped": "
 
 class ActionModule(ActionBase):
     _requires_connection = False
-    _VALID_ARGS = frozenset({"hosts", "report", "fail"})
+    _VALID_ARGS = frozenset({"hosts", "report"})
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         task_vars = task_vars or {}
@@ -30,7 +30,6 @@ class ActionModule(ActionBase):
             argument_spec={
                 "hosts": {"type": "list", "elements": "str", "required": True},
                 "report": {"type": "path", "default": ""},
-                "fail": {"type": "bool", "default": True},
             }
         )
         hosts = {}
@@ -52,8 +51,10 @@ class ActionModule(ActionBase):
         if arguments["report"]:
             text = json.dumps(document, indent=1, sort_keys=True) + "\n"
             write_whole(os.path.abspath(arguments["report"]), text)
-        if arguments["fail"] and not result["healthy"]:
-            bad = [host for host, found in hosts.items() if not found.healthy]
-            result["failed"] = True
-            result["msg"] = f"{len(bad)} of {len(hosts)} hosts are not as described: {', '.join(bad)}."
+        bad = [host for host, found in hosts.items() if not found.healthy]
+        result["msg"] = (
+            f"{len(bad)} of {len(hosts)} hosts are not as described: {', '.join(bad)}."
+            if bad
+            else f"All {len(hosts)} hosts are as described."
+        )
         return result

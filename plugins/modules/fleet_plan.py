@@ -11,8 +11,8 @@ module: fleet_plan
 short_description: Plan a whole fleet on the controller
 version_added: 0.1.0
 description:
-  - Prints, for every host, what C(site) would do, whom that disturbs, and what is impossible, and fails when there is anything to do, so
-    that the exit status tells a pipeline whether there is drift.
+  - Prints, for every host, what C(site) would do, whom that disturbs, and what is impossible. Never fails for what it finds;
+    C(plan.yml) fails when RV(as_described) is false, so that the exit status tells a pipeline whether there is drift.
   - Uses the facts that M(gpufleet.nvidia.gpu_info) returned into the variable C(gpu_facts_host) of each host in this run, or those that an
     earlier run kept.
   - This is an action; the module is only its documentation.
@@ -57,10 +57,6 @@ options:
     description: A file of the controller to which the plan is written as JSON; empty writes none.
     type: path
     default: ""
-  fail_on_drift:
-    description: Whether a fleet that is not as described, or a host that could not be read, fails.
-    type: bool
-    default: true
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.reads
@@ -88,4 +84,13 @@ plan:
   description: The plan of every host, by name, and the files of the cluster that would change.
   type: dict
   returned: always
+as_described:
+  description: Whether there is nothing to do, on no host and in no file, and every host could be read.
+  type: bool
+  returned: always
+msg:
+  description: One line for people - how much is to do, or that nothing is.
+  type: str
+  returned: always
+  sample: "The fleet is not as described: 2 hosts: 1 as described, 1 to change. gpufleet.nvidia.site brings it there."
 """

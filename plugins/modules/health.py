@@ -71,6 +71,13 @@ options:
           - default
           - exclusive_process
           - prohibited
+  facts:
+    description:
+      - What M(gpufleet.nvidia.gpu_info) returned under RV(gpufleet.nvidia.gpu_info#module:gpu) with O(gpufleet.nvidia.gpu_info#module:gather) holding
+        V(errors) and V(health). Then these facts are judged, on the controller, and the host is not asked again.
+      - Not used with O(cuda_check), which has to be run on the host.
+    type: dict
+    default: {}
   checks:
     description:
       - The checks to report, all of them by default. A check that one of these depends on is reported when it fails.
@@ -126,6 +133,17 @@ EXAMPLES = r"""
     cuda_check:
       - /usr/local/cuda/extras/demo_suite/vectorAdd
 
+- name: Read the host once, for more than one use
+  gpufleet.nvidia.gpu_info:
+    gather:
+      - errors
+      - health
+  register: gpus
+
+- name: Prove that it works by what was read
+  gpufleet.nvidia.health:
+    facts: "{{ gpus.gpu }}"
+
 - name: Look only
   gpufleet.nvidia.health:
     fail: false
@@ -180,34 +198,13 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import pynvml_is_wanted
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.source import Source
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import CHECKS, NAMES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.answer import ARGUMENTS, answer
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.collect import collect
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Expectation, evaluate
-
-EXPECT = {
-    "gpus": {"type": "int"},
-    "driver_version": {"type": "str"},
-    "driver_branch": {"type": "str"},
-    "driver_flavour": {"type": "str", "choices": ["open", "proprietary"]},
-    "persistence": {"type": "bool"},
-    "toolkit_version": {"type": "str"},
-    "runtime": {"type": "str", "choices": ["containerd", "docker", "crio", "k3s", "rke2"]},
-    "cdi": {"type": "bool"},
-    "mig": {"type": "bool"},
-    "compute_mode": {"type": "str", "choices": ["default", "exclusive_process", "prohibited"]},
-}
 
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "expect": {"type": "dict", "default": {}, "options": EXPECT},
-            "checks": {"type": "list", "elements": "str", "choices": list(NAMES)},
-            "cuda_check": {"type": "list", "elements": "str", "default": []},
-            "cuda_timeout": {"type": "int", "default": 120},
-            "fail": {"type": "bool", "default": True},
-            "_pynvml_archive": {"type": "path"},
-        },
+        argument_spec={**ARGUMENTS, "_pynvml_archive": {"type": "path"}},
         supports_check_mode=True,
     )
     parameters = module.params
@@ -217,19 +214,10 @@ def main() -> None:
     )
     if pynvml_is_wanted(files, evidence.facts) and not parameters["_pynvml_archive"]:
         module.exit_json(changed=False, pynvml_missing=True)
-    report = evaluate(CHECKS, evidence, Expectation(**parameters["expect"]), parameters["checks"])
-    failure = report.first_failure
-    result = {
-        "changed": False,
-        "healthy": report.healthy,
-        "checks": report.as_list(),
-        "failed_check": failure[0] if failure else None,
-    }
-    # In check mode the stages before this one were not applied, so the host may well not be healthy yet.
-    if failure and parameters["fail"] and not module.check_mode:
-        host = evidence.facts["host"]["name"]
-        module.fail_json(msg=f"Failed to prove that {host} is healthy: {report.message}", **result)
-    module.exit_json(msg=report.message, **result)
+    result = answer(evidence, parameters, module.check_mode)
+    if result.get("failed"):
+        module.fail_json(**result)
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

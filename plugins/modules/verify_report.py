@@ -12,7 +12,7 @@ short_description: Show what the checks of all hosts found
 version_added: 0.1.0
 description:
   - Prints the checks of M(gpufleet.nvidia.health), registered as C(nvidia_health_result) on each host, and those of M(gpufleet.nvidia.verify_node),
-    registered as C(gpu_verify_node).
+    registered as C(gpu_verify_node). Never fails for what they found; C(verify.yml) fails when RV(healthy) is false.
   - This is an action; the module is only its documentation.
 options:
   hosts:
@@ -24,10 +24,6 @@ options:
     description: File on the controller for the report as JSON. Empty for none.
     type: path
     default: ""
-  fail:
-    description: Whether the action fails when a check failed.
-    type: bool
-    default: true
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.reads
@@ -51,4 +47,9 @@ healthy:
   description: Whether no check of any host failed.
   type: bool
   returned: always
+msg:
+  description: One line for people - which hosts are not as described, or that all are.
+  type: str
+  returned: always
+  sample: "1 of 3 hosts are not as described: gpu01."
 """

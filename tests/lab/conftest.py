@@ -88,6 +88,19 @@ class Played:
         blocks = [block for block in re.split(r"\n(?=\S)", self.text) if block.startswith(marks)]
         return "\n".join(blocks)
 
+    @property
+    def started(self) -> list[tuple[str, str]]:
+        """The tasks that ran, with the host: name (without the role's) and host. Skipped tasks and the checks of arguments are not in it."""
+        found, task = [], ""
+        for line in self.text.splitlines():
+            if title := re.match(r"TASK \[(?:[\w.]+ : )?(.*?)\] \*", line):
+                task = title[1]
+            elif (ran := re.match(r"(?:ok|changed): \[([^\]]+)\]", line)) and not task.startswith(
+                "Validating arguments"
+            ):
+                found.append((task, ran[1]))
+        return found
+
     def quiet(self, host: str) -> bool:
         """Whether the run changed nothing on the host, reached it and did not fail there."""
         counters = self.recap.get(host, {})
@@ -131,16 +144,19 @@ class Fleet:
         described = {"all": {"vars": self.variables, "children": {"gpu_hosts": {"children": children}}}}
         self.inventory.write_text(yaml.safe_dump(described), encoding="utf-8")
 
-    def command(self, playbook: str | Path, *options: str) -> tuple[list[str], dict[str, str]]:
-        """The command line of a playbook of the collection, or of a file, and its environment."""
+    def command(self, playbook: str | Path, *options: str, programs: Path = TOOLS) -> tuple[list[str], dict[str, str]]:
+        """The command line of a playbook of the collection, or of a file, and its environment.
+
+        :param programs: the folder of Ansible's programs.
+        """
         name = str(playbook) if isinstance(playbook, Path) else f"gpufleet.nvidia.{playbook}"
-        line = [str(TOOLS / "ansible-playbook"), "-i", str(self.inventory), name]
+        line = [str(programs / "ansible-playbook"), "-i", str(self.inventory), name]
         line += ["-e", f"gpu_kubernetes_output_directory={self.gitops}", *options]
         return line, self._environment()
 
-    def play(self, playbook: str | Path, *options: str, timeout: float = 600) -> Played:
+    def play(self, playbook: str | Path, *options: str, programs: Path = TOOLS, timeout: float = 1800) -> Played:
         """Run a playbook of the collection, or a file."""
-        line, environment = self.command(playbook, *options)
+        line, environment = self.command(playbook, *options, programs=programs)
         done = subprocess.run(
             line, env=environment, capture_output=True, text=True, timeout=timeout, check=False, cwd=self.folder
         )
@@ -148,7 +164,7 @@ class Fleet:
         return Played(done.returncode, text, _recap(done.stdout))
 
     def module(
-        self, host: str, name: str, arguments: dict[str, Any] | None = None, *options: str, timeout: float = 600
+        self, host: str, name: str, arguments: dict[str, Any] | None = None, *options: str, timeout: float = 1800
     ) -> dict[str, Any]:
         """Call a module of the collection on a host and return its whole answer."""
         answers = self.folder / "answers"

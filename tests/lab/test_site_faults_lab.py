@@ -261,6 +261,27 @@ def test_without_drift_the_plan_ends_with_status_0(fleet):
     assert "2 hosts: 2 as described, 0 to change" in run.text
 
 
+def test_a_run_without_work_reads_every_host_once_and_starts_nothing_else_on_it(fleet):
+    run = fleet.play("site")
+    assert run.rc == 0, run.text
+    assert [task for task, _host in run.started if task == "Read the host"] == ["Read the host"] * 2
+    on_hosts = {task for task, host in run.started if host in (MIG, MPS)}
+    assert on_hosts == {"Read the host", "Plan its stages", "Prove that the host is healthy"}, run.text
+
+
+@pytest.mark.parametrize("tag", ["driver", "toolkit", "mig", "sharing", "health"])
+def test_a_stage_alone_reads_the_host_for_itself(fleet, tag):
+    run = fleet.play("site", "--tags", tag, "--limit", MIG)
+    assert run.rc == 0 and run.quiet(MIG), run.text
+    assert [task for task, _host in run.started].count("Read the host") == 1
+
+
+def test_the_clusters_files_alone_ask_no_host(fleet):
+    run = fleet.play("site", "--tags", "cluster")
+    assert run.rc == 0, run.text
+    assert {host for _task, host in run.started} == {"localhost"}
+
+
 def test_drift_on_a_host_is_seen_and_taken_back(fleet):
     fleet.lab.sh(MPS, "systemctl stop gpufleet-mps@node.service; nvidia-smi -c DEFAULT")
     run = fleet.play("plan")

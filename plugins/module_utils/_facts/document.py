@@ -22,6 +22,7 @@ from .boards import board_of_pci
 from .cdi import read_cdi
 from .driver import library_path, read_driver
 from .gpus import read_gpus, unavailable
+from .health import read_health
 from .host import read_host
 from .mps import read_mps
 from .runtimes import read_runtimes
@@ -31,7 +32,7 @@ from .surroundings import read_fabric, read_host_program, read_kubelet, read_rec
 
 SCHEMA = 1
 #: Parts that are long and that few callers need.
-SUBSETS = ("errors", "holders", "profiles")
+SUBSETS = ("errors", "health", "holders", "profiles")
 
 
 def shape_pci(device: PciDevice) -> dict[str, Any]:
@@ -81,6 +82,8 @@ def read_document(source: Source, archive: str | None = None, subsets: Sequence[
         "recorded": read_recorded(source),
         "host_program": read_host_program(source),
     }
+    if "health" in subsets:
+        document["health"] = read_health(source)
     if "holders" in subsets:
         document["holders"] = _holders(source)
     document["unknown"] = dict(sorted(source.unknown.items()))

@@ -6,20 +6,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from .._adapters import command
-from .._adapters.command import CommandError
 from .._facts.document import read_document
+from .._facts.health import answer_of
 from .._facts.source import Source
-from .meanings import parse_xids
 from .report import CommandAnswer, Evidence, Xid
 
-#: Seconds. A GPU that hangs keeps nvidia-smi for minutes; eight GPUs without persistence mode take about ten seconds.
-NVIDIA_SMI_LIMIT = 60.0
-KERNEL_LOG = "/dev/kmsg"
-_RECORD = 8192
+#: The parts of the facts document that only the health checks need.
+SUBSETS = ("errors", "health")
 
 
 def collect(source: Source, archive: str | None, cuda_check: Sequence[str], cuda_limit: float) -> Evidence:
@@ -29,48 +25,17 @@ def collect(source: Source, archive: str | None, cuda_check: Sequence[str], cuda
     :param cuda_check: argument list of the user's CUDA program; empty for none.
     :param cuda_limit: seconds that it may take.
     """
-    facts = read_document(source, archive, subsets=("errors",))
-    present = source.files.find_program("nvidia-smi") is not None
+    facts = read_document(source, archive, subsets=SUBSETS)
+    return evidence_of(facts, answer_of(cuda_check, cuda_limit) if cuda_check else None)
+
+
+def evidence_of(facts: Mapping[str, Any], cuda: CommandAnswer | None = None) -> Evidence:
+    """Return the evidence that is in a facts document with the parts of C(SUBSETS)."""
+    health = facts["health"]
+    smi, xids = health["nvidia_smi"], health["xids"]
     return Evidence(
         facts=facts,
-        # -L lists the GPUs, which makes it talk to every one of them.
-        nvidia_smi=answer_of(("nvidia-smi", "-L"), NVIDIA_SMI_LIMIT) if present else None,
-        xids=kernel_log_xids(),
-        cuda=answer_of(cuda_check, cuda_limit) if cuda_check else None,
+        nvidia_smi=None if smi is None else CommandAnswer(**smi),
+        xids=None if xids is None else [Xid(**xid) for xid in xids],
+        cuda=cuda,
     )
-
-
-def answer_of(arguments: Sequence[str], limit: float) -> CommandAnswer:
-    """Run a command and return how it ended; never fails."""
-    try:
-        result = command.run(arguments, timeout=limit)
-    except CommandError as error:
-        return CommandAnswer(None, error.reason)
-    return CommandAnswer(result.rc, f"{result.stdout}\n{result.stderr}".strip())
-
-
-def kernel_log_xids(path: str = KERNEL_LOG) -> list[Xid] | None:
-    """Return the Xid errors since the boot, or None where the kernel's log cannot be read.
-
-    Every read of the device gives one record and, without blocking, an error at the end.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
-        return None
-    records = []
-    try:
-        while True:
-            try:
-                data = os.read(descriptor, _RECORD)
-            except BrokenPipeError:
-                # The record was overwritten while we read; the next read goes on with the oldest that is left.
-                continue
-            except OSError:
-                break
-            if not data:
-                break
-            records.append(data)
-    finally:
-        os.close(descriptor)
-    return parse_xids(b"".join(records).decode("utf-8", "replace"))

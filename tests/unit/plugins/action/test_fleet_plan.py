@@ -37,20 +37,18 @@ def plan(call, bare_facts):
     return run
 
 
-def test_drift_fails_unless_that_is_not_wished(plan):
+def test_drift_is_shown_and_said_in_one_line(plan):
     result, shown = plan()
-    assert result["failed"] and result["drift"]
+    assert result["drift"] and not result["as_described"] and "failed" not in result
     assert "2 hosts: 0 as described, 2 to change" in result["msg"]
     assert "a: " not in result["msg"]
     assert "driver: install driver branch 580" in shown.text
-    quiet, _shown = plan(arguments={"fail_on_drift": False})
-    assert quiet["drift"] and "failed" not in quiet
 
 
 def test_without_drift_it_succeeds(plan, monkeypatch):
     monkeypatch.setattr(fleet_plan, "plan_stages", lambda _facts, _wish: {})
     result, _shown = plan()
-    assert "failed" not in result and result["drift"] is False
+    assert result["as_described"] and result["msg"] == "The fleet is as described." and result["drift"] is False
 
 
 @pytest.mark.parametrize(
@@ -59,7 +57,7 @@ def test_without_drift_it_succeeds(plan, monkeypatch):
 def test_the_clusters_files_are_part_of_it(plan, monkeypatch, arguments):
     monkeypatch.setattr(fleet_plan, "plan_stages", lambda _facts, _wish: {})
     result, shown = plan(arguments=arguments)
-    assert result["failed"] and result["drift"]
+    assert result["drift"] and not result["as_described"]
     assert "create x" in shown.text or "something is wrong" in shown.text
 
 
@@ -84,11 +82,11 @@ def test_an_impossible_wish_is_reported_and_the_others_are_planned(plan, variabl
     assert "impossible: " in shown.text
 
 
-def test_a_host_that_did_not_answer_is_unread_and_fails(plan, monkeypatch):
+def test_a_host_that_did_not_answer_is_unread_and_not_as_described(plan, monkeypatch):
     monkeypatch.setattr(fleet_plan, "plan_stages", lambda _facts, _wish: {})
     result, _shown = plan(unread=["b"])
     assert result["plan"]["hosts"]["b"]["unread"] == "it did not answer"
-    assert result["failed"] and result["drift"] is False
+    assert not result["as_described"] and result["drift"] is False
 
 
 def test_the_reason_why_it_could_not_be_read_is_told(plan):

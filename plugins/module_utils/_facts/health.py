@@ -1,0 +1,73 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The part C(health) of the facts document: what the health checks look at beside the other facts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from .._adapters import command
+from .._adapters.command import CommandError
+from .._health.meanings import parse_xids
+from .._health.report import CommandAnswer, Xid
+from .source import Source
+
+#: Seconds. A GPU that hangs keeps nvidia-smi for minutes; eight GPUs without persistence mode take about ten seconds.
+NVIDIA_SMI_LIMIT = 60.0
+KERNEL_LOG = "/dev/kmsg"
+_RECORD = 8192
+
+
+def read_health(source: Source) -> dict[str, Any]:
+    """Return how C(nvidia-smi) ended (None where it is not installed) and the Xid errors of the kernel's log."""
+    if not source.files.local:
+        source.note("health", "only the running host can tell")
+        return {"nvidia_smi": None, "xids": None}
+    present = source.files.find_program("nvidia-smi") is not None
+    xids = kernel_log_xids()
+    return {
+        # -L lists the GPUs, which makes it talk to every one of them.
+        "nvidia_smi": asdict(answer_of(("nvidia-smi", "-L"), NVIDIA_SMI_LIMIT)) if present else None,
+        "xids": None if xids is None else [asdict(xid) for xid in xids],
+    }
+
+
+def answer_of(arguments: Sequence[str], limit: float) -> CommandAnswer:
+    """Run a command and return how it ended; never fails."""
+    try:
+        result = command.run(arguments, timeout=limit)
+    except CommandError as error:
+        return CommandAnswer(None, error.reason)
+    return CommandAnswer(result.rc, f"{result.stdout}\n{result.stderr}".strip())
+
+
+def kernel_log_xids(path: str = KERNEL_LOG) -> list[Xid] | None:
+    """Return the Xid errors since the boot, each once, or None where the kernel's log cannot be read.
+
+    Every read of the device gives one record and, without blocking, an error at the end.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    records = []
+    try:
+        while True:
+            try:
+                data = os.read(descriptor, _RECORD)
+            except BrokenPipeError:
+                # The record was overwritten while we read; the next read goes on with the oldest that is left.
+                continue
+            except OSError:
+                break
+            if not data:
+                break
+            records.append(data)
+    finally:
+        os.close(descriptor)
+    return list(dict.fromkeys(parse_xids(b"".join(records).decode("utf-8", "replace"))))

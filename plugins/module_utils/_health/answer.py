@@ -1,0 +1,56 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What C(health) is asked and what it answers, on the host and on the controller alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .checks import CHECKS, NAMES
+from .report import Evidence, Expectation, evaluate
+
+EXPECT: dict[str, Any] = {
+    "gpus": {"type": "int"},
+    "driver_version": {"type": "str"},
+    "driver_branch": {"type": "str"},
+    "driver_flavour": {"type": "str", "choices": ["open", "proprietary"]},
+    "persistence": {"type": "bool"},
+    "toolkit_version": {"type": "str"},
+    "runtime": {"type": "str", "choices": ["containerd", "docker", "crio", "k3s", "rke2"]},
+    "cdi": {"type": "bool"},
+    "mig": {"type": "bool"},
+    "compute_mode": {"type": "str", "choices": ["default", "exclusive_process", "prohibited"]},
+}
+
+ARGUMENTS: dict[str, Any] = {
+    "expect": {"type": "dict", "default": {}, "options": EXPECT},
+    "facts": {"type": "dict", "default": {}},
+    "checks": {"type": "list", "elements": "str", "choices": list(NAMES)},
+    "cuda_check": {"type": "list", "elements": "str", "default": []},
+    "cuda_timeout": {"type": "int", "default": 120},
+    "fail": {"type": "bool", "default": True},
+}
+
+
+def answer(evidence: Evidence, parameters: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Evaluate the checks and return the module's result.
+
+    :param parameters: the options of C(health), validated.
+    :param check_mode: in check mode the stages before this one were not applied, so a host may well not be healthy yet.
+    """
+    report = evaluate(CHECKS, evidence, Expectation(**parameters["expect"]), parameters["checks"])
+    failure = report.first_failure
+    result = {
+        "changed": False,
+        "healthy": report.healthy,
+        "checks": report.as_list(),
+        "failed_check": failure[0] if failure else None,
+        "msg": report.message,
+    }
+    if failure and parameters["fail"] and not check_mode:
+        result["failed"] = True
+        result["msg"] = f"Failed to prove that {evidence.facts['host']['name']} is healthy: {report.message}"
+    return result

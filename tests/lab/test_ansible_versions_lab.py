@@ -1,0 +1,89 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The main job by every ansible-core release that the collection is for, beside the one that the other tests run with.
+
+Each release has an environment of its own with the pinned packages of the controller, brings the host to a layout of its own, and then
+has nothing to do.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(os.geteuid() != 0, reason="the lab needs root: run this as root"),
+]
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+HOST = "versions-1"
+#: Release to the newest Python that it runs on and the MIG layout of its turn.
+RELEASES = {
+    "2.18.19": (("3.11", "3.12", "3.13"), "all-balanced"),
+    "2.20.10": (("3.12", "3.13", "3.14"), "all-1g.10gb"),
+    "2.21.5": (("3.12", "3.13", "3.14"), "all-3g.40gb"),
+}
+
+
+def python_of(versions: tuple[str, ...]) -> str | None:
+    """A Python of one of these versions that works: in the path, or one of pyenv's."""
+    for version in versions:
+        installed = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))
+        for candidate in (shutil.which(f"python{version}"), *map(str, installed)):
+            # A version manager may have put a name into the path that leads nowhere.
+            if candidate and subprocess.run([candidate, "-c", ""], capture_output=True, check=False).returncode == 0:
+                return candidate
+    return None
+
+
+@pytest.fixture(scope="module")
+def fleet(make_fleet):
+    return make_fleet(
+        "ansible-versions",
+        {"name": HOST, "group": "training", "boards": [{"board": "h100-80gb-sxm", "count": 2}], "driver": "installed"},
+    )
+
+
+def programs_of(release: str) -> Path:
+    """The folder of ansible-core's programs of this release; made when it is not there."""
+    versions, _layout = RELEASES[release]
+    python = python_of(versions)
+    if python is None:
+        pytest.skip(f"ansible-core {release} needs Python {' or '.join(versions)}, and this machine has none of them")
+    environment = REPOSITORY / "build" / "ansible-versions" / release
+    if not (environment / "complete").exists():
+        subprocess.run([python, "-m", "venv", "--clear", str(environment)], check=True)
+        wanted = ["-r", str(REPOSITORY / "requirements" / "controller.txt"), f"ansible-core=={release}"]
+        pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, *wanted], check=True)
+        (environment / "complete").touch()
+    return environment / "bin"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_main_job_and_then_nothing_to_do(fleet, release):
+    programs = programs_of(release)
+    said = subprocess.run([programs / "ansible", "--version"], capture_output=True, text=True, check=True).stdout
+    assert said.startswith(f"ansible [core {release}]")
+    fleet.describe(
+        {
+            "training": {
+                "hosts": [HOST],
+                "vars": {"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": RELEASES[release][1]},
+            }
+        }
+    )
+    first = fleet.play("site", programs=programs)
+    assert first.rc == 0 and first.recap[HOST]["changed"] > 0, first.text
+    second = fleet.play("site", programs=programs)
+    assert second.rc == 0 and second.quiet(HOST), second.text
+    for playbook in ("plan", "verify", "inspect", "render"):
+        run = fleet.play(playbook, programs=programs)
+        assert run.rc == 0, run.text

@@ -1,0 +1,67 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import os
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import health
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, Xid
+
+XID = "NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus"
+
+
+def test_how_commands_end():
+    assert health.answer_of(("/bin/sh", "-c", "echo out; echo err >&2; exit 3"), 10.0) == CommandAnswer(3, "out\n\nerr")
+    assert health.answer_of(("/bin/sleep", "30"), 0.2) == CommandAnswer(None, "no answer within 0.2 s")
+    assert health.answer_of(("/no/such/vectorAdd",), 1.0).rc is None
+
+
+def test_the_kernels_log(tmp_path):
+    log = tmp_path / "kmsg"
+    log.write_text("4,1,2,-;NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus\n")
+    assert health.kernel_log_xids(str(log)) == [Xid(79, "0000:18:00", "GPU has fallen off the bus")]
+    assert health.kernel_log_xids(str(tmp_path / "none")) is None
+
+
+def test_records_that_are_overwritten_while_reading(tmp_path, monkeypatch):
+    log = tmp_path / "kmsg"
+    log.write_text("")
+    answers = [b"4,1,2,-;NVRM: Xid (PCI:0000:18:00): 48, x\n", BrokenPipeError(), BlockingIOError()]
+
+    def read(_descriptor, _size):
+        answer = answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(os, "read", read)
+    assert [xid.number for xid in health.kernel_log_xids(str(log))] == [48]
+    assert answers == []
+
+
+def test_an_error_that_comes_again_and_again_is_kept_once(tmp_path):
+    log = tmp_path / "kmsg"
+    log.write_text(f"4,1,2,-;{XID}\n4,2,3,-;{XID}\n")
+    assert len(health.kernel_log_xids(str(log))) == 1
+
+
+def test_the_part_of_the_document(tree, monkeypatch):
+    monkeypatch.setattr(health, "kernel_log_xids", lambda: [Xid(79, "0000:18:00", "x")])
+    monkeypatch.setattr(health, "answer_of", lambda arguments, _limit: CommandAnswer(0, " ".join(arguments)))
+    source = tree.source()
+    assert health.read_health(source) == {
+        "nvidia_smi": None,
+        "xids": [{"number": 79, "pci_address": "0000:18:00", "text": "x"}],
+    }
+    tree.program("/usr/bin/nvidia-smi")
+    assert health.read_health(source)["nvidia_smi"] == {"rc": 0, "text": "nvidia-smi -L"}
+    monkeypatch.setattr(health, "kernel_log_xids", lambda: None)
+    assert health.read_health(source)["xids"] is None
+
+
+def test_another_hosts_files_say_nothing_of_its_health(tree):
+    source = tree.source(local=False)
+    assert health.read_health(source) == {"nvidia_smi": None, "xids": None}
+    assert source.unknown["health"] == "only the running host can tell"
