@@ -85,7 +85,7 @@ tools/setup.sh
 rm -rf "$logs"
 mkdir -p "$logs"
 passed=() failed=() skipped=() again=()
-declare -A begun tier_of
+declare -A begun=() tier_of=()
 
 begin() {
     begun[$1]=$SECONDS

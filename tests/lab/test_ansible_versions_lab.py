@@ -47,7 +47,7 @@ def python_of(versions: tuple[str, ...]) -> str | None:
 def fleet(make_fleet):
     return make_fleet(
         "ansible-versions",
-        {"name": HOST, "group": "training", "boards": [{"board": "h100-80gb-sxm", "count": 2}], "driver": "installed"},
+        {"name": HOST, "group": "training", "boards": [{"board": "h100-80gb-sxm", "count": 2}]},
     )
 
 
