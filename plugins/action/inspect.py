@@ -29,7 +29,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import coll
 
 class ActionModule(ActionBase):
     _requires_connection = False
-    _VALID_ARGS = frozenset({"format", "note", "kubeconfig", "context", "unit", "details", "html"})
+    _VALID_ARGS = frozenset({"format", "note", "kubeconfig", "context", "unit", "details", "html", "report"})
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         task_vars = task_vars or {}
@@ -69,8 +69,11 @@ class ActionModule(ActionBase):
             path = os.path.abspath(str(arguments["html"]))
             when = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
             result["changed"] = write_whole(path, ledger_html.page(nodes, "GPUs: what is taken, what is free", when))
+        document = {"hosts": hosts, "capacity": resources, "ledger": result["ledger"]}
+        if arguments.get("report"):
+            text = json.dumps(document, indent=1, sort_keys=True) + "\n"
+            result["changed"] |= write_whole(os.path.abspath(str(arguments["report"])), text)
         if arguments.get("format", "table") == "json":
-            document = {"hosts": hosts, "capacity": resources, "ledger": result["ledger"]}
             self._display.display(json.dumps(document, indent=2, sort_keys=True))
             return result
         self._display.display("")

@@ -40,6 +40,10 @@ options:
     description: Whether it is also printed what each pod holds.
     type: bool
     default: false
+  report:
+    description: File on the controller for everything that is known, as JSON. Empty for none.
+    type: path
+    default: ""
   html:
     description: File on the controller for a report with a picture of every GPU. Empty for none.
     type: path

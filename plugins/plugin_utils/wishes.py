@@ -10,7 +10,7 @@ import difflib
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any, Callable
 
@@ -44,12 +44,14 @@ class RoleInterface:
     :param defaults: variable name to default, as written (may hold templates).
     :param options: the argument specification of the entry point C(main).
     :param registered: names that the role's own tasks give a value.
+    :param described: where a person reads what the variables mean, one sentence.
     """
 
     role: str
     defaults: Mapping[str, Any]
     options: Mapping[str, Any]
     registered: frozenset[str]
+    described: str = field(default="", compare=False)
 
 
 @cache
@@ -58,7 +60,8 @@ def role_interface(role: str) -> RoleInterface:
     defaults = _load(os.path.join(_ROLES, role, "defaults", "main.yml")) or {}
     specs = _load(os.path.join(_ROLES, role, "meta", "argument_specs.yml")) or {}
     options = specs.get("argument_specs", {}).get("main", {}).get("options", {})
-    return RoleInterface(role, defaults, options, _registered(os.path.join(_ROLES, role, "tasks")))
+    described = f"ansible-doc -t role gpufleet.nvidia.{role} describes it."
+    return RoleInterface(role, defaults, options, registered(os.path.join(_ROLES, role, "tasks")), described)
 
 
 class WishRefused(Refused):
@@ -95,7 +98,7 @@ def collect(
         known = set(interface.defaults) | set(interface.options)
         given = {name: plain(template(variables.get(name, interface.defaults.get(name)))) for name in sorted(known)}
         given = {name: value for name, value in given.items() if value is not None or name in interface.defaults}
-        checked, wrong = _validated(interface, given)
+        checked, wrong = validated(interface, given)
         wish.update(checked)
         refusals += wrong
     refusals += _misspelt(variables, roles)
@@ -104,7 +107,8 @@ def collect(
     return wish
 
 
-def _validated(interface: RoleInterface, given: dict[str, Any]) -> tuple[dict[str, Any], list[Refused]]:
+def validated(interface: RoleInterface, given: dict[str, Any]) -> tuple[dict[str, Any], list[Refused]]:
+    """Return the values in the types that the interface says, and why some of them cannot be taken."""
     if not interface.options:
         return given, []
     checked = {name: value for name, value in given.items() if name in interface.options}
@@ -115,7 +119,7 @@ def _validated(interface: RoleInterface, given: dict[str, Any]) -> tuple[dict[st
 
 def _explained(interface: RoleInterface, message: str, given: Mapping[str, Any]) -> Refused:
     """Say what the validator said in terms of the variable, its value, and what would be taken."""
-    remedy = f"ansible-doc -t role gpufleet.nvidia.{interface.role} describes it."
+    remedy = interface.described
     words = set(_WORD.findall(message))
     name = next((option for option in interface.options if option in words), None)
     if name is None:
@@ -128,8 +132,8 @@ def _explained(interface: RoleInterface, message: str, given: Mapping[str, Any])
         return Refused(name, reason, f"Did you mean {near[0]}?" if near else remedy)
     if message.startswith(f"argument '{name}' is of type"):
         kind = _KINDS.get(option.get("type", "str"), option.get("type", "str"))
-        example = interface.defaults.get(name)
-        return Refused(name, f"{value!r} is no {kind}", f"The default is {example!r}. {remedy}")
+        example = f"The default is {interface.defaults[name]!r}. " if name in interface.defaults else ""
+        return Refused(name, f"{value!r} is no {kind}", f"{example}{remedy}")
     return Refused(name, message, remedy)
 
 
@@ -167,7 +171,8 @@ def _names(roles: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
     return tuple(sorted(set().union(*known))), frozenset(set().union(*taken))
 
 
-def _registered(folder: str) -> frozenset[str]:
+def registered(folder: str) -> frozenset[str]:
+    """Return the names that the tasks in the files of a folder register."""
     names: set[str] = set()
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
         with open(os.path.join(folder, name), encoding="utf-8") as handle:

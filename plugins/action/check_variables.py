@@ -1,0 +1,56 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Check on the controller the variables of a playbook, for all of its hosts, before anything is touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import playbook_variables
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+
+#: Hosts that are named for one mistake.
+_MOST = 5
+
+
+class ActionModule(ActionBase):
+    _requires_connection = False
+    _VALID_ARGS = frozenset({"playbook", "hosts"})
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        task_vars = task_vars or {}
+        result = super().run(tmp, task_vars)
+        result["changed"] = False
+        _checked, arguments = self.validate_argument_spec(
+            argument_spec={
+                "playbook": {"type": "str", "choices": sorted(playbook_variables.OWN), "required": True},
+                "hosts": {"type": "list", "elements": "str"},
+            }
+        )
+        hosts = arguments["hosts"]
+        if hosts is None:
+            hosts = plain(task_vars.get("ansible_play_hosts_all") or [])
+        wrong: dict[str, list[str]] = {}
+        unknown: dict[str, list[str]] = {}
+        for host in hosts:
+            found = playbook_variables.check(arguments["playbook"], task_vars["hostvars"][host])
+            for refusal in found.refusals:
+                wrong.setdefault(refusal.message, []).append(str(host))
+            for name in found.unknown:
+                unknown.setdefault(name, []).append(str(host))
+        for name, where in unknown.items():
+            self._display.warning(f"{_titles(where)}: nothing of gpufleet.nvidia reads the variable {name}.")
+        result["refusals"] = [{"message": message, "hosts": where} for message, where in wrong.items()]
+        if wrong:
+            result["failed"] = True
+            lines = [f"{_titles(where)}: {message}" for message, where in wrong.items()]
+            result["msg"] = "\n".join([*lines, "Nothing was touched."])
+        return result
+
+
+def _titles(hosts: list[str]) -> str:
+    shown = ", ".join(hosts[:_MOST])
+    return f"{shown} and {len(hosts) - _MOST} more" if len(hosts) > _MOST else shown

@@ -1,0 +1,162 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The variables of the playbooks for day two: names, types and values, checked before anything is touched.
+
+What the variables mean stands at the head of each playbook and in the argument specification of the role gpu_upgrade; a test compares.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any, Callable
+
+from ansible.errors import AnsibleError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import (
+    RoleInterface,
+    registered,
+    role_interface,
+    validated,
+)
+
+_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "playbooks")
+_PATH = {"type": "path"}
+_TEXT = {"type": "str"}
+_TRUTH = {"type": "bool"}
+_SHARE = re.compile(r"[0-9]+%?")
+
+#: The variables that only a playbook has, none of which has to be given. Roles have theirs in argument_specs.yml.
+OWN: dict[str, dict[str, dict[str, Any]]] = {
+    "plan": {
+        "gpu_plan_facts_directory": _PATH,
+        "gpu_plan_offline": _TRUTH,
+        "gpu_plan_kubeconfig": _PATH,
+        "gpu_plan_context": _TEXT,
+        "gpu_plan_report": _PATH,
+        "gpu_plan_fail_on_drift": _TRUTH,
+    },
+    "verify": {
+        "gpu_verify_kubeconfig": _PATH,
+        "gpu_verify_context": _TEXT,
+        "gpu_verify_capacity": _PATH,
+        "gpu_verify_report": _PATH,
+        "gpu_verify_fail": _TRUTH,
+    },
+    "inspect": {
+        "gpu_inspect_format": {"type": "str", "choices": ["table", "json"]},
+        "gpu_inspect_kubeconfig": _PATH,
+        "gpu_inspect_context": _TEXT,
+        "gpu_inspect_unit": {"type": "str", "choices": ["memory", "units"]},
+        "gpu_inspect_details": _TRUTH,
+        "gpu_inspect_html": _PATH,
+        "gpu_inspect_report": _PATH,
+        "gpu_inspect_note": _TEXT,
+    },
+    "upgrade": {},
+    "rollback": {},
+    "repartition": {"gpu_repartition_serial": {"type": "raw"}},
+}
+#: The role whose variables say how carefully a playbook works.
+ROLES = {"upgrade": ("gpu_upgrade",), "rollback": ("gpu_upgrade",), "repartition": ("gpu_upgrade",)}
+#: A number of hosts, or a percentage; those with true may be a list of them, as Ansible's serial is.
+SHARES = {"gpu_upgrade_max_unavailable": False, "gpu_repartition_serial": True}
+#: What the names of the variables of these playbooks begin with.
+PREFIXES = ("gpu_plan_", "gpu_verify_", "gpu_inspect_", "gpu_upgrade_", "gpu_repartition_")
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is to be said of the variables of one host.
+
+    :param refusals: what cannot be taken.
+    :param unknown: names that begin as the variables of these playbooks do, and are near none of them.
+    """
+
+    refusals: tuple[Refused, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+def check(
+    playbook: str, variables: Mapping[str, Any], template: Callable[[Any], Any] = lambda value: value
+) -> Findings:
+    """Return what is wrong with the variables of one host for a playbook.
+
+    :param variables: all variables of the host, possibly holding templates.
+    :param template: renders a value that may hold templates.
+    """
+    refusals: list[Refused] = []
+    for interface in _interfaces(playbook):
+        given: dict[str, Any] = {}
+        for name in sorted(interface.options):
+            try:
+                value = plain(template(variables.get(name)))
+            except (AnsibleError, TypeError) as error:
+                refusals.append(Refused(name, str(error).strip().rstrip("."), "Define what its template uses."))
+                continue
+            if value is not None:
+                given[name] = value
+        refusals += validated(interface, given)[1]
+        refusals += [wrong for name in SHARES if name in given for wrong in _share(name, given[name], SHARES[name])]
+    near, unknown = _names(variables)
+    return Findings((*refusals, *near), unknown)
+
+
+def _interfaces(playbook: str) -> list[RoleInterface]:
+    own = RoleInterface(playbook, {}, OWN[playbook], frozenset(), f"The head of playbooks/{playbook}.yml describes it.")
+    return [own, *(_optional(role) for role in ROLES.get(playbook, ()))]
+
+
+@cache
+def _optional(role: str) -> RoleInterface:
+    """The interface of a role, without defaults: only what is given is checked."""
+    found = role_interface(role)
+    options = {name: {**option, "default": None} for name, option in found.options.items()}
+    return RoleInterface(role, found.defaults, options, found.registered, found.described)
+
+
+def _share(name: str, value: Any, several: bool) -> list[Refused]:
+    if several and isinstance(value, list):
+        return [wrong for entry in value for wrong in _share(name, entry, False)] or (
+            [] if value else [Refused(name, "the list is empty", "Write 2, 25% or [1, 25%].")]
+        )
+    text = str(value).strip()
+    number = int(text.rstrip("%")) if _SHARE.fullmatch(text) and not isinstance(value, bool) else 0
+    if number < 1 or (text.endswith("%") and number > 100):
+        example = "2, 25% or [1, 25%]" if several else "2 or 25%"
+        return [Refused(name, f"{value!r} is no number of hosts and no percentage of them", f"Write {example}.")]
+    return []
+
+
+def _names(variables: Iterable[str]) -> tuple[list[Refused], tuple[str, ...]]:
+    refusals, unknown = [], []
+    for name in variables:
+        if not str(name).startswith(PREFIXES) or str(name) in _known():
+            continue
+        meant = _meant(str(name))
+        if meant:
+            reason = "no playbook and no role of gpufleet.nvidia has such a variable"
+            refusals.append(Refused(str(name), reason, f"Did you mean {meant}?"))
+        else:
+            unknown.append(str(name))
+    return refusals, tuple(unknown)
+
+
+@cache
+def _known() -> frozenset[str]:
+    own = {name for options in OWN.values() for name in options}
+    role = role_interface("gpu_upgrade")
+    return frozenset({*own, *role.options, *role.registered, *registered(_FOLDER)})
+
+
+@lru_cache(maxsize=4096)
+def _meant(name: str) -> str | None:
+    near = difflib.get_close_matches(name, sorted(_known()), n=1, cutoff=0.8)
+    return near[0] if near else None

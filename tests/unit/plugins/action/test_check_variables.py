@@ -1,0 +1,34 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from ansible_collections.gpufleet.nvidia.plugins.action import check_variables
+
+
+def check(call, variables, **arguments):
+    known = {"hostvars": variables, "ansible_play_hosts_all": list(variables)}
+    return call(check_variables, {"playbook": "upgrade", **arguments}, known)
+
+
+def test_what_is_wrong_is_said_once_for_all_of_its_hosts(call):
+    hosts = {f"h{number}": {"gpu_upgrade_canary": "one"} for number in range(7)}
+    hosts["h0"]["gpu_upgrade_max_paralel"] = 1
+    result, _shown = check(call, hosts)
+    assert result["failed"]
+    assert [entry["hosts"] for entry in result["refusals"]] == [list(hosts), ["h0"]]
+    assert "h0, h1, h2, h3, h4 and 2 more: gpu_upgrade_canary: 'one' is no whole number" in result["msg"]
+    assert "h0: gpu_upgrade_max_paralel: " in result["msg"]
+    assert result["msg"].endswith("Nothing was touched.")
+
+
+def test_what_is_right_passes_and_a_strange_name_warns(call):
+    result, shown = check(call, {"a": {"gpu_upgrade_night_shift": 1}, "b": {"gpu_upgrade_canary": 2}})
+    assert "failed" not in result
+    assert shown.warnings == ["a: nothing of gpufleet.nvidia reads the variable gpu_upgrade_night_shift."]
+
+
+def test_some_hosts_alone(call):
+    hosts = {"a": {"gpu_upgrade_canary": "one"}, "b": {}}
+    assert "failed" not in check(call, hosts, hosts=["b"])[0]

@@ -1,0 +1,99 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The variables of the playbooks for day two."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.errors import AnsibleUndefinedVariable
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import playbook_variables
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.playbook_variables import OWN, check
+
+PLAYBOOKS = Path(__file__).parents[4] / "playbooks"
+
+
+def messages(playbook, **variables):
+    return [refusal.message for refusal in check(playbook, variables).refusals]
+
+
+@pytest.mark.parametrize("playbook", sorted(OWN))
+def test_the_heads_of_the_playbooks_name_every_variable(playbook):
+    text = (PLAYBOOKS / f"{playbook}.yml").read_text(encoding="utf-8")
+    head = " ".join(line for line in text.splitlines() if line.startswith("#"))
+    unnamed = [name for name in OWN[playbook] if name not in head]
+    # What the screen shows below the table is for make demo alone.
+    assert [name for name in unnamed if name != "gpu_inspect_note"] == []
+
+
+@pytest.mark.parametrize("playbook", sorted(OWN))
+def test_a_playbook_reads_no_other_variables_and_checks_them_first(playbook):
+    path = PLAYBOOKS / f"{playbook}.yml"
+    text = path.read_text(encoding="utf-8")
+    read = set(re.findall(rf"\bgpu_{playbook}_\w+", text)) - {"gpu_upgrade_todo"}
+    assert read <= {*OWN[playbook], *playbook_variables._known()}
+    first = yaml.safe_load(text)[0]["tasks"][0]
+    assert first["gpufleet.nvidia.check_variables"] == {"playbook": playbook}
+    assert first["run_once"]
+
+
+@pytest.mark.parametrize(
+    ("playbook", "variables"),
+    [
+        ("plan", {}),
+        ("plan", {"gpu_plan_offline": "true", "gpu_plan_facts_directory": "facts"}),
+        ("inspect", {"gpu_inspect_format": "json", "gpu_inspect_details": True}),
+        ("upgrade", {"gpu_upgrade_max_unavailable": 2, "gpu_upgrade_canary": "3"}),
+        ("upgrade", {"gpu_upgrade_max_unavailable": "10%"}),
+        ("repartition", {"gpu_repartition_serial": [1, "5", "25%"]}),
+        ("repartition", {"gpu_repartition_serial": "100%"}),
+        ("verify", {"gpu_plan_report": "of another playbook", "gpu_verify_node": "registered by a playbook"}),
+        ("verify", {"gpu_upgrade_result": "registered by a role", "site_variable": 1}),
+    ],
+)
+def test_what_is_right_is_taken(playbook, variables):
+    assert messages(playbook, **variables) == []
+
+
+@pytest.mark.parametrize(
+    ("playbook", "variables", "said"),
+    [
+        ("plan", {"gpu_plan_offline": "perhaps"}, "gpu_plan_offline: 'perhaps' is no truth value."),
+        ("inspect", {"gpu_inspect_format": "jsn"}, "'jsn' is none of its values: table, json. Did you mean json?"),
+        ("upgrade", {"gpu_upgrade_canary": "one"}, "gpu_upgrade_canary: 'one' is no whole number. The default is 1."),
+        ("upgrade", {"gpu_upgrade_max_unavailable": "25 %"}, "'25 %' is no number of hosts and no percentage"),
+        ("upgrade", {"gpu_upgrade_max_unavailable": "101%"}, "no percentage of them. Write 2 or 25%."),
+        ("upgrade", {"gpu_upgrade_max_unavailable": 0}, "0 is no number of hosts"),
+        ("upgrade", {"gpu_upgrade_max_unavailble": 1}, "Did you mean gpu_upgrade_max_unavailable?"),
+        ("rollback", {"gpu_upgrade_reboot": "never"}, "gpu_upgrade_reboot: 'never' is no truth value"),
+        ("repartition", {"gpu_repartition_serial": [1, "x"]}, "gpu_repartition_serial: 'x' is no number"),
+        ("repartition", {"gpu_repartition_serial": []}, "the list is empty"),
+        ("repartition", {"gpu_repartition_serial": True}, "True is no number of hosts"),
+        ("plan", {"gpu_verify_capcity": "x"}, "Did you mean gpu_verify_capacity?"),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_would_be_right(playbook, variables, said):
+    (message,) = messages(playbook, **variables)
+    assert said in message
+
+
+def test_a_name_that_is_near_none_is_only_unknown():
+    found = check("plan", {"gpu_upgrade_window_of_the_site": "night"})
+    assert found.refusals == ()
+    assert found.unknown == ("gpu_upgrade_window_of_the_site",)
+
+
+def test_a_template_that_cannot_be_rendered_is_a_mistake_of_its_variable():
+    def template(value):
+        if value == "{{ nothing }}":
+            raise AnsibleUndefinedVariable("'nothing' is undefined")
+        return value
+
+    found = check("plan", {"gpu_plan_report": "{{ nothing }}", "gpu_plan_offline": True}, template)
+    (message,) = [refusal.message for refusal in found.refusals]
+    assert message.startswith("gpu_plan_report: 'nothing' is undefined.")
