@@ -11,7 +11,10 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import sys
 import threading
+import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -137,10 +140,17 @@ class StandIns:
     # -- the thread ------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        said = ""
         while not self._stop.wait(0.7):
-            # The API server may be away: that is one of the tests.
-            with contextlib.suppress(Exception):
+            # The API server may be away, and hosts reboot: that is what is tested. A failing test shows what else went wrong.
+            try:
                 self._round()
+                said = ""
+            except Exception:
+                found = traceback.format_exc(limit=-3)
+                if found != said:
+                    sys.stderr.write(f"{time.strftime('%H:%M:%S')} stand-ins: {found}\n")
+                said = found
 
     def _round(self) -> None:
         pods = self.pods()
@@ -237,13 +247,15 @@ class StandIns:
         """A client of the driver starts: until its pod ends, the driver cannot be unloaded."""
         owner = _owner(pod)
         if owner in HOLDERS:
-            hold = f"systemd-run --quiet --collect --unit={owner} virtual-gpu hold"
-            self.hosts[pod["spec"]["nodeName"]](f"systemctl is-active --quiet {owner} || {hold}")
+            # A transient unit can outlive its end for a while, and cannot be made again before that is over.
+            unit = f"/run/systemd/system/{owner}.service"
+            write = f"printf '[Service]\\nExecStart=/usr/bin/virtual-gpu hold\\n' > {unit} && systemctl daemon-reload"
+            self.hosts[pod["spec"]["nodeName"]](f"test -e {unit} || {{ {write}; }}; systemctl start {owner}")
 
     def _gone(self, pod: dict[str, Any]) -> None:
         owner = _owner(pod)
         if owner in HOLDERS:
-            self.hosts[pod["spec"]["nodeName"]](f"systemctl stop {owner} 2>/dev/null || true")
+            self.hosts[pod["spec"]["nodeName"]](f"systemctl stop {owner} 2> /dev/null || true")
         with contextlib.suppress(ApiException):
             self.core.delete_namespaced_pod(pod["metadata"]["name"], NAMESPACE, grace_period_seconds=0)
 
