@@ -30,6 +30,8 @@ JOURNAL = "/var/lib/gpufleet/mig-journal.jsonl"
 RECORD = "/etc/gpufleet/mig.json"
 CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
 TOOLS = Path(__file__).resolve().parent / "real_tools"
+#: Shows a program /proc/modules of the virtual machine: a kernel without modules has none.
+SHOWN = "/opt/with-machine /run/virtual-gpu"
 
 #: The role, and its answer as a file on the controller: the module's, or of what failed.
 PLAYBOOK = """
@@ -393,10 +395,8 @@ def test_the_real_tools_see_what_is_there_and_what_they_make_is_seen(mig):
         sys.path.remove(str(TOOLS))
     names = ("nvidia-mig-parted", "gpu-feature-discovery")
     playbook = mig.fleet.folder / "tools.yml"
-    copies = [
-        {"ansible.builtin.copy": {"src": str(install.install(install.TOOLS[name])), "dest": "/opt/", "mode": "0755"}}
-        for name in names
-    ]
+    sources = [TOOLS / "with-machine", *(install.install(install.TOOLS[name]) for name in names)]
+    copies = [{"ansible.builtin.copy": {"src": str(file), "dest": "/opt/", "mode": "0755"}} for file in sources]
     playbook.write_text(
         yaml.safe_dump([{"hosts": HOPPER, "gather_facts": False, "become": True, "tasks": copies}]), encoding="utf-8"
     )
@@ -405,14 +405,14 @@ def test_the_real_tools_see_what_is_there_and_what_they_make_is_seen(mig):
 
     ours = mig.fleet.module(HOPPER, "mig_info", {"label": "ours"})["mig_parted"]
     mig.lab.sh(HOPPER, f"cat > /root/ours.yaml <<'END'\n{yaml.safe_dump(ours)}\nEND")
-    mig.lab.sh(HOPPER, "/opt/nvidia-mig-parted assert --config-file /root/ours.yaml --selected-config ours")
-    exported = yaml.safe_load(mig.lab.sh(HOPPER, "/opt/nvidia-mig-parted export"))["mig-configs"]["current"]
+    mig.lab.sh(HOPPER, f"{SHOWN} /opt/nvidia-mig-parted assert --config-file /root/ours.yaml --selected-config ours")
+    exported = yaml.safe_load(mig.lab.sh(HOPPER, f"{SHOWN} /opt/nvidia-mig-parted export"))["mig-configs"]["current"]
     assert [entry["mig-devices"] for entry in exported] == [{"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}]
     labels = dict(
         line.split("=", 1)
         for line in mig.lab.sh(
             HOPPER,
-            "/opt/gpu-feature-discovery --oneshot --no-timestamp --use-node-feature-api=false --mig-strategy=mixed "
+            f"{SHOWN} /opt/gpu-feature-discovery --oneshot --no-timestamp --use-node-feature-api=false --mig-strategy=mixed "
             "--output-file=/root/labels --machine-type-file=/dev/null >/dev/null 2>&1; cat /root/labels",
         ).splitlines()
     )
@@ -427,7 +427,7 @@ def test_the_real_tools_see_what_is_there_and_what_they_make_is_seen(mig):
         "mig-configs": {"theirs": [{"devices": "all", "mig-enabled": True, "mig-devices": {"2g.20gb": 3}}]},
     }
     mig.lab.sh(HOPPER, f"cat > /root/theirs.yaml <<'END'\n{yaml.safe_dump(theirs)}\nEND")
-    mig.lab.sh(HOPPER, "/opt/nvidia-mig-parted apply --config-file /root/theirs.yaml --selected-config theirs")
+    mig.lab.sh(HOPPER, f"{SHOWN} /opt/nvidia-mig-parted apply --config-file /root/theirs.yaml --selected-config theirs")
     seen = mig.fleet.module(HOPPER, "mig_info", {"label": "theirs"})
     assert seen["layout"] == [{"devices": "all", "instances": {"2g.20gb": 3}}]
 

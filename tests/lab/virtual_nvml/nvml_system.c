@@ -20,7 +20,7 @@
 #endif
 
 static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
-static int init_count, session = -1, control_node = -1;
+static int init_count, session = -1, nodes[MAX_GPUS + 1], node_count; /* nvidiactl, and every GPU */
 
 /* The version is the library file's own: libnvidia-ml.so.580.126.09, found through the link libnvidia-ml.so.1. */
 const char *library_version(void)
@@ -76,15 +76,33 @@ __attribute__((destructor)) static void end_session(void)
     show_references();
 }
 
-static nvmlReturn_t initialize(void)
+static void open_nodes(void)
 {
     char path[600];
+    struct machine m;
+    snprintf(path, sizeof path, "%s/nvidiactl", path_devices());
+    nodes[node_count++] = open(path, O_PATH | O_CLOEXEC);
+    uint32_t gpus = machine_read(&m) == 0 ? m.hardware.gpu_count : 0;
+    for (uint32_t gpu = 0; gpu < gpus && gpu < MAX_GPUS; gpu++) {
+        snprintf(path, sizeof path, "%s/nvidia%d", path_devices(), gpu_minor((int)gpu));
+        nodes[node_count++] = open(path, O_PATH | O_CLOEXEC);
+    }
+}
+
+static void close_nodes(void)
+{
+    while (node_count > 0)
+        if (nodes[--node_count] >= 0)
+            close(nodes[node_count]);
+}
+
+static nvmlReturn_t initialize(void)
+{
     pthread_mutex_lock(&init_lock);
     nvmlReturn_t result = init_count > 0 ? NVML_SUCCESS : driver_state();
     if (result == NVML_SUCCESS && init_count++ == 0) {
         session = session_open();
-        snprintf(path, sizeof path, "%s/nvidiactl", path_devices());
-        control_node = open(path, O_PATH | O_CLOEXEC);
+        open_nodes();
         show_references();
     }
     pthread_mutex_unlock(&init_lock);
@@ -116,8 +134,8 @@ NVML_CALL(nvmlShutdown, (void), ())
     pthread_mutex_lock(&init_lock);
     if (--init_count == 0) {
         close(session);
-        close(control_node);
-        session = control_node = -1;
+        close_nodes();
+        session = -1;
         show_references();
     }
     pthread_mutex_unlock(&init_lock);

@@ -3,8 +3,8 @@
  * SPDX-License-Identifier: GPL-3.0-or-later
  *
  * Who has NVML open. A session is a shared flock on one file, which the kernel takes back when the process ends, however
- * it ends. It also holds /dev/nvidiactl as a path (no driver answers its open), so that fuser and /proc/<pid>/fd show
- * the holder as they do on a real host.
+ * it ends. It also holds /dev/nvidiactl and the GPUs' devices as paths (no driver answers their open), so that fuser and
+ * /proc/<pid>/fd show the holder as they do on a real host.
  */
 #define _GNU_SOURCE
 #include "model.h"
