@@ -1,0 +1,131 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Rendered objects of Argo CD, Flux and Node Feature Discovery against a real API server that has their real definitions.
+
+What their controllers do with them is not tested here: there are none.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
+
+DEFINITIONS = Path(__file__).parent / "custom-resources.sh"
+BOARDS = {"gpu_facts_gpus": [{"board": "l40s", "count": 4}]}
+SLICES = {"nvidia_sharing_memory_slice": "4GiB", "nvidia_sharing_gpus_per_pod": 2}
+TRAINING = {
+    "gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 8}],
+    "nvidia_mig_strategy": "mixed",
+    "nvidia_mig_layout": "all-balanced",
+}
+#: Every release that the generator knows.
+FLEETS = {
+    "device plugin": {
+        "training": TRAINING,
+        "shared": {**BOARDS, **SLICES, "nvidia_sharing_mode": "mps", "nvidia_sharing_rename": True},
+        "hami": {**BOARDS, **SLICES, "nvidia_sharing_backend": "hami"},
+        "dra": {**BOARDS, **SLICES, "nvidia_sharing_backend": "dra"},
+    },
+    "operator": {"training": {**TRAINING, "gpu_kubernetes_stack": "gpu_operator"}},
+}
+COMMON = {"gpu_kubernetes_version": "1.36", "gpu_kubernetes_chart_repository": "oci://registry.example.com/charts"}
+GITOPS = {
+    "argocd": {"gpu_kubernetes_gitops": "argocd", "gpu_kubernetes_gitops_repository": "https://git.example.com/x.git"},
+    "flux": {"gpu_kubernetes_gitops": "flux", "gpu_kubernetes_gitops_source": "fleet"},
+}
+RUNTIME_CLASS = {
+    "apiVersion": "node.k8s.io/v1",
+    "kind": "RuntimeClass",
+    "metadata": {"name": "nvidia"},
+    "handler": "nvidia",
+}
+
+
+@pytest.fixture(scope="module")
+def server(cluster):
+    """Return the API server once it serves the custom resources."""
+    printed = subprocess.run([DEFINITIONS], stdout=subprocess.PIPE, text=True, check=True, timeout=900).stdout
+    names = set()
+    for path in printed.split():
+        text = Path(path).read_text()
+        cluster.kubectl("apply", "--server-side", "-f", "-", text=text)
+        names |= {item["metadata"]["name"] for item in yaml.safe_load_all(text) if item}
+    until = time.monotonic() + 300
+    while missing := names - served(cluster):
+        assert time.monotonic() < until, f"the API server does not serve {missing}"
+        time.sleep(1)
+    for name in ("argocd", "flux-system", "nvidia-gpu"):
+        cluster.kubectl("create", "namespace", name, check=False)
+    # Pods name it. The chart brings one of its own in other tests, so this one goes again.
+    made = cluster.kubectl("create", "-f", "-", text=json.dumps(RUNTIME_CLASS), check=False).returncode == 0
+    yield cluster
+    if made:
+        cluster.kubectl("delete", "runtimeclass", "nvidia")
+
+
+def served(cluster):
+    """The resources that the server answers for, as <plural>.<group>."""
+    return set(cluster.kubectl("api-resources", "--cached=false", "-o", "name", check=False).stdout.split())
+
+
+def dry_run(server, item):
+    """Let the server check an object strictly; return what it would store."""
+    namespace = item["metadata"].get("namespace", "nvidia-gpu")
+    arguments = ["create", "--dry-run=server", "--validate=strict", "--namespace", namespace, "-o", "json", "-f", "-"]
+    return server.kubectl(*arguments, text=json.dumps(item), check=False)
+
+
+def tree(fleet, gitops):
+    groups = {pool: [f"{pool}-1"] for pool in FLEETS[fleet]}
+    groups["gpu_hosts"] = [host for hosts in groups.values() for host in hosts]
+    made = Fleet(groups, lambda _host, _variables: None)
+    for pool, variables in FLEETS[fleet].items():
+        made.add(f"{pool}-1", {**COMMON, **GITOPS[gitops], **variables}, lambda value: value)
+    return cluster_tree(made.clusters()[0])
+
+
+@pytest.mark.parametrize("gitops", GITOPS)
+@pytest.mark.parametrize("fleet", FLEETS)
+def test_every_object_is_what_its_definition_says(server, fleet, gitops):
+    kinds = set()
+    for path, text in tree(fleet, gitops).items():
+        if not path.endswith(".yaml") or path.startswith("values/"):
+            continue
+        for item in yaml.safe_load_all(text):
+            answer = dry_run(server, item)
+            taken = answer.returncode == 0 or "AlreadyExists" in answer.stderr
+            assert taken, f"{path}: {answer.stderr}"
+            kinds.add(item["kind"])
+    expected = {"argocd": {"Application"}, "flux": {"Kustomization", "HelmRepository", "HelmRelease"}}[gitops]
+    assert expected | {"NodeFeatureRule", "Namespace", "ConfigMap", "Pod"} <= kinds
+    assert fleet == "operator" or {"RuntimeClass", "ResourceClaimTemplate"} <= kinds
+
+
+def test_a_field_that_the_definition_does_not_have_is_refused(server):
+    """The proof that the check above can fail."""
+    for path, field in (
+        ("flux/objects.yaml", "dependOn"),
+        ("flux/hami.yaml", "valuez"),
+        ("node-labels/pools.yaml", "x"),
+    ):
+        item = yaml.safe_load(tree("device plugin", "flux")[path])
+        item["spec"][field] = []
+        answer = dry_run(server, item)
+        assert answer.returncode != 0
+        assert f'unknown field "spec.{field}"' in answer.stderr
+
+
+def test_a_null_in_values_reaches_helm(server):
+    """HAMi's own node selector is taken out with it."""
+    answer = dry_run(server, yaml.safe_load(tree("device plugin", "flux")["flux/hami.yaml"]))
+    selector = json.loads(answer.stdout)["spec"]["values"]["devicePlugin"]["nvidiaNodeSelector"]
+    assert selector == {"gpu": None, "gpufleet.github.io/backend": "hami"}
