@@ -84,6 +84,14 @@ options:
         description: Memory of one client on it, with a binary unit, such as V(8GiB).
         type: str
         required: true
+  protocol:
+    description:
+      - The protocol of the control daemon. Every release speaks V(2); V(3) is for release 615 and later.
+      - With V(3) the limits are those of a server named C(shared), and clients connect to C(<pipe directory>/shared). It needs
+        O(multi_user=true) and O(scope=gpu) or O(scope=instance); the device plugin speaks V(2) only.
+    type: int
+    choices: [2, 3]
+    default: 2
   disruption:
     description:
       - Whether a daemon with clients may be ended, which ends the clients.
@@ -181,6 +189,7 @@ ARGUMENTS = {
         "default": [],
         "options": {"gpu": {"type": "int", "required": True}, "memory": {"type": "str", "required": True}},
     },
+    "protocol": {"type": "int", "choices": [2, 3], "default": 2},
     "disruption": {"type": "str", "choices": ["refuse", "force"], "default": "refuse"},
     "lock_timeout": {"type": "float", "default": 60},
     "_pynvml_archive": {"type": "path"},
@@ -204,6 +213,7 @@ def wish(params: dict[str, Any]) -> tuple[Sharing, HostOptions]:
             "nvidia_sharing_mps_priority": params["priority"],
             "nvidia_sharing_mps_multi_user": params["multi_user"],
             "nvidia_sharing_mps_limits": params["limits"],
+            "nvidia_sharing_mps_protocol": params["protocol"],
         }
     )
     if not 0 <= params["active_thread_percentage"] <= 100:
@@ -220,6 +230,7 @@ def wish(params: dict[str, Any]) -> tuple[Sharing, HostOptions]:
         priority=params["priority"],
         multi_user=params["multi_user"],
         limits_mib=limits,
+        protocol=params["protocol"],
     )
     return sharing, options
 

@@ -172,10 +172,12 @@ def test_a_daemon_for_each_gpu_takes_the_place_of_the_one(fleet):
     assert settings(fleet, WHOLE, 1, "/run/nvidia/mps/gpu1/pipe") == ("25.0", "1", "8G")
 
 
-def test_a_release_without_multi_user_server_is_known_before_anything_is_touched(fleet):
+def test_a_release_without_multi_user_server_or_protocol_3_is_known_before_anything_is_touched(fleet):
     daemon = unit(fleet, WHOLE, "gpu0", "MainPID")
     refused = fleet.module(WHOLE, "mps", {**OTHER, "scope": "gpu", "multi_user": True})
     assert refused["refusal"]["thing"] == "nvidia_sharing_mps_multi_user"
+    third = fleet.module(WHOLE, "mps", {**OTHER, "scope": "gpu", "multi_user": True, "protocol": 3})
+    assert third["refusal"]["thing"] == "nvidia_sharing_mps_protocol"
     assert unit(fleet, WHOLE, "gpu0", "MainPID") == daemon
 
 

@@ -13,7 +13,7 @@ from .._sharing import mps_commands
 from . import command, files
 
 PROGRAM = "nvidia-cuda-mps-control"
-_NO_DAEMON = "Cannot find MPS control daemon process"
+NO_DAEMON = "Cannot find MPS control daemon process"
 
 
 def installed() -> bool:
@@ -61,7 +61,7 @@ class MpsControl:
             # Release 615 speaks protocol 3 as well; all releases speak 2.
             environment={"CUDA_MPS_PIPE_DIRECTORY": self.pipe_directory, "CUDA_MPS_PROTOCOL_VERSION": "2"},
         )
-        if _NO_DAEMON in result.stderr or _NO_DAEMON in result.stdout:
+        if NO_DAEMON in result.stderr or NO_DAEMON in result.stdout:
             raise MpsNotRunning(f"No MPS control daemon answers at {self.pipe_directory}")
         said = mps_commands.refused(result.stdout) or (result.stderr.strip() if result.rc else None)
         if said:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 from .._adapters.command import CommandError
-from .._adapters.mps_control import MpsError
+from .._adapters.mps_control import MpsControl, MpsError
+from .._adapters.mps_control3 import MpsControl3
 from .._adapters.processes import ProgramProcess, program_processes
 from .source import Source
 
@@ -51,7 +52,7 @@ def read_mps(source: Source) -> list[dict[str, Any]]:
         elif not source.files.local:
             source.note(f"{path}.responds", "the daemon of another host cannot be asked")
         else:
-            facts.update(_ask(source, path, pipe, servers))
+            facts.update(_ask(source, path, source.mps3(pipe) if speaks_3(daemon) else source.mps(pipe), servers))
         found.append(facts)
     return found
 
@@ -62,8 +63,15 @@ def _pipe_directory(daemon: ProgramProcess) -> str | None:
     return daemon.environment.get("CUDA_MPS_PIPE_DIRECTORY", DEFAULT_PIPE_DIRECTORY)
 
 
-def _ask(source: Source, path: str, pipe: str, servers: list[int]) -> dict[str, Any]:
-    daemon = source.mps(pipe)
+def speaks_3(process: ProgramProcess) -> bool:
+    """Whether a daemon was started with protocol 3; the variable beats the option."""
+    named = (process.environment or {}).get("CUDA_MPS_PROTOCOL_VERSION")
+    words = list(process.command_line)
+    given = [after for word, after in zip(words, words[1:]) if word in ("-p", "--protocol")]
+    return (named or (given[-1] if given else "2")) == "3"
+
+
+def _ask(source: Source, path: str, daemon: MpsControl | MpsControl3, servers: list[int]) -> dict[str, Any]:
     try:
         percentage = daemon.thread_percentage()
         if percentage is None:

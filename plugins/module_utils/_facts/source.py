@@ -14,6 +14,7 @@ from .._adapters import command, systemd
 from .._adapters.command import CommandError, Result
 from .._adapters.host_files import HostFiles
 from .._adapters.mps_control import MpsControl
+from .._adapters.mps_control3 import MpsControl3
 
 #: Seconds that one command may take. A host whose tools hang still has facts.
 COMMAND_LIMIT = 15.0
@@ -31,6 +32,7 @@ class Source:
     :param run: runs a command of the host. With another host's root only commands that take files are run.
     :param units: tells about systemd's units by name.
     :param mps: opens the MPS control daemon of a pipe directory.
+    :param mps3: the same for a daemon of protocol 3.
     :param unknown: why a value is missing, by its path in the document.
     """
 
@@ -38,6 +40,7 @@ class Source:
     run: Callable[[Sequence[str]], Result] = run_command
     units: Callable[[Sequence[str]], Mapping[str, systemd.Unit]] = systemd.units
     mps: Callable[[str], MpsControl] = MpsControl
+    mps3: Callable[[str], MpsControl3] = MpsControl3
     unknown: dict[str, str] = field(default_factory=dict)
 
     def note(self, path: str, reason: str | None) -> None:

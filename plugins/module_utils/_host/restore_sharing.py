@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .._adapters import nvml_mig
 from .._adapters.lock import LOCK_PATH, exclusive
-from .._adapters.mps_control import MpsControl, MpsNotRunning
+from .._adapters.mps_control import MpsNotRunning
 from .._sharing import mps_apply
 from .output import fail, say
 from .restore_mig import open_when_ready
@@ -50,7 +50,7 @@ def mps_quit(name: str) -> int:
     if daemon is None:
         return 0
     try:
-        MpsControl(daemon.pipe_directory).quit()
+        mps_apply.control_of(daemon).quit()
     except MpsNotRunning:
         say(f"the MPS daemon {name} does not run")
     return 0

@@ -38,6 +38,7 @@ class HostOptions:
     :param priority: C(normal) or C(below_normal).
     :param multi_user: whether clients of several users share a server (C(-M)); the release must have it.
     :param limits_mib: GPU index to memory of a client in MiB, for GPUs that differ from the pool's slice.
+    :param protocol: of the control daemon: 2, which every release speaks, or 3.
     """
 
     scope: str = "node"
@@ -45,6 +46,7 @@ class HostOptions:
     priority: str = "normal"
     multi_user: bool = False
     limits_mib: Mapping[int, int] | None = None
+    protocol: int = 2
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Daemon:
     :param limits_mib: memory of a client on each device, in the order of C(devices); 0 is no limit.
     :param percentage: active thread percentage of a client.
     :param priority: 0 normal, 1 below normal.
+    :param protocol: 2 or 3. With 3 the limits are those of a named server, whose directory clients connect to.
     """
 
     name: str
@@ -66,6 +69,7 @@ class Daemon:
     percentage: float
     priority: int
     multi_user: bool
+    protocol: int = 2
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -77,6 +81,7 @@ class Daemon:
             "percentage": self.percentage,
             "priority": self.priority,
             "multi_user": self.multi_user,
+            "protocol": self.protocol,
         }
 
     @classmethod
@@ -90,6 +95,7 @@ class Daemon:
             percentage=float(value["percentage"]),
             priority=int(value["priority"]),
             multi_user=bool(value["multi_user"]),
+            protocol=int(value.get("protocol", 2)),
         )
 
 
@@ -142,6 +148,7 @@ def host_sharing(sharing: Sharing, options: HostOptions, gpus: Sequence[Mapping[
 
 
 def _daemons(sharing: Sharing, options: HostOptions, gpus: Sequence[Mapping[str, Any]]) -> tuple[Daemon, ...]:
+    _refuse_protocol(options)
     unknown = set(options.limits_mib or {}) - {int(gpu["index"]) for gpu in gpus}
     if unknown:
         raise Refused(
@@ -165,6 +172,33 @@ def _daemons(sharing: Sharing, options: HostOptions, gpus: Sequence[Mapping[str,
         _daemon(f"gpu{gpu['index']}", f"{ROOT}/gpu{gpu['index']}", f"{LOGS}/gpu{gpu['index']}", [device], options)
         for gpu, device in zip(gpus, devices)
     )
+
+
+def _refuse_protocol(options: HostOptions) -> None:
+    """Protocol 3 has limits for a named server only, and clients have to be told its directory."""
+    if options.protocol == 2:
+        return
+    thing = "nvidia_sharing_mps_protocol"
+    if options.protocol != 3:
+        raise Refused(thing, f"MPS has no protocol {options.protocol}", "Use 2 or 3.")
+    if options.scope == "node":
+        raise Refused(
+            thing,
+            "the scope node keeps the directories of the device plugin, which speaks protocol 2 only",
+            "Set nvidia_sharing_mps_scope: gpu or instance, or nvidia_sharing_mps_protocol: 2.",
+        )
+    if not options.multi_user:
+        raise Refused(
+            thing,
+            "with protocol 3 the limits are those of a server of root, which takes clients of other users only in multi-user mode",
+            "Set nvidia_sharing_mps_multi_user: true, or nvidia_sharing_mps_protocol: 2.",
+        )
+    if options.percentage % 1:
+        raise Refused(
+            "nvidia_sharing_mps_active_thread_percentage",
+            f"protocol 3 takes whole percents, not {options.percentage:g}",
+            f"Use {int(options.percentage)}, or nvidia_sharing_mps_protocol: 2.",
+        )
 
 
 def _instance_daemons(sharing: Sharing, options: HostOptions, gpus: Sequence[Mapping[str, Any]]) -> list[Daemon]:
@@ -211,4 +245,5 @@ def _daemon(name: str, folder: str, logs: str, devices: Sequence[tuple[str, int]
         percentage=options.percentage or 100.0,
         priority=PRIORITIES[options.priority],
         multi_user=options.multi_user,
+        protocol=options.protocol,
     )

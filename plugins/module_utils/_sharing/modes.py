@@ -255,6 +255,7 @@ _OF_HOST_DAEMON: Mapping[str, tuple[Any, ...]] = {
     "nvidia_sharing_mps_priority": (None, "", "normal"),
     "nvidia_sharing_mps_multi_user": (None, "", False),
     "nvidia_sharing_mps_limits": (None, "", []),
+    "nvidia_sharing_mps_protocol": (None, "", 2),
 }
 
 

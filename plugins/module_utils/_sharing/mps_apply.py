@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from .._adapters import command, files, mps_control, nvml_mig, systemd
+from .._adapters import command, files, mps_control, mps_control3, nvml_mig, systemd
 from .._adapters.mps_control import MpsControl, MpsError, MpsNotRunning
+from .._adapters.mps_control3 import MpsControl3
 from .._adapters.nvml import Nvml
 from .._adapters.nvml_library import NvmlError
 from .._adapters.pynvml_loader import HOST_PROGRAM
@@ -50,6 +51,7 @@ def observe(nvml: Nvml | None) -> Observed:
         recorded=recorded(),
         installed=mps_control.installed(),
         multi_user=mps_control.has_multi_user(),
+        protocol_3=mps_control3.has_protocol_3(),
     )
 
 
@@ -75,12 +77,19 @@ def apply(plan: Plan, wanted: HostSharing, nvml: Nvml | None) -> None:
             raise SharingError(f"Failed to {step.action} {step.target}: {error}") from error
 
 
+def control_of(daemon: Daemon) -> MpsControl | MpsControl3:
+    """Return what talks to C(daemon) in its protocol."""
+    return (MpsControl3 if daemon.protocol == 3 else MpsControl)(daemon.pipe_directory)
+
+
 def apply_settings(daemon: Daemon) -> None:
-    """Tell a running daemon its defaults, each read back.
+    """Tell a running daemon its settings, each read back.
 
     :raises MpsError: a value was not taken.
     """
-    control = MpsControl(daemon.pipe_directory)
+    control = control_of(daemon)
+    if isinstance(control, MpsControl3):
+        control.ensure_server()
     control.set_thread_percentage(daemon.percentage)
     for ordinal, mib in enumerate(daemon.limits_mib):
         control.set_memory_limit(ordinal, mib)
@@ -89,13 +98,16 @@ def apply_settings(daemon: Daemon) -> None:
 
 def configured(name: str) -> Daemon | None:
     """Return the daemon that the environment file of instance C(name) describes."""
-    text = files.read_text(mps_units.environment_path(name))
-    return mps_units.daemon_of(text) if text else None
+    return mps_units.daemon_of(_environment(name))
 
 
 def set_time_slice(name: str) -> None:
     """Set the time slice of all GPUs; NVML has no public call for it, and it does not survive a reboot."""
     command.run(["nvidia-smi", "compute-policy", f"--set-timeslice={TIME_SLICES[name]}"], allowed=(0,))
+
+
+def _environment(name: str) -> str:
+    return files.read_text(mps_units.environment_path(name)) or ""
 
 
 def _names() -> list[str]:
@@ -104,17 +116,21 @@ def _names() -> list[str]:
 
 def _observe_daemon(name: str) -> ObservedDaemon:
     daemon = configured(name)
+    written = None if daemon and mps_units.is_changed(_environment(name), daemon) else daemon
+    if daemon is None:
+        # Where somebody changed the file, a daemon may run all the same, and have clients.
+        daemon = next((item for item in (recorded() or HostSharing()).daemons if item.name == name), None)
     enabled = systemd.unit(mps_units.instance(name)).enabled == "enabled" if systemd.available() else False
     if daemon is None:
         return ObservedDaemon(name, None, responds=False, enabled=enabled)
-    control = MpsControl(daemon.pipe_directory)
+    control = control_of(daemon)
     try:
         percentage = control.thread_percentage()
         if percentage is None:
-            return ObservedDaemon(name, daemon, responds=False, enabled=enabled)
+            return ObservedDaemon(name, written, responds=False, enabled=enabled)
         return ObservedDaemon(
             name=name,
-            configured=daemon,
+            configured=written,
             responds=True,
             enabled=enabled,
             percentage=percentage,
@@ -123,7 +139,7 @@ def _observe_daemon(name: str) -> ObservedDaemon:
             servers=tuple(Server(pid, control.clients(pid)) for pid in control.servers()),
         )
     except (MpsError, command.CommandError):
-        return ObservedDaemon(name, daemon, responds=False, enabled=enabled)
+        return ObservedDaemon(name, written, responds=False, enabled=enabled)
 
 
 def _apply_step(step: Step, daemons: Mapping[str, Daemon], wanted: HostSharing, nvml: Nvml | None) -> None:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the control command of MPS (protocol version 2) is told and how its answers are read.
+"""What the control command of MPS is told and how its answers are read.
 
 Its exit status says only that it talked to a daemon: an invalid value, an unknown command and a refusal all end with 0.
 What a setting really is, is known only from reading it back; the observed answers are in the tests.
@@ -14,6 +14,7 @@ import re
 
 _MIB_PER_GIB = 1024
 _LIMIT = re.compile(r"(?P<number>[0-9]+)(?P<unit>[GMK]?)")
+_NO_LIMIT = ("", "-", "0", "none", "unlimited")
 
 #: C(sockaddr_un.sun_path) holds 108 bytes and the daemon adds C(/control_privileged); longer directories fail at start.
 LONGEST_PIPE_DIRECTORY = 80
@@ -52,6 +53,23 @@ def limit(answer: str) -> str | None:
     if not text:
         return ""
     return text if _LIMIT.fullmatch(text) else None
+
+
+def limit_mib(answer: str) -> int | None:
+    """Return the limit in C(answer) in whole MiB, 0 for no limit, or None when the answer is no limit."""
+    text = answer.strip()
+    if text.lower() in _NO_LIMIT:
+        return 0
+    match = _LIMIT.fullmatch(text)
+    if match is None:
+        return None
+    number = int(match.group("number"))
+    return {"G": number * _MIB_PER_GIB, "K": number // 1024}.get(match.group("unit"), number)
+
+
+def rows(answer: str) -> list[list[str]]:
+    """Return the rows of a list that was asked for as CSV without a header (protocol 3)."""
+    return [[cell.strip() for cell in line.split(",")] for line in answer.splitlines() if line.strip()]
 
 
 def refused(answer: str) -> str | None:

@@ -74,6 +74,7 @@ class Observed:
     :param recorded: what the host restores at boot.
     :param installed: whether the control program of MPS is there.
     :param multi_user: whether its release can let clients of several users share a server.
+    :param protocol_3: whether its release speaks protocol 3.
     """
 
     gpus: tuple[ObservedGpu, ...] = ()
@@ -81,6 +82,7 @@ class Observed:
     recorded: HostSharing | None = None
     installed: bool = True
     multi_user: bool = True
+    protocol_3: bool = True
 
 
 def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") -> Plan:
@@ -185,7 +187,8 @@ def _daemon(found: ObservedDaemon | None, wanted: Daemon, disruption: str) -> li
                 data={"pid": server.pid},
             )
             for server in found.servers
-            if not server.clients
+            # The server of protocol 3 holds the settings: told to it, they are for its next clients.
+            if not server.clients and wanted.protocol == 2
         ]
     if not found.enabled:
         steps.append(
@@ -201,7 +204,18 @@ def _refuse_without_program(observed: Observed, wanted: HostSharing) -> None:
             "the host is to run MPS, and nvidia-cuda-mps-control is not installed",
             "It comes with NVIDIA's driver packages (nvidia-driver-cuda), and in Debian's as nvidia-cuda-mps.",
         )
-    if any(daemon.multi_user for daemon in wanted.daemons) and not observed.multi_user:
+    _refuse_release(observed, wanted)
+
+
+def _refuse_release(observed: Observed, wanted: HostSharing) -> None:
+    if any(daemon.protocol == 3 for daemon in wanted.daemons) and not observed.protocol_3:
+        raise Refused(
+            "nvidia_sharing_mps_protocol",
+            "the release of nvidia-cuda-mps-control on this host does not speak protocol 3",
+            "Set it to 2, or bring a newer driver (nvidia_driver_branch: 615 or later).",
+        )
+    # With protocol 3 multi-user mode is an option of every release.
+    if any(daemon.multi_user and daemon.protocol == 2 for daemon in wanted.daemons) and not observed.multi_user:
         raise Refused(
             "nvidia_sharing_mps_multi_user",
             "the release of nvidia-cuda-mps-control on this host has no multi-user server",
@@ -233,12 +247,18 @@ def _warnings(steps: Sequence[Step], present: Mapping[str, ObservedDaemon]) -> l
 
 
 def _same_start(one: Daemon, other: Daemon) -> bool:
-    """Whether two daemons differ in settings only, which a running daemon can be told."""
-    return (one.devices, one.pipe_directory, one.log_directory, one.multi_user) == (
+    """Whether two daemons differ in settings only, which a running daemon can be told.
+
+    Protocol 3 has no command that lifts a limit.
+    """
+    if other.protocol == 3 and any(before and not after for before, after in zip(one.limits_mib, other.limits_mib)):
+        return False
+    return (one.devices, one.pipe_directory, one.log_directory, one.multi_user, one.protocol) == (
         other.devices,
         other.pipe_directory,
         other.log_directory,
         other.multi_user,
+        other.protocol,
     )
 
 

@@ -83,9 +83,16 @@ def environment_text(daemon: Daemon) -> str:
         f"CUDA_MPS_PIPE_DIRECTORY={daemon.pipe_directory}\n"
         f"CUDA_MPS_LOG_DIRECTORY={daemon.log_directory}\n"
         f"CUDA_VISIBLE_DEVICES={','.join(daemon.devices)}\n"
-        "CUDA_MPS_PROTOCOL_VERSION=2\n"
-        f"MPS_OPTIONS={'-M' if daemon.multi_user else ''}\n"
+        f"CUDA_MPS_PROTOCOL_VERSION={daemon.protocol}\n"
+        f"MPS_OPTIONS={_options(daemon)}\n"
     )
+
+
+def _options(daemon: Daemon) -> str:
+    """Multi-user mode is another letter in each protocol."""
+    if daemon.protocol == 3:
+        return "-p 3 -m" if daemon.multi_user else "-p 3"
+    return "-M" if daemon.multi_user else ""
 
 
 def daemon_of(text: str) -> Daemon | None:
@@ -97,3 +104,12 @@ def daemon_of(text: str) -> Daemon | None:
             except (AttributeError, ValueError, KeyError, TypeError):
                 return None
     return None
+
+
+def is_changed(text: str, daemon: Daemon) -> bool:
+    """Whether somebody changed the variables of an environment file that described C(daemon)."""
+    return _variables(text) != _variables(environment_text(daemon))
+
+
+def _variables(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]

@@ -62,7 +62,9 @@ def host_options(wish: Mapping[str, Any]) -> HostOptions:
         if not isinstance(entry, Mapping) or "gpu" not in entry or "memory" not in entry:
             raise Refused(path, "an entry names a gpu and its memory", "For example: {gpu: 0, memory: 8GiB}.")
         limits[int(entry["gpu"])] = arithmetic.memory_mib(str(entry["memory"]), f"{path}.memory")
-    return HostOptions(scope, percentage, priority, bool(wish.get("nvidia_sharing_mps_multi_user", False)), limits)
+    multi_user = bool(wish.get("nvidia_sharing_mps_multi_user", False))
+    protocol = int(wish.get("nvidia_sharing_mps_protocol") or 2)
+    return HostOptions(scope, percentage, priority, multi_user, limits, protocol)
 
 
 def _refuse_on_gpu(sharing: modes.Sharing, gpu: Mapping[str, Any]) -> None:

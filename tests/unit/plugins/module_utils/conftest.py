@@ -87,7 +87,9 @@ class Tree:
         return HostFiles(str(self.root))
 
     def source(self, local: bool = True) -> Source:
-        return Source(HostFiles(str(self.root), local=local), run=self._run, units=self._units, mps=self._mps)
+        return Source(
+            HostFiles(str(self.root), local=local), run=self._run, units=self._units, mps=self._mps, mps3=self._mps3
+        )
 
     def _run(self, arguments: tuple[str, ...]) -> Result:
         self.calls.append(tuple(arguments))
@@ -108,6 +110,9 @@ class Tree:
 
     def _mps(self, pipe: str) -> object:
         return self.daemons[pipe]
+
+    def _mps3(self, pipe: str) -> object:
+        return self.daemons[f"3:{pipe}"]
 
 
 @pytest.fixture

@@ -57,6 +57,23 @@ def test_a_daemon_with_clients(host):
     assert source.unknown == {}
 
 
+@pytest.mark.parametrize(
+    ("words", "environment", "protocol"),
+    [
+        (["-d"], {}, 2),
+        (["-d", "-p", "3", "-m"], {}, 3),
+        (["-d"], {"CUDA_MPS_PROTOCOL_VERSION": "3"}, 3),
+        (["-d", "--protocol", "3"], {"CUDA_MPS_PROTOCOL_VERSION": "2"}, 2),
+    ],
+)
+def test_a_daemon_is_asked_in_its_own_protocol(host, words, environment, protocol):
+    host.process(900, [CONTROL, *words], environment=environment)
+    host.process(910, [SERVER], parent=900)
+    host.daemons = {"/tmp/nvidia-mps": Daemon(2.0, {910: ()}), "3:/tmp/nvidia-mps": Daemon(3.0, {910: (1,)})}
+    found = read_mps(host.source())[0]
+    assert (found["percentage"], found["clients"]) == (float(protocol), protocol - 2)
+
+
 def test_the_default_pipe_directory_and_the_foreground(host):
     host.process(900, [f"/usr/bin/{CONTROL}", "-f"], environment={})
     host.daemons["/tmp/nvidia-mps"] = Daemon()

@@ -305,7 +305,7 @@ def test_settings_and_end_of_an_mps_daemon(monkeypatch, capsys):
     daemon = type("Daemon", (), {"pipe_directory": "/run/mps"})
     monkeypatch.setattr(sharing, "configured", lambda _name: daemon)
     monkeypatch.setattr(sharing, "apply_settings", told.append)
-    monkeypatch.setattr(restore_sharing, "MpsControl", Control)
+    monkeypatch.setattr(sharing, "control_of", lambda daemon: Control(daemon.pipe_directory))
     assert (restore_sharing.mps_settings("a"), restore_sharing.mps_quit("a")) == (0, 0) and told == [daemon]
     monkeypatch.setattr(Control, "runs", False)
     assert restore_sharing.mps_quit("a") == 0 and "does not run" in capsys.readouterr().out

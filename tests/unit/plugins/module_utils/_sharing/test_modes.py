@@ -45,6 +45,7 @@ def test_nothing_said_is_nothing_shared():
         ({"mode": "mps", "replicas": 4, "mps_scope": "gpu"}, "mps_scope"),
         ({"mode": "mps", "replicas": 4, "mps_active_thread_percentage": 25}, "mps_active_thread_percentage"),
         ({"mode": "mps", "replicas": 4, "mps_priority": "below_normal"}, "mps_priority"),
+        ({"mode": "mps", "replicas": 4, "mps_protocol": 3}, "mps_protocol"),
         ({"mode": "mps", "replicas": 4, "mps_multi_user": True}, "mps_multi_user"),
         ({"mode": "time_slicing", "replicas": 4, "mps_limits": [{"gpu": 0, "memory": "8GiB"}]}, "mps_limits"),
     ],

@@ -51,6 +51,7 @@ class Machine:
         self.processes = {0: [], 1: []}
         self.systemd = True
         self.multi_user = False
+        self.protocol_3 = True
 
     # systemd
     def available(self):
@@ -141,6 +142,12 @@ class Control:
         del self.machine.servers[self.pipe][server]
 
 
+class Control3(Control):
+    def ensure_server(self):
+        self._found()
+        self.machine.log.append("server of protocol 3")
+
+
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     made = Machine()
@@ -148,6 +155,8 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(mps_apply, "MpsControl", Control)
     monkeypatch.setattr(mps_apply.mps_control, "installed", lambda: True)
     monkeypatch.setattr(mps_apply.mps_control, "has_multi_user", lambda: made.multi_user)
+    monkeypatch.setattr(mps_apply, "MpsControl3", Control3)
+    monkeypatch.setattr(mps_apply.mps_control3, "has_protocol_3", lambda: made.protocol_3)
     monkeypatch.setattr(mps_apply, "systemd", made)
     monkeypatch.setattr(mps_apply.nvml_mig, "set_compute_mode", made.set_compute_mode)
     monkeypatch.setattr(mps_apply, "RECORD", str(tmp_path / "sharing.json"))
@@ -228,13 +237,51 @@ def test_a_daemon_that_does_not_answer_is_seen(machine, how):
     elif how == "deaf":
         machine.deaf.add(WISH.daemons[0].pipe_directory)
     else:
-        with open(mps_units.environment_path("node"), "w", encoding="utf-8") as handle:
-            handle.write("# nobody's\n")
+        machine.running.clear()
+        damage()
     (found,) = mps_apply.observe(machine).daemons
     assert not found.responds
     assert found.enabled
     assert (found.configured is None) is (how == "damaged")
     assert bring(machine, WISH)[0] == "start MPS daemon node"
+
+
+def damage(text="# nobody's\n"):
+    with open(mps_units.environment_path("node"), "w", encoding="utf-8") as handle:
+        handle.write(text)
+
+
+@pytest.mark.parametrize("line", [None, "CUDA_VISIBLE_DEVICES=GPU-7"])
+def test_a_file_that_somebody_changed_does_not_cost_clients_their_daemon(machine, line):
+    bring(machine, WISH)
+    machine.servers[WISH.daemons[0].pipe_directory] = {910: [1001]}
+    damage(*([mps_units.environment_text(WISH.daemons[0]) + line] if line else []))
+    with pytest.raises(Refused, match="processes 1001 are its clients"):
+        bring(machine, WISH)
+    assert bring(machine, WISH, "force")[:2] == ["stop MPS daemon node", "start MPS daemon node"]
+    assert mps_apply.configured("node") == WISH.daemons[0]
+
+
+def test_a_daemon_of_protocol_3_is_told_its_servers_settings(machine):
+    machine.protocol_3 = False
+    wanted = HostSharing("exclusive_process", daemons=(daemon(protocol=3, multi_user=True, limits_mib=(4096,)),))
+    with pytest.raises(Refused, match="does not speak protocol 3"):
+        bring(machine, wanted)
+    assert machine.log == []
+    machine.protocol_3 = True
+    bring(machine, wanted)
+    assert "server of protocol 3" in machine.log
+    assert bring(machine, wanted) == []
+    machine.log.clear()
+    machine.servers[wanted.daemons[0].pipe_directory] = {910: []}
+    other = HostSharing("exclusive_process", daemons=(daemon(protocol=3, multi_user=True, limits_mib=(8192,)),))
+    assert bring(machine, other) == ["set MPS defaults node", "record the sharing of this host"]
+    # No command of protocol 3 lifts a limit, or changes the protocol.
+    for change in ({"limits_mib": (0,)}, {"protocol": 2, "limits_mib": (8192,)}):
+        machine.multi_user = True
+        new = HostSharing("exclusive_process", daemons=(daemon(**{"protocol": 3, "multi_user": True, **change}),))
+        assert bring(machine, new)[:2] == ["stop MPS daemon node", "start MPS daemon node"]
+        bring(machine, other)
 
 
 def test_processes_that_are_no_clients_of_ours_are_foreign(machine):

@@ -40,11 +40,42 @@ def test_an_environment_file_can_be_read_back(multi_user):
     }
 
 
+def test_protocol_3_is_an_option_of_the_daemon():
+    daemon = dataclasses.replace(DAEMON, protocol=3, multi_user=True)
+    text = mps_units.environment_text(daemon)
+    assert mps_units.daemon_of(text) == daemon
+    assert directives(text)["CUDA_MPS_PROTOCOL_VERSION"] == "3"
+    assert directives(text)["MPS_OPTIONS"] == "-p 3 -m"
+
+
+def test_a_file_from_before_there_was_a_choice_is_of_protocol_2():
+    text = mps_units.environment_text(DAEMON).replace(', "protocol": 2', "")
+    assert "protocol" not in text
+    assert mps_units.daemon_of(text) == DAEMON
+
+
 @pytest.mark.parametrize(
     "text", ["", "CUDA_VISIBLE_DEVICES=0\n", "# {\n", '# {"name": "node"}\n', '# {"limits_mib": 1}', "# {}[]"]
 )
 def test_a_file_of_somebody_else_describes_no_daemon(text):
     assert mps_units.daemon_of(text) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "changed"),
+    [
+        ("CUDA_VISIBLE_DEVICES=GPU-1,GPU-2", "CUDA_VISIBLE_DEVICES=GPU-1"),
+        ("MPS_OPTIONS=", "MPS_OPTIONS=-M"),
+        ("MPS_OPTIONS=", "MPS_OPTIONS=\nCUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING=1"),
+    ],
+)
+def test_a_file_that_somebody_changed_is_known(line, changed):
+    lines = mps_units.environment_text(DAEMON).splitlines()
+    assert line in lines
+    assert not mps_units.is_changed("\n".join(lines), DAEMON)
+    text = "\n".join(changed if one == line else one for one in lines)
+    assert mps_units.is_changed(text, DAEMON)
+    assert mps_units.daemon_of(text) == DAEMON, "what is set again after a crash is still known"
 
 
 def test_the_unit_sets_the_settings_again_after_a_crash():

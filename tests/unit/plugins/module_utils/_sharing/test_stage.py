@@ -146,11 +146,24 @@ def test_back_to_whole_gpus():
         (wish(**HOST, mps_limits=[{"gpu": 0}]), gpus(), "names a gpu and its memory"),
         (wish(**HOST, mps_limits=[{"gpu": 7, "memory": "8GiB"}]), gpus(), "no GPU 7"),
         (wish(**HOST, mps_limits=[{"gpu": 0, "memory": "8GB"}]), gpus(), "ambiguous"),
+        (wish(**HOST, mps_protocol=4), gpus(), "no protocol 4"),
+        (wish(**HOST, mps_protocol=3), gpus(), "speaks protocol 2 only"),
+        (wish(**HOST, mps_protocol=3, mps_scope="gpu"), gpus(), "only in multi-user mode"),
+        (
+            wish(**HOST, mps_protocol=3, mps_scope="gpu", mps_multi_user=True, mps_active_thread_percentage=12.5),
+            gpus(),
+            "whole percents",
+        ),
     ],
 )
 def test_what_can_never_be_met_is_refused(variables, devices, match):
     with pytest.raises(Refused, match=match):
         stage({"gpus": devices}, variables)
+
+
+def test_protocol_3_where_the_cluster_does_not_count():
+    plan = stage({"gpus": gpus()}, wish(**HOST, mps_protocol=3, mps_scope="gpu", mps_multi_user=True))
+    assert [step.action for step in plan.steps].count("start MPS daemon") == 2
 
 
 def test_daemons_for_mig_devices_follow_from_the_stage_before():
