@@ -47,6 +47,12 @@ class LabUnderTest:
             pytest.fail(f"{script!r} in {host}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done.stdout
 
+    def write(self, host: str, path: str, content: str | bytes) -> None:
+        """Write a file into a host."""
+        command = [str(LAB), "exec", "--name", self.name, host, "--", "tee", path]
+        text = content.encode() if isinstance(content, str) else content
+        subprocess.run(command, input=text, stdout=subprocess.DEVNULL, check=True)
+
     def status(self, host: str, script: str) -> int:
         """Run a shell script in a host and return its exit status."""
         return self.run("exec", host, "--", "bash", "-c", script, check=False).returncode

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from debian import EXACT, FIXED, HERE, RELEASED, REVISIONS, WISH, DebianHost
 
-pytestmark = pytest.mark.dkms
+pytestmark = pytest.mark.lab
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +72,26 @@ def test_the_real_persistence_daemon_is_there_and_starts_at_boot(host):
     assert host.sh("systemctl is-enabled nvidia-persistenced").strip() == "enabled"
 
 
-def test_without_hold_and_pin_the_security_archive_would_move_it(host):
-    """The proof that the empty simulation above means something."""
+def test_real_unattended_upgrades_do_not_move_it(host):
+    host.sh(
+        "apt-get -q -y -o DPkg::Lock::Timeout=600 install --no-install-recommends unattended-upgrades; "
+        # Only what is NVIDIA's is on trial: the rest of the host need not be brought up to date.
+        'printf \'%s\n\' \'Unattended-Upgrade::Package-Whitelist {"nvidia"; "libnvidia"; "libcuda";};\' '
+        "'Unattended-Upgrade::Package-Whitelist-Strict \"false\";' > /etc/apt/apt.conf.d/99-trial"
+    )
+    before = host.packages()
+    host.sh("unattended-upgrade --verbose")
+    assert host.packages() == before
+    prove(host, RELEASED)
+
+
+def test_without_hold_and_pin_it_would_be_moved(host):
+    """The proof that the unattended upgrade above, and the empty simulations, mean something."""
     held = host.sh("apt-mark showhold").split()
     host.sh(f"apt-mark unhold {' '.join(held)}; mv /etc/apt/preferences.d/gpufleet-nvidia-driver /root/")
     assert any(f"nvidia-kernel-dkms [{REVISIONS[RELEASED]}]" in line for line in host.would_be_moved())
+    planned = host.sh("unattended-upgrade --dry-run --verbose 2>&1")
+    assert "nvidia-kernel-dkms" in planned.partition("Packages that will be upgraded:")[2]
     host.sh("mv /root/gpufleet-nvidia-driver /etc/apt/preferences.d/")
     # A hold that somebody took off comes back with the next run.
     assert host.driver(version=RELEASED, allow_vulnerable=True)["changed"]

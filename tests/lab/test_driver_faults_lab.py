@@ -10,6 +10,7 @@ a whole package database, and the way back to the driver before. One host; every
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import urllib.request
@@ -19,10 +20,39 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.faults
+pytestmark = pytest.mark.lab
 
 HOST = "driver-faults"
 OLD, NEW = "580.159.03", "595.71.05"
+#: Seconds for one run of the module: builds and package scripts of a machine that does many things at once.
+PATIENCE = 1800
+
+#: Waits for a process whose command line matches, and kills all those that match the other pattern, parents first. The
+#: patterns are in a file: in its own command line, or that of whoever starts it, they would match themselves.
+KILLER = """
+import json, os, re, signal, sys, time
+with open("/run/killer.json") as handle:
+    seen, killed = (re.compile(pattern) for pattern in json.load(handle))
+def processes():
+    for name in sorted(filter(str.isdigit, os.listdir("/proc")), key=int):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as handle:
+                yield int(name), handle.read().replace(b"\\0", b" ").decode(errors="replace").strip()
+        except OSError:
+            continue
+deadline = time.monotonic() + 900
+while not any(seen.search(line) for _pid, line in processes()):
+    if time.monotonic() > deadline:
+        sys.exit("no process was seen that matches")
+    time.sleep(0.02)
+for pid, line in list(processes()):
+    if killed.search(line):
+        print(line)
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+"""
 
 
 class DyingServer:
@@ -86,7 +116,16 @@ class Host:
 
     def driver(self, **arguments: Any) -> dict[str, Any]:
         repository = {**self.repository, **arguments.pop("repository", {})}
-        return dict(self.fleet.module(HOST, "driver", {"repository": repository, **arguments}))
+        return dict(self.fleet.module(HOST, "driver", {"repository": repository, **arguments}, timeout=PATIENCE))
+
+    def kill(self, seen: str, killed: str) -> str:
+        """Wait until a process runs whose command line matches C(seen), and kill those that match C(killed).
+
+        :returns: the command lines of what was killed.
+        """
+        self.fleet.lab.write(HOST, "/run/killer.py", KILLER)
+        self.fleet.lab.write(HOST, "/run/killer.json", json.dumps([seen, killed]))
+        return self.sh("python3 /run/killer.py")
 
     def bring(self, **arguments: Any) -> dict[str, Any]:
         answer = self.driver(**arguments)
@@ -165,19 +204,21 @@ def test_a_locked_package_database_is_waited_for(at_old):
     host = at_old
     lock = (
         "import fcntl, time; handle = open('/var/lib/dpkg/lock-frontend', 'w'); "
-        "fcntl.lockf(handle, fcntl.LOCK_EX); open('/run/locked', 'w').close(); time.sleep(900)"
+        "fcntl.lockf(handle, fcntl.LOCK_EX); open('/run/locked', 'w').close(); time.sleep(3600)"
     )
     host.sh(
         f'rm -f /run/locked; systemd-run --unit=locker python3 -c "{lock}"; until test -e /run/locked; do sleep 0.1; done'
     )
     try:
         run = meanwhile(host, version=NEW)
-        time.sleep(15)
+        host.sh("for round in $(seq 3000); do pgrep -x apt-get > /dev/null && exit; sleep 0.2; done; exit 1")
+        # apt waits now, and goes on waiting.
+        time.sleep(5)
         assert not run.done()
         assert host.driver_packages()["libcuda1"] == f"{OLD}-1"
     finally:
         host.sh("systemctl stop locker")
-    assert "reboot_required" in run.result(timeout=300)
+    assert "reboot_required" in run.result(timeout=PATIENCE)
     host.prove(NEW)
 
 
@@ -231,12 +272,8 @@ def test_a_disk_that_fills_up_in_the_middle(small_disk):
 def test_kill_in_the_middle_of_a_transaction(at_old, seen, killed):
     host = at_old
     run = meanwhile(host, version=NEW)
-    # The brackets keep the shell that looks from finding itself.
-    host.sh(
-        f"for round in $(seq 1200); do pgrep -f '[/ ]?{seen}' | grep -v $$ > /dev/null && break; sleep 0.05; done; "
-        f"pgrep -f '{killed}' | grep -vx $$ | xargs -r kill -9"
-    )
-    failed = run.result(timeout=300)
+    assert "apt-get" in host.kill(seen, killed)
+    failed = run.result(timeout=PATIENCE)
     assert "reboot_required" not in failed, failed
     host.bring(version=NEW)
     host.prove(NEW)
@@ -247,11 +284,9 @@ def test_kill_in_the_middle_of_a_transaction(at_old, seen, killed):
 def test_the_module_alone_is_killed_and_apt_goes_on(at_old):
     host = at_old
     run = meanwhile(host, version=NEW)
-    host.sh(
-        "for round in $(seq 1200); do pgrep -x dpkg > /dev/null && break; sleep 0.05; done; "
-        "pgrep -f '[A]nsiballZ_driver' | xargs -r kill -9"
-    )
+    assert "AnsiballZ_driver" in host.kill("dpkg .*--unpack", "AnsiballZ_driver")
     again = host.driver(version=NEW)
     assert "reboot_required" in again, again.get("msg", again)
-    run.exception(timeout=300)
+    # The first call has no answer: its module is gone.
+    run.exception(timeout=PATIENCE)
     host.prove(NEW)

@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -27,13 +29,29 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session")
-def workspace(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("resolver")
-    # apt's and rpm's helpers may drop privileges.
-    for parent in (folder, *folder.parents):
-        if parent.stat().st_uid == os.getuid() and str(parent).startswith("/tmp/"):
-            parent.chmod(0o755)
+def memory():
+    """Return a folder in memory: rpm and dpkg sync every step to the disk, which takes minutes where others use it too."""
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="gpufleet-resolver-", dir=place) as folder:
+        # apt's and rpm's helpers may drop privileges.
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def workspace(memory):
+    folder = memory / "repositories"
+    folder.mkdir(mode=0o755)
     return folder
+
+
+@pytest.fixture
+def tmp_path(memory):
+    """A folder of the test's own, as pytest's, in memory."""
+    folder = Path(tempfile.mkdtemp(dir=memory))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

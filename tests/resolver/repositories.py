@@ -50,11 +50,11 @@ class Signer:
         subprocess.run(["gpgconf", "--homedir", str(self.home), "--kill", "all"], check=False, capture_output=True)
 
 
-def build_deb_repository(folder: Path, packages: list[StandIn], signer: Signer) -> str:
+def build_deb_repository(folder: Path, packages: list[StandIn], signer: Signer, architecture: str = "amd64") -> str:
     """Build a flat, signed deb repository as NVIDIA's are, and return its address."""
     folder.mkdir(parents=True)
     for package in packages:
-        _build_deb(folder, package)
+        build_deb(folder, package, architecture)
     index = call("apt-ftparchive", "packages", ".", cwd=folder)
     (folder / "Packages").write_text(index)
     (folder / "Release").write_text(call("apt-ftparchive", "release", ".", cwd=folder))
@@ -72,13 +72,14 @@ def build_deb_repository(folder: Path, packages: list[StandIn], signer: Signer) 
     return f"file://{folder}"
 
 
-def _build_deb(folder: Path, package: StandIn) -> None:
+def build_deb(folder: Path, package: StandIn, architecture: str = "amd64") -> Path:
+    """Build one package, and return its file."""
     tree = folder / "tree"
     (tree / "DEBIAN").mkdir(parents=True)
     fields = {
         "Package": package.name,
         "Version": package.version,
-        "Architecture": "amd64",
+        "Architecture": architecture,
         "Maintainer": "stand-in <cudatools@nvidia.com>",
         "Depends": ", ".join(package.requires),
         "Provides": ", ".join(package.provides),
@@ -90,13 +91,26 @@ def _build_deb(folder: Path, package: StandIn) -> None:
         target = tree / path.lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
-    name = f"{package.name}_{package.version.replace(':', '%3a')}_amd64.deb"
-    call("dpkg-deb", "--root-owner-group", "-Znone", "--build", tree, folder / name)
+    built = folder / f"{package.name}_{package.version.replace(':', '%3a')}_{architecture}.deb"
+    call("dpkg-deb", "--root-owner-group", "-Znone", "--build", tree, built)
     shutil.rmtree(tree)
+    return built
 
 
-def build_rpm_repository(folder: Path, packages: list[StandIn], signer: Signer, modules: str = "") -> str:
-    """Build a repository of signed rpms, with module metadata where there are any, and return its address."""
+def build_rpm_repository(
+    folder: Path,
+    packages: list[StandIn],
+    signer: Signer,
+    modules: str = "",
+    *,
+    machine: str = "x86_64",
+    signs: str = "packages",
+) -> str:
+    """Build a repository of rpms, with module metadata where there are any, and return its address.
+
+    :param signs: what is signed: the C(packages), as in the repositories of the driver, or the C(metadata), as in that of the
+        container toolkit.
+    """
     folder.mkdir(parents=True)
     spec = folder / "stand-ins.spec"
     # One spec file builds all packages: a main package that is thrown away, and one subpackage each.
@@ -107,27 +121,49 @@ def build_rpm_repository(folder: Path, packages: list[StandIn], signer: Signer, 
     for number in range(rounds):
         chosen = [found[number] for found in by_version.values() if number < len(found)]
         spec.write_text(_spec(chosen))
-        call("rpmbuild", "-bb", "--define", f"_topdir {folder}/build", "--define", f"_rpmdir {folder}", spec)
+        call(
+            "rpmbuild",
+            "-bb",
+            "--target",
+            machine,
+            "--define",
+            f"_topdir {folder}/build",
+            "--define",
+            f"_rpmdir {folder}",
+            spec,
+        )
     shutil.rmtree(folder / "build", ignore_errors=True)
     built = [path for path in folder.rglob("*.rpm") if not path.name.startswith("stand-ins-")]
     for path in folder.rglob("stand-ins-*.rpm"):
         path.unlink()
-    environment = {**os.environ, "GNUPGHOME": str(signer.home)}
-    call(
-        "rpmsign",
-        "--define",
-        "_gpg_name stand-in",
-        "--define",
-        f"__gpg {shutil.which('gpg')}",
-        "--addsign",
-        *built,
-        env=environment,
-    )
+    if signs == "packages":
+        environment = {**os.environ, "GNUPGHOME": str(signer.home)}
+        names = ("--define", "_gpg_name stand-in", "--define", f"__gpg {shutil.which('gpg')}")
+        call("rpmsign", *names, "--addsign", *built, env=environment)
     call("createrepo_c", "--quiet", folder)
     if modules:
         (folder / "modules.yaml").write_text(modules)
         call("modifyrepo_c", "--mdtype=modules", folder / "modules.yaml", folder / "repodata")
+    if signs == "metadata":
+        sign_metadata(folder, signer)
     return f"file://{folder}"
+
+
+def build_rpm(folder: Path, package: StandIn, machine: str = "x86_64") -> Path:
+    """Build one unsigned package, and return its file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    spec = folder / f"{package.name}.spec"
+    spec.write_text(_spec([package]))
+    names = ("--define", f"_topdir {folder}/build-{package.name}", "--define", f"_rpmdir {folder}")
+    call("rpmbuild", "-bb", "--target", machine, *names, spec)
+    return next(folder.rglob(f"{package.name}-*.rpm"))
+
+
+def sign_metadata(folder: Path, signer: Signer) -> None:
+    """Sign the index of an rpm repository, with the key beside it as repositories have it."""
+    index = folder / "repodata" / "repomd.xml"
+    call("gpg", "--homedir", signer.home, "--batch", "--yes", "--armor", "--detach-sign", index)
+    index.with_name("repomd.xml.key").write_bytes(signer.public_key())
 
 
 def _spec(packages: list[StandIn]) -> str:
@@ -147,5 +183,13 @@ def _spec(packages: list[StandIn]) -> str:
             ("Obsoletes", package.obsoletes),
         ):
             lines += [f"{tag}: {value}" for value in values]
-        parts.append("\n".join(lines) + f"\n%description -n {package.name}\nstand-in\n%files -n {package.name}\n")
-    return "\n".join(parts)
+        files = "".join(f"{path}\n" for path, _text in package.files)
+        parts.append(
+            "\n".join(lines) + f"\n%description -n {package.name}\nstand-in\n%files -n {package.name}\n{files}"
+        )
+    written = []
+    for path, text in (entry for package in packages for entry in package.files):
+        written.append(
+            f"mkdir -p %{{buildroot}}{path.rpartition('/')[0]}\ncat > %{{buildroot}}{path} <<'END'\n{text}END\n"
+        )
+    return "\n".join([*parts, "%install", *written, ""])

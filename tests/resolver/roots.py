@@ -13,27 +13,67 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_apt import Apt
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_dnf import Dnf
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_zypper import Zypper
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import (
-    Repository,
-    deb822,
-    verified_key,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import Repository, verified_key
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import in_family
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import (
     PackageApplier,
     ensure_repository,
-    make_plan,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import plan_packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
-from repositories import Signer, call
+from repositories import Signer
+
+#: Where the root says that the package with dnf's plugin versionlock is installed.
+PLUGIN_MARK = "usr/lib/versionlock-plugin"
 
 H100 = Gpu("0000:18:00.0", "0x2330", "hopper", "h100-80gb-sxm")
 
 
-def apt_root(folder: Path, url: str, signer: Signer) -> Apt:
-    """Return an apt whose whole world is C(folder) and the repository at C(url)."""
+class RootedApt(Apt):
+    """apt names the key of a source by a path of the running system; in a root of its own it has to name the one in there."""
+
+    def add_repository(self, repository: Repository) -> bool:
+        changed = super().add_repository(repository)
+        source = Path(self._source_path(repository.identifier))
+        if source.exists():
+            source.write_text(source.read_text().replace("Signed-By: /etc/", f"Signed-By: {self._root}/etc/"))
+        return changed
+
+    def _key_path(self, signed_by: str) -> str:
+        return signed_by if signed_by.startswith(self._root) else super()._key_path(signed_by)
+
+
+def _own_key(manager: Dnf | Zypper, folder: str, identifier: str) -> None:
+    source = Path(folder) / f"{identifier}.repo"
+    source.write_text(source.read_text().replace("file:///etc/pki", f"file://{manager._root}/etc/pki"))
+
+
+class RootedDnf(Dnf):
+    """See L(RootedApt)."""
+
+    def add_repository(self, repository: Repository) -> bool:
+        changed = super().add_repository(repository)
+        _own_key(self, f"{self._root}/etc/yum.repos.d", repository.identifier)
+        return changed
+
+
+class RootedZypper(Zypper):
+    """See L(RootedApt)."""
+
+    def add_repository(self, repository: Repository) -> bool:
+        changed = super().add_repository(repository)
+        _own_key(self, f"{self._root}/etc/zypp/repos.d", repository.identifier)
+        return changed
+
+
+def repository_of(url: str, signer: Signer) -> Repository:
+    return Repository("stand-ins", url, verified_key(signer.public_key(), signer.fingerprint, "the test's key"))
+
+
+def bare_apt(folder: Path, architecture: str = "amd64") -> Apt:
+    """Return an apt whose whole world is C(folder), with no repository."""
     for path in (
         "etc/apt/apt.conf.d",
         "etc/apt/preferences.d",
@@ -47,17 +87,12 @@ def apt_root(folder: Path, url: str, signer: Signer) -> Apt:
     ):
         (folder / path).mkdir(parents=True)
     (folder / "var/lib/dpkg/status").touch()
-    keyring = folder / "keyring.gpg"
-    keyring.write_bytes(verified_key(signer.public_key(), signer.fingerprint, "the test's key"))
-    repository = Repository("stand-ins", url, keyring.read_bytes())
-    # Signed-By is an absolute path of the running system, so it cannot be the one inside of the root.
-    (folder / "etc/apt/sources.list.d/stand-ins.sources").write_text(deb822(repository, str(keyring)))
     options = []
     for option in (
         f"Dir={folder}",
         f"Dir::State::status={folder}/var/lib/dpkg/status",
-        "APT::Architecture=amd64",
-        "APT::Architectures=amd64",
+        f"APT::Architecture={architecture}",
+        f"APT::Architectures={architecture}",
         "APT::Sandbox::User=root",
         "Acquire::Languages=none",
         f"DPkg::Options::=--root={folder}",
@@ -68,18 +103,27 @@ def apt_root(folder: Path, url: str, signer: Signer) -> Apt:
         "Dir::Bin::dpkg=/usr/bin/dpkg",
     ):
         options += ["-o", option]
-    apt = Apt(root=str(folder), options=options)
+    return RootedApt(root=str(folder), options=options)
+
+
+def apt_root(folder: Path, url: str, signer: Signer, architecture: str = "amd64") -> Apt:
+    """Return an apt whose whole world is C(folder) and the repository at C(url)."""
+    apt = bare_apt(folder, architecture)
+    apt.add_repository(repository_of(url, signer))
     apt.refresh()
     return apt
 
 
-def dnf_root(folder: Path, url: str, signer: Signer, plugins: Path, release: str) -> Dnf:
-    """Return a dnf 4 whose whole world is C(folder) and the repository at C(url)."""
+def bare_dnf(folder: Path, plugins: Path, release: str, machine: str = "x86_64", *, locks: bool = True) -> Dnf:
+    """Return a dnf 4 whose whole world is C(folder), with no repository.
+
+    :param locks: whether dnf knows C(versionlock), which a minimal system has to install first.
+    """
     for path in ("etc/yum.repos.d", "etc/dnf/plugins", "etc/dnf/modules.d", "var/lib/rpm", "var/cache/dnf", "var/log"):
         (folder / path).mkdir(parents=True)
-    locks = folder / "etc/dnf/plugins/versionlock.list"
-    locks.touch()
-    (folder / "etc/dnf/plugins/versionlock.conf").write_text(f"[main]\nenabled=1\nlocklist={locks}\n")
+    list_of_locks = folder / "etc/dnf/plugins/versionlock.list"
+    list_of_locks.touch()
+    (folder / "etc/dnf/plugins/versionlock.conf").write_text(f"[main]\nenabled=1\nlocklist={list_of_locks}\n")
     (folder / "etc/os-release").write_text(f'ID="rhel"\nVERSION_ID="{release}"\nPLATFORM_ID="platform:el{release}"\n')
     (folder / "etc/dnf/dnf.conf").write_text("[main]\ngpgcheck=1\n")
     options = (
@@ -87,6 +131,7 @@ def dnf_root(folder: Path, url: str, signer: Signer, plugins: Path, release: str
         str(folder / "etc/dnf/dnf.conf"),
         f"--installroot={folder}",
         f"--releasever={release}",
+        f"--forcearch={machine}",
         f"--setopt=module_platform_id=platform:el{release}",
         f"--setopt=reposdir={folder}/etc/yum.repos.d",
         f"--setopt=cachedir={folder}/var/cache/dnf",
@@ -96,38 +141,48 @@ def dnf_root(folder: Path, url: str, signer: Signer, plugins: Path, release: str
         f"--setopt=pluginconfpath={folder}/etc/dnf/plugins",
         "--setopt=ignorearch=1",
     )
+    marker = folder / PLUGIN_MARK
 
     def runner(command, *, environment=None, **rest):
+        # The plugin is a part of the machine, not of the root: it counts from when its package is in the root.
+        without = () if locks or marker.exists() else ("--disableplugin=versionlock",)
+        command = [*command[:1], *without, *command[1:]] if command[0] == "dnf" else command
         return run_command(command, environment={**(environment or {}), "PYTHONPATH": str(plugins)}, **rest)
 
-    dnf = Dnf(root=str(folder), options=options, runner=runner)
-    key = verified_key(signer.public_key(), signer.fingerprint, "the test's key")
-    dnf.add_repository(Repository("stand-ins", url, key))
-    # gpgkey is a path of the running system as well.
-    source = folder / "etc/yum.repos.d/stand-ins.repo"
-    source.write_text(source.read_text().replace("file:///etc/pki", f"file://{folder}/etc/pki"))
-    call("rpm", "--root", folder, "--import", folder / "etc/pki/rpm-gpg/stand-ins.asc")
+    return RootedDnf(root=str(folder), options=options, runner=runner)
+
+
+def dnf_root(
+    folder: Path, url: str, signer: Signer, plugins: Path, release: str, machine: str = "x86_64", **more
+) -> Dnf:
+    """Return a dnf 4 whose whole world is C(folder) and the repository at C(url)."""
+    dnf = bare_dnf(folder, plugins, release, machine, **more)
+    dnf.add_repository(repository_of(url, signer))
     dnf.refresh()
     return dnf
 
 
-def zypper_root(folder: Path, url: str, signer: Signer) -> Zypper:
-    """Return a zypper whose whole world is C(folder) and the repository at C(url)."""
+def bare_zypper(folder: Path, machine: str = "x86_64") -> Zypper:
+    """Return a zypper whose whole world is C(folder), with no repository."""
     for path in ("etc/zypp/repos.d", "var/lib/rpm", "var/log"):
         (folder / path).mkdir(parents=True)
-    (folder / "etc/zypp/zypp.conf").write_text("[main]\narch = x86_64\n")
+    (folder / "etc/zypp/zypp.conf").write_text(f"[main]\narch = {machine}\n")
     (folder / "etc/os-release").write_text('ID="sles"\nVERSION_ID="15.6"\n')
 
-    def runner(command, **rest):
+    def runner(command, *, environment=None, **rest):
         # Debian's rpm keeps its database in the home directory; libzypp tells it the place that SLES has.
         where = ["--dbpath", "/var/lib/rpm"] if command[0] == "rpm" else []
-        return run_command([command[0], *where, *command[1:]], **rest)
+        # libzypp takes the architecture from the configuration of the machine, not from that of the root.
+        environment = {"ZYPP_CONF": f"{folder}/etc/zypp/zypp.conf", **(environment or {})}
+        return run_command([command[0], *where, *command[1:]], environment=environment, **rest)
 
-    zypper = Zypper(root=str(folder), options=("--root", str(folder)), runner=runner)
-    key = verified_key(signer.public_key(), signer.fingerprint, "the test's key")
-    zypper.add_repository(Repository("stand-ins", url, key))
-    source = folder / "etc/zypp/repos.d/stand-ins.repo"
-    source.write_text(source.read_text().replace("file:///etc/pki", f"file://{folder}/etc/pki"))
+    return RootedZypper(root=str(folder), options=("--root", str(folder)), runner=runner)
+
+
+def zypper_root(folder: Path, url: str, signer: Signer, machine: str = "x86_64") -> Zypper:
+    """Return a zypper whose whole world is C(folder) and the repository at C(url)."""
+    zypper = bare_zypper(folder, machine)
+    zypper.add_repository(repository_of(url, signer))
     zypper.refresh()
     return zypper
 
@@ -179,7 +234,7 @@ class StandInSystem(DriverSystem):
     def plan(self, wish):
         """Plan and resolve; a repository that the wish names is configured on the way, as the module does it."""
         host = self.read()
-        return ensure_repository(self, host, wish, make_plan(self, host, wish))[1]
+        return ensure_repository(self, host, wish, plan_packages(self, host, wish, check=False))[1]
 
     def bring(self, wish):
         """Plan, resolve and apply; return what was resolved."""

@@ -16,6 +16,7 @@ OLD, LATER, NEXT, NEWEST = VERSIONS[1:]
 DEBIAN_KERNEL = "6.1.0-50-amd64"
 UBUNTU_KERNEL = "6.8.0-40-generic"
 RHEL_KERNEL = "5.14.0-687.el9.x86_64"
+SUSE_KERNEL = "6.4.0-150600.21-default"
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,16 @@ class StandIn:
     files: tuple[tuple[str, str], ...] = ()
 
 
-def deb_base() -> list[StandIn]:
+def deb_base(*kernels: str) -> list[StandIn]:
+    """What the driver builds with, and the headers of the kernels of these tests and of C(kernels)."""
     return [
         StandIn("dkms", "3.0.10-8", ("make", "gcc")),
         StandIn("make", "4.3-4.1"),
         StandIn("gcc", "12.2.0-3"),
-        StandIn(f"linux-headers-{DEBIAN_KERNEL}", "6.1.176-1"),
-        StandIn(f"linux-headers-{UBUNTU_KERNEL}", "6.8.0-40.40"),
+        *(
+            StandIn(f"linux-headers-{kernel}", "6.1.176-1")
+            for kernel in sorted({DEBIAN_KERNEL, UBUNTU_KERNEL, *kernels})
+        ),
     ]
 
 
@@ -250,6 +254,24 @@ def _rpm(
     return StandIn(name, version, requires, provides, conflicts, epoch=3)
 
 
+def container_toolkit(version: str, rpm: bool) -> list[StandIn]:
+    """The four packages of the container toolkit, which depend on each other at exactly their version since 1.18.0."""
+    full = f"{version}-1"
+    exact = f"= {full}" if rpm else f"(= {full})"
+    whole, base, tools, library = (
+        "nvidia-container-toolkit",
+        "nvidia-container-toolkit-base",
+        "libnvidia-container-tools",
+        "libnvidia-container1",
+    )
+    return [
+        StandIn(whole, full, (f"{base} {exact}", f"{tools} {exact}")),
+        StandIn(base, full),
+        StandIn(tools, full, (f"{library} {exact}",)),
+        StandIn(library, full),
+    ]
+
+
 def nvidia_suse(version: str) -> list[StandIn]:
     """NVIDIA's repository for SLES: the kernel module packages carry the kernel in their version."""
     kernel = f"{version}_k6.4.0_150600.21-150600.3.1"
@@ -264,14 +286,14 @@ def nvidia_suse(version: str) -> list[StandIn]:
     ]
 
 
-def streams(packages: dict[str, list[StandIn]]) -> str:
+def streams(packages: dict[str, list[StandIn]], machine: str = "x86_64") -> str:
     """Return the modules.yaml of NVIDIA's repository: one stream per branch and flavour, and the rolling ones."""
     documents = []
     wanted = {f"{branch}-{kind}": [branch] for branch in ("580", "595", "610") for kind in ("open", "dkms")}
     wanted["open-dkms"] = wanted["latest-dkms"] = ["580", "595", "610"]
     for number, (stream, branches) in enumerate(sorted(wanted.items())):
         artifacts = [
-            f"{package.name}-3:{package.version}.x86_64"
+            f"{package.name}-3:{package.version}.{machine}"
             for version, found in packages.items()
             if version[:3] in branches
             for package in found
@@ -279,7 +301,7 @@ def streams(packages: dict[str, list[StandIn]]) -> str:
         lines = "\n".join(f"      - {artifact}" for artifact in artifacts)
         documents.append(
             "---\ndocument: modulemd\nversion: 2\ndata:\n  name: nvidia-driver\n"
-            f'  stream: "{stream}"\n  version: 2026{number:04d}\n  context: abcdef{number:02d}\n  arch: x86_64\n'
+            f'  stream: "{stream}"\n  version: 2026{number:04d}\n  context: abcdef{number:02d}\n  arch: {machine}\n'
             f"  summary: NVIDIA driver {stream}\n  description: >-\n    A stand-in.\n  license:\n    module:\n      - MIT\n"
             f"  dependencies:\n    - requires:\n        platform: []\n"
             f"  profiles:\n    default:\n      rpms:\n        - nvidia-driver\n  artifacts:\n    rpms:\n{lines}\n...\n"

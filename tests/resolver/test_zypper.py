@@ -14,9 +14,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish
 from repositories import build_rpm_repository
 from roots import StandInSystem, zypper_root
-from stand_ins import LATER, NEXT, OLD, StandIn, nvidia_suse
+from stand_ins import LATER, NEXT, OLD, SUSE_KERNEL, StandIn, nvidia_suse
 
-KERNEL = "6.4.0-150600.21-default"
 VULNERABLE = {"allow_vulnerable": True}
 
 
@@ -34,7 +33,7 @@ def system(tmp_path, repository, signer):
     zypper = zypper_root(tmp_path / "root", repository, signer)
     # zypper cannot read an rpm database without any package in it, which no system has.
     zypper.apply(Transaction((Package("aaa_base"),)))
-    return StandInSystem(zypper, ("sles", "15"), KERNEL)
+    return StandInSystem(zypper, ("sles", "15"), SUSE_KERNEL)
 
 
 @pytest.mark.parametrize("flavour", ["open", "proprietary"])

@@ -137,6 +137,9 @@ class PackageManager(Protocol):
     def streams(self) -> Mapping[str, str]:
         """Return the enabled module streams, by module (dnf only; empty elsewhere)."""
 
+    def offered_streams(self, module: str) -> tuple[str, ...]:
+        """Return the streams of C(module) that the repositories have (dnf only; empty elsewhere)."""
+
     def enable_stream(self, module: str, stream: str) -> None:
         """Enable C(stream) of C(module), and no other (dnf only)."""
 

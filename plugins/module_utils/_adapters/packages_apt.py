@@ -163,19 +163,32 @@ class Apt:
             checked(self._mark("unhold", list(names)), f"let go of {', '.join(names)}")
 
     def repositories(self) -> tuple[str, ...]:
-        return tuple(url for url, _signed_by in self._sources())
+        # apt reads nothing from a source whose key file is not there, as that of NVIDIA's local-repository package is not
+        # until somebody copies it.
+        return tuple(url for url, signed_by in self._sources() if not self._lacks_key(signed_by))
+
+    def _lacks_key(self, signed_by: str) -> bool:
+        return signed_by.startswith("/") and not os.path.exists(self._key_path(signed_by))
+
+    def _key_path(self, signed_by: str) -> str:
+        return os.path.join(self._root, signed_by.lstrip("/"))
 
     def add_repository(self, repository: Repository) -> bool:
         keyring = f"/etc/apt/keyrings/{repository.identifier}.gpg"
         own = self._source_path(repository.identifier)
         for url, signed_by in self._sources(without=own):
+            if url != canonical(repository.url) or signed_by == keyring:
+                continue
+            path = self._key_path(signed_by)
+            if signed_by.startswith("/") and read_bytes(path) in (None, repository.key):
+                # That source is complete with the key that it names: a second one would be in its way.
+                return write_whole(path, repository.key)
             # apt refuses to read any list when one URL is signed by two different key files.
-            if url == canonical(repository.url) and signed_by != keyring:
-                raise PackageError(
-                    f"Failed to add the repository {repository.url}: another file in /etc/apt has it already, "
-                    f"signed by {signed_by or 'any trusted key'}. Remove that entry, or leave the repository to it "
-                    "(nvidia_driver_manage_repository: false)."
-                )
+            raise PackageError(
+                f"Failed to add the repository {repository.url}: another file in /etc/apt has it already, "
+                f"signed by {signed_by or 'any trusted key'}. Remove that entry, or leave the repository to it "
+                "(nvidia_driver_manage_repository: false)."
+            )
         changed = write_whole(os.path.join(self._root, keyring.lstrip("/")), repository.key)
         return write_whole(own, deb822(repository, keyring)) or changed
 
@@ -188,6 +201,9 @@ class Apt:
 
     def streams(self) -> Mapping[str, str]:
         return {}
+
+    def offered_streams(self, _module: str) -> tuple[str, ...]:
+        return ()
 
     def enable_stream(self, module: str, stream: str) -> None:
         raise PackageError(f"Failed to enable {module}:{stream}: apt has no module streams.")

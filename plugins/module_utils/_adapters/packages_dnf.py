@@ -170,11 +170,20 @@ class Dnf:
             return {}
         return parse_streams(self._dnf("-q", "module", "list", "--enabled").stdout)
 
+    def offered_streams(self, module: str) -> tuple[str, ...]:
+        if self.generation() != 4:
+            return ()
+        answer = self._dnf("-q", "module", "list", module)
+        if answer.rc != 0 and re.search(r"No matching Modules", answer.stdout + answer.stderr, re.IGNORECASE):
+            return ()
+        return parse_offered_streams(checked(answer, f"list the streams of {module}").stdout, module)
+
     def enable_stream(self, module: str, stream: str) -> None:
         if self.streams().get(module) == stream:
             return
-        # dnf refuses to enable a second stream of a module. Resetting forgets the choice and removes nothing.
-        self.reset_stream(module)
+        if module in self.streams():
+            # dnf refuses to enable a second stream of a module. Resetting forgets the choice and removes nothing.
+            self.reset_stream(module)
         self._checked(f"enable {module}:{stream}", "-y", "module", "enable", f"{module}:{stream}")
 
     def reset_stream(self, module: str) -> None:
@@ -303,6 +312,12 @@ def parse_streams(text: str) -> dict[str, str]:
         if len(words) >= 2 and "[e]" in words[1:4] and not line.startswith("Hint:"):
             found[words[0]] = words[1]
     return found
+
+
+def parse_offered_streams(text: str, module: str) -> tuple[str, ...]:
+    """Return the streams of a module from C(dnf module list)."""
+    rows = (line.split() for line in text.splitlines())
+    return tuple(sorted({row[1] for row in rows if len(row) >= 2 and row[0] == module}))
 
 
 def _explained(attempt: str, answer: Result) -> str:

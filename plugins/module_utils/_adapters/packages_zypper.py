@@ -96,7 +96,8 @@ class Zypper:
             raise PackageError(_explained(" ".join(arguments), answer))
 
     def refresh(self) -> None:
-        self._good("fetch the repositories' metadata", self._zypper("--gpg-auto-import-keys", "refresh", "--force"))
+        # Without --gpg-auto-import-keys: that takes whatever key lies beside the metadata, so anybody could sign them.
+        self._good("fetch the repositories' metadata", self._zypper("refresh", "--force"))
 
     def missing_for_holds(self) -> tuple[str, ...]:
         return ()
@@ -140,6 +141,9 @@ class Zypper:
 
     def streams(self) -> Mapping[str, str]:
         return {}
+
+    def offered_streams(self, _module: str) -> tuple[str, ...]:
+        return ()
 
     def enable_stream(self, module: str, stream: str) -> None:
         raise PackageError(f"Failed to enable {module}:{stream}: zypper has no module streams.")

@@ -22,7 +22,7 @@ from .host import Host
 from .packages import DKMS, closure, in_family, of_other_branch
 from .previous import Record, Remains
 from .refusals import board_warnings, refusals, space_refusals
-from .selection import Selection, check_floor, names_of, select
+from .selection import NotOffered, Selection, check_floor, names_of, select
 from .wish import PREFIX, REPOSITORY_NAME, DriverWish
 
 #: Kinds of steps, in C(Step.data["kind"]), which the applier looks up.
@@ -39,11 +39,13 @@ class Repositories:
     :param configured: whether the one that is wanted is configured on the host.
     :param offered: what all of them offer of the names that were asked for; empty until the wanted one is configured.
     :param stream: the enabled stream of the dnf module nvidia-driver, or empty.
+    :param streams: all that the repositories have of it; None where nobody asked.
     """
 
     configured: bool = True
     offered: tuple[Package, ...] = ()
     stream: str = ""
+    streams: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ def plan_present(host: Host, wish: DriverWish, repositories: Repositories) -> Dr
         steps.append(_guess(host, wish, why))
         return DriverPlan(_plan(host, steps, {}, notes), unknown=unknown)
     selection = select(host, settled(host, wish), repositories.offered)
+    _check_stream(selection, repositories)
     floor = check_floor(selection.version, wish)
     notes.extend([*([floor] if floor else []), *warnings(selection.version)])
     transaction = _transaction(host, wish, selection)
@@ -188,7 +191,7 @@ def plan_previous(host: Host, wish: DriverWish, record: Record | None, repositor
         else:
             gone.append(f"{name} {version}")
     if gone:
-        raise Refused(
+        raise NotOffered(
             f"{PREFIX}state",
             f"the repositories do not offer the previous driver any more: {', '.join(gone)}",
             "Configure a mirror that keeps old versions, or name an offered version.",
@@ -262,10 +265,23 @@ def _before(host: Host, wish: DriverWish, selection: Selection, repositories: Re
     return steps
 
 
+def _check_stream(selection: Selection, repositories: Repositories) -> None:
+    if not selection.stream or repositories.streams is None or selection.stream in repositories.streams:
+        return
+    found = ", ".join(repositories.streams)
+    raise NotOffered(
+        f"{PREFIX}repository_url",
+        f"the repositories have no module stream nvidia-driver:{selection.stream}",
+        f"They have {found}."
+        if found
+        else "A mirror has to carry the module metadata (modules.yaml) of NVIDIA's repository too.",
+    )
+
+
 def _headers(host: Host, selection: Selection, offered: Iterable[Package]) -> tuple[Package, ...]:
     """Return the packages with the target kernel's headers that are missing.
 
-    :raises Refused: modules have to be built, and nobody offers the headers.
+    :raises NotOffered: modules have to be built, and nobody offers the headers.
     """
     if selection.module != DKMS or host.headers:
         return ()
@@ -278,7 +294,7 @@ def _headers(host: Host, selection: Selection, offered: Iterable[Package]) -> tu
         if versions:
             found.append(versions[0] if header.version_is_kernel else Package(name))
         elif header is host.distribution.headers[0]:
-            raise Refused(
+            raise NotOffered(
                 "the kernel",
                 f"modules have to be built for the running kernel {host.kernel}, and the repositories do not offer its "
                 f"headers ({name})",

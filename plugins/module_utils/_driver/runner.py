@@ -67,13 +67,25 @@ def make_plan(system: DriverSystem, host: Host, wish: DriverWish) -> DriverPlan:
     if wish.state == "absent":
         return plan_absent(host, system.remains(wish))
     url = system.repository_url(host, wish)
-    configured = not url or not wish.repository.manage or url in system.manager.repositories()
+    configured = not url or not wish.repository.manage or _is_configured(system, host, wish, url)
     if wish.state == "previous":
         return _plan_previous(system, host, wish)
     if not packages_differ(host, wish):
         return plan_present(host, wish, Repositories(configured))
     offered = system.manager.offered(names_to_ask(host, wish)) if configured else ()
-    return plan_present(host, wish, Repositories(configured, offered, _stream(system, host)))
+    streams = None
+    if configured and host.distribution.pinning == MODULE_STREAM:
+        streams = system.manager.offered_streams(MODULE)
+    return plan_present(host, wish, Repositories(configured, offered, _stream(system, host), streams))
+
+
+def _is_configured(system: DriverSystem, host: Host, wish: DriverWish, url: str) -> bool:
+    if url not in system.manager.repositories():
+        return False
+    # NVIDIA's local-repository package names its own key, which nobody has compared with a fingerprint. apt reads nothing
+    # until that key is put where apt looks for it; dnf and zypper would take it from beside the packages.
+    foreign = wish.source == "local_repository" and host.distribution.manager != "apt"
+    return not foreign or system.manager.has_repository(REPOSITORY_NAME)
 
 
 def _plan_previous(system: DriverSystem, host: Host, wish: DriverWish) -> DriverPlan:

@@ -24,6 +24,10 @@ from .versions import branch_of, driver_key, driver_version_in, nearest, newest
 from .wish import PREFIX, REPOSITORY_NAME, DriverWish
 
 
+class NotOffered(Refused):
+    """What is wanted is not in the repositories, as far as their lists on the host say; newer lists may have it."""
+
+
 @dataclass(frozen=True)
 class Selection:
     """The packages of one driver version.
@@ -256,7 +260,7 @@ def _chosen(
         if wish.version in complete:
             return wish.version
         near = nearest(wish.version, complete)
-        raise Refused(
+        raise NotOffered(
             f"{PREFIX}version",
             f"the repositories of {host.distribution.name} do not offer {' '.join(names.required)} at {wish.version}"
             f"{_missing(names.required, wish.version, available)}",
@@ -279,7 +283,7 @@ def _chosen(
     else:
         reason = f"the repositories of {host.distribution.name} do not offer branch {wish.branch}"
     remedy = f"They offer {', '.join(complete)}." if branches else _nothing_offered(wish)
-    raise Refused(f"{PREFIX}branch", reason, remedy)
+    raise NotOffered(f"{PREFIX}branch", reason, remedy)
 
 
 def _missing(names: Sequence[str], version: str, available: Mapping[tuple[str, str], Package]) -> str:
@@ -300,7 +304,7 @@ def _loose(names: Sequence[str], available: Mapping[tuple[str, str], Package], h
         if any(known == name for known, _version in available):
             found.append(Package(name))
         elif name.startswith("linux-modules-nvidia-") and name.endswith(host.kernel):
-            raise Refused(
+            raise NotOffered(
                 "the kernel",
                 f"there is no precompiled module for the running kernel {host.kernel}: {name} is not offered",
                 f"Boot a kernel that the archive has modules for, or set {PREFIX}source: nvidia, which builds them.",
@@ -313,7 +317,7 @@ def _fabric(archive: Archive, version: str, available: Mapping[tuple[str, str], 
     names = fill(archive.fabric_manager, branch=branch)
     managers = [available[name, version] for name in names if (name, version) in available]
     if not managers:
-        raise Refused(
+        raise NotOffered(
             f"{PREFIX}fabric_manager",
             f"NVSwitch systems need the fabric manager at exactly the driver's version, and {version} is not offered"
             + (f" of {' or '.join(names)}" if names else " by this source"),

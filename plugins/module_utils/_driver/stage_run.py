@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .._adapters.packages import PackageError
 from .._plan import Step
 from .host import Host
 from .packages import closure
 from .plan import REPAIR, DriverPlan
 from .proof import absent_problems, package_problems, running_problems
 from .runner import PackageApplier, Resolved, ensure_repository, make_plan, package_diff, planned_steps, resolve
+from .selection import NotOffered
 from .settling import Outcome, Settling
 from .system import DriverSystem
 from .wish import DriverWish
@@ -69,14 +71,14 @@ def run_stage(system: DriverSystem, wish: DriverWish, check: bool) -> Report:
     :raises Failed: reading back does not show what was wanted.
     """
     before = system.read()
-    plan = make_plan(system, before, wish)
+    plan = plan_packages(system, before, wish, check)
     repaired: tuple[Step, ...] = ()
     if before.interrupted and not check:
         # What is refused is refused above. The rest can only be planned from a package database that is whole.
         repaired = tuple(step for step in plan.plan.steps if step.data.get("kind") == REPAIR)
         system.manager.repair()
         before = system.read()
-        plan = make_plan(system, before, wish)
+        plan = plan_packages(system, before, wish, check)
     if check:
         resolved = resolve(system, before, plan)
     else:
@@ -102,6 +104,24 @@ def run_stage(system: DriverSystem, wish: DriverWish, check: bool) -> Report:
         reboot=tuple(outcome.reboot),
         warnings=plan.plan.warnings,
     )
+
+
+def plan_packages(system: DriverSystem, host: Host, wish: DriverWish, check: bool) -> DriverPlan:
+    """Plan; where the repositories' lists on the host do not have what is wanted, fetch them anew first.
+
+    They may be older than the repositories, or missing: a run may have been cut off before it fetched them, and NVIDIA's
+    local-repository package configures its repository without fetching anything.
+    """
+    try:
+        return make_plan(system, host, wish)
+    except NotOffered as refusal:
+        if check:
+            raise
+        try:
+            system.manager.refresh()
+        except PackageError as error:
+            raise PackageError(f"{refusal.message} Newer lists could not be fetched. {error}") from error
+        return make_plan(system, host, wish)
 
 
 def _predicted(system: DriverSystem, host: Host, wish: DriverWish, resolved: Resolved) -> Report:

@@ -168,8 +168,20 @@ def test_apts_repository_and_its_conflicts(tmp_path):
     (tmp_path / "etc/apt/sources.list.d/other.list").write_text(
         "deb [signed-by=/other.gpg] https://mirror.invalid/r /\n"
     )
+    # NVIDIA's local-repository package names a key that nobody has put there yet: its source needs just that.
+    assert apt.remove_repository("x")
+    assert apt.repositories() == ()
+    assert apt.add_repository(repository)
+    assert (tmp_path / "other.gpg").read_bytes() == b"key"
+    assert apt.repositories() == ("https://mirror.invalid/r",)
+    assert not apt.has_repository("x")
+    assert not apt.add_repository(repository)
+    (tmp_path / "other.gpg").write_bytes(b"another key")
     with pytest.raises(PackageError, match=r"signed by /other\.gpg"):
         apt.add_repository(repository)
+    (tmp_path / "etc/apt/sources.list.d/other.list").unlink()
+    assert apt.add_repository(repository)
+    assert apt.has_repository("x")
     assert apt.remove_repository("x")
     assert not apt.remove_repository("x")
     assert apt.write_preferences("p", "text")

@@ -25,6 +25,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish impor
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
 
 OLD, NEW = "580.126.09", "580.159.03"
+OFFERS = tuple(
+    Package(name, f"{NEW}-1") for name in ("nvidia-driver-cuda", "nvidia-kernel-open-dkms", "kmod-nvidia-open-dkms")
+)
 URL = "https://mirror.example.com/r"
 DEBIAN, RHEL_9 = DISTRIBUTIONS["debian", "12"], DISTRIBUTIONS["rhel", "9"]
 
@@ -67,6 +70,12 @@ class Manager:
 
     def holds(self):
         return self.held
+
+    def offered_streams(self, _module):
+        return ("580-open", "595-open")
+
+    def has_repository(self, _name):
+        return False
 
     def __getattr__(self, name):
         def call(*given):
@@ -135,6 +144,26 @@ def test_a_stream_that_will_be_enabled_counts_for_the_resolution():
     assert manager.asked[0].stream == "nvidia-driver:580-open"
     runner.resolve(made_system(manager), host(RHEL_9), planned())
     assert manager.asked[1].stream == ""
+
+
+@pytest.mark.parametrize(("distribution", "configured"), [(DEBIAN, True), (RHEL_9, False)])
+def test_the_key_of_a_local_repository_package_is_only_taken_where_it_was_compared(distribution, configured):
+    own = RepositoryWish(URL, "", "/k", "F")
+    plan = runner.make_plan(
+        made_system(Manager(offers=OFFERS)), host(distribution), DriverWish(source="local_repository", repository=own)
+    )
+    assert plan.plan.steps[0].data["kind"] != "repository" or not configured
+    assert bool(plan.unknown) is not configured
+
+
+def test_a_stream_that_the_repositories_do_not_have_is_refused():
+    manager = Manager(offers=OFFERS)
+    manager.offered_streams = lambda _module: ()
+    with pytest.raises(Refused, match=r"modules\.yaml"):
+        runner.make_plan(made_system(manager), host(RHEL_9), DriverWish())
+    manager.offered_streams = lambda _module: ("595-open",)
+    with pytest.raises(Refused, match="They have 595-open"):
+        runner.make_plan(made_system(manager), host(RHEL_9), DriverWish())
 
 
 def test_every_step_is_carried_out_in_order():

@@ -375,6 +375,25 @@ def test_a_removal_that_was_cut_off_after_the_packages_is_finished():
     assert not run_stage(system, wish, check=False).changed
 
 
+def test_older_lists_are_fetched_anew_before_a_version_is_refused():
+    system = System()
+    offered, fetched = system.manager.offered, []
+    system.manager.offered = lambda names: offered(names) if fetched else ()
+    with pytest.raises(Refused, match="do not offer"):
+        run_stage(system, DriverWish(), check=True)
+    system.manager.refresh = lambda: fetched.append(1)
+    assert run_stage(system, DriverWish(), check=False).version == NEW
+    system = System()
+    system.manager.offered = lambda _names: ()
+
+    def refresh():
+        raise PackageError("Failed to fetch the package lists: the server is dead")
+
+    system.manager.refresh = refresh
+    with pytest.raises(PackageError, match=r"do not offer.*the server is dead"):
+        run_stage(system, DriverWish(), check=False)
+
+
 def test_nouveau_is_blocked_and_needs_a_reboot_when_it_is_loaded():
     system = System(nouveau_loaded=True)
     system.blocked = False
