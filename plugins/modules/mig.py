@@ -19,7 +19,8 @@ description:
   - Instances that are in use are never destroyed unless O(disruption=force).
   - A journal is on the disk before the first destruction. A run that is cut off anywhere can be repeated; a run that
     cannot reach the layout brings the former one back and says so.
-  - The layout is recorded on the host, and the program of M(gpufleet.nvidia.host_program) restores it at boot.
+  - The layout is recorded on the host, and the program of M(gpufleet.nvidia.host_program) restores it at boot. What was
+    recorded of GPUs that O(layout) does not select stays recorded.
   - Two runs on one host never interleave.
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
@@ -247,7 +248,9 @@ clients_to_notify:
   type: list
   elements: str
 restarted_services:
-  description: Services of O(restart_services) that were restarted.
+  description: >-
+    Services that were restarted: those of O(restart_services), and those that a run before had stopped when it was cut
+    off.
   returned: when something was changed
   type: list
   elements: str

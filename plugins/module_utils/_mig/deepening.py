@@ -5,8 +5,10 @@
 """Totals over GPUs at the fewest destroyed instances: an exact search that deepens the number of destroyed instances.
 
 Each bound on that number is proven impossible before the next is tried, so the first distribution found is an optimum.
-Two things keep the search small. What is left to place must be in reach of the GPUs that are left, by each profile and
-by the memory units of each group of profiles; and what these GPUs hold beyond what is left must go anyway.
+Three things keep the search small. What is left to place must be in reach of the GPUs that are left, by each profile and
+by the memory units of each group of profiles; what these GPUs hold beyond what is left must go anyway; and by prices of
+the profiles (Lagrange multipliers) each option has a cost above the cheapest of its GPU, of which no more can be spent
+than the budget leaves. Prices are only looked for where a search without them takes long: they cost milliseconds.
 
 All these numbers of a state are the fields of one integer, so that they are compared in one subtraction.
 """
@@ -23,8 +25,18 @@ from .geometry import Request
 _WIDTH = 20
 _FIELD = (1 << _WIDTH) - 1
 
+# Prices are whole numbers of this part of an instance, so that bounds are exact.
+_UNIT = 64
+_PRICE_ROUNDS = 40
+# A search of this many states takes about as long as looking for prices.
+_QUICK_STATES = 300
+
 # Beyond this many profiles not every group of them is bounded, only pairs and all together.
 _ALL_GROUPS = 3
+
+
+class _TakesLong(Exception):
+    """The search went through more states than it may."""
 
 
 class Option(NamedTuple):
@@ -65,10 +77,7 @@ def deepen(
     low_guard = guard & low
     # Fields are sums, so the integer of an option is a sum over its instances.
     basis = [_pack(_fields(unit, groups, sizes)) for unit in _units(len(target))]
-    moves = [
-        [(sum(map(mul, option.take, basis)), option.destroyed, option.take) for option in choices]
-        for choices in options
-    ]
+    packed = [[sum(map(mul, option.take, basis)) for option in choices] for choices in options]
     count = len(options)
     most, have = [0] * (count + 1), [0] * (count + 1)
     reaches: dict[frozenset[Request], int] = {}
@@ -82,46 +91,92 @@ def deepen(
         have[position] = have[position + 1] + _pack(held[position])
     # Instances of other profiles go wherever the totals are placed.
     strangers = [sum(foreign[position:]) for position in range(count + 1)]
-    failed: dict[tuple[int, int], int] = {}
 
     def surplus(position: int, left: int) -> int:
         beyond = (have[position] | low_guard) - (left & low)
         over = beyond & low_guard
         return (beyond & (over - (over >> (_WIDTH - 1)))) % _FIELD
 
-    def search(position: int, left: int, budget: int) -> list[Request] | None:
-        if position == count:
-            return [] if not left else None
-        state = (position, left & low)
-        if failed.get(state, -1) >= budget:
+    def within(prices: Sequence[int], states: int | None) -> list[Request] | None:
+        """Search with prices of the profiles; with no more than so many states."""
+        costs = [[option.destroyed * _UNIT - sum(map(mul, prices, option.take)) for option in one] for one in options]
+        cheapest = [min(one) for one in costs]
+        moves = [
+            [
+                (move, option.destroyed, cost - least, option.take)
+                for move, cost, option in zip(packed[gpu], costs[gpu], options[gpu])
+            ]
+            for gpu, least in enumerate(cheapest)
+        ]
+        failed: dict[tuple[int, int], int] = {}
+
+        def search(position: int, left: int, budget: int, spare: int) -> list[Request] | None:
+            if position == count:
+                return [] if not left else None
+            state = (position, left & low)
+            if failed.get(state, -1) >= budget:
+                return None
+            if states is not None and len(failed) > states:
+                raise _TakesLong
+            after = most[position + 1] | guard
+            for move, destroyed, above, take in moves[position]:
+                if destroyed > budget:
+                    break
+                if above > spare:
+                    continue
+                rest = (left | guard) - move
+                if rest & guard != guard:
+                    continue
+                rest ^= guard
+                if (after - rest) & guard != guard:
+                    continue
+                remaining = budget - destroyed
+                if surplus(position + 1, rest) + strangers[position + 1] <= remaining:
+                    found = search(position + 1, rest, remaining, spare - above)
+                    if found is not None:
+                        return [take, *found]
+            failed[state] = budget
             return None
-        after = most[position + 1] | guard
-        for move, destroyed, take in moves[position]:
-            if destroyed > budget:
-                break
-            rest = (left | guard) - move
-            if rest & guard != guard:
-                continue
-            rest ^= guard
-            if (after - rest) & guard != guard:
-                continue
-            remaining = budget - destroyed
-            if surplus(position + 1, rest) + strangers[position + 1] <= remaining:
-                found = search(position + 1, rest, remaining)
-                if found is not None:
-                    return [take, *found]
-        failed[state] = budget
+
+        bound = sum(cheapest) + sum(map(mul, prices, target))
+        for budget in range(max(surplus(0, start) + strangers[0], -(-bound // _UNIT)), everything + 1):
+            found = search(0, start, budget, budget * _UNIT - bound)
+            if found is not None:
+                return found
         return None
 
     start = sum(map(mul, target, basis))
     if ((most[0] | guard) - start) & guard != guard:
         return None
     everything = sum(sum(own) for own in held) + strangers[0]
-    for budget in range(surplus(0, start) + strangers[0], everything + 1):
-        found = search(0, start, budget)
-        if found is not None:
-            return found
-    return None
+    try:
+        return within([0] * len(target), _QUICK_STATES)
+    except _TakesLong:
+        return within(_prices(target, options), None)
+
+
+def _prices(target: Request, options: Sequence[Sequence[Option]]) -> list[int]:
+    """Return prices of the profiles by which the sum of the cheapest options is a high bound: a subgradient ascent.
+
+    Any prices give a bound that holds; better ones only make the search shorter.
+    """
+    prices = [0.0] * len(target)
+    best, best_bound = prices, float("-inf")
+    step = 0.5
+    for _round in range(_PRICE_ROUNDS):
+        bound, lacking = sum(map(mul, prices, target)), list(target)
+        for choices in options:
+            cost, take = min((option.destroyed - sum(map(mul, prices, option.take)), option.take) for option in choices)
+            bound += cost
+            lacking = [wanted - given for wanted, given in zip(lacking, take)]
+        if bound > best_bound:
+            best, best_bound = prices, bound
+        length = sum(one * one for one in lacking)
+        if not length:
+            break
+        prices = [price + step * one / length**0.5 for price, one in zip(prices, lacking)]
+        step *= 0.92
+    return [round(price * _UNIT) for price in best]
 
 
 def _units(columns: int) -> list[Request]:

@@ -12,6 +12,7 @@ from collections import Counter
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import deepening
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.nodes import NodeGpu, distribute, plan_node
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.planner import FORCE, IDLE_ONLY, REFUSE
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -44,6 +45,14 @@ def brute_force(truth, currents, busies, totals):
     return best
 
 
+@pytest.fixture(params=["quick", "by prices"])
+def way(request, monkeypatch):
+    """The search without prices of the profiles, and with them from the first state on."""
+    if request.param == "by prices":
+        monkeypatch.setattr(deepening, "_QUICK_STATES", 0)
+
+
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize(
     ("profiles", "count", "seed"),
     [(A30, 3, seed) for seed in range(40)]
@@ -75,6 +84,22 @@ def test_distribution_destroys_as_few_as_the_brute_force(profiles, count, seed):
     assert placed == totals
     # A GPU that is given nothing is switched off, which loses what it has: the same count as an empty request.
     assert plan_node(gpus, wishes).destroyed == expected
+
+
+def test_prices_change_nothing_but_the_time_of_the_search(monkeypatch):
+    rng, truth = random.Random(7), oracle(H100)
+    requests = sorted(truth.layouts, key=sorted)
+    layouts = [layout for request in requests for layout in truth.layouts[request]]
+    for _ in range(20):
+        gpus = [NodeGpu(index, H100, tuple(instances_of(rng.choice(layouts), H100)), True) for index in range(8)]
+        totals = Counter()
+        for _gpu in gpus:
+            totals.update(dict(rng.choice(requests)))
+        found = []
+        for states in (0, 10**9):
+            monkeypatch.setattr(deepening, "_QUICK_STATES", states)
+            found.append(distribute(totals, gpus))
+        assert found[0] == found[1]
 
 
 def test_totals_of_the_issue_fit_on_eight_gpus_and_leave_the_rest_whole():
