@@ -179,7 +179,8 @@ def carry_out(machine: Machine, prepared: Prepared) -> dict[str, Any]:
         except OSError as error:
             problems.append(str(error))
     begun = outcome is not None or prepared.interrupted is not None
-    more, restarted = _follow(machine, clients, outcome is not None, begun, after)
+    # A run that was cut off may not have come to this.
+    more, restarted = _follow(machine, clients, begun, begun, after)
     problems += more
     if problems:
         raise AfterChangeFailed(
