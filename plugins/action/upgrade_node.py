@@ -68,7 +68,7 @@ class ActionModule(ClusterAction):
                 before, origin=before.origin or arguments["origin"], target=before.target or arguments["target"]
             )
             unschedulable = bool(((node or {}).get("spec") or {}).get("unschedulable"))
-            begun = begin(kept, "", kept.target, 0, unschedulable, who, now)
+            begun = begin(kept, "", kept.target, kept.wave, unschedulable, who, now)
             return replace(
                 begun, state=state, origin=kept.origin, toolkit=kept.toolkit, failed_reason=arguments["reason"]
             )

@@ -20,9 +20,11 @@ HOST = '{"name": "%s", "group": "training", "boards": [{"board": "h100-80gb-sxm"
 
 
 def pytest_collection_modifyitems(items):
-    for item in items:
-        if HERE in Path(item.fspath).parents:
-            item.add_marker(pytest.mark.cluster)
+    here = [item for item in items if HERE in Path(item.fspath).parents]
+    for item in here:
+        item.add_marker(pytest.mark.cluster)
+    # The fleet of the other tests stays up to the end: what has hosts of its own comes first, and takes them down.
+    items.sort(key=lambda item: item in here and "debian" not in Path(item.fspath).name)
 
 
 @pytest.fixture(scope="session")

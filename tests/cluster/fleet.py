@@ -55,13 +55,17 @@ class Run:
 
 @dataclass
 class Fleet:
-    """Three nodes with two H100 each, all at the old driver."""
+    """Three nodes, all at the old driver.
+
+    :param variables: those of every run, above the ones that are set here.
+    """
 
     name: str
     folder: Path
     plane: ControlPlane
     stand_ins: StandIns
     runs: int = 0
+    nodes: tuple[str, ...] = NODES
     variables: dict[str, Any] = field(default_factory=dict)
 
     def lab(self, *arguments: str) -> str:
@@ -79,7 +83,7 @@ class Fleet:
         given = {
             "nvidia_driver_version": driver,
             "nvidia_driver_allow_vulnerable": driver == OLD,
-            "nvidia_toolkit_version": TOOLKIT[driver],
+            "nvidia_toolkit_version": TOOLKIT.get(driver, TOOLKIT[NEW]),
             "nvidia_mig_strategy": "mixed",
             "nvidia_mig_layout": LAYOUT,
             "gpu_upgrade_kubeconfig": str(self.plane.kubeconfig),
@@ -113,11 +117,11 @@ class Fleet:
         return self.start(playbook, *arguments, **variables).wait()
 
     def versions(self) -> dict[str, str]:
-        return {host: self.sh(host, "cat /sys/module/nvidia/version").strip() for host in NODES}
+        return {host: self.sh(host, "cat /sys/module/nvidia/version").strip() for host in self.nodes}
 
     def toolkits(self) -> dict[str, str]:
         query = "dpkg-query -W -f '${Version}' nvidia-container-toolkit"
-        return {host: self.sh(host, query).partition("-")[0] for host in NODES}
+        return {host: self.sh(host, query).partition("-")[0] for host in self.nodes}
 
     def state(self, host: str) -> str | None:
         return self.stand_ins.annotations(host).get("gpufleet.github.io/upgrade-state")
@@ -145,7 +149,7 @@ class Fleet:
         if names:
             self.plane.kubectl("delete", "--force", "--grace-period=0", *names, check=False)
         keys = [f"gpufleet.github.io/upgrade-{key}-" for key in _KEYS]
-        for host in NODES:
+        for host in self.nodes:
             self.plane.kubectl("annotate", "node", host, *keys)
             labels = ["gpufleet.github.io/gpu-clients-", "nvidia.com/gpu.deploy.dcgm-exporter=true"]
             self.plane.kubectl("label", "node", host, "--overwrite", *labels)

@@ -112,7 +112,7 @@ def _allocatable(node: Mapping[str, Any], resources: Mapping[str, int]) -> Check
 
 def _labels(node: Mapping[str, Any], labels: Mapping[str, str]) -> Check:
     there = ((node.get("metadata") or {}).get("labels")) or {}
-    if not any(str(name).startswith("nvidia.com/gpu.") or str(name) == "nvidia.com/mig.capable" for name in there):
+    if not any(_of_feature_discovery(str(name)) for name in there):
         return Check(
             "labels",
             WARNING if labels else SKIPPED,
@@ -128,6 +128,12 @@ def _labels(node: Mapping[str, Any], labels: Mapping[str, str]) -> Check:
         "; ".join(wrong),
         "Restart gpu-feature-discovery on the node; if it stays so, compare its configuration with the rendered values.",
     )
+
+
+def _of_feature_discovery(name: str) -> bool:
+    """Whether a label says that gpu-feature-discovery is at work. The GPU Operator and NFD write labels of that name space, too."""
+    theirs = name.startswith("nvidia.com/gpu.deploy.") or name == "nvidia.com/gpu.present"
+    return (name.startswith("nvidia.com/gpu.") and not theirs) or name == "nvidia.com/mig.capable"
 
 
 def _node_labels(node: Mapping[str, Any], labels: Mapping[str, str]) -> Check:

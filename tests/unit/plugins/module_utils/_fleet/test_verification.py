@@ -46,6 +46,8 @@ def test_labels_that_differ_fail_and_missing_feature_discovery_warns():
     assert wrong.status == "failed"
     assert wrong.evidence == "nvidia.com/gpu.count=missing instead of 8; nvidia.com/gpu.product=A100 instead of H100"
     assert compare(node({}), Expected({}, labels))[1].status == "warning"
+    others = {"nvidia.com/gpu.deploy.dcgm-exporter": "true", "nvidia.com/gpu.present": "true"}
+    assert compare(node({}, others), Expected({}, labels))[1].status == "warning", "those of the GPU Operator"
     assert compare(node({}), Expected({}, {}))[1].status == "skipped"
     assert compare(node({}), Expected({}, {}))[0].evidence == "no GPU resources, as predicted"
 
