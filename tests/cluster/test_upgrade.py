@@ -97,10 +97,12 @@ def test_of_two_operators_the_second_ends_with_a_message(fleet):
         assert second.status != 0
         assert "works on this fleet since" in second.output
         assert "gpu_upgrade_take_over=true" in second.output
-        for playbook in ("rollback", "repartition"):
-            other = fleet.run(playbook, "--limit", THIRD, "--skip-tags", "cluster", nvidia_mig_layout=OTHER)
-            assert other.status != 0, playbook
-            assert "works on this fleet since" in other.output, other.output[-3000:]
+        other = fleet.run(
+            "repartition", "--limit", THIRD, "--skip-tags", "cluster", driver=OLD, nvidia_mig_layout=OTHER
+        )
+        assert other.status != 0
+        assert "works on this fleet since" in other.output, other.output[-3000:]
+        assert not fleet.cordoned(THIRD)
         assert fleet.state(FIRST) == "waiting-for-jobs"
     finally:
         first.kill()

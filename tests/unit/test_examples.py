@@ -1,0 +1,79 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The examples for large sites: what they name exists, and what they set is taken."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.playbook_variables import check
+
+REPOSITORY = Path(__file__).parents[2]
+EXAMPLES = REPOSITORY / "examples"
+TOOLS = REPOSITORY / ".venv" / "bin"
+PLAYBOOKS = {path.stem for path in (REPOSITORY / "playbooks").glob("*.yml")}
+
+
+def load(path):
+    return DataLoader().load_from_file(str(EXAMPLES / path))
+
+
+def ansible(*command):
+    environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections")}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.parametrize("playbook", ["site.yml", "install.yml"])
+def test_the_playbooks_of_pull_are_playbooks(playbook):
+    inventory = str(EXAMPLES / "fleet" / "inventory.yml")
+    program = str(TOOLS / "ansible-playbook")
+    done = ansible(program, "-i", inventory, "--syntax-check", str(EXAMPLES / "pull" / playbook))
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_unit_of_pull_calls_ansible_pull_as_it_wants_to_be_called():
+    unit = (EXAMPLES / "pull" / "gpufleet-pull.service").read_text(encoding="utf-8").replace("\\\n", " ")
+    command = next(line for line in unit.splitlines() if line.startswith("ExecStart=")).split()
+    known = ansible(str(TOOLS / "ansible-pull"), "--help").stdout
+    options = [word for word in command if word.startswith("--")]
+    assert options
+    assert [option for option in options if not re.search(rf"{option}\b", known)] == []
+    assert command[-1] == "site.yml"
+
+
+def test_the_variables_of_a_rollout_by_runner_are_taken():
+    given = load("runner/env/extravars")
+    assert given
+    assert check("upgrade", given) == check("upgrade", {})
+    assert set(load("runner/env/settings")) >= {"container_image", "process_isolation"}
+    assert all(name.startswith("ANSIBLE_") for name in load("runner/env/envvars"))
+
+
+def test_the_job_templates_of_awx_run_playbooks_of_the_collection():
+    objects = load("awx/controller.yml")
+    templates = {entry["name"]: entry for entry in objects["controller_templates"]}
+    for entry in templates.values():
+        playbook = Path(entry["playbook"]).stem
+        assert playbook in PLAYBOOKS
+        if playbook in ("upgrade", "repartition"):
+            assert check(playbook, entry.get("extra_vars") or {}).refusals == ()
+            assert "job_slice_count" not in entry, "its budget is that of one rollout"
+            assert entry["allow_simultaneous"] is False
+    assert {entry["unified_job_template"] for entry in objects["controller_schedules"]} <= set(templates)
+
+
+def test_the_execution_environment_has_what_the_collection_needs():
+    wanted = (REPOSITORY / "requirements" / "controller.txt").read_text(encoding="utf-8").splitlines()
+    given = (REPOSITORY / "meta" / "ee-requirements.txt").read_text(encoding="utf-8").splitlines()
+    assert {line for line in wanted if line[:1] != "#"} == {line for line in given if line[:1] != "#"}
+    described = yaml.safe_load((REPOSITORY / "meta" / "execution-environment.yml").read_text(encoding="utf-8"))
+    for path in described["dependencies"].values():
+        assert (REPOSITORY / path).is_file()
