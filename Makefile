@@ -44,7 +44,7 @@ sanity: setup ## Run ansible-test sanity
 	@tools/sanity.sh
 
 .PHONY: test-gpu
-test-gpu: setup ## Check a host that has a real GPU, without changing its settings
+test-gpu: setup ## Check a host that has a real GPU, without changing its settings (an MPS daemon of its own included)
 	@$(PYTEST) tests/gpu -m gpu -rs
 
 .PHONY: bench

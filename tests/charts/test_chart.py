@@ -39,6 +39,17 @@ def test_rendered_objects_are_valid(helm, arguments, version):
         kubernetes_validate.validate(item, version, strict=True)
 
 
+@pytest.mark.parametrize("version", SUPPORTED)
+def test_objects_of_the_generator_are_valid(demo_tree, version):
+    """Those of kinds that Kubernetes has by itself; the others are held to their real definitions elsewhere."""
+    kinds = set()
+    for path in [*(demo_tree / "objects").glob("*.yaml"), *(demo_tree / "examples").glob("*.yaml")]:
+        for item in objects(path.read_text()):
+            kubernetes_validate.validate(item, version, strict=True)
+            kinds.add(item["kind"])
+    assert kinds == {"Namespace", "ConfigMap", "RuntimeClass", "Pod"}
+
+
 def test_switched_off_renders_nothing(helm):
     text = helm("template", "test", CHART, "--kube-version", KUBERNETES, *EXAMPLES["off-values"]).stdout
     assert objects(text) == []

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Tests for a host with a real GPU. They change none of its settings, and without a GPU they are skipped, never passed."""
+"""Tests for a host with a real GPU. They change none of its settings, and without a GPU they are skipped, never passed.
+
+What they start (an MPS daemon, CUDA clients) is their own, and ends with them.
+"""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def modes(fleet, host):
     return [line.strip() for line in shown.splitlines()]
 
 
-def wait(what, seconds=30.0):
+def wait(what, seconds=180.0):
     end = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end, "it did not happen in time"
@@ -236,6 +236,20 @@ def test_gpus_that_others_compute_on_are_not_made_exclusive(fleet):
         assert modes(fleet, WHOLE) == ["Default"] * 2
     finally:
         fleet.lab.sh(WHOLE, f"virtual-gpu stop --pid {pid}; systemctl stop foreign")
+
+
+def test_a_second_daemon_for_the_same_gpus_is_refused(fleet):
+    mine = "CUDA_MPS_PIPE_DIRECTORY=/tmp/mine CUDA_MPS_LOG_DIRECTORY=/tmp/mine"
+    fleet.lab.sh(WHOLE, f"mkdir -p /tmp/mine; {mine} {CONTROL} -d")
+    try:
+        wait(lambda: answers(fleet, WHOLE, "/tmp/mine"))
+        refused = fleet.module(WHOLE, "mps", SLICE)
+        assert refused["refusal"]["thing"] == "nvidia_sharing_mps_manager"
+        assert "is another MPS control daemon" in refused["msg"]
+        assert modes(fleet, WHOLE) == ["Default"] * 2
+        assert answers(fleet, WHOLE, "/tmp/mine")
+    finally:
+        fleet.lab.sh(WHOLE, f"echo quit | {mine} {CONTROL}")
 
 
 def test_time_slices(fleet):

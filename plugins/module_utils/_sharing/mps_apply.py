@@ -10,15 +10,17 @@ import json
 from collections.abc import Mapping
 
 from .._adapters import command, files, mps_control, mps_control3, nvml_mig, systemd
+from .._adapters.host_files import HostFiles
 from .._adapters.mps_control import MpsControl, MpsError, MpsNotRunning
 from .._adapters.mps_control3 import MpsControl3
 from .._adapters.nvml import Nvml
 from .._adapters.nvml_library import NvmlError
+from .._adapters.processes import ProgramProcess, program_processes
 from .._adapters.pynvml_loader import HOST_PROGRAM
 from .._plan import Plan, Step
 from . import mps_units
 from .host import Daemon, HostSharing
-from .mps_plan import Observed, ObservedDaemon, ObservedGpu, Server
+from .mps_plan import ForeignDaemon, Observed, ObservedDaemon, ObservedGpu, Server
 
 RECORD = "/etc/gpufleet/sharing.json"
 _UNITS = "/etc/systemd/system"
@@ -52,6 +54,7 @@ def observe(nvml: Nvml | None) -> Observed:
         installed=mps_control.installed(),
         multi_user=mps_control.has_multi_user(),
         protocol_3=mps_control3.has_protocol_3(),
+        foreign_daemons=_foreign_daemons(),
     )
 
 
@@ -104,6 +107,27 @@ def configured(name: str) -> Daemon | None:
 def set_time_slice(name: str) -> None:
     """Set the time slice of all GPUs; NVML has no public call for it, and it does not survive a reboot."""
     command.run(["nvidia-smi", "compute-policy", f"--set-timeslice={TIME_SLICES[name]}"], allowed=(0,))
+
+
+def _foreign_daemons() -> tuple[ForeignDaemon, ...]:
+    """Return the control daemons that are none of ours: ours are known by their pipe directories."""
+    described = [configured(name) for name in _names()] + list((recorded() or HostSharing()).daemons)
+    ours = {daemon.pipe_directory for daemon in described if daemon}
+    found = []
+    for process in program_processes(HostFiles(), mps_control.PROGRAM):
+        environment = process.environment or {}
+        if not _is_daemon(process) or (not process.foreign and environment.get("CUDA_MPS_PIPE_DIRECTORY") in ours):
+            continue
+        named = [item.strip() for item in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+        # Indices depend on the order of devices: only UUIDs say for sure which GPUs it leaves alone.
+        devices = tuple(named) if all(item.startswith(("GPU-", "MIG-")) for item in named) else ()
+        found.append(ForeignDaemon(process.pid, devices, process.foreign))
+    return tuple(found)
+
+
+def _is_daemon(process: ProgramProcess) -> bool:
+    """The client of the same name has no such option."""
+    return any(word in ("-d", "-f", "--daemon", "--foreground") for word in process.command_line[1:])
 
 
 def _environment(name: str) -> str:

@@ -68,6 +68,21 @@ class ObservedGpu:
 
 
 @dataclass(frozen=True)
+class ForeignDaemon:
+    """An MPS control daemon that is not the host program's, such as that of the device plugin.
+
+    :param devices: UUIDs that it was started for; empty for all GPUs.
+    """
+
+    pid: int
+    devices: tuple[str, ...] = ()
+    in_container: bool = False
+
+    def serves(self, devices: Sequence[str]) -> bool:
+        return not self.devices or bool(set(self.devices) & set(devices))
+
+
+@dataclass(frozen=True)
 class Observed:
     """The sharing of a host as it was read.
 
@@ -75,6 +90,7 @@ class Observed:
     :param installed: whether the control program of MPS is there.
     :param multi_user: whether its release can let clients of several users share a server.
     :param protocol_3: whether its release speaks protocol 3.
+    :param foreign_daemons: control daemons of others.
     """
 
     gpus: tuple[ObservedGpu, ...] = ()
@@ -83,6 +99,7 @@ class Observed:
     installed: bool = True
     multi_user: bool = True
     protocol_3: bool = True
+    foreign_daemons: tuple[ForeignDaemon, ...] = ()
 
 
 def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") -> Plan:
@@ -93,6 +110,7 @@ def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") ->
         program of MPS is missing or cannot do what is wished.
     """
     _refuse_without_program(observed, wanted)
+    _refuse_two_daemons(observed, wanted)
     steps: list[Step] = []
     present = {daemon.name: daemon for daemon in observed.daemons}
     wished = {daemon.name for daemon in wanted.daemons}
@@ -205,6 +223,20 @@ def _refuse_without_program(observed: Observed, wanted: HostSharing) -> None:
             "It comes with NVIDIA's driver packages (nvidia-driver-cuda), and in Debian's as nvidia-cuda-mps.",
         )
     _refuse_release(observed, wanted)
+
+
+def _refuse_two_daemons(observed: Observed, wanted: HostSharing) -> None:
+    """One GPU has one MPS daemon: of two, the second takes the server's place and the clients of the first find none."""
+    for daemon in wanted.daemons:
+        for foreign in observed.foreign_daemons:
+            if foreign.serves(daemon.devices):
+                where = "in a container, probably the device plugin's" if foreign.in_container else "on the host"
+                raise Refused(
+                    "nvidia_sharing_mps_manager",
+                    f"process {foreign.pid} is another MPS control daemon for these GPUs ({where}), and a GPU has one",
+                    "Drain the host and end that daemon (the device plugin's: its release of this pool with gfd.enabled false, as rendered), "
+                    "or set nvidia_sharing_mps_manager: device_plugin.",
+                )
 
 
 def _refuse_release(observed: Observed, wanted: HostSharing) -> None:

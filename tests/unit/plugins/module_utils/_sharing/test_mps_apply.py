@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import MpsError, MpsNotRunning
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import ProgramProcess
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_apply, mps_plan, mps_units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import Daemon, HostSharing
@@ -52,6 +53,7 @@ class Machine:
         self.systemd = True
         self.multi_user = False
         self.protocol_3 = True
+        self.programs = []
 
     # systemd
     def available(self):
@@ -157,6 +159,8 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(mps_apply.mps_control, "has_multi_user", lambda: made.multi_user)
     monkeypatch.setattr(mps_apply, "MpsControl3", Control3)
     monkeypatch.setattr(mps_apply.mps_control3, "has_protocol_3", lambda: made.protocol_3)
+    # The processes of this machine are not those of the host.
+    monkeypatch.setattr(mps_apply, "program_processes", lambda _files, _program: tuple(made.programs))
     monkeypatch.setattr(mps_apply, "systemd", made)
     monkeypatch.setattr(mps_apply.nvml_mig, "set_compute_mode", made.set_compute_mode)
     monkeypatch.setattr(mps_apply, "RECORD", str(tmp_path / "sharing.json"))
@@ -260,6 +264,38 @@ def test_a_file_that_somebody_changed_does_not_cost_clients_their_daemon(machine
         bring(machine, WISH)
     assert bring(machine, WISH, "force")[:2] == ["stop MPS daemon node", "start MPS daemon node"]
     assert mps_apply.configured("node") == WISH.daemons[0]
+
+
+def process(*words, foreign=False, **environment):
+    return ProgramProcess(4711, 1, ("nvidia-cuda-mps-control", *words), environment, foreign)
+
+
+@pytest.mark.parametrize(
+    ("found", "refused"),
+    [
+        (process("-f", CUDA_MPS_PIPE_DIRECTORY="/mps/nvidia.com/gpu/pipe", foreign=True), True),
+        (process("-d"), True),
+        (process("-d", CUDA_VISIBLE_DEVICES="GPU-1,GPU-9"), True),
+        (process("-d", CUDA_VISIBLE_DEVICES="9"), True),
+        (process("-d", CUDA_VISIBLE_DEVICES="GPU-9"), False),
+        (process(), False),
+        (process("-d", CUDA_MPS_PIPE_DIRECTORY="/run/nvidia/mps/node/pipe"), False),
+    ],
+)
+def test_never_two_daemons_on_one_gpu(machine, found, refused):
+    bring(machine, WISH)
+    machine.programs = [found]
+    machine.running.clear()
+    if not refused:
+        assert bring(machine, WISH) == ["start MPS daemon node"]
+        return
+    machine.log.clear()
+    with pytest.raises(Refused, match="process 4711 is another MPS control daemon") as refusal:
+        bring(machine, WISH)
+    assert "nvidia_sharing_mps_manager: device_plugin" in refusal.value.remedy
+    assert machine.log == []
+    # What runs no daemon of its own is not concerned.
+    bring(machine, HostSharing())
 
 
 def test_a_daemon_of_protocol_3_is_told_its_servers_settings(machine):
