@@ -99,6 +99,8 @@ def mig(evidence: Evidence, expectation: Expectation) -> Outcome:
         wrong = [from_facts.title(gpu) for gpu in gpus if gpu["mig"]["current"] is not expectation.mig]
         if wrong:
             return failed(f"MIG mode is not {'on' if expectation.mig else 'off'} on {', '.join(wrong)}", _MIG_ROLE)
+    if (evidence.facts.get("recorded") or {}).get("mig_unfinished"):
+        return failed("the last change of MIG on this host was cut off before its end", _MIG_ROLE)
     recorded = (evidence.facts.get("recorded") or {}).get("mig")
     if recorded is None:
         return passed(f"{_layout(gpus)}; nothing is recorded")
@@ -109,19 +111,25 @@ def mig(evidence: Evidence, expectation: Expectation) -> Outcome:
     differences = [text for text in (_differs(gpu, records) for gpu in gpus) if text]
     if differences:
         return failed("; ".join(differences), f"Restart gpufleet-mig.service, or: {_MIG_ROLE.lower()}")
-    return passed(f"{_layout(gpus)}, as recorded")
+    # A layout leaves the GPUs alone that it does not select: of those there is nothing to compare with.
+    alone = [from_facts.title(gpu) for gpu in gpus if _record_of(gpu, records) is None]
+    return passed(f"{_layout(gpus)}, as recorded" + (f"; nothing is recorded of {', '.join(alone)}" if alone else ""))
 
 
 def _differs(gpu: Mapping[str, Any], records: Sequence[record.GpuRecord]) -> str | None:
-    wanted = record.match(records, gpu.get("uuid"), gpu.get("pci_address"), gpu.get("name"))
+    wanted = _record_of(gpu, records)
     if wanted is None:
-        return f"{from_facts.title(gpu)} is not in the recorded layout"
+        return None
     if wanted.mig is not gpu["mig"]["current"]:
         return f"MIG mode of {from_facts.title(gpu)} is recorded as {'on' if wanted.mig else 'off'}"
     present = record.placed(from_facts.instances_of(gpu))
     if present != wanted.instances:
         return f"{from_facts.title(gpu)} has {_places(present)}, recorded is {_places(wanted.instances)}"
     return None
+
+
+def _record_of(gpu: Mapping[str, Any], records: Sequence[record.GpuRecord]) -> record.GpuRecord | None:
+    return record.match(records, gpu.get("uuid"), gpu.get("pci_address"), gpu.get("name"))
 
 
 def _places(instances: Sequence[record.PlacedInstance]) -> str:

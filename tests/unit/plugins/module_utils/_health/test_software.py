@@ -106,8 +106,16 @@ def test_mig_that_is_not_as_recorded(evidence, facts):
     judge(software.mig(evidence(), ANY), "failed", "GPU 0 (0000:18:00.0) has no instance, recorded is 3g.40gb@4")
     facts["recorded"]["mig"]["gpus"][0]["mig"] = False
     judge(software.mig(evidence(), ANY), "failed", "MIG mode of GPU 0 (0000:18:00.0) is recorded as off")
+
+
+def test_a_gpu_that_no_layout_selects_is_not_compared(evidence, facts):
     del facts["recorded"]["mig"]["gpus"][0]
-    judge(software.mig(evidence(), ANY), "failed", "GPU 0 (0000:18:00.0) is not in the recorded layout")
+    judge(software.mig(evidence(), ANY), "passed", "as recorded; nothing is recorded of GPU 0 (0000:18:00.0)")
+
+
+def test_a_change_of_mig_that_was_cut_off(evidence, facts):
+    facts["recorded"]["mig_unfinished"] = True
+    judge(software.mig(evidence(), ANY), "failed", "cut off before its end", "nvidia_mig")
 
 
 def test_compute_instances_count_too(evidence, facts):
