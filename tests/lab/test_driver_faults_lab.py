@@ -27,12 +27,14 @@ OLD, NEW = "580.159.03", "595.71.05"
 #: Seconds for one run of the module: builds and package scripts of a machine that does many things at once.
 PATIENCE = 1800
 
-#: Waits for a process whose command line matches, and kills all those that match the other pattern, parents first. The
-#: patterns are in a file: in its own command line, or that of whoever starts it, they would match themselves.
+#: Waits for a process whose command line matches, and kills those that match the other pattern, parents first, and the
+#: module where that is wanted: it has no name of its own, but holds the lock. The patterns are in a file: in its own command
+#: line, or that of whoever starts it, they would match themselves.
 KILLER = """
 import json, os, re, signal, sys, time
 with open("/run/killer.json") as handle:
-    seen, killed = (re.compile(pattern) for pattern in json.load(handle))
+    order = json.load(handle)
+seen, killed = re.compile(order["seen"]), re.compile(order["killed"] or "(?!)")
 def processes():
     for name in sorted(filter(str.isdigit, os.listdir("/proc")), key=int):
         try:
@@ -45,9 +47,11 @@ while not any(seen.search(line) for _pid, line in processes()):
     if time.monotonic() > deadline:
         sys.exit("no process was seen that matches")
     time.sleep(0.02)
+with open("/run/lock/gpufleet.lock") as handle:
+    module = int(handle.read()) if order["module"] else 0
 for pid, line in list(processes()):
-    if killed.search(line):
-        print(line)
+    if pid == module or killed.search(line):
+        print("the module" if pid == module else line)
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -118,13 +122,14 @@ class Host:
         repository = {**self.repository, **arguments.pop("repository", {})}
         return dict(self.fleet.module(HOST, "driver", {"repository": repository, **arguments}, timeout=PATIENCE))
 
-    def kill(self, seen: str, killed: str) -> str:
+    def kill(self, seen: str, killed: str, *, module: bool) -> str:
         """Wait until a process runs whose command line matches C(seen), and kill those that match C(killed).
 
-        :returns: the command lines of what was killed.
+        :param module: whether the module is killed too.
+        :returns: what was killed, a line each.
         """
         self.fleet.lab.write(HOST, "/run/killer.py", KILLER)
-        self.fleet.lab.write(HOST, "/run/killer.json", json.dumps([seen, killed]))
+        self.fleet.lab.write(HOST, "/run/killer.json", json.dumps({"seen": seen, "killed": killed, "module": module}))
         return self.sh("python3 /run/killer.py")
 
     def bring(self, **arguments: Any) -> dict[str, Any]:
@@ -261,18 +266,20 @@ def test_a_disk_that_fills_up_in_the_middle(small_disk):
 
 
 @pytest.mark.parametrize(
-    ("seen", "killed"),
+    ("seen", "killed", "module"),
     [
-        ("dpkg .*--unpack", "apt-get|dpkg"),
-        ("dkms (build|install)", "apt-get|dpkg|dkms"),
-        ("dpkg .*--configure|dkms build", "AnsiballZ_driver|apt-get|dpkg|dkms"),
+        ("dpkg .*--unpack", "apt-get|dpkg", False),
+        ("dkms (build|install)", "apt-get|dpkg|dkms", False),
+        ("dpkg .*--configure|dkms build", "apt-get|dpkg|dkms", True),
     ],
     ids=["apt-while-it-unpacks", "apt-while-dkms-builds", "the-module-and-all-it-started"],
 )
-def test_kill_in_the_middle_of_a_transaction(at_old, seen, killed):
+def test_kill_in_the_middle_of_a_transaction(at_old, seen, killed, module):
     host = at_old
     run = meanwhile(host, version=NEW)
-    assert "apt-get" in host.kill(seen, killed)
+    gone = host.kill(seen, killed, module=module)
+    assert "apt-get" in gone
+    assert ("the module" in gone) is module
     failed = run.result(timeout=PATIENCE)
     assert "reboot_required" not in failed, failed
     host.bring(version=NEW)
@@ -284,7 +291,7 @@ def test_kill_in_the_middle_of_a_transaction(at_old, seen, killed):
 def test_the_module_alone_is_killed_and_apt_goes_on(at_old):
     host = at_old
     run = meanwhile(host, version=NEW)
-    assert "AnsiballZ_driver" in host.kill("dpkg .*--unpack", "AnsiballZ_driver")
+    assert host.kill("dpkg .*--unpack", "", module=True) == "the module\n"
     again = host.driver(version=NEW)
     assert "reboot_required" in again, again.get("msg", again)
     # The first call has no answer: its module is gone.

@@ -1,0 +1,206 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The container toolkit on every distribution: a mirror is configured, the four packages are resolved and installed at one
+version and held by the real package manager, moved up and down, and removed. On arm64 they are resolved.
+
+NVIDIA signs the metadata of its rpm repository and not the packages; so do these.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError, Transaction
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_zypper import parse_summary
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import KeyRefused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import system as toolkit_system
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.distributions import DISTRIBUTIONS, IDENTIFIER
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.plan import select
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage_run import run_stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.wish import PACKAGES, ToolkitWish
+from repositories import Signer, build_deb_repository, build_rpm, build_rpm_repository, sign_metadata
+from roots import bare_apt, bare_dnf, bare_zypper
+from stand_ins import StandIn, container_toolkit
+
+VERSIONS = ("1.19.1", "1.20.0")
+MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+class RootedToolkit(toolkit_system.ToolkitSystem):
+    """The toolkit's host in a root of its own."""
+
+    def _key_is_there(self) -> bool:
+        root = self.manager._root
+        return any(
+            Path(root, path).exists()
+            for path in (f"etc/apt/keyrings/{IDENTIFIER}.gpg", f"etc/pki/rpm-gpg/{IDENTIFIER}.asc")
+        )
+
+    def _old_sources(self) -> tuple[str, ...]:
+        return ()
+
+
+def _no_network(url: str) -> bytes:
+    raise AssertionError(f"a test would have fetched {url}")
+
+
+@pytest.fixture(scope="session")
+def mirrors(workspace, signer):
+    """Return the mirror of a kind of package, as the variable of the role names it."""
+    built: dict[tuple[str, str], str] = {}
+
+    def mirror(manager: str, machine: str) -> str:
+        rpm = manager != "apt"
+        key = ("rpm" if rpm else "deb", machine)
+        if key not in built:
+            packages = [package for version in VERSIONS for package in container_toolkit(version, rpm)]
+            stable = workspace / f"toolkit-{machine}" / "stable" / key[0]
+            if rpm:
+                build_rpm_repository(stable / machine, packages, signer, machine=machine, signs="metadata")
+            else:
+                build_deb_repository(stable / MACHINES[machine], packages, signer, MACHINES[machine])
+            built[key] = f"file://{stable}"
+        return built[key]
+
+    return mirror
+
+
+@pytest.fixture
+def make(tmp_path, plugins, monkeypatch):
+    """Make the toolkit's host of a distribution, with nothing on it."""
+    monkeypatch.setattr(toolkit_system, "PATH", str(tmp_path / "config.toml"))
+
+    def made(distribution, machine="x86_64"):
+        monkeypatch.setattr(toolkit_system.platform, "machine", lambda: machine)
+        described, root = DISTRIBUTIONS[distribution], tmp_path / "root"
+        if described.manager == "apt":
+            manager = bare_apt(root, MACHINES[machine])
+        elif described.manager == "dnf":
+            manager = bare_dnf(root, plugins, distribution[1].partition(".")[0], machine)
+        else:
+            manager = bare_zypper(root, machine)
+            base = build_rpm(tmp_path / "base", StandIn("aaa_base", "84.87-1"), machine)
+            assert manager._rpm.run("-i", "--ignorearch", "--nosignature", str(base)).rc == 0
+        fields = {"ID": distribution[0], "VERSION_ID": distribution[1]}
+        return RootedToolkit(_no_network, manager, fields)
+
+    return made
+
+
+@pytest.fixture
+def wish_for(tmp_path, mirrors, signer):
+    key = tmp_path / "mirror.asc"
+    key.write_bytes(signer.public_key())
+
+    def wish(system, machine="x86_64", **more):
+        given = {"key_file": str(key), "key_fingerprint": signer.fingerprint, "cdi": False, **more}
+        return ToolkitWish(repository_url=mirrors(system.manager.name, machine), **given)
+
+    return wish
+
+
+def versions(system):
+    """What is installed, without epoch and revision."""
+    return {name: version.rpartition(":")[2].partition("-")[0] for name, version in system.manager.installed().items()}
+
+
+def upgrade(manager) -> list[str]:
+    """Return the packages that an upgrade of everything would move."""
+    if manager.name == "apt":
+        said = manager._run(["apt-get", *manager._options, "-s", "dist-upgrade"]).stdout
+        return [line.split()[1] for line in said.splitlines() if line.startswith("Inst ")]
+    if manager.name == "dnf":
+        said = manager._dnf("--assumeno", "upgrade").stdout
+        return [word.rpartition(".")[0] or word for word in said.split()]
+    said = manager._zypper("update", "--dry-run", xml=True).stdout
+    return [change.name for change in parse_summary(said)]
+
+
+def actions(report):
+    return [step.action for step in report.plan.steps]
+
+
+# Rebuilds have the same row, package manager and packages as RHEL.
+INSTALLED_ON = [key for key in DISTRIBUTIONS if key[0] not in ("rocky", "almalinux")]
+
+
+@pytest.mark.parametrize("distribution", INSTALLED_ON, ids=lambda described: "-".join(described))
+def test_installed_held_and_idempotent(make, wish_for, distribution):
+    system = make(distribution)
+    wish = wish_for(system)
+    assert actions(run_stage(system, wish, check_mode=True))[:2] == ["configure", "install"]
+    assert not system.manager.repositories()
+    report = run_stage(system, wish, check_mode=False)
+    assert actions(report)[:3] == ["configure", "install", "hold"]
+    assert {name: versions(system)[name] for name in PACKAGES} == dict.fromkeys(PACKAGES, "1.20.0")
+    assert set(PACKAGES) <= set(system.manager.holds())
+    assert not run_stage(system, wish, check_mode=False).plan.changes
+
+
+@pytest.mark.parametrize(
+    "distribution", [("debian", "12"), ("rhel", "9"), ("sles", "15")], ids=["apt", "dnf", "zypper"]
+)
+def test_down_and_up_past_the_holds_and_away(make, wish_for, distribution):
+    system = make(distribution)
+    run_stage(system, wish_for(system, version="1.19.1"), check_mode=False)
+    assert {name: versions(system)[name] for name in PACKAGES} == dict.fromkeys(PACKAGES, "1.19.1")
+    # What an unattended upgrade of everything would do to them: nothing.
+    assert not [name for name in upgrade(system.manager) if name in PACKAGES]
+    run_stage(system, wish_for(system, version="1.19.1", hold=False), check_mode=False)
+    assert set(PACKAGES) <= set(upgrade(system.manager)), "the proof above means nothing"
+    run_stage(system, wish_for(system), check_mode=False)
+    run_stage(system, wish_for(system, version="1.19.1"), check_mode=False)
+    assert {name: versions(system)[name] for name in PACKAGES} == dict.fromkeys(PACKAGES, "1.19.1")
+    assert not run_stage(system, wish_for(system, version="1.19.1"), check_mode=False).plan.changes
+    run_stage(system, wish_for(system, present=False), check_mode=False)
+    assert not set(PACKAGES) & set(versions(system))
+    assert not set(PACKAGES) & set(system.manager.holds())
+    assert system.manager.repositories() == ()
+    assert not run_stage(system, wish_for(system, present=False), check_mode=False).plan.changes
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda described: "-".join(described))
+def test_resolved_on_arm64(make, wish_for, distribution):
+    system = make(distribution, "aarch64")
+    wish = wish_for(system, "aarch64")
+    system.manager.add_repository(system.repository(wish))
+    system.manager.refresh()
+    packages = select(system.manager.offered(PACKAGES), "1.20.0")
+    changes = {change.name: change.after for change in system.manager.simulate(Transaction(packages))}
+    assert changes == {package.name: package.version for package in packages}
+
+
+@pytest.mark.parametrize("distribution", [("rhel", "9"), ("sles", "15")], ids=["dnf", "zypper"])
+def test_metadata_that_somebody_else_signed_are_not_read(tmp_path, make, wish_for, signer, distribution):
+    """The packages are not signed, so everything hangs on the metadata; the forger's key lies beside them."""
+    other = Signer.create(tmp_path / "other")
+    try:
+        folder = tmp_path / "forged" / "stable" / "rpm" / "x86_64"
+        build_rpm_repository(folder, container_toolkit("1.20.0", True), other, signs="metadata")
+        sign_metadata(folder, other)
+        system = make(distribution)
+        forged = ToolkitWish(
+            repository_url=f"file://{tmp_path}/forged/stable/rpm",
+            key_file=wish_for(system).key_file,
+            key_fingerprint=signer.fingerprint,
+            cdi=False,
+        )
+        with pytest.raises(PackageError):
+            run_stage(system, forged, check_mode=False)
+        assert not set(PACKAGES) & set(versions(system))
+        # A repository that cannot be read is not left in the way of every other use of the package manager.
+        assert system.manager.repositories() == ()
+        trusted = system.manager._rpm.run("-qa", "gpg-pubkey*", "--qf", "%{VERSION}\\n").stdout.split()
+        assert trusted in ([], [signer.fingerprint[-8:].lower()])
+    finally:
+        other.close()
+
+
+def test_another_fingerprint_is_refused_before_anything(make, wish_for):
+    system = make(("rhel", "9"))
+    with pytest.raises(KeyRefused, match="expected only 0000"):
+        run_stage(system, wish_for(system, key_fingerprint="0" * 40), check_mode=False)
+    assert system.manager.repositories() == ()
