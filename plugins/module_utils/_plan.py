@@ -11,7 +11,7 @@ Nothing here imports Ansible or opens a file.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,3 +138,9 @@ class StagePlan:
 
 def _as_text(state: Mapping[str, Any]) -> str:
     return json.dumps(state, indent=2, sort_keys=True, default=str) + "\n" if state else ""
+
+
+def steps_diff(name: str, steps: Sequence[Step]) -> dict[str, str]:
+    """Return the steps of a plan as one part of C(--diff): on a bare host nothing else shows what would be done."""
+    text = "".join(f"{step}\n" for step in steps)
+    return {"before_header": f"{name}: steps", "after_header": f"{name}: steps", "before": "", "after": text}

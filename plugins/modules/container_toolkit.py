@@ -135,7 +135,7 @@ from ansible.module_utils.urls import open_url
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import KeyRefused, UrlRefused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, steps_diff
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.toml_read import TomlError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import PATH
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.floors import DEFAULT_VERSION
@@ -212,7 +212,7 @@ def main() -> None:
         version=report.version,
         plan=report.plan.as_dict(),
         packages=dict(report.after.packages),
-        diff=report.plan.diff("container toolkit"),
+        diff=[steps_diff("container toolkit", report.plan.steps), report.plan.diff("container toolkit")],
     )
 
 

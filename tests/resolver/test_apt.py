@@ -53,6 +53,7 @@ def repositories(workspace, signer):
         "debian-mirror": plain,
         "ubuntu": ubuntu,
         "debian-archive": archive,
+        "debian-13-archive": [*deb_base(), *debian_archive("550.163.01", "2"), *debian_archive_companions()],
         "ubuntu-archive": [*deb_base(), *ubuntu_archive()],
     }
     return {name: build_deb_repository(workspace / name, packages, signer) for name, packages in worlds.items()}
@@ -186,8 +187,18 @@ def test_a_branch_that_debian_does_not_have_is_refused_with_what_it_has(system):
         made.plan(DriverWish(source="distribution", flavour="proprietary"))
 
 
-def test_ubuntus_archive_installs_the_precompiled_module_of_the_kernel(system):
-    made = system("ubuntu-archive", ("ubuntu", "24.04"), UBUNTU_KERNEL)
+def test_debian_13s_archive_is_below_the_floor_and_resolves_when_that_is_allowed(system):
+    made = system("debian-13-archive", ("debian", "13"))
+    wish = {"branch": "550", "flavour": "proprietary", "source": "distribution"}
+    with pytest.raises(Refused, match="allow_vulnerable"):
+        made.plan(DriverWish(**wish))
+    resolved = made.plan(DriverWish(**wish, **VULNERABLE))
+    assert set(versioned({change.name: change.after for change in resolved.changes}).values()) == {"550.163.01"}
+
+
+@pytest.mark.parametrize("release", ["22.04", "24.04"])
+def test_ubuntus_archive_installs_the_precompiled_module_of_the_kernel(system, release):
+    made = system("ubuntu-archive", ("ubuntu", release), UBUNTU_KERNEL)
     resolved = made.bring(DriverWish(source="distribution"))
     names = {change.name for change in resolved.changes}
     assert f"linux-modules-nvidia-580-server-open-{UBUNTU_KERNEL}" in names

@@ -8,12 +8,15 @@ collection, and resolved by the distribution's own package manager. NVIDIA's loc
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import KeyRefused, canonical
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import versioned
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import hold_names
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import make_plan, tried_repository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import plan_packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import (
     REPOSITORY_NAME,
@@ -41,6 +44,8 @@ from stand_ins import (
 )
 
 VERSIONS = (LATER, NEXT)
+#: What asking makes: rpm's empty database and dnf's notes to itself.
+DATABASES = ("rpmdb.sqlite", "history.sqlite", ".rpm.lock")
 #: What `uname -m` says, and what dpkg and rpm call it.
 MACHINES = {"x86_64": ("amd64", "x86_64"), "aarch64": ("arm64", "aarch64")}
 KERNELS = {"debian": DEBIAN_KERNEL, "ubuntu": UBUNTU_KERNEL, "redhat": RHEL_KERNEL, "suse": SUSE_KERNEL}
@@ -137,6 +142,25 @@ def test_a_mirror_is_configured_and_resolved(bare, mirrors, key_file, signer, di
 
 ONE_OF_EACH = [("debian", "12"), ("rocky", "9"), ("sles", "15")]
 each_manager = pytest.mark.parametrize("distribution", ONE_OF_EACH, ids=["apt", "dnf", "zypper"])
+
+
+@pytest.mark.parametrize(
+    "distribution", [("debian", "12"), ("rocky", "9"), ("rhel", "10")], ids=["apt", "dnf", "dnf-flat"]
+)
+def test_check_mode_tries_the_mirror_and_leaves_the_host_as_it_is(bare, mirrors, key_file, signer, distribution):
+    made, url = bare(distribution), mirrors(distribution, "x86_64")
+    wish = wish_for(url, key_file, signer)
+    root = Path(made.manager._root)
+    before = {path for path in root.rglob("*") if "/var/cache/" not in str(path) and "/var/log/" not in str(path)}
+    host = made.read()
+    plan, resolved = tried_repository(made, host, wish, make_plan(made, host, wish))
+    assert plan.version == LATER
+    assert set(versioned({change.name: change.after for change in resolved.changes}).values()) == {LATER}
+    after = {path for path in root.rglob("*") if "/var/cache/" not in str(path) and "/var/log/" not in str(path)}
+    assert not [path for path in after - before if path.is_file() and not path.name.startswith(DATABASES)]
+    assert made.manager.repositories() == ()
+    # For real it is the same.
+    assert made.plan(wish).changes == resolved.changes
 
 
 @each_manager

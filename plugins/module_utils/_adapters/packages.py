@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Callable, Protocol
 
@@ -127,6 +128,12 @@ class PackageManager(Protocol):
 
     def add_repository(self, repository: Repository) -> bool:
         """Configure C(repository) and its verified key; return whether that changed anything."""
+
+    def trial(self, repository: Repository) -> AbstractContextManager[PackageManager | None]:
+        """Give a package manager that sees C(repository) too, and leaves the host as it is; only to ask and to simulate.
+
+        None where the package manager cannot look at a repository without trusting its key for good (zypper).
+        """
 
     def has_repository(self, identifier: str) -> bool:
         """Return whether L(add_repository) has written a repository of this name."""

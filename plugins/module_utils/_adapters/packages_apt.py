@@ -59,6 +59,8 @@ class Apt:
         self._root = root
         self._options = tuple(options)
         self._run = runner
+        #: URLs of repositories that are on trial.
+        self._tried: tuple[str, ...] = ()
         self._dpkg = () if root == "/" else (f"--admindir={os.path.join(root, 'var/lib/dpkg')}",)
 
     def installed(self) -> dict[str, str]:
@@ -165,7 +167,8 @@ class Apt:
     def repositories(self) -> tuple[str, ...]:
         # apt reads nothing from a source whose key file is not there, as that of NVIDIA's local-repository package is not
         # until somebody copies it.
-        return tuple(url for url, signed_by in self._sources() if not self._lacks_key(signed_by))
+        found = (url for url, signed_by in self._sources() if not self._lacks_key(signed_by))
+        return (*found, *self._tried)
 
     def _lacks_key(self, signed_by: str) -> bool:
         return signed_by.startswith("/") and not os.path.exists(self._key_path(signed_by))
@@ -191,6 +194,46 @@ class Apt:
             )
         changed = write_whole(os.path.join(self._root, keyring.lstrip("/")), repository.key)
         return write_whole(own, deb822(repository, keyring)) or changed
+
+    @contextmanager
+    def trial(self, repository: Repository) -> Iterator[Apt]:
+        with tempfile.TemporaryDirectory(prefix="gpufleet-apt-trial-") as folder:
+            # apt reads lists and keys without its privileges.
+            os.chmod(folder, 0o755)
+            own, parts, lists = (os.path.join(folder, name) for name in ("own", "parts", "lists"))
+            os.makedirs(own)
+            os.makedirs(parts)
+            os.makedirs(os.path.join(lists, "partial"))
+            sources = os.path.join(self._root, "etc/apt/sources.list.d")
+            for place, target in ((sources, parts), (os.path.join(self._root, "var/lib/apt/lists"), lists)):
+                for entry in list_directory(place):
+                    if os.path.isfile(os.path.join(place, entry)) and entry != "lock":
+                        os.symlink(os.path.join(place, entry), os.path.join(target, entry))
+            keyring = os.path.join(folder, f"{repository.identifier}.gpg")
+            write_whole(keyring, repository.key)
+            text = deb822(repository, keyring)
+            for place in (own, parts):
+                write_whole(os.path.join(place, f"{repository.identifier}.sources"), text)
+            caches = (
+                "-o",
+                "Dir::Cache::pkgcache=",
+                "-o",
+                "Dir::Cache::srcpkgcache=",
+                "-o",
+                f"Dir::State::Lists={lists}/",
+            )
+            alone = ("-o", "Dir::Etc::SourceList=/dev/null", "-o", f"Dir::Etc::SourceParts={own}")
+            # The other repositories' lists stay as the host has them.
+            only = Apt(
+                root=self._root,
+                options=(*self._options, *caches, *alone, "-o", "APT::Get::List-Cleanup=0"),
+                runner=self._run,
+            )
+            only.refresh()
+            both = (*self._options, *caches, "-o", f"Dir::Etc::SourceParts={parts}")
+            tried = type(self)(root=self._root, options=both, runner=self._run)
+            tried._tried = (canonical(repository.url),)
+            yield tried
 
     def has_repository(self, identifier: str) -> bool:
         return os.path.exists(self._source_path(identifier))

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from .command import Result
 from .files import list_directory, read_text, remove, write_whole
@@ -26,7 +28,7 @@ from .packages import (
     run_command,
     waiting_for_lock,
 )
-from .repositories import Repository, armoured_key, base_urls_in, repo_file
+from .repositories import Repository, armoured_key, base_urls_in, canonical, repo_file
 
 _QUERY = "%{name}|%{epoch}|%{version}|%{release}|%{arch}|%{repoid}\\n"
 _SECTIONS = (
@@ -61,6 +63,8 @@ class Dnf:
         self._run = runner
         self._rpm = RpmDatabase(root, runner)
         self._generation: int | None = None
+        #: URLs of repositories that are on trial.
+        self._tried: tuple[str, ...] = ()
 
     def installed(self) -> dict[str, str]:
         return versions(self._rpm.installed())
@@ -151,12 +155,25 @@ class Dnf:
         for entry in list_directory(folder):
             if entry.endswith(".repo"):
                 found.extend(base_urls_in(read_text(os.path.join(folder, entry)) or ""))
-        return tuple(found)
+        return (*found, *self._tried)
 
     def add_repository(self, repository: Repository) -> bool:
         key_path = f"/etc/pki/rpm-gpg/{repository.identifier}.asc"
         changed = write_whole(os.path.join(self._root, key_path.lstrip("/")), armoured_key(repository.key))
         return write_whole(self._repo_path(repository.identifier), repo_file(repository, key_path)) or changed
+
+    @contextmanager
+    def trial(self, repository: Repository) -> Iterator[Dnf]:
+        with tempfile.TemporaryDirectory(prefix="gpufleet-dnf-trial-") as folder:
+            key = os.path.join(folder, f"{repository.identifier}.asc")
+            write_whole(key, armoured_key(repository.key))
+            write_whole(os.path.join(folder, f"{repository.identifier}.repo"), repo_file(repository, key))
+            places = ",".join((os.path.join(self._root, "etc/yum.repos.d"), folder))
+            options = (*self._options, f"--setopt=reposdir={places}")
+            tried = type(self)(root=self._root, options=options, runner=self._run)
+            tried._tried = (canonical(repository.url),)
+            tried._checked("fetch the repository's metadata", "-y", "--repo", repository.identifier, "makecache")
+            yield tried
 
     def has_repository(self, identifier: str) -> bool:
         return os.path.exists(self._repo_path(identifier))

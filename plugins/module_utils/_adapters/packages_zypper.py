@@ -132,6 +132,11 @@ class Zypper:
             checked(self._rpm.run("--import", on_host), f"import the key {key_path}")
         return changed
 
+    @contextmanager
+    def trial(self, _repository: Repository) -> Iterator[None]:
+        # zypper keeps the keys that it trusts in rpm's database: to look at a signed repository is to change the host.
+        yield None
+
     def has_repository(self, identifier: str) -> bool:
         return os.path.exists(self._repo_path(identifier))
 

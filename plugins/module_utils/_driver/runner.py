@@ -305,6 +305,26 @@ def ensure_repository(
         raise
 
 
+def tried_repository(
+    system: DriverSystem, host: Host, wish: DriverWish, plan: DriverPlan
+) -> tuple[DriverPlan, Resolved]:
+    """Resolve the plan with the repository that it needs as it would be, and leave the host as it is: for check mode.
+
+    :raises Refused: what is wanted cannot be had from it.
+    :raises PackageError: it cannot be read, or the plan cannot be resolved.
+    """
+    if not plan.unknown:
+        return plan, resolve(system, host, plan)
+    first = [step for step in plan.plan.steps if step.data.get("kind") == REPOSITORY]
+    with system.manager.trial(system.repository(host, wish)) as manager:
+        if manager is None:
+            return plan, resolve(system, host, plan)
+        tried = system.over(manager)
+        plan = make_plan(tried, host, wish)
+        plan = replace(plan, plan=replace(plan.plan, steps=(*first, *plan.plan.steps)))
+        return plan, resolve(tried, host, plan)
+
+
 __all__ = [
     "PREFIX",
     "PackageApplier",
@@ -314,4 +334,5 @@ __all__ = [
     "package_diff",
     "planned_steps",
     "resolve",
+    "tried_repository",
 ]

@@ -12,13 +12,23 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .._adapters.packages import PackageError
-from .._plan import Step
+from .._adapters.repositories import fingerprints
+from .._plan import Step, steps_diff
 from .host import Host
 from .packages import closure
-from .plan import REPAIR, DriverPlan
+from .plan import PIN, REPAIR, REPOSITORY, UNPIN, DriverPlan
 from .proof import absent_problems, package_problems, running_problems
-from .runner import PackageApplier, Resolved, ensure_repository, make_plan, package_diff, planned_steps, resolve
+from .runner import (
+    PackageApplier,
+    Resolved,
+    ensure_repository,
+    make_plan,
+    package_diff,
+    planned_steps,
+    tried_repository,
+)
 from .selection import NotOffered
+from .services import PREFERENCES_NAME, preferences
 from .settling import Outcome, Settling
 from .system import DriverSystem
 from .wish import DriverWish
@@ -35,7 +45,10 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Report:
-    """What the stage did, or in check mode would do."""
+    """What the stage did, or in check mode would do.
+
+    :param files: the files that it writes by itself, each as a part of C(--diff).
+    """
 
     changed: bool
     version: str
@@ -45,6 +58,7 @@ class Report:
     after: Mapping[str, str]
     reboot: tuple[str, ...] = ()
     warnings: tuple[str, ...] = field(default=())
+    files: tuple[Mapping[str, str], ...] = ()
 
     def as_result(self) -> dict[str, Any]:
         """Return the module's result."""
@@ -55,12 +69,16 @@ class Report:
             "packages": dict(self.packages),
             "reboot_required": bool(self.reboot),
             "reboot_reasons": list(self.reboot),
-            "diff": {
-                "before_header": "packages of the driver",
-                "after_header": "packages of the driver",
-                "before": _text(self.before),
-                "after": _text(self.after),
-            },
+            "diff": [
+                steps_diff("driver", self.steps),
+                {
+                    "before_header": "packages of the driver",
+                    "after_header": "packages of the driver",
+                    "before": _text(self.before),
+                    "after": _text(self.after),
+                },
+                *self.files,
+            ],
         }
 
 
@@ -80,11 +98,12 @@ def run_stage(system: DriverSystem, wish: DriverWish, check: bool) -> Report:
         before = system.read()
         plan = plan_packages(system, before, wish, check)
     if check:
-        resolved = resolve(system, before, plan)
+        plan, resolved = tried_repository(system, before, wish, plan)
     else:
         plan, resolved = ensure_repository(system, before, wish, plan)
     if check:
         return _predicted(system, before, wish, resolved)
+    files = _files(system, before, wish, plan)
     if plan.plan.changes:
         PackageApplier(system, before, wish, resolved).apply()
     installed = system.read() if plan.plan.changes else before
@@ -103,6 +122,7 @@ def run_stage(system: DriverSystem, wish: DriverWish, check: bool) -> Report:
         after=closure(after.packages),
         reboot=tuple(outcome.reboot),
         warnings=plan.plan.warnings,
+        files=files,
     )
 
 
@@ -142,7 +162,27 @@ def _predicted(system: DriverSystem, host: Host, wish: DriverWish, resolved: Res
         after=packages_after,
         reboot=tuple(outcome.reboot),
         warnings=(*plan.plan.warnings, *((f"The plan is not complete: {plan.unknown}",) if plan.unknown else ())),
+        files=_files(system, host, wish, plan),
     )
+
+
+def _files(system: DriverSystem, host: Host, wish: DriverWish, plan: DriverPlan) -> tuple[Mapping[str, str], ...]:
+    """Return the repository and the pin that the plan writes, as parts of C(--diff)."""
+    found = []
+    for step in plan.plan.steps:
+        if step.data.get("kind") == REPOSITORY:
+            repository = system.repository(host, wish)
+            text = f"{repository.url}\nsigned by {', '.join(fingerprints(repository.key))}\n"
+            found.append(_file(f"repository {repository.identifier}", "", text))
+        elif step.data.get("kind") == PIN and not step.data["package"]:
+            found.append(_file(PREFERENCES_NAME, system.preferences() or "", preferences(str(step.data["version"]))))
+        elif step.data.get("kind") == UNPIN and system.preferences():
+            found.append(_file(PREFERENCES_NAME, system.preferences() or "", ""))
+    return tuple(found)
+
+
+def _file(name: str, before: str, after: str) -> dict[str, str]:
+    return {"before_header": name, "after_header": name, "before": before, "after": after}
 
 
 def _prove_packages(host: Host, wish: DriverWish, plan: DriverPlan, steps: Sequence[Step]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 
 from .._adapters import kernel_modules, systemd
 from .._adapters.command import CommandError, run
@@ -77,6 +78,12 @@ class DriverSystem:
             else None,
             free_mib=_free_mib(),
         )
+
+    def over(self, manager: PackageManager) -> DriverSystem:
+        """Return the same host with another package manager."""
+        other = copy(self)
+        other._manager = manager
+        return other
 
     def repository_url(self, host: Host, wish: DriverWish) -> str:
         """Return where the packages come from, or an empty string for the distribution's own archive."""

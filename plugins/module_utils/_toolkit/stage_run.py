@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from .._adapters.packages import Package, PackageError, Transaction
+from .._adapters.packages import Package, PackageError, PackageManager, Transaction
 from .._plan import Plan, Refused, Step
 from . import cdi
 from .config import edit
@@ -47,9 +47,8 @@ def run_stage(system: ToolkitSystem, wish: ToolkitWish, check_mode: bool) -> Rep
     state = system.read(wish)
     planned = plan(state, wish)
     if check_mode or not planned.changes:
-        if planned.changes and wish.present and state.repository and state.differing(wish.version):
-            # Nothing has to be configured first, so that the real resolver can be asked now.
-            _resolve(system, state, wish)
+        if planned.changes and wish.present and state.differing(wish.version):
+            _try(system, state, wish)
         return Report(planned, state, state, _version(state) if not planned.changes else _wanted(wish))
     if any(step.action == "configure" for step in planned.steps):
         # A key that is not the right one is found before the first step.
@@ -80,9 +79,17 @@ def _version(state: ToolkitState) -> str:
     return version_in(state.packages.get(PACKAGES[0], "")) or ""
 
 
-def _resolve(system: ToolkitSystem, state: ToolkitState, wish: ToolkitWish) -> None:
-    packages = select(system.manager.offered(PACKAGES), wish.version)
-    check_simulation(system.manager.simulate(transaction(state, packages)), packages)
+def _try(system: ToolkitSystem, state: ToolkitState, wish: ToolkitWish) -> None:
+    """Ask the real resolver, with the repository as it would be where it is not configured yet."""
+    if state.repository is not False or not wish.manage_repository:
+        return _resolve(system.manager, state, wish)
+    with system.manager.trial(system.repository(wish)) as manager:
+        return _resolve(manager, state, wish) if manager is not None else None
+
+
+def _resolve(manager: PackageManager, state: ToolkitState, wish: ToolkitWish) -> None:
+    packages = select(manager.offered(PACKAGES), wish.version)
+    check_simulation(manager.simulate(transaction(state, packages)), packages)
 
 
 def _repair(system: ToolkitSystem, state: ToolkitState, _wish: ToolkitWish, _data: dict[str, object]) -> None:

@@ -325,6 +325,32 @@ def test_a_minimal_system_lacks_the_plugin_that_locks():
         Dnf(runner=tools).holds()
 
 
+def test_a_repository_on_trial_is_seen_and_leaves_nothing(tmp_path):
+    repository = Repository("x", "https://mirror.invalid/r/", b"key")
+    (tmp_path / "etc/apt/sources.list.d").mkdir(parents=True)
+    (tmp_path / "etc/apt/sources.list.d/own.list").write_text("deb https://own.invalid/r /\n")
+    (tmp_path / "var/lib/apt/lists").mkdir(parents=True)
+    (tmp_path / "var/lib/apt/lists/own.invalid_r_Packages").write_text("")
+    for manager in (Apt(root=str(tmp_path), runner=Tools()), Dnf(root=str(tmp_path), runner=Tools())):
+        before = sorted(tmp_path.rglob("*"))
+        with manager.trial(repository) as tried:
+            assert "https://mirror.invalid/r" in tried.repositories()
+        assert "https://mirror.invalid/r" not in manager.repositories()
+        assert sorted(tmp_path.rglob("*")) == before
+    with Zypper(root=str(tmp_path), runner=Tools()).trial(repository) as tried:
+        assert tried is None
+
+
+def test_streams_that_are_offered():
+    listed = "cuda\nName Stream Profiles\nnvidia-driver 580-open [e] default\nnvidia-driver 595-open default\n\nHint: [d]efault\n"
+    tools = Tools({"--version": "4.14.0", "module list nvidia-driver": listed})
+    assert Dnf(runner=tools).offered_streams("nvidia-driver") == ("580-open", "595-open")
+    tools.answers["module list nvidia-driver"] = (1, "", "Error: No matching Modules to list\n")
+    assert Dnf(runner=tools).offered_streams("nvidia-driver") == ()
+    assert Dnf(runner=Tools({"--version": "dnf5 version 5.2\n"})).offered_streams("x") == ()
+    assert Apt().offered_streams("x") == Zypper().offered_streams("x") == ()
+
+
 def test_dnf_5_is_told_apart():
     tools = Tools({"--version": "dnf5 version 5.2\n"})
     dnf = Dnf(runner=tools)

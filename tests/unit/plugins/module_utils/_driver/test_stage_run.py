@@ -6,10 +6,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, PackageError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import Repository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Remains
@@ -28,6 +31,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 
 OLD, NEW = "580.159.03", "580.170.01"
 URL = "https://mirror.invalid/r"
+#: A packet of a public key, as short as one can be.
+KEY = b"\xc6\x06\x04\x00\x00\x00\x00\x01"
 NAMES = ("nvidia-driver-cuda", "nvidia-kernel-open-dkms", "libcuda1")
 UNIT = "# /lib/systemd/system/nvidia-persistenced.service\n[Service]\nExecStart=/usr/bin/nvidia-persistenced\n[Install]\nWantedBy=x\n"
 
@@ -44,6 +49,7 @@ class Manager:
         self.half = ()
         self.log = []
         self.error = None
+        self.trial_works = True
 
     def installed(self):
         return dict(self.packages)
@@ -94,9 +100,16 @@ class Manager:
         return tuple(self.urls)
 
     def add_repository(self, repository):
-        self.urls.append(repository)
+        self.urls.append(repository.url)
         self.log.append("add")
         return True
+
+    @contextmanager
+    def trial(self, repository):
+        if self.trial_works:
+            yield Manager(self.packages, self.held, [*self.urls, repository.url])
+        else:
+            yield None
 
     def remove_repository(self, _identifier):
         self.urls.clear()
@@ -156,10 +169,18 @@ class System:
         return URL
 
     def repository(self, _host, _wish):
-        return URL
+        return Repository("gpufleet-nvidia-driver", URL, KEY)
 
     def write_record(self, record):
         self.record = record
+
+    def preferences(self):
+        return self.pinned
+
+    def over(self, manager):
+        other = copy(self)
+        other.manager = manager
+        return other
 
     def write_preferences(self, text):
         self.pinned = text
@@ -268,7 +289,7 @@ def test_a_bare_host_ends_with_a_loaded_held_and_pinned_driver():
     assert system.active == system.enabled == {"nvidia-persistenced.service"}
     assert system.log.index("load ipmi_msghandler") < system.log.index("load nvidia")
     assert not run_stage(system, DriverWish(), check=False).changed
-    assert report.as_result()["diff"]["before"] == ""
+    assert report.as_result()["diff"][1]["before"] == ""
 
 
 def test_check_mode_touches_nothing_and_predicts_the_reload():
@@ -286,8 +307,23 @@ def test_a_repository_is_added_first_and_taken_away_again_when_it_lacks_the_vers
     with pytest.raises(Refused, match="nearest"):
         run_stage(system, DriverWish(version="580.999.01"), check=False)
     assert system.manager.log == ["add", "refresh", "remove repository"]
-    rough = run_stage(System(Manager(urls=())), DriverWish(), check=True)
-    assert "not complete" in rough.warnings[-1]
+
+
+def test_on_a_bare_host_check_mode_tries_the_repository_and_shows_everything():
+    system = System(Manager(urls=()))
+    report = run_stage(system, DriverWish(), check=True)
+    assert [step.action for step in report.steps][:4] == ["add", "pin", "install", "hold"]
+    assert report.after["libcuda1"] == f"{NEW}-1"
+    assert not report.warnings
+    assert (system.manager.urls, system.manager.packages, system.manager.log) == ([], {}, [])
+    steps, packages, repository, pin = report.as_result()["diff"]
+    assert f"install driver {NEW}" in steps["after"]
+    assert f'"libcuda1": "{NEW}-1"' in packages["after"]
+    assert repository["after"].startswith(f"{URL}\nsigned by ")
+    assert pin["after"] == preferences(NEW)
+    # zypper cannot try a repository.
+    system.manager.trial_works = False
+    assert "not complete" in run_stage(system, DriverWish(), check=True).warnings[-1]
 
 
 def test_an_upgrade_reloads_in_the_right_order_and_can_be_taken_back():

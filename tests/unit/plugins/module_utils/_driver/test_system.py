@@ -95,6 +95,8 @@ def test_what_remains_besides_the_packages(tmp_path):
     apt.write_preferences("gpufleet-nvidia-driver", "Package: x\n")
     assert system.DriverSystem(fetching, apt).remains(theirs).named == ("the preferences file",)
     assert made.has_file(str(tmp_path))
+    other = made.over(apt)
+    assert (other.manager, made.manager is apt) == (apt, False)
 
 
 @pytest.mark.usefixtures("bare")

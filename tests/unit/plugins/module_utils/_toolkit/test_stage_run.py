@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -31,6 +33,7 @@ class PlayedManager:
         self.fails = {}
         self.extra = ()
         self.needed = ()
+        self.trial_works = True
         self.calls = []
 
     def _call(self, name):
@@ -79,6 +82,12 @@ class PlayedManager:
     def add_repository(self, repository):
         self.urls.add(repository.url)
         return True
+
+    @contextmanager
+    def trial(self, repository):
+        tried = type(self)()
+        tried.urls = {repository.url}
+        yield tried if self.trial_works else None
 
     def remove_repository(self, _identifier):
         self.urls.clear()
@@ -235,6 +244,14 @@ def test_check_mode_asks_the_resolver_when_it_can(host):
     host.manager.calls.clear()
     assert run(host, ToolkitWish(version="1.19.1", cdi=False), check=True).version == "1.19.1"
     assert host.manager.calls == ["simulate"]
+
+
+def test_check_mode_tries_a_repository_that_is_not_configured(host):
+    with pytest.raises(Refused, match="All four are there at"):
+        run(host, ToolkitWish(version="1.21.0", cdi=False), check=True)
+    assert not host.manager.urls
+    host.manager.trial_works = False
+    assert run(host, ToolkitWish(version="1.21.0", cdi=False), check=True).plan.changes
 
 
 def test_predecessors_go_in_the_same_transaction(host):
