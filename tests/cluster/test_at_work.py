@@ -93,6 +93,38 @@ def test_verify_finds_a_node_that_offers_something_else(at_work, tmp_path):
     assert "nvidia.com/mig-1g.10gb: 3 instead of 4" in bad.output
 
 
+def test_verify_compares_a_node_with_the_rendered_capacity(at_work):
+    boards = [{"board": "h100-80gb-sxm", "count": 2}]
+    rendered = at_work.run("render", driver=OLD, gpu_facts_gpus=boards)
+    assert rendered.status == 0, rendered.output[-3000:]
+    (path,) = at_work.folder.glob("gitops/clusters/*/capacity.json")
+    capacity = json.loads(path.read_text())
+    labels = capacity["configurations"][capacity["nodes"][FIRST]["configuration"]]["node_labels"]
+    options = {"gpu_verify_kubeconfig": str(at_work.plane.kubeconfig), "gpu_verify_capacity": str(path), "driver": OLD}
+    missing = at_work.run("verify", "--limit", FIRST, **options)
+    assert missing.status != 0
+    assert f"gpufleet.github.io/pool=missing instead of {labels['gpufleet.github.io/pool']}" in missing.output
+    at_work.plane.kubectl("label", "node", FIRST, *(f"{name}={value}" for name, value in labels.items()))
+    good = at_work.run("verify", "--limit", FIRST, **options)
+    at_work.plane.kubectl("label", "node", FIRST, *(f"{name}-" for name in labels))
+    assert good.status == 0, good.output[-3000:]
+
+
+def test_a_plan_against_the_cluster_names_the_pods_that_a_change_disturbs(at_work, tmp_path):
+    report = tmp_path / "plan.json"
+    options = {"gpu_plan_kubeconfig": str(at_work.plane.kubeconfig), "gpu_plan_report": str(report)}
+    run = at_work.run("plan", "--limit", FIRST, **options)
+    assert run.status != 0, "there is drift"
+    found = json.loads(report.read_text())["hosts"][FIRST]
+    assert "driver" in found["changes"]
+    assert len([who for who in found["disturbs"] if who.startswith("pod default/")]) == 6
+    assert found["node"]["differs"] == []
+    wrong = at_work.run("plan", "--limit", FIRST, gpu_plan_kubecnofig="x")
+    assert wrong.status != 0
+    assert "Did you mean gpu_plan_kubeconfig?" in wrong.output
+    assert "Read the host" not in wrong.output, "nothing was asked of any host"
+
+
 def test_inspect_shows_who_holds_what(at_work, tmp_path):
     page = tmp_path / "gpus.html"
     run = at_work.run(

@@ -10,7 +10,7 @@ import re
 import time
 
 import pytest
-from fleet import NEW, NODES, OLD, TOOLKIT
+from fleet import LAYOUT, NEW, NODES, OLD, TOOLKIT
 
 FIRST, SECOND, THIRD = NODES
 #: Another layout than the one that the nodes have.
@@ -241,6 +241,17 @@ def test_plain_hosts_are_upgraded_and_rolled_back_with_the_hooks_of_another_sche
     assert fleet.versions()[THIRD] == OLD
     assert fleet.toolkits()[THIRD] == TOOLKIT[OLD]
     assert "Rolled back by hand" in fleet.sh(THIRD, "cat /var/lib/gpufleet/upgrade.json")
+
+    # A new layout, and the one of before, between the same hooks.
+    log.write_text("")
+    for layout, count in ((OTHER, 4), (LAYOUT, 2)):
+        parted = fleet.run(
+            "repartition", "--limit", THIRD, "--skip-tags", "cluster", driver=OLD, nvidia_mig_layout=layout, **hooks
+        )
+        assert parted.status == 0, parted.output[-3000:]
+        assert fleet.sh(THIRD, "nvidia-smi -L").count("MIG 3g.40gb") == count
+    assert log.read_text() == f"drain {THIRD}\nresume {THIRD}\n" * 2
+    fleet.sh(THIRD, "test ! -e /var/lib/gpufleet/repartition.json")
 
 
 def test_a_host_that_never_comes_back_from_its_reboot_stays_cordoned_with_the_reason(fleet):
