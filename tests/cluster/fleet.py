@@ -77,7 +77,11 @@ class Fleet:
     def sh(self, host: str, script: str) -> str:
         return self.lab("exec", host, "--", "bash", "-c", script)
 
-    def start(self, playbook: str, *arguments: str, driver: str = NEW, **variables: Any) -> Run:
+    def start(self, playbook: str, *arguments: str, driver: str = NEW, operator: str = "", **variables: Any) -> Run:
+        """Start a playbook of the collection.
+
+        :param operator: somebody else, whose runs are as if of another machine.
+        """
         self.runs += 1
         inventory = self.lab("inventory").strip()
         given = {
@@ -106,6 +110,7 @@ class Fleet:
             "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections"),
             "ANSIBLE_CONFIG": str(REPOSITORY / "examples" / "ansible.cfg"),
             "ANSIBLE_NOCOLOR": "1",
+            **({"USER": operator} if operator else {}),
         }
         with open(log, "w") as output:
             process = subprocess.Popen(
