@@ -108,7 +108,7 @@ def test_of_two_operators_the_second_ends_with_a_message(fleet):
         first.kill()
 
 
-def test_a_canary_whose_new_driver_does_not_work_is_rolled_back_and_nothing_else_is_touched(fleet):
+def test_a_node_whose_new_driver_does_not_work_is_rolled_back_and_nothing_else_is_touched(fleet):
     """Wave 1 succeeds, wave 2 fails its verification and goes back, wave 3 is never begun; the job is never lost."""
     install_proof(fleet, SECOND)
     fleet.stand_ins.workload("train", 3, MIG, max_unavailable=1)
@@ -141,11 +141,10 @@ def test_a_canary_whose_new_driver_does_not_work_is_rolled_back_and_nothing_else
     assert not any(fleet.cordoned(host) for host in NODES)
     assert fleet.stand_ins.fewest["train"] >= 2
 
-
-def test_by_hand_it_goes_back_and_a_node_that_people_cordoned_stays_so(fleet):
+    # And back by hand, with the toolkit that the rollout had found; a node that people cordoned stays so.
     fleet.plane.kubectl("cordon", THIRD)
-    run = fleet.run("rollback")
-    assert run.status == 0, run.output[-3000:]
+    back = fleet.run("rollback")
+    assert back.status == 0, back.output[-3000:]
     assert fleet.versions() == dict.fromkeys(NODES, OLD)
     assert fleet.toolkits() == dict.fromkeys(NODES, TOOLKIT[OLD])
     assert [fleet.cordoned(host) for host in NODES] == [False, False, True]
@@ -181,33 +180,33 @@ def test_a_run_that_is_killed_at_every_step_is_continued_where_it_stopped(fleet)
 
 def test_a_rollback_that_is_cut_off_is_finished_by_the_next_run(fleet):
     """First the one after a failed verification, by the next upgrade; then one by hand, by the next rollback."""
-    install_proof(fleet, FIRST)
-    run = fleet.start("upgrade", "--limit", FIRST, nvidia_health_cuda_check=[CUDA])
-    fleet.wait_for(lambda: _reached(fleet, run, "rolling-back"))
+    install_proof(fleet, SECOND)
+    run = fleet.start("upgrade", "--limit", SECOND, nvidia_health_cuda_check=[CUDA])
+    fleet.wait_for(lambda: _reached(fleet, run, "rolling-back", SECOND))
     run.kill()
-    assert fleet.cordoned(FIRST)
-    again = fleet.run("upgrade", "--limit", FIRST, nvidia_health_cuda_check=[CUDA])
+    assert fleet.cordoned(SECOND)
+    again = fleet.run("upgrade", "--limit", SECOND, nvidia_health_cuda_check=[CUDA])
     assert again.status != 0
-    assert fleet.state(FIRST) == "failed", again.output[-3000:]
-    assert "CUDA error 999" in fleet.reason(FIRST)
-    assert f"Rolled back to driver {OLD}, which works" in fleet.reason(FIRST)
-    assert fleet.versions()[FIRST] == OLD
-    assert fleet.toolkits()[FIRST] == TOOLKIT[OLD]
-    assert fleet.cordoned(FIRST)
+    assert fleet.state(SECOND) == "failed", again.output[-3000:]
+    assert "CUDA error 999" in fleet.reason(SECOND)
+    assert f"Rolled back to driver {OLD}, which works" in fleet.reason(SECOND)
+    assert fleet.versions()[SECOND] == OLD
+    assert fleet.toolkits()[SECOND] == TOOLKIT[OLD]
+    assert fleet.cordoned(SECOND)
 
-    fleet.sh(FIRST, "rm /etc/new-driver-is-broken")
-    done = fleet.run("upgrade", "--limit", FIRST, gpu_upgrade_retry=True)
+    fleet.sh(SECOND, "rm /etc/new-driver-is-broken")
+    done = fleet.run("upgrade", "--limit", SECOND, gpu_upgrade_retry=True)
     assert done.status == 0, done.output[-3000:]
-    by_hand = fleet.start("rollback", "--limit", FIRST)
-    fleet.wait_for(lambda: fleet.state(FIRST) == "rolling-back")
+    by_hand = fleet.start("rollback", "--limit", SECOND)
+    fleet.wait_for(lambda: fleet.state(SECOND) == "rolling-back")
     by_hand.kill()
-    assert fleet.cordoned(FIRST)
-    last = fleet.run("rollback", "--limit", FIRST)
+    assert fleet.cordoned(SECOND)
+    last = fleet.run("rollback", "--limit", SECOND)
     assert last.status == 0, last.output[-3000:]
-    assert fleet.versions()[FIRST] == OLD
-    assert not fleet.cordoned(FIRST)
-    assert resumed(fleet, FIRST)
-    assert f"Rolled back by hand to driver {OLD}" in fleet.reason(FIRST)
+    assert fleet.versions()[SECOND] == OLD
+    assert not fleet.cordoned(SECOND)
+    assert resumed(fleet, SECOND)
+    assert f"Rolled back by hand to driver {OLD}" in fleet.reason(SECOND)
 
 
 def test_an_api_server_that_is_away_for_a_while_is_waited_for(fleet):
@@ -277,11 +276,11 @@ def test_a_host_that_never_comes_back_from_its_reboot_stays_cordoned_with_the_re
     assert not fleet.cordoned(THIRD)
 
 
-def _reached(fleet, run, step):
+def _reached(fleet, run, step, host=FIRST):
     """Whether this run, and none before it, has come to the step."""
     assert run.process.poll() is None, run.output[-3000:]
     order = ["started", "waiting-for-jobs", "evicting", "installing", "verifying", "failed", "rolling-back", "done"]
-    found = fleet.stand_ins.annotations(FIRST)
+    found = fleet.stand_ins.annotations(host)
     mine = f"/{run.process.pid}-" in found.get("gpufleet.github.io/upgrade-operator", "")
     return mine and order.index(found["gpufleet.github.io/upgrade-state"]) >= order.index(step)
 
