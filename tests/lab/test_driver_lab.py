@@ -9,10 +9,8 @@ The tests run in order: each begins with what the one before left. Needs root fo
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,8 +19,6 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="the lab needs root: run this as root"),
 ]
 
-ROOT = Path(__file__).resolve().parents[2]
-ANSIBLE = ROOT / ".venv" / "bin" / "ansible"
 HOST = "driver-1"
 REPOSITORY = "/srv/gpufleet-lab/repository/compute/cuda/repos/debian12/x86_64"
 OLD, NEW, NEXT = "580.126.09", "580.159.03", "595.71.05"
@@ -31,11 +27,10 @@ OLD, NEW, NEXT = "580.126.09", "580.159.03", "595.71.05"
 class DriverLab:
     """One host, and the module on it."""
 
-    def __init__(self, lab, folder: Path) -> None:
-        self.lab = lab
-        self.folder = folder
-        self.inventory = lab.run("inventory").stdout.strip()
-        self.fingerprint = self.sh(f"cat {REPOSITORY.partition('/compute')[0]}/fingerprint").strip()
+    def __init__(self, fleet: Any) -> None:
+        self.fleet = fleet
+        self.lab = fleet.lab
+        self.fingerprint = fleet.variables["nvidia_driver_key_fingerprint"]
 
     def sh(self, script: str, check: bool = True) -> str:
         return self.lab.sh(HOST, script, check=check)
@@ -47,14 +42,7 @@ class DriverLab:
             "key_file": f"{REPOSITORY}/cuda-archive-keyring.gpg",
             "key_fingerprint": self.fingerprint,
         }
-        answer = self.folder / HOST
-        answer.unlink(missing_ok=True)
-        command = [str(ANSIBLE), "-i", self.inventory, HOST, "-m", "gpufleet.nvidia.driver", "-t", str(self.folder)]
-        command += ["-a", json.dumps({"repository": repository, **arguments}), *options]
-        environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "build" / "collections")}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1500, check=False)
-        assert answer.exists(), done.stdout + done.stderr
-        return json.loads(answer.read_text())
+        return self.fleet.module(HOST, "driver", {"repository": repository, **arguments}, *options, timeout=1800)
 
     def packages(self) -> dict[str, str]:
         shown = self.sh("dpkg-query -W -f '${db:Status-Status} ${Package} ${Version}\\n'")
@@ -67,11 +55,9 @@ class DriverLab:
 
 
 @pytest.fixture(scope="module")
-def host(make_lab, tmp_path_factory):
-    lab = make_lab(
-        "driver-tests", {"name": HOST, "group": "driver", "boards": [{"board": "h100-80gb-sxm", "count": 2}]}
-    )
-    return DriverLab(lab, tmp_path_factory.mktemp("answers"))
+def host(make_fleet):
+    boards = [{"board": "h100-80gb-sxm", "count": 2}]
+    return DriverLab(make_fleet("driver-tests", {"name": HOST, "group": "driver", "boards": boards}))
 
 
 def brought(answer: dict) -> dict:
@@ -82,6 +68,27 @@ def brought(answer: dict) -> dict:
 
 def targets(answer: dict) -> list[str]:
     return [f"{step['action']} {step['target']}" for step in answer["steps"]]
+
+
+def test_check_mode_of_the_whole_site_shows_the_plan_of_a_bare_host(host):
+    before = host.sh("find /etc /var/lib/dpkg /var/lib/apt /usr/share/keyrings -type f | sort | xargs -r sha256sum")
+    played = host.fleet.play("site", "--check", "--diff", timeout=1800)
+    assert played.rc == 0, played.text
+    for shown in (
+        "add repository gpufleet-nvidia-driver",
+        f"signed by {host.fingerprint}",
+        f"pin the driver to {NEW}",
+        f"install driver {NEW}",
+        "hold the whole driver",
+        f'"nvidia-kernel-open-dkms": "{NEW}-1"',
+        "configure the container toolkit's repository",
+        "install the container toolkit 1.20.0",
+        "accept-nvidia-visible-devices-envvar-when-unprivileged = false",
+    ):
+        assert shown in played.text, shown
+    after = host.sh("find /etc /var/lib/dpkg /var/lib/apt /usr/share/keyrings -type f | sort | xargs -r sha256sum")
+    assert after == before
+    assert not [name for name in host.packages() if "nvidia" in name]
 
 
 def test_a_key_with_another_fingerprint_is_refused_and_nothing_is_left(host):

@@ -207,8 +207,11 @@ class Apt:
             sources = os.path.join(self._root, "etc/apt/sources.list.d")
             for place, target in ((sources, parts), (os.path.join(self._root, "var/lib/apt/lists"), lists)):
                 for entry in list_directory(place):
-                    if os.path.isfile(os.path.join(place, entry)) and entry != "lock":
-                        os.symlink(os.path.join(place, entry), os.path.join(target, entry))
+                    path = os.path.join(place, entry)
+                    # apt reads nothing at all when one URL is signed by two keys; for real such a source goes first.
+                    same = place == sources and _names(read_text(path) or "", repository.url)
+                    if os.path.isfile(path) and entry != "lock" and not same:
+                        os.symlink(path, os.path.join(target, entry))
             keyring = os.path.join(folder, f"{repository.identifier}.gpg")
             write_whole(keyring, repository.key)
             text = deb822(repository, keyring)
@@ -298,6 +301,12 @@ class Apt:
             timeout=TRANSACTION_TIMEOUT,
             environment=_ENVIRONMENT,
         )
+
+
+def _names(text: str, url: str) -> bool:
+    """Return whether a source file has the repository at C(url), whose last part may be the processor architecture."""
+    architecture = canonical(url).rpartition("/")[2]
+    return any(found.replace("$(ARCH)", architecture) == canonical(url) for found, _signed_by in sources_in(text))
 
 
 def parse_madison(text: str) -> tuple[Package, ...]:

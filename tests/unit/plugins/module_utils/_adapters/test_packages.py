@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import Result
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_databases import (
@@ -337,6 +339,13 @@ def test_a_repository_on_trial_is_seen_and_leaves_nothing(tmp_path):
             assert "https://mirror.invalid/r" in tried.repositories()
         assert "https://mirror.invalid/r" not in manager.repositories()
         assert sorted(tmp_path.rglob("*")) == before
+    # A source of the same address with another key would keep apt from reading anything.
+    same = tmp_path / "etc/apt/sources.list.d/same.list"
+    same.write_text("deb [signed-by=/x.gpg] https://mirror.invalid/$(ARCH) /\n")
+    tools = Tools()
+    with Apt(root=str(tmp_path), runner=tools).trial(repository):
+        parts = next(word for word in reversed(tools.calls[-1]) if word.startswith("Dir::Etc::SourceParts="))
+        assert sorted(os.listdir(f"{parts.partition('=')[2]}/../parts")) == ["own.list", "x.sources"]
     with Zypper(root=str(tmp_path), runner=Tools()).trial(repository) as tried:
         assert tried is None
 
