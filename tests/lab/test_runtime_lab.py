@@ -21,6 +21,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import container_runtimes as adapter
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import run
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import containerd, rancher
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.configure import Merged
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.wish import RuntimeWish
 
@@ -158,6 +159,65 @@ def test_containerd_1_is_refused_what_it_ignores_silently(tmp_path):
     assert '"enable_selinux": true' not in containerd.merged(containerd.files()).text
     with pytest.raises(Refused, match="configuration version 3 is for containerd 2"):
         containerd.edit(containerd.files(), RuntimeWish())
+
+
+#: In the shape of the template "base" of k3s, and with its fields; its text is longer.
+RANCHER_BASE = """version = {version}
+[plugins."{section}".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+[plugins."{section}".containerd.runtimes.runc.options]
+  SystemdCgroup = {{{{ .SystemdCgroup }}}}
+{{{{ range $k, $v := .ExtraRuntimes }}}}
+[plugins."{section}".containerd.runtimes."{{{{$k}}}}"]
+  runtime_type = "{{{{$v.RuntimeType}}}}"
+[plugins."{section}".containerd.runtimes."{{{{$k}}}}".options]
+  BinaryName = "{{{{$v.BinaryName}}}}"
+  SystemdCgroup = {{{{ $.SystemdCgroup }}}}
+{{{{ end }}}}"""
+
+
+@pytest.mark.parametrize("own", ["own", "own-without-newline", "base", "base-and-more"])
+@pytest.mark.parametrize(
+    ("release", "version", "section"),
+    [("1.7.35", 2, "io.containerd.grpc.v1.cri"), ("2.1.5", 3, "io.containerd.cri.v1.runtime")],
+)
+def test_templates_of_k3s_and_rke2_rendered_by_go_and_read_by_containerd(release, version, section, own, tmp_path):
+    """A site's own template, after the edit: Go's template engine renders it, and the real containerd has the runtime once."""
+    program = judge(release)
+    base = RANCHER_BASE.format(version=version, section=section)
+    without = base.partition("{{ range")[0]
+    text = {
+        "own": without,
+        "own-without-newline": without.rstrip("\n"),
+        "base": '{{ template "base" . }}\n',
+        "base-and-more": '{{ template "base" . }}\n[plugins."io.containerd.internal.v1.opt"]\n  path = "/opt/x"\n',
+    }[own]
+    places = rancher.places("rke2")
+    path = places.template if version == 2 else places.template_v3
+    edited = {change.path: change.after for change in rancher.edit("rke2", {path: text}, RuntimeWish()).changed}
+    assert bool(edited) == own.startswith("own")
+    found = {"nvidia": {"RuntimeType": "io.containerd.runc.v2", "BinaryName": RuntimeWish().binary}}
+    given = {
+        "template": edited.get(path, text),
+        "base": base,
+        "data": {"SystemdCgroup": True, "ExtraRuntimes": found, "NodeConfig": {}},
+    }
+    done = subprocess.run(
+        ["go", "run", str(HERE / "render_template.go")],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "CGO_ENABLED": "0", "GO111MODULE": "off"},
+    )
+    assert done.returncode == 0, done.stderr
+    main = tmp_path / "config.toml"
+    main.write_text(done.stdout)
+    dump = run([str(program), "--config", str(main), "config", "dump"], allowed=(0,)).stdout
+    effective = containerd.effective(dump)
+    assert effective.binary == RuntimeWish().binary
+    assert {"runc", "nvidia"} <= set(effective.runtimes)
+    assert dump.count("SystemdCgroup = true") == 2
 
 
 def test_dockerd_of_debian_takes_the_file(tmp_path):
