@@ -33,7 +33,7 @@ test: ## Run everything that proves the product (make TIERS="unit lint" test for
 
 .PHONY: unit
 unit: setup ## Run the unit tests (seconds)
-	@$(PYTEST) tests/unit
+	@$(PYTEST) tests/unit -n auto
 
 .PHONY: lint
 lint: ## Run ruff, mypy, yamllint, ansible-lint

@@ -83,12 +83,23 @@ done
 
 tools/setup.sh
 rm -rf "$logs"
-mkdir -p "$logs"
+mkdir -p "$logs/running"
 passed=() failed=() skipped=() again=()
 declare -A begun=() tier_of=()
 
+# A line a minute, so that a person sees that it goes on.
+heartbeat() {
+    local mark tier
+    while sleep 60; do
+        for mark in "$logs"/running/*; do
+            tier=${mark##*/}
+            [ ! -e "$mark" ] || echo "   $tier goes on ($(($(date +%s) - $(stat -c %Y "$mark"))) s): $(tail -c 160 "$logs/$tier.log" | tr '\r' '\n' | grep -v '^ *$' | tail -1)"
+        done
+    done
+}
 begin() {
     begun[$1]=$SECONDS
+    touch "$logs/running/$1"
     setsid "$BASH" tools/test.sh --one "$1" >"$logs/$1.log" 2>&1 &
     tier_of[$!]=$1
 }
@@ -96,6 +107,7 @@ begin() {
 counts() { grep -E '^[0-9]+ (passed|failed|skipped|error).* in [0-9.]+s' "$logs/$1.log" | tail -1 || true; }
 finish() {
     local tier=$1 status=$2 took=$((SECONDS - begun[$1]))
+    rm -f "$logs/running/$tier"
     case $status in
         0)
             passed+=("$tier")
@@ -114,12 +126,14 @@ finish() {
 }
 await_one() {
     local pid status=0
-    wait -n -p pid || status=$?
+    wait -n -p pid "${!tier_of[@]}" || status=$?
     finish "${tier_of[$pid]}" "$status"
     unset "tier_of[$pid]"
 }
+heartbeat &
+heart=$!
 # Every tier is a session of its own, so that its processes end with it.
-trap 'for pid in "${!tier_of[@]}"; do kill -- "-$pid" 2>/dev/null || true; done' EXIT
+trap 'kill "$heart" 2>/dev/null || true; for pid in "${!tier_of[@]}"; do kill -- "-$pid" 2>/dev/null || true; done' EXIT
 
 for tier in "${tiers[@]}"; do
     if [[ $NEED_ROOT == *" $tier "* && $(id -u) != 0 ]]; then

@@ -150,19 +150,29 @@ class Fleet:
         described = {"all": {"vars": self.variables, "children": {"gpu_hosts": {"children": children}}}}
         self.inventory.write_text(yaml.safe_dump(described), encoding="utf-8")
 
-    def command(self, playbook: str | Path, *options: str, programs: Path = TOOLS) -> tuple[list[str], dict[str, str]]:
+    def command(
+        self,
+        playbook: str | Path,
+        *options: str,
+        programs: Path = TOOLS,
+        collections: Path = REPOSITORY / "build" / "collections",
+    ) -> tuple[list[str], dict[str, str]]:
         """The command line of a playbook of the collection, or of a file, and its environment.
 
         :param programs: the folder of Ansible's programs.
+        :param collections: where the collection is; by default this checkout.
         """
         name = str(playbook) if isinstance(playbook, Path) else f"gpufleet.nvidia.{playbook}"
         line = [str(programs / "ansible-playbook"), "-i", str(self.inventory), name]
         line += ["-e", f"gpu_kubernetes_output_directory={self.gitops}", *options]
-        return line, self._environment()
+        return line, {**self._environment(), "ANSIBLE_COLLECTIONS_PATH": str(collections)}
 
-    def play(self, playbook: str | Path, *options: str, programs: Path = TOOLS, timeout: float = 1800) -> Played:
-        """Run a playbook of the collection, or a file."""
-        line, environment = self.command(playbook, *options, programs=programs)
+    def play(self, playbook: str | Path, *options: str, timeout: float = 1800, **where: Path) -> Played:
+        """Run a playbook of the collection, or a file.
+
+        :param where: C(programs) and C(collections) of L(command).
+        """
+        line, environment = self.command(playbook, *options, **where)
         done = subprocess.run(
             line, env=environment, capture_output=True, text=True, timeout=timeout, check=False, cwd=self.folder
         )

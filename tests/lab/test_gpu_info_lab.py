@@ -196,7 +196,7 @@ def test_a_library_that_kills_or_hangs(lab, fault, reason):
     lab.run("facts-driver", "virtual-gpu", "fail", "--clear")
     assert reason in facts["nvml"]["reason"]
     assert facts["gpus"] is None and versions(facts) == (NEWER,) * 3
-    assert time.monotonic() - started < 90
+    assert time.monotonic() - started < 300
 
 
 def test_a_gpu_that_fell_off_the_bus(lab):
