@@ -35,12 +35,14 @@ class ControlPlane:
     :param url: of the API server.
     :param folder: where the binaries are.
     :param server: process id of kube-apiserver.
+    :param operator: kubeconfig of the user C(operator), who may do nothing that no role gives.
     """
 
     kubeconfig: Path
     url: str
     folder: Path
-    server: int = 0
+    server: int
+    operator: Path
 
     def pause(self) -> None:
         """Let the API server answer nobody, as behind a network that is cut off."""
@@ -77,7 +79,13 @@ def control_plane() -> Iterator[ControlPlane]:
         processes.append(
             _start(data, "kube-apiserver", [str(folder / "kube-apiserver"), *_apiserver(data, etcd, secure, token)])
         )
-        plane = ControlPlane(_kubeconfig(data, secure, token), f"https://127.0.0.1:{secure}", folder, processes[1].pid)
+        plane = ControlPlane(
+            _kubeconfig(data / "kubeconfig", data, secure, token),
+            f"https://127.0.0.1:{secure}",
+            folder,
+            processes[1].pid,
+            _kubeconfig(data / "kubeconfig-operator", data, secure, f"{token}-operator"),
+        )
         _wait(plane, token, data, processes)
         yield plane
     finally:
@@ -121,7 +129,8 @@ def _etcd(data: Path, client: int, peer: int) -> list[str]:
 
 
 def _apiserver(data: Path, etcd: int, port: int, token: str) -> list[str]:
-    (data / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
+    users = [f'{token},admin,admin,"system:masters"', f"{token}-operator,operator,operator"]
+    (data / "tokens.csv").write_text("\n".join(users) + "\n")
     key = data / "service-account.key"
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
     return [
@@ -141,8 +150,7 @@ def _apiserver(data: Path, etcd: int, port: int, token: str) -> list[str]:
     ]
 
 
-def _kubeconfig(data: Path, port: int, token: str) -> Path:
-    path = data / "kubeconfig"
+def _kubeconfig(path: Path, data: Path, port: int, token: str) -> Path:
     cluster = {
         "server": f"https://127.0.0.1:{port}",
         "certificate-authority": str(data / "certificates" / "apiserver.crt"),

@@ -1,0 +1,90 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The rights that docs/upgrade.md asks for are enough, and what they leave out is refused: asked of a real API server with RBAC."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
+from fleet import REPOSITORY
+
+BINDING = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": "gpufleet-upgrade"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "gpufleet-upgrade"},
+    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "operator"}],
+}
+
+
+@pytest.fixture(scope="module")
+def plane():
+    from control_plane import control_plane
+
+    with control_plane() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def operator(plane):
+    text = (REPOSITORY / "docs" / "upgrade.md").read_text(encoding="utf-8")
+    (role,) = re.findall(r"```yaml\n(apiVersion: rbac.*?)```", text, re.DOTALL)
+    assert yaml.safe_load(role)["metadata"]["name"] == BINDING["roleRef"]["name"]
+    plane.kubectl("create", "-f", "-", text=f"{role}---\n{yaml.safe_dump(BINDING)}")
+    plane.kubectl(
+        "create", "-f", "-", text=yaml.safe_dump({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}})
+    )
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "work", "namespace": "default"},
+        "spec": {"nodeName": "a", "containers": [{"name": "work", "image": "work"}]},
+    }
+    plane.kubectl("create", "-f", "-", text=yaml.safe_dump(pod))
+    return Cluster(str(plane.operator), "", 5)
+
+
+def test_they_are_enough_for_every_call_that_is_made(operator):
+    assert list(operator.nodes()) == ["a"]
+    operator.change_node("a", {"gpufleet.github.io/upgrade-state": "started"}, True, {"gpufleet.github.io/x": "y"})
+    found = operator.node("a")
+    assert found["spec"]["unschedulable"]
+    assert found["metadata"]["labels"]["gpufleet.github.io/x"] == "y"
+    assert operator.daemon_sets() == []
+    (pod,) = operator.pods_on("a")
+    assert operator.pods()
+    assert operator.evict("default", "work", pod["metadata"]["uid"]) is None
+    assert operator.lease("default", "gpufleet-upgrade") is None
+    assert operator.write_lease("default", "gpufleet-upgrade", {"holderIdentity": "me"}, None)
+    version = operator.lease("default", "gpufleet-upgrade")["metadata"]["resourceVersion"]
+    assert operator.write_lease("default", "gpufleet-upgrade", {"holderIdentity": None}, version)
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "allowed"),
+    [
+        # Those of the modules of kubernetes.core: restart a pod, cordon for a new layout.
+        ("delete", "pods", "yes"),
+        ("get", "pods", "yes"),
+        ("patch", "nodes", "yes"),
+        ("create", "pods", "no"),
+        ("delete", "nodes", "no"),
+        ("get", "secrets", "no"),
+        ("patch", "daemonsets.apps", "no"),
+        ("delete", "leases.coordination.k8s.io", "no"),
+    ],
+)
+@pytest.mark.usefixtures("operator")
+def test_and_no_more_than_enough(plane, verb, resource, allowed):
+    answer = plane.kubectl("auth", "can-i", verb, resource, "--as", "operator", check=False)
+    assert answer.stdout.strip() == allowed
+
+
+def test_without_a_right_the_message_names_it(operator):
+    with pytest.raises(ApiError, match=r'Failed to list secrets: .*User "operator" cannot list resource "secrets"'):
+        operator.call("GET", "/api/v1/secrets", "list secrets")
