@@ -175,6 +175,8 @@ def registered(folder: str) -> frozenset[str]:
     """Return the names that the tasks in the files of a folder register."""
     names: set[str] = set()
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        if not name.endswith((".yml", ".yaml")):
+            continue
         with open(os.path.join(folder, name), encoding="utf-8") as handle:
             names.update(_REGISTER.findall(handle.read()))
     return frozenset(names)

@@ -77,11 +77,7 @@ class Fleet:
     def sh(self, host: str, script: str) -> str:
         return self.lab("exec", host, "--", "bash", "-c", script)
 
-    def start(self, playbook: str, *arguments: str, driver: str = NEW, operator: str = "", **variables: Any) -> Run:
-        """Start a playbook of the collection.
-
-        :param operator: somebody else, whose runs are as if of another machine.
-        """
+    def start(self, playbook: str, *arguments: str, driver: str = NEW, **variables: Any) -> Run:
         self.runs += 1
         inventory = self.lab("inventory").strip()
         given = {
@@ -110,7 +106,6 @@ class Fleet:
             "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections"),
             "ANSIBLE_CONFIG": str(REPOSITORY / "examples" / "ansible.cfg"),
             "ANSIBLE_NOCOLOR": "1",
-            **({"USER": operator} if operator else {}),
         }
         with open(log, "w") as output:
             process = subprocess.Popen(

@@ -163,11 +163,7 @@ def test_a_run_that_is_killed_at_every_step_is_continued_where_it_stopped(fleet)
         assert fleet.cordoned(FIRST)
         assert fleet.state(FIRST) not in (None, "done"), "it was caught in the act"
         assert fleet.stand_ins.annotations(FIRST)["gpufleet.github.io/upgrade-from"] == OLD
-    # Somebody else, who cannot see whether that run is dead, has to say that it is.
-    other = fleet.run("upgrade", "--limit", FIRST, operator="other")
-    assert other.status != 0
-    assert "works on this fleet since" in other.output, other.output[-3000:]
-    last = fleet.run("upgrade", "--limit", FIRST, operator="other", gpu_upgrade_take_over=True)
+    last = fleet.run("upgrade", "--limit", FIRST)
     assert last.status == 0, last.output[-3000:]
     assert "1 cut off earlier (gpu-node-1)" in last.output
     assert fleet.versions()[FIRST] == NEW

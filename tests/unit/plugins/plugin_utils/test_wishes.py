@@ -144,3 +144,10 @@ def test_a_role_without_options_is_not_validated(monkeypatch):
     finally:
         wishes._names.cache_clear()
         wishes._meant.cache_clear()
+
+
+def test_only_files_of_tasks_are_read_for_what_they_register(tmp_path):
+    (tmp_path / "main.yml").write_text("- name: Read\n  register: found\n", encoding="utf-8")
+    (tmp_path / "README").write_text("register: nothing\n", encoding="utf-8")
+    (tmp_path / "folder").mkdir()
+    assert wishes.registered(str(tmp_path)) == {"found"}
