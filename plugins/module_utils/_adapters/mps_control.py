@@ -9,6 +9,8 @@ Commands as arguments are understood by some releases only (and then print an ol
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .._sharing import mps_commands
 from . import command, files
 
@@ -39,34 +41,20 @@ class MpsNotRunning(MpsError):
     """There is no daemon at this pipe directory."""
 
 
-class MpsControl:
-    """One daemon, known by its pipe directory.
+class MpsDaemon:
+    """One daemon, known by its pipe directory; what is the same whichever protocol it is spoken to in.
 
     :param pipe_directory: C(CUDA_MPS_PIPE_DIRECTORY) of the daemon.
     """
 
+    #: The protocol to speak: releases from 615 on know 3 beside 2, which all releases speak.
+    protocol: str
+
     def __init__(self, pipe_directory: str) -> None:
         self.pipe_directory = pipe_directory
 
-    def ask(self, text: str, timeout: float = 20.0) -> str:
-        """Send the command C(text) and return the answer.
-
-        :raises MpsNotRunning: no daemon answers at the pipe directory.
-        :raises MpsError: the daemon said that it did not do it.
-        """
-        result = command.run(
-            [PROGRAM],
-            stdin=f"{text}\n",
-            timeout=timeout,
-            # Release 615 speaks protocol 3 as well; all releases speak 2.
-            environment={"CUDA_MPS_PIPE_DIRECTORY": self.pipe_directory, "CUDA_MPS_PROTOCOL_VERSION": "2"},
-        )
-        if NO_DAEMON in result.stderr or NO_DAEMON in result.stdout:
-            raise MpsNotRunning(f"No MPS control daemon answers at {self.pipe_directory}")
-        said = mps_commands.refused(result.stdout) or (result.stderr.strip() if result.rc else None)
-        if said:
-            raise MpsError(f"Failed to tell the MPS daemon at {self.pipe_directory} {text!r}: {said}")
-        return result.stdout
+    def thread_percentage(self) -> float | None:
+        raise NotImplementedError
 
     def responds(self) -> bool:
         """Whether a daemon answers with a float, which is the health contract of MPS."""
@@ -74,6 +62,39 @@ class MpsControl:
             return self.thread_percentage() is not None
         except (MpsError, command.CommandError):
             return False
+
+    def _call(self, arguments: Sequence[str], stdin: str | None, timeout: float) -> command.Result:
+        """Run the control program against this daemon.
+
+        :raises MpsNotRunning: no daemon answers at the pipe directory.
+        """
+        result = command.run(
+            [PROGRAM, *arguments],
+            stdin=stdin,
+            timeout=timeout,
+            environment={"CUDA_MPS_PIPE_DIRECTORY": self.pipe_directory, "CUDA_MPS_PROTOCOL_VERSION": self.protocol},
+        )
+        if NO_DAEMON in result.stderr or NO_DAEMON in result.stdout:
+            raise MpsNotRunning(f"No MPS control daemon answers at {self.pipe_directory}")
+        return result
+
+
+class MpsControl(MpsDaemon):
+    """One daemon, spoken to in protocol 2."""
+
+    protocol = "2"
+
+    def ask(self, text: str, timeout: float = 20.0) -> str:
+        """Send the command C(text) and return the answer.
+
+        :raises MpsNotRunning: no daemon answers at the pipe directory.
+        :raises MpsError: the daemon said that it did not do it.
+        """
+        result = self._call([], f"{text}\n", timeout)
+        said = mps_commands.refused(result.stdout) or (result.stderr.strip() if result.rc else None)
+        if said:
+            raise MpsError(f"Failed to tell the MPS daemon at {self.pipe_directory} {text!r}: {said}")
+        return result.stdout
 
     def thread_percentage(self) -> float | None:
         return mps_commands.percentage(self.ask("get_default_active_thread_percentage"))

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from .._sharing import mps_commands
 from . import command, files
-from .mps_control import NO_DAEMON, PROGRAM, MpsError, MpsNotRunning
+from .mps_control import PROGRAM, MpsDaemon, MpsError
 
 #: The server whose clients are limited. Names have lower case letters, digits and underscores only.
 SERVER = "shared"
@@ -27,14 +27,10 @@ def has_protocol_3() -> bool:
     return path is not None and b"CUDA_MPS_PROTOCOL_VERSION" in (files.read_bytes(path) or b"")
 
 
-class MpsControl3:
-    """One daemon, known by its pipe directory; what L(mps_control.MpsControl) is for protocol 2.
+class MpsControl3(MpsDaemon):
+    """One daemon, spoken to in protocol 3; what L(mps_control.MpsControl) is for protocol 2."""
 
-    :param pipe_directory: C(CUDA_MPS_PIPE_DIRECTORY) of the daemon.
-    """
-
-    def __init__(self, pipe_directory: str) -> None:
-        self.pipe_directory = pipe_directory
+    protocol = "3"
 
     def ask(self, arguments: Sequence[str], timeout: float = 20.0) -> str:
         """Give a command and return the answer.
@@ -42,26 +38,13 @@ class MpsControl3:
         :raises MpsNotRunning: no daemon answers at the pipe directory.
         :raises MpsError: the daemon said that it did not do it. A wrong verb ends with status 0 and C(Error:).
         """
-        result = command.run(
-            [PROGRAM, *arguments],
-            timeout=timeout,
-            environment={"CUDA_MPS_PIPE_DIRECTORY": self.pipe_directory, "CUDA_MPS_PROTOCOL_VERSION": "3"},
-        )
-        if NO_DAEMON in result.stderr or NO_DAEMON in result.stdout:
-            raise MpsNotRunning(f"No MPS control daemon answers at {self.pipe_directory}")
+        result = self._call(arguments, None, timeout)
         said = mps_commands.refused(result.stdout) or mps_commands.refused(result.stderr)
         if said is None and result.rc:
             said = (result.stderr or result.stdout).strip() or f"exit status {result.rc}"
         if said:
             raise MpsError(f"Failed to tell the MPS daemon at {self.pipe_directory} {' '.join(arguments)!r}: {said}")
         return result.stdout
-
-    def responds(self) -> bool:
-        """Whether the limited server is there and its percentage is a number."""
-        try:
-            return self.thread_percentage() is not None
-        except (MpsError, command.CommandError):
-            return False
 
     def ensure_server(self) -> None:
         """Create the limited server where it is not yet; it belongs to root, which alone may change it."""
