@@ -144,3 +144,24 @@ def steps_diff(name: str, steps: Sequence[Step]) -> dict[str, str]:
     """Return the steps of a plan as one part of C(--diff): on a bare host nothing else shows what would be done."""
     text = "".join(f"{step}\n" for step in steps)
     return {"before_header": f"{name}: steps", "after_header": f"{name}: steps", "before": "", "after": text}
+
+
+#: What C(reboot) in the data of a step says: as the host was when it was read, the step needs one; who has the driver open was not read.
+REBOOT_NEEDED, REBOOT_POSSIBLE = "needed", "possible"
+#: Reasons for a reboot that a line names; the rest is counted.
+_NAMED_REASONS = 3
+
+
+def awaited_reboot(reasons: Sequence[str], allowed: bool, variable: str) -> str:
+    """Return how a step names, among those whom it disturbs, a host that cannot do without a reboot.
+
+    :param reasons: why it cannot, as things are now.
+    :param allowed: whether the user allows the reboot.
+    :param variable: with which they do.
+    """
+    named = [
+        *reasons[:_NAMED_REASONS],
+        *([f"{len(reasons) - _NAMED_REASONS} more"] if reasons[_NAMED_REASONS:] else []),
+    ]
+    fate = "is rebooted" if allowed else f"needs a reboot ({variable} is false)"
+    return f"the host, which as it is now {fate}: {', '.join(named)}"

@@ -81,7 +81,10 @@ drift:
   type: bool
   returned: always
 plan:
-  description: The plan of every host, by name, and the files of the cluster that would change.
+  description:
+    - The plan of every host, by name, and the files of the cluster that would change.
+    - C(reboot) of a host is V(needed) when a step cannot do without a reboot as the host is now, V(possible) when nobody has read who has the
+      driver open (C(holders) of M(gpufleet.nvidia.gpu_info)), and null when it needs none.
   type: dict
   returned: always
 as_described:

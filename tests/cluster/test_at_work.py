@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from fleet import NODES, OLD
@@ -119,6 +120,11 @@ def test_a_plan_against_the_cluster_names_the_pods_that_a_change_disturbs(at_wor
     assert "driver" in found["changes"]
     assert len([who for who in found["disturbs"] if who.startswith("pod default/")]) == 6
     assert found["node"]["differs"] == []
+    assert found["reboot"] == "needed", "the plugin's pod has the driver open"
+    (host,) = [who for who in found["disturbs"] if who.startswith("the host, ")]
+    assert re.search(r"needs a reboot .*: virtual-gpu \(\d+\) uses the driver", host)
+    assert "8 MIG instances, which a reload destroys" in " ".join(found["disturbs"])
+    assert "1 to change, 1 of them not without a reboot" in run.output
     wrong = at_work.run("plan", "--limit", FIRST, gpu_plan_kubecnofig="x")
     assert wrong.status != 0
     assert "Did you mean gpu_plan_kubeconfig?" in wrong.output

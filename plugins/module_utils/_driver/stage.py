@@ -11,6 +11,7 @@ from typing import Any
 
 from .._adapters.package_databases import parse_versionlock
 from .._plan import Refused, StagePlan, Step
+from .disturbance import Disturbance, disturbance
 from .floors import shortfall, warnings
 from .host import Host, from_facts
 from .packages import DKMS, closure
@@ -41,18 +42,19 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
             "driver", False, warnings=("there is no NVIDIA GPU on the PCI bus, so no driver is installed",)
         )
     host = from_facts(facts, holds=_held_names(host))
+    noticed = disturbance(facts, host, wanted, bool(wish.get("nvidia_driver_reboot")))
     if wanted.state == "absent":
-        steps = _absent_steps(host)
+        steps = _absent_steps(host, noticed)
         return StagePlan("driver", bool(steps), steps, refusals=tuple(source_of_runfile(host)))
     if wanted.state == "previous":
         # What is recorded is on the host: only the module knows whether it is what is installed.
         return StagePlan(
             "driver", True, unknown="the previous package set is recorded on the host and is read when the stage runs"
         )
-    return _present(host, wanted)
+    return _present(host, wanted, noticed)
 
 
-def _present(host: Host, wish: DriverWish) -> StagePlan:
+def _present(host: Host, wish: DriverWish, noticed: Disturbance) -> StagePlan:
     refused = [*board_refusals(host, wish), *source_refusals(host, wish)]
     notes = board_warnings(host)
     try:
@@ -67,7 +69,7 @@ def _present(host: Host, wish: DriverWish) -> StagePlan:
     if refused:
         return StagePlan("driver", True, refusals=tuple(refused), warnings=tuple(notes))
     why = packages_differ(host, wish)
-    steps = _present_steps(host, wish, why)
+    steps = _present_steps(host, wish, why, noticed)
     unknown = "the exact packages are known when the repository is asked" if why else None
     return StagePlan("driver", bool(steps), steps, unknown, warnings=tuple(notes))
 
@@ -84,15 +86,14 @@ def _floor_version(host: Host, wish: DriverWish) -> str:
     return f"{wish.branch}.00" if shortfall(f"{wish.branch}.999") is not None else ""
 
 
-def _present_steps(host: Host, wish: DriverWish, why: str) -> tuple[Step, ...]:
+def _present_steps(host: Host, wish: DriverWish, why: str, noticed: Disturbance) -> tuple[Step, ...]:
     steps: list[Step] = []
     if why:
         target = f"driver {wish.version}" if wish.version else f"driver branch {wish.branch}"
-        disturbs = ("every process that uses a GPU",) if host.loaded else ()
-        steps.append(Step("change" if host.versions else "install", target, why, disturbs))
+        steps.append(Step("change" if host.versions else "install", target, why, noticed.who, _data(noticed)))
     elif not host.same_everywhere:
         where = f"loaded: {host.loaded or 'none'}, on disk: {host.on_disk or 'none'}, library: {host.library or 'none'}"
-        steps.append(Step("load", f"driver {host.version}", where, ("every process that uses a GPU",)))
+        steps.append(Step("load", f"driver {host.version}", where, noticed.who, _data(noticed)))
     if host.nouveau_loaded:
         steps.append(Step("block", "nouveau", "it holds the GPUs, so the driver cannot have them"))
     if not why:
@@ -115,12 +116,15 @@ def _keeping_steps(host: Host, wish: DriverWish) -> list[Step]:
     return steps
 
 
-def _absent_steps(host: Host) -> tuple[Step, ...]:
+def _absent_steps(host: Host, noticed: Disturbance) -> tuple[Step, ...]:
     installed = closure(host.packages)
     if not installed:
         return ()
-    disturbs = ("every process that uses a GPU",) if host.loaded else ()
-    return (Step("remove", ", ".join(sorted(installed)), "state is absent", disturbs),)
+    return (Step("remove", ", ".join(sorted(installed)), "state is absent", noticed.who, _data(noticed)),)
+
+
+def _data(noticed: Disturbance) -> dict[str, Any]:
+    return {"reboot": noticed.reboot} if noticed.reboot else {}
 
 
 def _held_names(host: Host) -> tuple[str, ...]:

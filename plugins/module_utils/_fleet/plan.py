@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._plan import StagePlan
+from .._plan import REBOOT_NEEDED, REBOOT_POSSIBLE, StagePlan
 from .agreement import FAILED, Expected, compare
 from .pods import read
 from .text import table
@@ -95,6 +95,12 @@ class HostPlan:
             who += [f"pod {title}" for title in self.node.pods]
         return list(dict.fromkeys(who))
 
+    @property
+    def reboot(self) -> str | None:
+        """Return whether the host has to reboot as it was when it was read: C(needed), C(possible), or None for no."""
+        found = {step.data.get("reboot") for stage in self.stages.values() for step in stage.steps}
+        return REBOOT_NEEDED if REBOOT_NEEDED in found else REBOOT_POSSIBLE if REBOOT_POSSIBLE in found else None
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "host": self.host,
@@ -102,6 +108,7 @@ class HostPlan:
             "unread": self.unread,
             "changes": self.changes,
             "disturbs": self.disturbs,
+            "reboot": self.reboot,
             "impossible": self.impossible,
             "stages": {name: stage.as_dict() for name, stage in self.stages.items()},
             **({"node": self.node.as_dict()} if self.node is not None else {}),
@@ -166,8 +173,12 @@ class FleetPlan:
         as_described = len(self.hosts) - changing - impossible - len(self.unread)
         others = sum(1 for host in self.hosts if host.node is not None and host.node.differs)
         nodes = f", {others} nodes that show something else" if others else ""
+        needed = sum(
+            1 for host in self.hosts if host.reboot == REBOOT_NEEDED and not host.impossible and not host.unread
+        )
+        reboots = f", {needed} of them not without a reboot" if needed else ""
         return (
-            f"{len(self.hosts)} hosts: {as_described} as described, {changing} to change, {impossible} impossible, "
+            f"{len(self.hosts)} hosts: {as_described} as described, {changing} to change{reboots}, {impossible} impossible, "
             f"{len(self.unread)} unread{nodes}; "
             + (
                 "the files of the cluster cannot be rendered"

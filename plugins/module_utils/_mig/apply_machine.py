@@ -24,13 +24,11 @@ from .._adapters.pci import read_pci_devices
 from .._adapters.processes import device_holders
 from .apply_plan import OFF, ON, GpuChange
 from .current import HostGpu, host_gpu
+from .from_facts import LETS_GO
 from .journal import Journal
 from .model import ComputeInstance, GpuInstance
 from .planner import Create, GpuPlan
 from .profiles import parse
-
-# The persistence daemon lets go of a GPU that is reset; its name as the kernel cuts it.
-_LETS_GO = "nvidia-persiste"
 
 
 class StepFailed(Exception):
@@ -257,7 +255,7 @@ class Machine:
             f"{holder.command} (pid {holder.pid})"
             for holder in device_holders(self._files, node).holders
             if node in holder.devices
-            and holder.command != _LETS_GO
+            and holder.command != LETS_GO
             # NVML opens the device in this process too, and is closed for a reset.
             and holder.pid not in (os.getpid(), *known)
             and not self._is_mine(holder.pid)

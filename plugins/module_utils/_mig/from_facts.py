@@ -14,12 +14,37 @@ from .._boards.model import Board, GpuInstanceProfile
 from .model import ComputeInstance, GpuInstance, GpuWish, InstanceWish
 from .profiles import parse
 
+#: The persistence daemon lets go of a GPU that is reset; its name as the kernel cuts it.
+LETS_GO = "nvidia-persiste"
+
 _BY_KEY = {board.key: board for board in BOARDS}
 
 
 def users(processes: Sequence[Mapping[str, Any]] | None) -> tuple[str, ...]:
     """Return the processes of a facts list as people name them: C(python3 (pid 812))."""
     return tuple(f"{process.get('name') or 'a process'} (pid {process.get('pid')})" for process in processes or ())
+
+
+def reset_obstacles(facts: Mapping[str, Any], gpu: Mapping[str, Any], variables: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return why a GPU could not be reset as the host was when it was read; empty where nothing is known against it.
+
+    :param facts: the facts document; its C(holders) say who has the GPU open, where they were gathered.
+    :param gpu: one entry of its C(gpus).
+    :param variables: those of the role, under their full names.
+    """
+    if variables.get("nvidia_mig_reset") == "never":
+        return ("nvidia_mig_reset is never",)
+    node = f"/dev/nvidia{gpu.get('minor')}"
+    stopped = bool(variables.get("nvidia_mig_restart_services"))
+    holding = [
+        {"name": holder.get("command"), "pid": holder.get("pid")}
+        for holder in facts.get("holders") or ()
+        if node in holder["devices"]
+        and holder.get("command") != LETS_GO
+        # Which service a process belongs to is not in the facts: one of the host may be among those that are stopped.
+        and (holder.get("container_id") or not stopped)
+    ]
+    return tuple(f"{user} holds {title(gpu)}" for user in users(holding))
 
 
 def instances_of(gpu: Mapping[str, Any]) -> tuple[GpuInstance, ...]:

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._boards.architectures import ARCHITECTURES
-from .._plan import Refused, StagePlan, Step
-from .from_facts import board_of, instances_of, profiles_of, title, users
+from .._plan import REBOOT_NEEDED, Refused, StagePlan, Step, awaited_reboot
+from .from_facts import board_of, instances_of, profiles_of, reset_obstacles, title, users
 from .layouts import wishes
 from .model import GpuWish
 from .nodes import NodeGpu, NodePlan, plan_node
@@ -26,7 +26,7 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
     """Return what the stage would do.
 
     :param facts: the facts document.
-    :param wish: C(nvidia_mig_strategy), C(nvidia_mig_layout) and C(nvidia_mig_disruption).
+    :param wish: the variables of the role, under their full names.
     """
     layout = wish.get("nvidia_mig_layout")
     strategy = str(wish.get("nvidia_mig_strategy") or "none")
@@ -46,7 +46,7 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
         plan = plan_node(_node_gpus(gpus), found.gpus, disruption)
     except Refused as refused:
         return StagePlan(STAGE, needed=True, refusals=(refused,))
-    return _with_driver(facts, gpus, found.gpus, found.unselected, plan)
+    return _with_driver(facts, gpus, wish, found.gpus, found.unselected, plan)
 
 
 def gpus_with_pci(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -117,6 +117,7 @@ def _node_gpus(gpus: Sequence[Mapping[str, Any]]) -> list[NodeGpu]:
 def _with_driver(
     facts: Mapping[str, Any],
     gpus: Sequence[Mapping[str, Any]],
+    variables: Mapping[str, Any],
     found: Mapping[int, GpuWish],
     unselected: Sequence[int],
     plan: NodePlan,
@@ -126,7 +127,10 @@ def _with_driver(
         index = int(gpu["index"])
         if index not in plan.gpus:
             continue
-        mode, instances = _mode_steps(gpu, found[index]), plan.gpus[index].steps(title(gpu))
+        obstacles = reset_obstacles(facts, gpu, variables)
+        reboot_allowed = bool(variables.get("nvidia_mig_reboot"))
+        mode = _mode_steps(gpu, found[index], obstacles, reboot_allowed)
+        instances = plan.gpus[index].steps(title(gpu))
         steps += [*mode, *instances] if found[index].enabled else [*instances, *mode]
     unknown = [
         f"{title(gpu)}: {plan.gpus[int(gpu['index'])].unknown}"
@@ -157,7 +161,7 @@ def _with_driver(
     )
 
 
-def _mode_steps(gpu: Mapping[str, Any], wish: GpuWish) -> list[Step]:
+def _mode_steps(gpu: Mapping[str, Any], wish: GpuWish, obstacles: Sequence[str], reboot_allowed: bool) -> list[Step]:
     mode = gpu.get("mig") or {}
     current, pending = mode.get("current"), mode.get("pending")
     architecture = ARCHITECTURES.get(str(gpu.get("architecture")))
@@ -165,12 +169,16 @@ def _mode_steps(gpu: Mapping[str, Any], wish: GpuWish) -> list[Step]:
     disturbed = users(gpu.get("processes"))
     if current == wish.enabled and pending in (None, wish.enabled):
         return []
+    data: dict[str, Any] = {"enabled": wish.enabled}
+    if obstacles and (needs_reset or current != wish.enabled == pending):
+        disturbed = (*disturbed, awaited_reboot(obstacles, reboot_allowed, "nvidia_mig_reboot"))
+        data["reboot"] = REBOOT_NEEDED
     if current != wish.enabled and pending == wish.enabled:
         why = f"the mode is set, and GPU {gpu.get('index')} has not taken it up"
-        return [Step("reset GPU", title(gpu), why, disturbed, {"enabled": wish.enabled})]
+        return [Step("reset GPU", title(gpu), why, disturbed, data)]
     verb = "enable MIG" if wish.enabled else "disable MIG"
     why = f"wanted: {wish}" + ("; takes effect with a reset of the GPU" if needs_reset else "")
-    return [Step(verb, title(gpu), why, disturbed, {"enabled": wish.enabled, "needs_reset": needs_reset})]
+    return [Step(verb, title(gpu), why, disturbed, {**data, "needs_reset": needs_reset})]
 
 
 def _recorded(facts: Mapping[str, Any], selected: Sequence[Mapping[str, Any]]) -> bool:

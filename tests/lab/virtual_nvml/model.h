@@ -148,6 +148,7 @@ bool gpu_is_used(const struct machine *m, int gpu, int except_pid); /* some proc
 /* ---- sessions.c: NVML clients hold the driver, as an open /dev/nvidiactl does ---- */
 
 int session_open(void);  /* a descriptor to keep; -1: cannot be recorded */
+int session_devices(int nodes[MAX_GPUS + 1]); /* open nvidiactl and every GPU's device as paths; how many, -1 for one that is not there */
 bool sessions_open(int except); /* somebody has a session, leaving out the one with this descriptor (-1: none) */
 bool persistence_daemon_open(void); /* it has a session: the driver stays loaded, and a GPU can be reset all the same */
 

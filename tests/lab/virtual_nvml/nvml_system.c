@@ -8,7 +8,6 @@
 #include "nvml_call.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,19 +75,6 @@ __attribute__((destructor)) static void end_session(void)
     show_references();
 }
 
-static void open_nodes(void)
-{
-    char path[600];
-    struct machine m;
-    snprintf(path, sizeof path, "%s/nvidiactl", path_devices());
-    nodes[node_count++] = open(path, O_PATH | O_CLOEXEC);
-    uint32_t gpus = machine_read(&m) == 0 ? m.hardware.gpu_count : 0;
-    for (uint32_t gpu = 0; gpu < gpus && gpu < MAX_GPUS; gpu++) {
-        snprintf(path, sizeof path, "%s/nvidia%d", path_devices(), gpu_minor((int)gpu));
-        nodes[node_count++] = open(path, O_PATH | O_CLOEXEC);
-    }
-}
-
 static void close_nodes(void)
 {
     while (node_count > 0)
@@ -102,7 +88,7 @@ static nvmlReturn_t initialize(void)
     nvmlReturn_t result = init_count > 0 ? NVML_SUCCESS : driver_state();
     if (result == NVML_SUCCESS && init_count++ == 0) {
         session = session_open();
-        open_nodes();
+        node_count = session_devices(nodes);
         show_references();
     }
     pthread_mutex_unlock(&init_lock);

@@ -45,6 +45,21 @@ int session_open(void)
     return file;
 }
 
+int session_devices(int nodes[MAX_GPUS + 1])
+{
+    char path[600];
+    struct machine m;
+    int count = 0;
+    snprintf(path, sizeof path, "%s/nvidiactl", path_devices());
+    nodes[count++] = open(path, O_PATH | O_CLOEXEC);
+    uint32_t gpus = machine_read(&m) == 0 ? m.hardware.gpu_count : 0;
+    for (uint32_t gpu = 0; gpu < gpus && gpu < MAX_GPUS; gpu++) {
+        snprintf(path, sizeof path, "%s/nvidia%d", path_devices(), gpu_minor((int)gpu));
+        nodes[count++] = open(path, O_PATH | O_CLOEXEC);
+    }
+    return count;
+}
+
 static bool is_held(int kind, int except)
 {
     char path[600];

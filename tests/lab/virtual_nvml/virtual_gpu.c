@@ -221,6 +221,8 @@ static int command_hold(void)
     int session = session_open();
     if (session < 0)
         die(1, "Failed to open a session beside %s: %s", path_state(), strerror(errno));
+    int nodes[MAX_GPUS + 1];
+    session_devices(nodes);
     puts("holding");
     fflush(stdout);
     for (;;)

@@ -552,6 +552,52 @@ def test_the_stage_is_needed(driver, wish):
     assert not planned.refusals
 
 
+HELD = {"pid": 4711, "command": "python3", "devices": ["/dev/nvidia0"], "container_id": None}
+DAEMON = {**HELD, "pid": 12, "command": "nv-hostengine"}
+
+
+@pytest.mark.parametrize(
+    ("holders", "wish", "who", "reboot"),
+    [
+        (
+            None,
+            {},
+            ["the host, which needs a reboot if anything but NVIDIA's services has the driver open"],
+            "possible",
+        ),
+        ([], {}, [], None),
+        # A service of the host is stopped for the change; the same program in a container is not.
+        ([DAEMON], {}, [], None),
+        ([{**DAEMON, "container_id": "a"}], {}, ["nv-hostengine (12) uses the driver"], "needed"),
+        ([HELD], {}, ["needs a reboot (nvidia_driver_reboot is false): python3 (4711) uses the driver"], "needed"),
+        (
+            [HELD],
+            {"nvidia_driver_reboot": True},
+            ["the host, which as it is now is rebooted: python3 (4711) uses"],
+            "needed",
+        ),
+        ([], {"nvidia_driver_reload": "never"}, ["nvidia_driver_reload is never"], "needed"),
+        ([{**HELD, "pid": pid} for pid in range(5)], {}, ["python3 (2) uses the driver, 2 more"], "needed"),
+    ],
+)
+@pytest.mark.parametrize("change", [{"nvidia_driver_branch": "595"}, {"nvidia_driver_state": "absent"}])
+def test_the_plan_says_whom_another_driver_disturbs_and_whether_the_host_reboots(holders, wish, who, reboot, change):
+    given = {**FACTS, "gpus": [{"gpu_instances": [{}, {}]}, {"gpu_instances": None}]}
+    (step,) = stage({**given, **({"holders": holders} if holders is not None else {})}, {**change, **wish}).steps
+    assert step.disturbs[:2] == ("every process that uses a GPU", "2 MIG instances, which a reload destroys")
+    assert len(step.disturbs) == 2 + len(who)
+    assert all(part in found for part, found in zip(who, step.disturbs[2:]))
+    assert step.data.get("reboot") == reboot
+
+
+def test_on_a_bare_host_a_driver_disturbs_nobody_but_nouveau_asks_for_a_reboot():
+    bare = {**FACTS, "driver": {}}
+    (step,) = stage(bare, {}).steps
+    assert (step.action, step.disturbs, dict(step.data)) == ("install", (), {})
+    taken = stage({**FACTS, "driver": {"nouveau_loaded": True}}, {}).steps[0]
+    assert "nouveau holds the GPUs" in taken.disturbs[0] and taken.data["reboot"] == "needed"
+
+
 @pytest.mark.parametrize(
     ("wish", "thing"),
     [

@@ -80,6 +80,17 @@ def test_the_text_has_every_step_then_a_line_for_each_host_then_the_sum():
     assert text.splitlines()[-1].startswith("4 hosts: 1 as described, 1 to change, 1 impossible, 1 unread")
 
 
+@pytest.mark.parametrize(
+    ("reboots", "whole"), [((), None), ((None, "possible"), "possible"), (("possible", "needed"), "needed")]
+)
+def test_a_host_has_to_reboot_if_one_of_its_steps_needs_it(reboots, whole):
+    steps = tuple(Step("change", "driver", "newer", data={"reboot": one} if one else {}) for one in reboots)
+    host = HostPlan("a", "training", {"driver": StagePlan("driver", True, steps)})
+    assert host.reboot == whole
+    assert host.as_dict()["reboot"] == whole
+    assert ("1 to change, 1 of them not without a reboot" in FleetPlan([host, DONE]).summary()) == (whole == "needed")
+
+
 def test_it_can_be_kept_as_json():
     kept = json.loads(json.dumps(FleetPlan([CHANGING, UNREAD], FILES).as_dict()))
     assert kept["drift"] is True

@@ -102,6 +102,34 @@ def test_mode_is_enabled_before_instances_are_made(architecture, reset):
     assert ("reset of the GPU" in plan.steps[0].why) == bool(reset)
 
 
+HOLDER = {"pid": 9, "command": "python3", "devices": ["/dev/nvidia3", "/dev/nvidiactl"], "container_id": None}
+
+
+@pytest.mark.parametrize(
+    ("holder", "wish", "said"),
+    [
+        ({}, {}, "(nvidia_mig_reboot is false): python3 (pid 9) holds GPU 0 (0000:18:00.0)"),
+        ({}, {"nvidia_mig_reboot": True}, "the host, which as it is now is rebooted: python3 (pid 9) holds GPU 0"),
+        ({}, {"nvidia_mig_reset": "never"}, "nvidia_mig_reset is never"),
+        # It may be one of the services that are stopped; a container is none.
+        ({}, {"nvidia_mig_restart_services": ["dcgm.service"]}, None),
+        ({"container_id": "a"}, {"nvidia_mig_restart_services": ["dcgm.service"]}, "python3 (pid 9)"),
+        ({"devices": ["/dev/nvidia1"]}, {}, None),
+        ({"command": "nvidia-persiste"}, {}, None),
+    ],
+)
+def test_a_gpu_that_cannot_be_reset_asks_for_a_reboot(holder, wish, said):
+    given = facts(mode=False, places=(), architecture="ampere")
+    given["gpus"][0]["minor"] = 3
+    step = stage({**given, "holders": [{**HOLDER, **holder}]}, {**WISH, **wish}).steps[0]
+    assert step.action == "enable MIG"
+    assert step.data.get("reboot") == ("needed" if said else None)
+    assert (said in step.disturbs[-1]) if said else not step.disturbs
+    # What needs no reset needs no reboot.
+    hopper = {**facts(mode=False, places=()), "holders": [HOLDER]}
+    assert "reboot" not in stage(hopper, WISH).steps[0].data
+
+
 def test_mode_is_disabled_after_instances_are_destroyed():
     plan = stage(facts(), {**WISH, "nvidia_mig_layout": "all-disabled"})
     assert [step.action for step in plan.steps] == ["destroy GPU instance"] * 4 + ["disable MIG"]
