@@ -29,6 +29,8 @@ class ActionModule(ClusterAction):
         "node": {"type": "str", "required": True},
         "mig_plan": {"type": "dict"},
         "checkpoint": {"type": "str", "default": ""},
+        "holders": {"type": "list", "elements": "str", "default": []},
+        "every_pod": {"type": "bool", "default": False},
         "force": {"type": "bool", "default": False},
         "delete_empty_dir": {"type": "bool", "default": False},
         "timeout": {"type": "int", "default": 300},
@@ -55,11 +57,19 @@ class ActionModule(ClusterAction):
             }
             if wanted.gone:
                 self._display.display(f"{node}: {wanted.text()}")
-        plan = evictions(pods, uids=uids, force=arguments["force"], delete_empty_dir=arguments["delete_empty_dir"])
+        plan = evictions(
+            pods,
+            uids=uids,
+            holders=arguments["holders"],
+            every=arguments["every_pod"],
+            force=arguments["force"],
+            delete_empty_dir=arguments["delete_empty_dir"],
+        )
         names = [pod.title for pod in plan.evict]
         if plan.blockers:
             why = "; ".join(f"{title}: {reason}" for title, reason in plan.blockers.items())
-            return {**result, "failed": True, "evicted": [], "msg": _REFUSED.format(node=node, why=why)}
+            kind = "pods" if arguments["every_pod"] else "GPU pods"
+            return {**result, "failed": True, "evicted": [], "msg": _REFUSED.format(kind=kind, node=node, why=why)}
         if self._task.check_mode or not names:
             return {**result, "changed": bool(names), "evicted": names}
         remaining = _evict(cluster, node, plan, arguments["timeout"], arguments["poll"])
@@ -73,7 +83,7 @@ class ActionModule(ClusterAction):
 
 
 _REFUSED = (
-    "Failed to evict the GPU pods of {node}; none was touched: {why}. Remove those pods, or allow it with "
+    "Failed to evict the {kind} of {node}; none was touched: {why}. Remove those pods, or allow it with "
     "gpu_upgrade_evict_force (pods without a controller) or gpu_upgrade_evict_delete_empty_dir."
 )
 _REMEDY = "Give the PodDisruptionBudget room, or end the pod, and run again."

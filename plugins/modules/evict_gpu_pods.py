@@ -15,6 +15,8 @@ description:
     are respected; pods of DaemonSets and other pods stay.
   - When one of them must not be evicted, none is touched.
   - With O(mig_plan) only the pods on MIG devices that go are evicted.
+  - With O(every_pod) the node is drained. M(kubernetes.core.k8s_drain) takes pods that did not leave in time for a success, gives up at the first
+    budget that has no room at the moment, and counts emptyDir volumes of DaemonSets.
   - This is an action; the module is only its documentation. It runs on the controller and needs the Python package C(kubernetes) there.
 options:
   node:
@@ -28,6 +30,17 @@ options:
     description: Content of the kubelet's C(/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint), for O(mig_plan).
     type: str
     default: ""
+  holders:
+    description:
+      - UIDs of pods of which a process holds a GPU, as RV(gpufleet.nvidia.gpu_info#module:gpu.holders) has them.
+      - They are evicted too, although they did not ask for a GPU.
+    type: list
+    elements: str
+    default: []
+  every_pod:
+    description: Whether the whole node is emptied, pods that use no GPU among them. Pods of DaemonSets and static pods of the kubelet stay.
+    type: bool
+    default: false
   force:
     description: Whether pods without a controller are evicted.
     type: bool

@@ -23,6 +23,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 _BUILD = Path(__file__).parent / "build.sh"
 _STARTS_WITHIN = 120.0
 
@@ -50,6 +52,19 @@ class ControlPlane:
 
     def resume(self) -> None:
         os.kill(self.server, signal.SIGCONT)
+
+    def allow_operator(self, role: str) -> None:
+        """Give the user C(operator) a ClusterRole, as YAML, and nothing else."""
+        name = yaml.safe_load(role)["metadata"]["name"]
+        group = "rbac.authorization.k8s.io"
+        binding = {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": "operator"}],
+        }
+        self.kubectl("apply", "-f", "-", text=f"{role}\n---\n{yaml.safe_dump(binding)}")
 
     def kubectl(self, *arguments: str, text: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run kubectl as the administrator; C(text) is its standard input."""

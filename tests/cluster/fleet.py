@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -53,6 +54,31 @@ class Run:
         self.process.wait()
 
 
+@dataclass(frozen=True)
+class Machine:
+    """Another machine from which playbooks are run: a name of its own, and its own copy of the collection.
+
+    :param folder: where that copy is, and where runs are started.
+    """
+
+    name: str
+    folder: Path
+
+    def __post_init__(self) -> None:
+        copy = self.folder / "collections" / "ansible_collections" / "gpufleet" / "nvidia"
+        copy.mkdir(parents=True)
+        for part in ("galaxy.yml", "meta", "playbooks", "plugins", "roles"):
+            subprocess.run(["cp", "-a", str(REPOSITORY / part), str(copy / part)], check=True)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"ANSIBLE_COLLECTIONS_PATH": str(self.folder / "collections")}
+
+    @property
+    def command(self) -> list[str]:
+        return ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', self.name]
+
+
 @dataclass
 class Fleet:
     """Three nodes, all at the old driver.
@@ -77,7 +103,9 @@ class Fleet:
     def sh(self, host: str, script: str) -> str:
         return self.lab("exec", host, "--", "bash", "-c", script)
 
-    def start(self, playbook: str, *arguments: str, driver: str = NEW, **variables: Any) -> Run:
+    def start(
+        self, playbook: str, *arguments: str, driver: str = NEW, machine: Machine | None = None, **variables: Any
+    ) -> Run:
         self.runs += 1
         inventory = self.lab("inventory").strip()
         given = {
@@ -106,10 +134,19 @@ class Fleet:
             "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections"),
             "ANSIBLE_CONFIG": str(REPOSITORY / "examples" / "ansible.cfg"),
             "ANSIBLE_NOCOLOR": "1",
+            **(machine.environment if machine else {}),
         }
+        if machine:
+            command = [*machine.command, *command]
         with open(log, "w") as output:
             process = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
+                command,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env=environment,
+                start_new_session=True,
+                cwd=machine.folder if machine else None,
             )
         return Run(process, log)
 
@@ -122,6 +159,13 @@ class Fleet:
     def toolkits(self) -> dict[str, str]:
         query = "dpkg-query -W -f '${Version}' nvidia-container-toolkit"
         return {host: self.sh(host, query).partition("-")[0] for host in self.nodes}
+
+    def reached(self, run: Run, step: str, host: str) -> bool:
+        """Whether this run, and none before it, has come to the step."""
+        assert run.process.poll() is None, run.output[-3000:]
+        found = self.stand_ins.annotations(host)
+        mine = f"/{run.process.pid}-" in found.get("gpufleet.github.io/upgrade-operator", "")
+        return mine and _ORDER.index(found["gpufleet.github.io/upgrade-state"]) >= _ORDER.index(step)
 
     def state(self, host: str) -> str | None:
         return self.stand_ins.annotations(host).get("gpufleet.github.io/upgrade-state")
@@ -145,6 +189,11 @@ class Fleet:
         """Remove workloads and every record, as if no rollout had ever come."""
         for kind in ("replicasets", "poddisruptionbudgets"):
             self.plane.kubectl("delete", kind, "--all", "--cascade=background", "--wait=false")
+        # The plugin's and the exporter's stay.
+        sets = self.plane.kubectl("get", "daemonsets", "-o", "name").stdout.split()
+        extra = [name for name in sets if not name.rpartition("/")[2].startswith("nvidia-")]
+        if extra:
+            self.plane.kubectl("delete", *extra, "--cascade=background", "--wait=false")
         names = self.plane.kubectl("get", "pods", "-o", "name", "-l", "app,app!=nvidia-dcgm-exporter").stdout.split()
         if names:
             self.plane.kubectl("delete", "--force", "--grace-period=0", *names, check=False)
@@ -158,4 +207,12 @@ class Fleet:
         self.stand_ins.fewest.clear()
 
 
+def documented_role() -> str:
+    """Return the ClusterRole that docs/upgrade.md asks for."""
+    text = (REPOSITORY / "docs" / "upgrade.md").read_text(encoding="utf-8")
+    (role,) = re.findall(r"```yaml\n(apiVersion: rbac.*?)```", text, re.DOTALL)
+    return str(role)
+
+
+_ORDER = ("started", "waiting-for-jobs", "evicting", "installing", "verifying", "failed", "rolling-back", "done")
 _KEYS = ("state", "from", "from-toolkit", "to", "wave", "initial-unschedulable", "failed-reason", "operator", "since")

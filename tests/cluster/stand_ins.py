@@ -41,6 +41,13 @@ EXPORTER = {"app": "nvidia-dcgm-exporter"}
 EXPORTER_LABEL = "nvidia.com/gpu.deploy.dcgm-exporter"
 #: While a pod of one of them runs on a node, a process of that host has NVML open.
 HOLDERS = {"nvidia-device-plugin", "nvidia-dcgm-exporter"}
+#: A pod with this label has a process that holds the driver of its host, whatever the pod asked for.
+HOLDS = "test.gpufleet.github.io/holds-driver"
+#: What it runs: the lab's device files can only be opened as a path, and its driver counts sessions.
+HOLD = (
+    "import os; os.set_inheritable(os.open('/dev/nvidiactl', os.O_PATH), True); "
+    "os.execv('/usr/bin/virtual-gpu', ['virtual-gpu', 'hold'])"
+)
 #: A pod with this label never ends, whatever it is told.
 STUBBORN = "test.gpufleet.github.io/never-leaves"
 
@@ -82,7 +89,7 @@ class StandIns:
         self._devices: dict[str, dict[str, list[str]]] = {name: {} for name in hosts}
         self._given: dict[str, dict[str, list[str]]] = {}
         self._checkpoints: dict[str, str] = {}
-        self._plugins_seen: dict[str, str] = {}
+        self._holding: dict[str, str] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         #: What was seen of every workload: the fewest of its pods that were running at a time, since it was complete.
@@ -119,6 +126,10 @@ class StandIns:
         if max_unavailable is not None:
             budget = {"maxUnavailable": max_unavailable, "selector": {"matchLabels": {"app": name}}}
             self.policy.create_namespaced_pod_disruption_budget(NAMESPACE, {"metadata": {"name": name}, "spec": budget})
+
+    def daemon_set(self, name: str, **pod: Any) -> None:
+        """Make a DaemonSet with a pod on every node, which leaves none of them."""
+        self.apps.create_namespaced_daemon_set(NAMESPACE, _daemon_set(name, {"app": name}, **pod))
 
     # -- what tests ask --------------------------------------------------------------------------------------------
 
@@ -177,6 +188,9 @@ class StandIns:
                 self._status(pod, "Running")
                 if metadata.get("labels", {}).get("app.kubernetes.io/name") == PLUGIN["app.kubernetes.io/name"]:
                     self._register(node)
+        # Those of pods that were deleted without a word to their kubelet.
+        for uid in set(self._holding) - {pod["metadata"]["uid"] for pod in pods}:
+            self._release(uid)
         self._write_checkpoints(pods)
 
     def _ready(self, name: str, node: dict[str, Any]) -> None:
@@ -245,15 +259,28 @@ class StandIns:
 
     def _hold(self, pod: dict[str, Any]) -> None:
         """A client of the driver starts: until its pod ends, the driver cannot be unloaded."""
-        owner = _owner(pod)
+        owner, uid = _owner(pod), pod["metadata"]["uid"]
+        if HOLDS in pod["metadata"].get("labels", {}):
+            where = f"--slice=kubepods-pod{uid.replace('-', '_')}.slice --unit=hold-{uid}"
+            self.hosts[pod["spec"]["nodeName"]](f'systemd-run --quiet {where} python3 -c "{HOLD}"')
+            self._holding[uid] = pod["spec"]["nodeName"]
         if owner in HOLDERS:
             # A transient unit can outlive its end for a while, and cannot be made again before that is over.
             unit = f"/run/systemd/system/{owner}.service"
             write = f"printf '[Service]\\nExecStart=/usr/bin/virtual-gpu hold\\n' > {unit} && systemctl daemon-reload"
             self.hosts[pod["spec"]["nodeName"]](f"test -e {unit} || {{ {write}; }}; systemctl start {owner}")
 
+    def _release(self, uid: str) -> None:
+        """The process of a pod with HOLDS ends, if it runs."""
+        if self._holding.get(uid) in self.offline:
+            return
+        node = self._holding.pop(uid, None)
+        if node:
+            self.hosts[node](f"systemctl stop hold-{uid} 2> /dev/null || true")
+
     def _gone(self, pod: dict[str, Any]) -> None:
         owner = _owner(pod)
+        self._release(pod["metadata"]["uid"])
         if owner in HOLDERS:
             self.hosts[pod["spec"]["nodeName"]](f"systemctl stop {owner} 2> /dev/null || true")
         with contextlib.suppress(ApiException):
@@ -319,6 +346,7 @@ class StandIns:
             self.core.create_namespaced_binding(NAMESPACE, body, _preload_content=False)
             pod["spec"]["nodeName"] = name
             self._admit(pod)
+            self._hold(pod)
             self._status(pod, "Running")
             return
 
@@ -354,7 +382,7 @@ class StandIns:
 
 
 def _daemon_set(name: str, labels: dict[str, str], **pod: Any) -> dict[str, Any]:
-    spec = {"containers": [{"name": "plugin", "image": "plugin"}], **pod}
+    spec = {"containers": [{"name": name, "image": name}], **pod}
     template = {"metadata": {"labels": labels}, "spec": spec}
     return {"metadata": {"name": name}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
 

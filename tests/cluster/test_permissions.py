@@ -6,20 +6,10 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
-from fleet import REPOSITORY
-
-BINDING = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "ClusterRoleBinding",
-    "metadata": {"name": "gpufleet-upgrade"},
-    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "gpufleet-upgrade"},
-    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "operator"}],
-}
+from fleet import documented_role
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +22,7 @@ def plane():
 
 @pytest.fixture(scope="module")
 def operator(plane):
-    text = (REPOSITORY / "docs" / "upgrade.md").read_text(encoding="utf-8")
-    (role,) = re.findall(r"```yaml\n(apiVersion: rbac.*?)```", text, re.DOTALL)
-    assert yaml.safe_load(role)["metadata"]["name"] == BINDING["roleRef"]["name"]
-    plane.kubectl("create", "-f", "-", text=f"{role}---\n{yaml.safe_dump(BINDING)}")
+    plane.allow_operator(documented_role())
     plane.kubectl(
         "create", "-f", "-", text=yaml.safe_dump({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}})
     )

@@ -158,7 +158,7 @@ def test_a_run_that_is_killed_at_every_step_is_continued_where_it_stopped(fleet)
     fleet.plane.kubectl("cordon", FIRST)
     for step in ("started", "evicting", "installing", "verifying"):
         run = fleet.start("upgrade", "--limit", FIRST)
-        fleet.wait_for(lambda run=run, step=step: _reached(fleet, run, step))
+        fleet.wait_for(lambda run=run, step=step: fleet.reached(run, step, FIRST))
         run.kill()
         assert fleet.cordoned(FIRST)
         assert fleet.state(FIRST) not in (None, "done"), "it was caught in the act"
@@ -178,7 +178,7 @@ def test_a_rollback_that_is_cut_off_is_finished_by_the_next_run(fleet):
     """First the one after a failed verification, by the next upgrade; then one by hand, by the next rollback."""
     install_proof(fleet, SECOND)
     run = fleet.start("upgrade", "--limit", SECOND, nvidia_health_cuda_check=[CUDA])
-    fleet.wait_for(lambda: _reached(fleet, run, "rolling-back", SECOND))
+    fleet.wait_for(lambda: fleet.reached(run, "rolling-back", SECOND))
     run.kill()
     assert fleet.cordoned(SECOND)
     again = fleet.run("upgrade", "--limit", SECOND, nvidia_health_cuda_check=[CUDA])
@@ -270,15 +270,6 @@ def test_a_host_that_never_comes_back_from_its_reboot_stays_cordoned_with_the_re
     assert again.status == 0, again.output[-3000:]
     assert fleet.versions()[THIRD] == NEW
     assert not fleet.cordoned(THIRD)
-
-
-def _reached(fleet, run, step, host=FIRST):
-    """Whether this run, and none before it, has come to the step."""
-    assert run.process.poll() is None, run.output[-3000:]
-    order = ["started", "waiting-for-jobs", "evicting", "installing", "verifying", "failed", "rolling-back", "done"]
-    found = fleet.stand_ins.annotations(host)
-    mine = f"/{run.process.pid}-" in found.get("gpufleet.github.io/upgrade-operator", "")
-    return mine and order.index(found["gpufleet.github.io/upgrade-state"]) >= order.index(step)
 
 
 def _alone(host):

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,7 +96,7 @@ class Evictions:
 
     :param evict: the pods that have to leave.
     :param blockers: why some of them must not be evicted, by pod; none is touched then.
-    :param stay: pods of DaemonSets, which would come back at once.
+    :param stay: pods of DaemonSets, which would come back at once; when the whole node is emptied, static ones too.
     """
 
     evict: tuple[Pod, ...]
@@ -108,21 +108,26 @@ def evictions(
     pods: Iterable[Pod],
     *,
     uids: Sequence[str] | None = None,
+    holders: Collection[str] = (),
+    every: bool = False,
     force: bool = False,
     delete_empty_dir: bool = False,
 ) -> Evictions:
-    """Return which GPU pods have to leave a node.
+    """Return which pods have to leave a node.
 
     :param uids: only these pods; None: all that use GPUs.
+    :param holders: UIDs of pods of which a process holds a GPU. They use one, whatever they asked for.
+    :param every: the whole node is emptied, as C(kubectl drain) does it: pods that use no GPU go too, static pods stay.
     :param force: whether pods without a controller go, although nothing makes them again.
     :param delete_empty_dir: whether pods with emptyDir volumes go, although their data goes with them.
     """
     chosen, stay = [], []
     blockers: dict[str, str] = {}
     for pod in pods:
-        if pod.ended or not (pod.uses_gpu if uids is None else pod.uid in uids):
+        uses = pod.uses_gpu or pod.uid in holders
+        if pod.ended or not (every or (uses if uids is None else pod.uid in uids)):
             continue
-        if pod.controller == "DaemonSet":
+        if pod.controller == "DaemonSet" or (every and pod.mirror):
             stay.append(pod)
             continue
         chosen.append(pod)

@@ -12,7 +12,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
-def document(name, terminating=False):
+def document(name, terminating=False, limits=None):
     metadata = {
         "namespace": "jobs",
         "name": name,
@@ -21,7 +21,7 @@ def document(name, terminating=False):
     }
     if terminating:
         metadata["deletionTimestamp"] = "now"
-    container = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    container = {"resources": {"limits": {"nvidia.com/gpu": "1"} if limits is None else limits}}
     return {"metadata": metadata, "spec": {"containers": [container]}, "status": {"phase": "Running"}}
 
 
@@ -88,3 +88,40 @@ def test_without_a_checkpoint_gpu_pods_are_not_guessed_at():
     with pytest.raises(Refused, match="it is not known which devices jobs/a hold"):
         evict_gpu_pods._holdings("", "n", [read(document("a"))])
     assert evict_gpu_pods._holdings("", "n", []) == ()
+
+
+@pytest.fixture
+def evict(call, monkeypatch):
+    def do(cluster, **arguments):
+        monkeypatch.setattr(evict_gpu_pods.ActionModule, "cluster", lambda _self, _arguments: cluster)
+        return call(evict_gpu_pods, {"node": "n", "timeout": 1, "poll": 0, **arguments}, {})[0]
+
+    return do
+
+
+def test_pods_that_use_no_gpu_leave_only_when_they_hold_one_or_the_node_is_drained(evict):
+    def cluster():
+        found = FakeCluster("work")
+        found.there.update({name: document(name, limits={}) for name in ("web", "monitor")})
+        return found
+
+    assert evict(cluster())["evicted"] == ["jobs/work"]
+    assert evict(cluster(), holders=["monitor"])["evicted"] == ["jobs/work", "jobs/monitor"]
+    assert evict(cluster(), every_pod=True)["evicted"] == ["jobs/work", "jobs/web", "jobs/monitor"]
+
+
+def test_a_drain_in_which_a_pod_does_not_end_fails(evict):
+    found = evict(FakeCluster("work", "stuck", never=("stuck",)), every_pod=True, timeout=0)
+    assert found["failed"]
+    assert "jobs/stuck: its eviction was accepted, and it does not end" in found["msg"]
+
+
+def test_a_refusal_says_what_was_to_leave(evict):
+    cluster = FakeCluster("work")
+    cluster.there["alone"] = document("alone", limits={})
+    cluster.there["alone"]["metadata"]["ownerReferences"] = []
+    assert evict(cluster, every_pod=True)["msg"].startswith(
+        "Failed to evict the pods of n; none was touched: jobs/alone"
+    )
+    assert evict(cluster)["evicted"] == ["jobs/work"]
+    assert "the GPU pods of n" in evict(cluster, holders=["alone"])["msg"]

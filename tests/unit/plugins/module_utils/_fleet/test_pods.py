@@ -58,6 +58,32 @@ def test_only_gpu_pods_leave_and_daemon_sets_stay():
     assert not found.blockers
 
 
+def test_a_pod_that_holds_a_gpu_without_asking_for_one_is_a_gpu_pod():
+    pods = [pod("a", limits={}), pod("monitor", limits={}), pod("exporter", limits={}, owner="DaemonSet")]
+    found = evictions(pods, holders=["uid-monitor", "uid-exporter", "uid-of-another-node"])
+    assert [item.name for item in found.evict] == ["monitor"]
+    assert [item.name for item in found.stay] == ["exporter"]
+
+
+def test_a_drain_empties_the_node_of_all_but_what_cannot_leave():
+    empty = [{"name": "cache", "emptyDir": {}}]
+    static = {"annotations": {"kubernetes.io/config.mirror": "x"}}
+    pods = [
+        pod("a"),
+        pod("web", limits={}),
+        pod("ended", phase="Failed", limits={}),
+        pod("network", owner="DaemonSet", limits={}, volumes=empty),
+        pod("static", metadata=static),
+    ]
+    found = evictions(pods, every=True)
+    assert [item.name for item in found.evict] == ["a", "web"]
+    assert [item.name for item in found.stay] == ["network", "static"]
+    assert not found.blockers
+    alone = [*pods, pod("alone", owner=None, limits={}), pod("data", limits={}, volumes=empty)]
+    assert list(evictions(alone, every=True).blockers) == ["jobs/alone", "jobs/data"]
+    assert not evictions(alone, every=True, force=True, delete_empty_dir=True).blockers
+
+
 def test_one_pod_that_must_stay_is_enough_to_touch_none():
     empty = [{"name": "cache", "emptyDir": {}}]
     static = {"annotations": {"kubernetes.io/config.mirror": "x"}}
