@@ -203,7 +203,10 @@ class Fleet:
             labels = ["gpufleet.github.io/gpu-clients-", "nvidia.com/gpu.deploy.dcgm-exporter=true"]
             self.plane.kubectl("label", "node", host, "--overwrite", *labels)
             self.plane.kubectl("uncordon", host)
-            self.sh(host, "rm -f /var/lib/gpufleet/upgrade.json /var/lib/gpufleet/repartition.json")
+            self.sh(
+                host,
+                "rm -f /var/lib/gpufleet/upgrade.json /var/lib/gpufleet/upgrade-stopped.json /var/lib/gpufleet/repartition.json",
+            )
         self.stand_ins.fewest.clear()
 
 
