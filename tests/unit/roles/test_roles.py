@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import registered
 
 ROLES = sorted((Path(__file__).parents[3] / "roles").iterdir())
 
@@ -60,6 +61,15 @@ def test_readme_names_every_variable(role):
     readme = (role / "README.md").read_text(encoding="utf-8")
     missing = [name for name in load(role / "defaults" / "main.yml") if f"`{name}`" not in readme]
     assert not missing
+
+
+def test_no_task_takes_the_name_of_a_variable_of_the_role(role):
+    """What a task registers stands above the role's own variables, for every task after it."""
+    own = set(load(role / "defaults" / "main.yml"))
+    variables = role / "vars" / "main.yml"
+    own |= set(load(variables)) if variables.exists() else set()
+    taken = registered(str(role / "tasks")) & own
+    assert not taken
 
 
 def test_host_roles_depend_on_the_facts(role):
