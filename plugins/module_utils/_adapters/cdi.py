@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from typing import Callable
 
-from .command import CommandError, find, run
-from .files import read_text
+from .command import CommandError, Result, find, run
+from .files import read_bytes, read_text
+
+Runner = Callable[..., Result]
 
 DEFAULT_PATH = "/var/run/cdi/nvidia.yaml"
 _SETTINGS = "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
@@ -56,18 +59,25 @@ def is_stale(mig_uuids: Collection[str]) -> bool:
     return set(_MIG_UUID.findall(text)) != set(mig_uuids)
 
 
-def refresh() -> str:
+def generate(target: str, runner: Runner = run) -> str:
+    """Have the toolkit write a specification of what is there now into the file C(target), and return its text.
+
+    :raises CommandError: the toolkit could not write it.
+    """
+    command = ["nvidia-ctk", "cdi", "generate", f"--output={target}"]
+    environment = {name: value for name, value in settings().items() if name != _OUTPUT}
+    result = runner(command, environment=environment, timeout=120.0, allowed=(0,))
+    content = read_bytes(target)
+    if not content:
+        raise CommandError(command, f"it reported success and wrote nothing to {target}", result.stderr)
+    return content.decode("utf-8", "replace")
+
+
+def refresh(runner: Runner = run) -> str:
     """Write the specification anew and return where it is.
 
     :raises CommandError: the toolkit could not write it.
     """
     target = path()
-    result = run(
-        ["nvidia-ctk", "cdi", "generate", f"--output={target}"],
-        environment={name: value for name, value in settings().items() if name != _OUTPUT},
-        timeout=120.0,
-        allowed=(0,),
-    )
-    if not read_text(target):
-        raise CommandError(result.command, f"it reported success and {target} is not there", result.stderr)
+    generate(target, runner)
     return target

@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from .._adapters import cdi as adapter
-from .._adapters.command import CommandError, Result, run
+from .._adapters.cdi import Runner
+from .._adapters.command import CommandError, run
 from .._adapters.files import read_bytes, read_text, write_whole
 from .._facts.cdi import parse_specification
 
 #: NVIDIA's units, enabled where the packages have them (1.18 and newer).
 UNITS = ("nvidia-cdi-refresh.path", "nvidia-cdi-refresh.service")
 _DRIVER = "/proc/driver/nvidia/version"
-
-Runner = Callable[..., Result]
 
 
 @dataclass(frozen=True)
@@ -78,19 +76,14 @@ def compare(runner: Runner = run) -> Comparison:
     """
     path = adapter.path()
     suffix = ".json" if path.endswith(".json") else ".yaml"
-    environment = {name: value for name, value in adapter.settings().items() if not name.endswith("_OUTPUT_FILE_PATH")}
     with tempfile.TemporaryDirectory(prefix="gpufleet-cdi-") as folder:
-        target = os.path.join(folder, f"nvidia{suffix}")
-        command = ["nvidia-ctk", "cdi", "generate", f"--output={target}"]
-        done = runner(command, environment=environment, timeout=120.0, allowed=(0,))
-        content = read_bytes(target)
-    if not content:
-        raise CommandError(command, "it reported success and wrote nothing", done.stderr)
-    wanted = content.decode("utf-8", "replace")
+        wanted = adapter.generate(os.path.join(folder, f"nvidia{suffix}"), runner)
     try:
         devices = parse_specification(path, wanted).devices
     except ValueError as error:
-        raise CommandError(command, f"what it wrote cannot be read: {error}", wanted[:500]) from error
+        raise CommandError(
+            ["nvidia-ctk", "cdi", "generate"], f"what it wrote cannot be read: {error}", wanted[:500]
+        ) from error
     present = read_bytes(path)
     return Comparison(path, None if present is None else present.decode("utf-8", "replace"), wanted, devices)
 
