@@ -1,13 +1,22 @@
 #!/usr/bin/env bash
-# Build a real control plane: kube-apiserver, kubectl and etcd, at pinned versions, through Go's
+# Build a real control plane: kube-apiserver, its controllers and scheduler, kubectl and etcd, at pinned versions, through Go's
 # module proxy. They go into a cache outside of the repository and are test tools only. Prints the folder that holds them.
 set -euo pipefail
 
 KUBERNETES=v1.34.4
 ETCD=v3.6.7
+PROGRAMS=(kube-apiserver kube-controller-manager kube-scheduler kubectl)
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/gpufleet/tools/kubernetes-$KUBERNETES-etcd-$ETCD
-if [ -x "$cache/kube-apiserver" ] && [ -x "$cache/etcd" ] && [ -x "$cache/kubectl" ]; then
+mkdir -p "$cache"
+# Several tests may want it at a time; one of them builds.
+exec 9>"$cache/lock"
+flock 9
+complete=yes
+for program in "${PROGRAMS[@]}" etcd; do
+    [ -x "$cache/$program" ] || complete=no
+done
+if [ $complete = yes ]; then
     echo "$cache"
     exit 0
 fi
@@ -15,7 +24,6 @@ if ! command -v go >/dev/null; then
     echo "Go is needed to build kube-apiserver $KUBERNETES. Install Go 1.24 or newer." >&2
     exit 1
 fi
-mkdir -p "$cache"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -30,25 +38,20 @@ kubernetes_module() {
     sed -n 's#^\t\?\(k8s.io/[a-z0-9-]*\) => \./staging/.*#\1#p' "$source" | sort -u | while read -r module; do
         go mod edit -replace "$module=$module@$staging"
     done
-    cat > tools.go <<'EOF'
-//go:build tools
-
-package tools
-
-import (
-	_ "k8s.io/kubernetes/cmd/kube-apiserver"
-	_ "k8s.io/kubernetes/cmd/kubectl"
-)
-EOF
+    {
+        printf '//go:build tools\n\npackage tools\n\nimport (\n'
+        printf '\t_ "k8s.io/kubernetes/cmd/%s"\n' "${PROGRAMS[@]}"
+        printf ')\n'
+    } > tools.go
     GOFLAGS=-mod=mod go mod tidy >/dev/null 2>&1 || true
 }
 
-echo "Building kube-apiserver $KUBERNETES and etcd $ETCD (once; 10 minutes on 2 cores) ..." >&2
+echo "Building Kubernetes $KUBERNETES and etcd $ETCD (once; 15 minutes on 2 cores) ..." >&2
 kubernetes_module
 GOFLAGS=-mod=mod CGO_ENABLED=0 nice go build -trimpath -ldflags "-s -w \
     -X k8s.io/component-base/version.gitVersion=$KUBERNETES -X k8s.io/component-base/version.gitMajor=1 \
     -X k8s.io/component-base/version.gitMinor=$(echo "$KUBERNETES" | cut -d. -f2)" \
-    -o "$cache/" k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kubectl
+    -o "$cache/" "${PROGRAMS[@]/#/k8s.io/kubernetes/cmd/}"
 cd /
 mkdir "$work/etcd" && cd "$work/etcd"
 go mod init etcd.example >/dev/null 2>&1

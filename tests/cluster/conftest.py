@@ -38,7 +38,7 @@ def fleet(tmp_path_factory):
     name = os.environ.get("GPUFLEET_TEST_LAB", "fleet-tests")
     spec = folder / "lab.json"
     spec.write_text(SPEC % ", ".join(HOST % node for node in NODES))
-    with control_plane() as plane:
+    with control_plane(workloads=True) as plane:
         found = Fleet(name, folder, plane, None)
         found.lab("down")
         found.lab("up", "--spec", str(spec))

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A real Kubernetes control plane for tests: kube-apiserver and etcd on the loopback interface, without nodes and controllers."""
+"""A real Kubernetes control plane for tests: etcd, kube-apiserver and, where they are wanted, the scheduler and the
+controllers of workloads and budgets, on the loopback interface. There are no nodes.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +29,8 @@ import yaml
 
 _BUILD = Path(__file__).parent / "build.sh"
 _STARTS_WITHIN = 120.0
+#: The controller of nodes is not among them: it would take nodes without kubelets for dead.
+_CONTROLLERS = "replicaset-controller,daemonset-controller,disruption-controller"
 
 
 @dataclass(frozen=True)
@@ -76,14 +80,17 @@ class ControlPlane:
 
 
 def binaries() -> Path:
-    """Return the folder with kube-apiserver, etcd and kubectl; they are built once, which takes minutes."""
+    """Return the folder with the programs of the control plane and kubectl; they are built once, which takes minutes."""
     done = subprocess.run([_BUILD], stdout=subprocess.PIPE, text=True, check=True)
     return Path(done.stdout.strip().splitlines()[-1])
 
 
 @contextlib.contextmanager
-def control_plane() -> Iterator[ControlPlane]:
-    """Start a control plane; end it, and remove its data, on leaving."""
+def control_plane(workloads: bool = False) -> Iterator[ControlPlane]:
+    """Start a control plane; end it, and remove its data, on leaving.
+
+    :param workloads: whether ReplicaSets and DaemonSets get pods, pods get nodes, and PodDisruptionBudgets are kept.
+    """
     folder = binaries()
     data = Path(tempfile.mkdtemp(prefix="gpufleet-control-plane-"))
     processes: list[subprocess.Popen[bytes]] = []
@@ -102,6 +109,12 @@ def control_plane() -> Iterator[ControlPlane]:
             _kubeconfig(data / "kubeconfig-operator", data, secure, f"{token}-operator"),
         )
         _wait(plane, token, data, processes)
+        if workloads:
+            # Nothing serves anything: two control planes may be beside each other.
+            common = [f"--kubeconfig={plane.kubeconfig}", "--leader-elect=false", "--secure-port=0"]
+            manager = [str(folder / "kube-controller-manager"), *common, f"--controllers={_CONTROLLERS}"]
+            processes.append(_start(data, "kube-controller-manager", manager))
+            processes.append(_start(data, "kube-scheduler", [str(folder / "kube-scheduler"), *common]))
         yield plane
     finally:
         for process in reversed(processes):

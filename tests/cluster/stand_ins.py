@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Stand-ins for what cannot run in a test: kubelets, the device plugin, the scheduler, and the controllers of ReplicaSets, DaemonSets and
-PodDisruptionBudgets. They talk to the real API server; the API server does the rest, evictions and their budgets among it.
+"""Stand-ins for what cannot run in a test: kubelets, the device plugin, and the controller of nodes, which would need their kubelets' signs
+of life. They talk to a real control plane: its API server evicts, its controllers make pods and keep budgets, its scheduler places pods.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.clients import LABEL, PAUSED, placed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.clients import LABEL, PAUSED
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
@@ -43,11 +43,6 @@ EXPORTER_LABEL = "nvidia.com/gpu.deploy.dcgm-exporter"
 HOLDERS = {"nvidia-device-plugin", "nvidia-dcgm-exporter"}
 #: A pod with this label has a process that holds the driver of its host, whatever the pod asked for.
 HOLDS = "test.gpufleet.github.io/holds-driver"
-#: What it runs: the lab's device files can only be opened as a path, and its driver counts sessions.
-HOLD = (
-    "import os; os.set_inheritable(os.open('/dev/nvidiactl', os.O_PATH), True); "
-    "os.execv('/usr/bin/virtual-gpu', ['virtual-gpu', 'hold'])"
-)
 #: A pod with this label never ends, whatever it is told.
 STUBBORN = "test.gpufleet.github.io/never-leaves"
 
@@ -85,7 +80,6 @@ class StandIns:
         self.apps = client.AppsV1Api(self.api)
         self.policy = client.PolicyV1Api(self.api)
         self.hosts = hosts
-        self.offline: set[str] = set()
         self._devices: dict[str, dict[str, list[str]]] = {name: {} for name in hosts}
         self._given: dict[str, dict[str, list[str]]] = {}
         self._checkpoints: dict[str, str] = {}
@@ -166,19 +160,14 @@ class StandIns:
     def _round(self) -> None:
         pods = self.pods()
         nodes = {name: self.node(name) for name in self.hosts}
+        self._count(pods)
         self._kubelets(pods, nodes)
-        pods = self.pods()
-        self._daemon_sets(pods, nodes)
-        self._replica_sets(pods, nodes)
-        self._budgets(self.pods())
 
     def _kubelets(self, pods: list[dict[str, Any]], nodes: dict[str, Any]) -> None:
         for name in self.hosts:
             self._ready(name, nodes[name])
         for pod in pods:
             metadata, node = pod["metadata"], pod["spec"].get("nodeName")
-            if node in self.offline:
-                continue
             if metadata.get("deletionTimestamp"):
                 if STUBBORN not in metadata.get("labels", {}):
                     self._gone(pod)
@@ -194,22 +183,24 @@ class StandIns:
         self._write_checkpoints(pods)
 
     def _ready(self, name: str, node: dict[str, Any]) -> None:
-        ready = "Unknown" if name in self.offline else "True"
-        condition = {"type": "Ready", "status": ready, "reason": "StandIn", "lastHeartbeatTime": None}
-        present = [c for c in node["status"].get("conditions") or [] if c["type"] == "Ready"]
-        if not present or present[0]["status"] != ready:
-            self.core.patch_node_status(name, {"status": {"conditions": [condition]}})
+        """A node is ready from the first sign of life on, which takes the taint away that the API server gave it."""
+        if any(condition["type"] == "Ready" for condition in node["status"].get("conditions") or []):
+            return
+        condition = {"type": "Ready", "status": "True", "reason": "StandIn", "lastHeartbeatTime": None}
+        self.core.patch_node_status(name, {"status": {"conditions": [condition]}})
+        self.core.patch_node(name, {"spec": {"taints": None}})
+        self._offer(name, {})
 
     def _register(self, node: str) -> None:
         """The plugin reads the GPUs when it starts, and the kubelet offers what it was told."""
         found = devices_of(self.hosts[node]("nvidia-smi -L"))
         previous = self._devices[node]
         self._devices[node] = found
-        counts: dict[str, Any] = dict.fromkeys(previous, "0")
-        counts.update({name: str(len(ids)) for name, ids in found.items()})
-        counts.update({"cpu": "64", "memory": "512Gi", "pods": "110"})
-        body = {"status": {"capacity": counts, "allocatable": counts}}
-        self.core.patch_node_status(node, body)
+        self._offer(node, {**dict.fromkeys(previous, 0), **{name: len(ids) for name, ids in found.items()}})
+
+    def _offer(self, node: str, devices: dict[str, int]) -> None:
+        counts = {"cpu": "64", "memory": "512Gi", "pods": "110", **{name: str(n) for name, n in devices.items()}}
+        self.core.patch_node_status(node, {"status": {"capacity": counts, "allocatable": counts}})
 
     def _admit(self, pod: dict[str, Any]) -> bool:
         """Give the pod its devices, as the kubelet's device manager does."""
@@ -229,8 +220,6 @@ class StandIns:
         there = {pod["metadata"]["uid"] for pod in pods}
         self._given = {uid: given for uid, given in self._given.items() if uid in there}
         for node in self.hosts:
-            if node in self.offline:
-                continue
             entries = [
                 {
                     "PodUID": pod["metadata"]["uid"],
@@ -262,7 +251,7 @@ class StandIns:
         owner, uid = _owner(pod), pod["metadata"]["uid"]
         if HOLDS in pod["metadata"].get("labels", {}):
             where = f"--slice=kubepods-pod{uid.replace('-', '_')}.slice --unit=hold-{uid}"
-            self.hosts[pod["spec"]["nodeName"]](f'systemd-run --quiet {where} python3 -c "{HOLD}"')
+            self.hosts[pod["spec"]["nodeName"]](f"systemd-run --quiet {where} virtual-gpu hold")
             self._holding[uid] = pod["spec"]["nodeName"]
         if owner in HOLDERS:
             # A transient unit can outlive its end for a while, and cannot be made again before that is over.
@@ -272,8 +261,6 @@ class StandIns:
 
     def _release(self, uid: str) -> None:
         """The process of a pod with HOLDS ends, if it runs."""
-        if self._holding.get(uid) in self.offline:
-            return
         node = self._holding.pop(uid, None)
         if node:
             self.hosts[node](f"systemctl stop hold-{uid} 2> /dev/null || true")
@@ -286,109 +273,19 @@ class StandIns:
         with contextlib.suppress(ApiException):
             self.core.delete_namespaced_pod(pod["metadata"]["name"], NAMESPACE, grace_period_seconds=0)
 
-    def _daemon_sets(self, pods: list[dict[str, Any]], nodes: dict[str, Any]) -> None:
-        """A pod on every node that the template fits, and none on a node that it does not fit any more."""
-        for found in self.apps.list_namespaced_daemon_set(NAMESPACE).items:
-            name = found.metadata.name
-            template = self.api.sanitize_for_serialization(found.spec.template)
-            there = {pod["spec"].get("nodeName"): pod for pod in pods if _owner(pod) == name}
-            for node in set(self.hosts) - self.offline:
-                fits = placed(template["spec"], nodes[node]["metadata"].get("labels") or {})
-                pod = there.get(node)
-                if pod and not fits and not pod["metadata"].get("deletionTimestamp"):
-                    self.core.delete_namespaced_pod(pod["metadata"]["name"], NAMESPACE)
-                if fits and not pod:
-                    metadata = {
-                        "generateName": f"{name}-",
-                        "labels": template["metadata"]["labels"],
-                        "ownerReferences": [_reference("DaemonSet", found.metadata)],
-                    }
-                    body = {"metadata": metadata, "spec": {**template["spec"], "nodeName": node}}
-                    self.core.create_namespaced_pod(NAMESPACE, body)
-
-    def _replica_sets(self, pods: list[dict[str, Any]], nodes: dict[str, Any]) -> None:
+    def _count(self, pods: list[dict[str, Any]]) -> None:
         for found in self.apps.list_namespaced_replica_set(NAMESPACE).items:
             name = found.metadata.name
-            mine = [pod for pod in pods if _owner(pod) == name]
-            living = [pod for pod in mine if not pod["metadata"].get("deletionTimestamp")]
+            living = [pod for pod in pods if _owner(pod) == name and not pod["metadata"].get("deletionTimestamp")]
             running = sum(1 for pod in living if pod["status"].get("phase") == "Running")
             if name in self.fewest or running == found.spec.replicas:
                 self.fewest[name] = min(self.fewest.get(name, running), running)
-            spec = self.api.sanitize_for_serialization(found.spec.template)
-            for _number in range(found.spec.replicas - len(living)):
-                metadata = {
-                    "generateName": f"{name}-",
-                    "labels": spec["metadata"]["labels"],
-                    "ownerReferences": [_reference("ReplicaSet", found.metadata)],
-                }
-                self.core.create_namespaced_pod(NAMESPACE, {"metadata": metadata, "spec": spec["spec"]})
-            for pod in living:
-                if not pod["spec"].get("nodeName"):
-                    self._schedule(pod, nodes, pods)
-
-    def _schedule(self, pod: dict[str, Any], nodes: dict[str, Any], pods: list[dict[str, Any]]) -> None:
-        wanted = _resources(pod["spec"])
-        only = pod["spec"].get("nodeSelector", {}).get("kubernetes.io/hostname")
-        load = Counter(other["spec"].get("nodeName") for other in pods)
-        for name in sorted(nodes, key=lambda node: (load[node], node)):
-            taken = {device for ids in self._given.values() for devices in ids.values() for device in devices}
-            free = {
-                resource: sum(1 for device in devices if device not in taken)
-                for resource, devices in self._devices[name].items()
-            }
-            fits = all(free.get(resource, 0) >= count for resource, count in wanted.items())
-            if nodes[name]["spec"].get("unschedulable") or name in self.offline or not fits or only not in (None, name):
-                continue
-            body = {
-                "target": {"apiVersion": "v1", "kind": "Node", "name": name},
-                "metadata": {"name": pod["metadata"]["name"]},
-            }
-            self.core.create_namespaced_binding(NAMESPACE, body, _preload_content=False)
-            pod["spec"]["nodeName"] = name
-            self._admit(pod)
-            self._hold(pod)
-            self._status(pod, "Running")
-            return
-
-    def _budgets(self, pods: list[dict[str, Any]]) -> None:
-        for found in self.policy.list_namespaced_pod_disruption_budget(NAMESPACE).items:
-            selector = found.spec.selector.match_labels
-            mine = [p for p in pods if selector.items() <= p["metadata"].get("labels", {}).items()]
-            healthy = sum(
-                1
-                for pod in mine
-                if pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
-            )
-            expected = next(
-                (
-                    owner.spec.replicas
-                    for owner in self.apps.list_namespaced_replica_set(NAMESPACE).items
-                    if owner.metadata.name == found.metadata.name
-                ),
-                len(mine),
-            )
-            desired = max(0, expected - int(found.spec.max_unavailable or 0))
-            status = {
-                "observedGeneration": found.metadata.generation,
-                "expectedPods": expected,
-                "currentHealthy": healthy,
-                "desiredHealthy": desired,
-                "disruptionsAllowed": max(0, healthy - desired),
-                "disruptedPods": None,
-            }
-            self.policy.patch_namespaced_pod_disruption_budget_status(
-                found.metadata.name, NAMESPACE, {"status": status}
-            )
 
 
 def _daemon_set(name: str, labels: dict[str, str], **pod: Any) -> dict[str, Any]:
     spec = {"containers": [{"name": name, "image": name}], **pod}
     template = {"metadata": {"labels": labels}, "spec": spec}
     return {"metadata": {"name": name}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
-
-
-def _reference(kind: str, metadata: Any) -> dict[str, Any]:
-    return {"apiVersion": "apps/v1", "kind": kind, "name": metadata.name, "uid": metadata.uid, "controller": True}
 
 
 def _owner(pod: dict[str, Any]) -> str | None:

@@ -70,7 +70,7 @@ def pair(tmp_path_factory):
         "nvidia_mig_strategy": "none",
         "nvidia_mig_layout": [],
     }
-    with control_plane() as plane:
+    with control_plane(workloads=True) as plane:
         found = Fleet(name, folder, plane, None, nodes=NODES, variables=wish)
         found.lab("down")
         found.lab("up", "--spec", str(spec))
