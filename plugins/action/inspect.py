@@ -10,118 +10,231 @@ import base64
 import datetime
 import json
 import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import ledger, ledger_html
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import Capacity, capacity
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.devices import holdings
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import ledger, ledger_html, ledger_text
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.agreement import gpu_allocatable
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import (
+    GPU,
+    HAMI_SPLIT,
+    Capacity,
+    capacity,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.devices import Holding, holdings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.inspection import host_table, resource_table
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.pods import Pod
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.pods import read as read_pod
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade import is_ready
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, titles
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of, pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, pool_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect
+
+_TITLE = "GPUs: what is taken, what is free"
+
+
+@dataclass
+class _Host:
+    """What is known of one host.
+
+    :param facts: its facts document; None when it could not be read, and C(unread) says why.
+    """
+
+    facts: dict[str, Any] | None
+    unread: str = ""
+    pool: str = ""
+    found: Capacity | None = None
+    sharing: dict[str, Any] = field(default_factory=dict)
+    replicas: dict[str, int] = field(default_factory=dict)
+    slice_mib: int | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Cluster:
+    """The cluster as it is now: its nodes, and the pods on each; those on none are under the empty name."""
+
+    nodes: Mapping[str, Mapping[str, Any]]
+    pods: Mapping[str, list[Pod]]
+
+    @classmethod
+    def read(cls, api: Cluster) -> _Cluster:
+        pods: dict[str, list[Pod]] = {}
+        for document in api.pods():
+            pods.setdefault(str((document.get("spec") or {}).get("nodeName") or ""), []).append(read_pod(document))
+        return cls(api.nodes(), pods)
 
 
 class ActionModule(ActionBase):
     _requires_connection = False
-    _VALID_ARGS = frozenset({"format", "note", "kubeconfig", "context", "unit", "details", "html", "report"})
+    _VALID_ARGS = None
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         task_vars = task_vars or {}
         result = super().run(tmp, task_vars)
         result["changed"] = False
-        arguments = plain(self._task.args)
+        _checked, arguments = self.validate_argument_spec(
+            argument_spec={
+                "hosts": {"type": "list", "elements": "str"},
+                "format": {"type": "str", "choices": ["table", "json"], "default": "table"},
+                "kubeconfig": {"type": "path", "default": ""},
+                "context": {"type": "str", "default": ""},
+                "unit": {"type": "str", "choices": [ledger.MEMORY, ledger.UNITS], "default": ledger.MEMORY},
+                "details": {"type": "bool", "default": False},
+                "report": {"type": "path", "default": ""},
+                "html": {"type": "path", "default": ""},
+                "note": {"type": "str", "default": ""},
+            }
+        )
+        arguments = plain(arguments)
+        names = arguments["hosts"]
         known = pools(plain(task_vars.get("groups", {})))
-        hosts: dict[str, Any] = {}
-        resources: dict[str, Any] = {}
-        sharing: dict[str, Any] = {}
-        replicas: dict[str, dict[str, int]] = {}
-        for host in plain(task_vars.get("ansible_play_hosts", [])):
-            variables = task_vars["hostvars"][host]
-            facts = plain((variables.get("gpu_facts_host") or {}).get("gpu") or {})
-            if not facts:
-                continue
-            hosts[host] = facts
-            try:
-                pool = pool_of(host, known, variables.get("gpu_facts_pool"))
-                wish = collect(variables, lambda value: value)
-                found = _capacity(facts, wish)
-            except Refused as refusal:
-                self._display.warning(f"{host}: {refusal.message}")
-                continue
-            resources[host] = {"pool": pool, **found.as_dict()}
-            sharing[host] = _slice(wish, found)
-            replicas[host] = dict(found.replicas)
-        result["hosts"] = hosts
-        result["capacity"] = resources
-        in_cluster = bool(arguments.get("kubeconfig"))
+        hosts = {
+            host: _read(host, task_vars["hostvars"][host], known)
+            for host in (plain(task_vars.get("ansible_play_hosts", [])) if names is None else names)
+        }
+        for host, about in hosts.items():
+            for note in about.notes:
+                self._display.warning(f"{host}: {note}")
+        cluster = None
         try:
-            nodes = self._ledger(arguments, task_vars, hosts, replicas)
-        except (ApiError, Refused) as error:
-            return {**result, "failed": True, "msg": str(error)}
-        result["ledger"] = ledger.as_dict(nodes)
-        if arguments.get("html"):
-            path = os.path.abspath(str(arguments["html"]))
+            if arguments["kubeconfig"]:
+                api = Cluster(arguments["kubeconfig"], arguments["context"], 30, self._display.warning)
+                cluster = _Cluster.read(api)
+        except (ApiError, AnsibleError) as error:
+            return {**result, "failed": True, "msg": getattr(error, "message", None) or str(error)}
+        nodes = [_node(host, about, task_vars["hostvars"][host], cluster) for host, about in hosts.items()]
+        unplaced = ledger.unplaced(cluster.pods.get("", [])) if cluster else ()
+        strangers = _strangers(cluster, task_vars) if cluster else {}
+        document: dict[str, Any] = {
+            "hosts": {host: about.facts for host, about in hosts.items() if about.facts},
+            "unread": {host: about.unread for host, about in hosts.items() if about.unread},
+            "capacity": {
+                host: {"pool": about.pool, **about.found.as_dict()} for host, about in hosts.items() if about.found
+            },
+            "ledger": ledger_text.as_dict(nodes),
+            "total": ledger_text.totals(nodes, unplaced),
+            "pending": ledger_text.waiting_dict(unplaced),
+            "not_in_inventory": strangers,
+        }
+        result.update(document)
+        if arguments["html"]:
             when = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-            result["changed"] = write_whole(path, ledger_html.page(nodes, "GPUs: what is taken, what is free", when))
-        document = {"hosts": hosts, "capacity": resources, "ledger": result["ledger"]}
-        if arguments.get("report"):
+            page = ledger_html.page(
+                nodes, _TITLE, when, unplaced, sorted(strangers), "pods" if cluster else "processes"
+            )
+            result["changed"] = write_whole(os.path.abspath(arguments["html"]), page)
+        if arguments["report"]:
             text = json.dumps(document, indent=1, sort_keys=True) + "\n"
-            result["changed"] |= write_whole(os.path.abspath(str(arguments["report"])), text)
-        if arguments.get("format", "table") == "json":
+            result["changed"] |= write_whole(os.path.abspath(arguments["report"]), text)
+        if arguments["format"] == "json":
             self._display.display(json.dumps(document, indent=2, sort_keys=True))
             return result
         self._display.display("")
-        if in_cluster:
-            unit = str(arguments.get("unit") or ledger.MEMORY)
-            self._display.display(ledger.table(nodes, unit))
-            if str(arguments.get("details", False)).lower() in ("true", "yes", "1"):
-                self._display.display(ledger.details(nodes, unit))
-        self._display.display(host_table(hosts, sharing))
-        self._display.display(resource_table(resources))
-        if arguments.get("note"):
-            self._display.display(str(arguments["note"]))
+        self._display.display(ledger_text.table(nodes, arguments["unit"]))
+        remarks = ledger_text.remarks(nodes, unplaced, strangers)
+        if remarks:
+            self._display.display(remarks)
+        if arguments["details"]:
+            self._display.display(ledger_text.details(nodes, arguments["unit"]))
+        shown = {host: about.sharing for host, about in hosts.items()}
+        self._display.display(host_table(document["hosts"], shown))
+        self._display.display(resource_table(document["capacity"]))
+        if arguments["note"]:
+            self._display.display(arguments["note"])
         return result
 
-    def _ledger(
-        self,
-        arguments: dict[str, Any],
-        task_vars: dict[str, Any],
-        hosts: dict[str, Any],
-        replicas: dict[str, dict[str, int]],
-    ) -> list[ledger.NodeLedger]:
-        """Return the ledger of every host: with a cluster of its pods, without one of the processes."""
-        pods: dict[str, list[Any]] = {}
-        addresses: dict[str, str] = {}
-        kubeconfig = str(arguments.get("kubeconfig") or "")
-        if kubeconfig:
-            cluster = Cluster(kubeconfig, str(arguments.get("context") or ""), 30, self._display.warning)
-            for document in cluster.pods():
-                pods.setdefault(str(document["spec"].get("nodeName")), []).append(read_pod(document))
-            for known, node in cluster.nodes().items():
-                listed = (node.get("status") or {}).get("addresses") or []
-                addresses[known] = next((a["address"] for a in listed if a.get("type") == "InternalIP"), "")
-        found = []
-        for host, facts in hosts.items():
-            variables = task_vars["hostvars"][host]
-            name = str(plain(variables.get("gpu_upgrade_node")) or host)
-            content = str(plain((variables.get("gpu_inspect_checkpoint") or {}).get("content")) or "")
-            held = holdings(base64.b64decode(content).decode()) if content and kubeconfig else ()
-            users = None if kubeconfig else ledger.process_users(facts)
-            address = addresses.get(name) or str(plain(variables.get("ansible_host")) or "")
-            found.append(
-                ledger.node_ledger(name, address, facts, replicas.get(host, {}), held, pods.get(name, []), users)
-            )
-        return found
+
+def _read(host: str, variables: Any, known: Mapping[str, Sequence[str]]) -> _Host:
+    """Return what the play knows of a host: a mistake of one host is no reason to leave the others out."""
+    answer = plain(variables.get("gpu_facts_host") or {})
+    facts = answer.get("gpu")
+    if not facts:
+        reason = str(answer.get("msg") or "it did not answer").strip().splitlines()[0]
+        return _Host(None, unread=f"it could not be read: {reason}".rstrip("."))
+    about = _Host(facts)
+    try:
+        pool = pool_of(host, known, variables.get("gpu_facts_pool"))
+        wish = collect(variables, lambda value: value)
+        sharing = modes.read(wish)
+        found = capacity(facts.get("gpus") or [], wish["nvidia_mig_strategy"], wish["nvidia_mig_layout"], sharing)
+    except Refused as refusal:
+        about.notes.append(refusal.message)
+        return about
+    except (AnsibleError, TypeError) as error:
+        about.notes.append(str(error).strip())
+        return about
+    about.pool, about.found = pool, found
+    about.sharing = _slice(wish, found)
+    about.replicas = dict(found.replicas)
+    if sharing.backend == "hami":
+        about.replicas = {GPU: HAMI_SPLIT}
+    elif sharing.mode == "mps" and sharing.mps_manager == "host":
+        about.slice_mib = sharing.slice_mib
+    return about
 
 
-def _capacity(facts: dict[str, Any], wish: dict[str, Any]) -> Capacity:
-    return capacity(facts.get("gpus") or [], wish["nvidia_mig_strategy"], wish["nvidia_mig_layout"], modes.read(wish))
+def _node(host: str, about: _Host, variables: Any, cluster: _Cluster | None) -> ledger.NodeLedger:
+    """Return the ledger of one host: with a cluster of its pods, without one of its processes."""
+    address = str(plain(variables.get("ansible_host")) or "")
+    facts, notes = about.facts or {}, [*about.notes, *([about.unread] if about.unread else [])]
+    if facts and not facts.get("gpus"):
+        notes.append(f"no GPU could be read: {(facts.get('nvml') or {}).get('reason') or 'there is none'}".rstrip("."))
+    if cluster is None:
+        users = ledger.process_users(facts)
+        return ledger.node_ledger(host, address, facts, about.replicas, (), (), users, about.slice_mib, notes)
+    name = str(plain(variables.get("gpu_upgrade_node")) or host)
+    node = cluster.nodes.get(name)
+    if node is None:
+        notes.append(f"the cluster has no node {name}: set gpu_upgrade_node, or join the host to the cluster")
+    else:
+        listed = (node.get("status") or {}).get("addresses") or []
+        address = next((str(one["address"]) for one in listed if one.get("type") == "InternalIP"), address)
+        if not is_ready(node):
+            notes.append("the node is not ready")
+        if (node.get("spec") or {}).get("unschedulable"):
+            notes.append("the node is cordoned")
+    pods = cluster.pods.get(name, [])
+    claims = [pod.title for pod in pods if pod.claims and not pod.ended]
+    if claims:
+        notes.append(f"what {titles(claims)} holds by resource claims is not shown here")
+    held: Sequence[Holding] = ()
+    if facts:
+        try:
+            held = _holdings(plain(variables.get("gpu_inspect_checkpoint") or {}))
+        except Refused as refusal:
+            if any(pod.uses_gpu and not pod.ended for pod in pods):
+                notes.append(f"which pod holds which device is not known: {refusal.message}")
+    return ledger.node_ledger(name, address, facts, about.replicas, held, pods, None, about.slice_mib, notes)
+
+
+def _holdings(answer: Mapping[str, Any]) -> Sequence[Holding]:
+    """Return what the kubelet's checkpoint says.
+
+    :raises Refused: it could not be read, or it is none.
+    """
+    content = answer.get("content")
+    if not content:
+        reason = str(answer.get("msg") or "there is none").strip().rstrip(".")
+        raise Refused("the kubelet's checkpoint of devices", reason, "See whether the kubelet runs on the host.")
+    return holdings(base64.b64decode(str(content)).decode(errors="replace"))
+
+
+def _strangers(cluster: _Cluster, task_vars: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """Return the nodes with GPUs that no host of the inventory stands for, whatever the play is limited to."""
+    mine = set()
+    for host in plain((task_vars.get("groups") or {}).get(GPU_HOSTS) or []):
+        variables = task_vars["hostvars"][host]
+        mine.add(str(plain(variables.get("gpu_upgrade_node")) or host))
+    offered = {name: gpu_allocatable(node) for name, node in cluster.nodes.items() if name not in mine}
+    return {name: found for name, found in offered.items() if found}
 
 
 def _slice(wish: dict[str, Any], found: Capacity) -> dict[str, Any]:

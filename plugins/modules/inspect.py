@@ -11,11 +11,16 @@ module: inspect
 short_description: Show what the GPUs of all hosts of a play are divided into and what is taken
 version_added: 0.1.0
 description:
-  - Prints, for every host of the play whose facts were read, each GPU's board, what it is divided into and how much of that is taken, and
-    the extended resources that the cluster will see of the host.
+  - Prints the table of C(kubectl inspect cgpu), what of every GPU is given to pods (without a cluster to processes), and for every host
+    each GPU's board, what it is divided into and how much of that is taken, and the extended resources that the cluster will see of it.
+  - Hosts that could not be read, nodes that are not ready or not in the inventory, and pods that wait for GPUs are named below it.
   - The facts are those that M(gpufleet.nvidia.gpu_info) returned into the variable C(gpu_facts_host) of each host.
   - This is an action; the module is only its documentation.
 options:
+  hosts:
+    description: The hosts to show, those that could not be read among them. Without it, the hosts of the play that did not fail.
+    type: list
+    elements: str
   format:
     description: What is printed.
     type: str
@@ -23,7 +28,7 @@ options:
     default: table
   kubeconfig:
     description:
-      - A kubeconfig on the controller. With it the table of C(kubectl inspect cgpu) is printed first - what of every GPU is given to pods.
+      - A kubeconfig on the controller. With it the pods that hold devices are shown, else the processes on the GPUs.
       - The content of each kubelet's checkpoint of devices is in the variable C(gpu_inspect_checkpoint) of each host.
     type: path
     default: ""
@@ -75,8 +80,27 @@ hosts:
   description: The facts document of every host.
   type: dict
   returned: success
+unread:
+  description: For every host that could not be read, why.
+  type: dict
+  returned: success
 ledger:
-  description: For every node and GPU, what is offered of it and which pods hold it; memory in MiB.
+  description:
+    - For every node and GPU, what is offered of it and which pods hold it; memory in MiB.
+    - RV(ledger.notes) says why the numbers of a node are not all that there is, RV(ledger.pending_pods) which pods on it wait for a device.
+  type: dict
+  returned: success
+total:
+  description: The sums of all nodes, memory in MiB, and in C(pending) what pods ask for and do not have.
+  type: dict
+  returned: success
+pending:
+  description: The pods that wait for GPUs and are on no node.
+  type: list
+  elements: dict
+  returned: success
+not_in_inventory:
+  description: Nodes of the cluster with GPUs that no host of the inventory stands for, with what they offer.
   type: dict
   returned: success
 capacity:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._plan import Refused
-from .pods import GPU_PREFIXES
+from .pods import GPU_PREFIXES, quantity
 
 PASSED, FAILED, WARNING, SKIPPED = "passed", "failed", "warning", "skipped"
 
@@ -77,9 +77,9 @@ def gpu_allocatable(node: Mapping[str, Any]) -> dict[str, int]:
     """Return the GPU resources that a Node object offers; those with 0 are left out."""
     offered = ((node.get("status") or {}).get("allocatable")) or {}
     return {
-        str(name): int(count)
+        str(name): quantity(count)
         for name, count in sorted(offered.items())
-        if str(name).startswith(GPU_PREFIXES) and int(count)
+        if str(name).startswith(GPU_PREFIXES) and quantity(count)
     }
 
 

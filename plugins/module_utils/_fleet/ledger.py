@@ -2,9 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What of a cluster's GPUs is given to which pod, for every way of sharing, in the table that users of C(kubectl inspect cgpu) know. Pure.
+"""What of a cluster's GPUs is given to which pod, for every way of sharing. Pure.
 
-The kubelet's checkpoint says which pod holds which device, the facts say on which GPU that device is.
+The kubelet's checkpoint says which pod holds which device, the facts say on which GPU that device is. HAMi's scheduler writes on the
+pod itself what it gave.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._mig.from_facts import profiles_of
 from .devices import Holding
 from .pods import Pod
 
-_MIB_PER_GIB = 1024
+_GPU = "nvidia.com/gpu"
 MEMORY, UNITS = "memory", "units"
+#: Memory slices of a GPU with MIG whose board is not known.
+_SLICES = 8
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ class Share:
     :param size: how many memory slices; 0 when the whole GPU is meant.
     :param replicas: how often it is offered.
     :param holders: the pods that hold it, by title, with how many replicas of it.
+    :param limit_mib: memory of one replica, where that is less than an equal part.
+    :param held_mib: memory that each pod was given, where replicas do not tell (HAMi).
     """
 
     device: str
@@ -38,6 +44,8 @@ class Share:
     memory_mib: int
     replicas: int
     holders: Mapping[str, int] = field(default_factory=dict)
+    limit_mib: int | None = None
+    held_mib: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def taken(self) -> int:
@@ -45,18 +53,44 @@ class Share:
 
     def amount(self, count: int, unit: str) -> int:
         """Return C(count) replicas of it in C(unit): MiB of memory, or units of the resource."""
-        return count if unit == UNITS else self.memory_mib * count // self.replicas
+        if unit == UNITS:
+            return count
+        return self.limit_mib * count if self.limit_mib else self.memory_mib * count // self.replicas
+
+    def held(self, title: str, unit: str) -> int:
+        """Return what one pod holds of it."""
+        if unit == MEMORY and title in self.held_mib:
+            return self.held_mib[title]
+        return self.amount(self.holders.get(title, 0), unit)
+
+    def taken_in(self, unit: str) -> int:
+        """Return what all of them hold of it, never more than there is."""
+        if unit == MEMORY and self.held_mib:
+            return min(self.memory_mib, sum(self.held_mib.values()))
+        return self.amount(self.taken, unit)
 
 
 @dataclass(frozen=True)
 class GpuLedger:
-    """One GPU with what is offered of it."""
+    """One GPU with what is offered of it.
+
+    :param slices: memory slices into which MIG divides it.
+    :param lost: whether it fell off the bus: nothing is known of it.
+    """
 
     index: int
     name: str
     memory_mib: int
     mig: bool
     shares: tuple[Share, ...]
+    slices: int = _SLICES
+    lost: bool = False
+
+    @property
+    def undivided(self) -> int:
+        """Memory slices in which there is no instance."""
+        places = {(share.start, share.size) for share in self.shares}
+        return max(0, self.slices - sum(size for _start, size in places)) if self.mig else 0
 
     def total(self, unit: str) -> int:
         if unit == MEMORY and not self.mig:
@@ -64,27 +98,53 @@ class GpuLedger:
         return sum(share.amount(share.replicas, unit) for share in self.shares)
 
     def taken(self, unit: str) -> int:
-        return sum(share.amount(share.taken, unit) for share in self.shares)
+        return sum(share.taken_in(unit) for share in self.shares)
 
 
 @dataclass(frozen=True)
 class NodeLedger:
     """One node.
 
-    :param pending: GPU resources of pods that are bound to the node and were not given a device yet.
+    :param waiting: pods that are bound to the node and were not given a device yet.
+    :param notes: what a reader has to know of these numbers, such as that the node is not ready.
     """
 
     name: str
     address: str
-    gpus: tuple[GpuLedger, ...]
-    pods: tuple[Pod, ...] = ()
-    pending: Mapping[str, int] = field(default_factory=dict)
+    gpus: tuple[GpuLedger, ...] = ()
+    waiting: tuple[Pod, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def pending(self) -> dict[str, int]:
+        """GPU resources that are asked for and not given yet."""
+        return asked(self.waiting)
+
+    @property
+    def titles(self) -> list[str]:
+        """Who holds something."""
+        return sorted({title for gpu in self.gpus for share in gpu.shares for title in share.holders})
 
     def total(self, unit: str) -> int:
         return sum(gpu.total(unit) for gpu in self.gpus)
 
     def taken(self, unit: str) -> int:
         return sum(gpu.taken(unit) for gpu in self.gpus)
+
+
+def asked(pods: Iterable[Pod]) -> dict[str, int]:
+    """Return how many devices pods ask for, by resource."""
+    found: dict[str, int] = {}
+    for pod in pods:
+        for resource, count in pod.devices.items():
+            found[resource] = found.get(resource, 0) + count
+    return dict(sorted(found.items()))
+
+
+def unplaced(pods: Iterable[Pod]) -> tuple[Pod, ...]:
+    """Return, of pods that are on no node, those that wait for GPUs, or hold a claim that may be for one."""
+    waiting = [pod for pod in pods if pod.uses_gpu and not pod.ended and not pod.terminating]
+    return tuple(sorted(waiting, key=lambda pod: pod.title))
 
 
 def node_ledger(
@@ -95,6 +155,8 @@ def node_ledger(
     holdings: Iterable[Holding],
     pods: Sequence[Pod],
     users: Mapping[str, Mapping[str, int]] | None = None,
+    slice_mib: int | None = None,
+    notes: Sequence[str] = (),
 ) -> NodeLedger:
     """Return the ledger of one node.
 
@@ -103,22 +165,32 @@ def node_ledger(
     :param holdings: what the kubelet's checkpoint says.
     :param pods: the pods on the node.
     :param users: who else holds devices, such as L(process_users) where there is no cluster.
+    :param slice_mib: memory of one replica of a GPU, where an MPS daemon of the host sets it.
     """
     living = {pod.uid: pod for pod in pods if not pod.ended}
     held: dict[str, dict[str, int]] = {device: dict(names) for device, names in (users or {}).items()}
+    memory: dict[str, dict[str, int]] = {}
     served: set[str] = set()
+
+    def give(pod: Pod, device: str) -> None:
+        served.add(pod.uid)
+        titles = held.setdefault(device, {})
+        titles[pod.title] = titles.get(pod.title, 0) + 1
+
     for holding in holdings:
         pod = living.get(holding.pod_uid)
-        if pod is not None:
-            served.add(pod.uid)
-            titles = held.setdefault(holding.device, {})
-            titles[pod.title] = titles.get(pod.title, 0) + 1
-    pending: dict[str, int] = {}
+        # What the kubelet gave in HAMi's name is not the GPU that the pod is on.
+        if pod is not None and not pod.hami:
+            give(pod, holding.device)
     for pod in living.values():
-        for resource, count in pod.resources.items() if pod.uid not in served else ():
-            pending[resource] = pending.get(resource, 0) + count
-    gpus = tuple(_gpu(gpu, replicas, held) for gpu in facts.get("gpus") or [])
-    return NodeLedger(name, address, gpus, tuple(living.values()), pending)
+        for device, mib in pod.hami:
+            give(pod, device)
+            amounts = memory.setdefault(device, {})
+            amounts[pod.title] = amounts.get(pod.title, 0) + mib
+    waiting = tuple(pod for pod in living.values() if pod.devices and pod.uid not in served)
+    gpus = tuple(_gpu(gpu, replicas, held, memory, slice_mib) for gpu in facts.get("gpus") or [])
+    gone = tuple(f"GPU {gpu.index} cannot be reached: it fell off the bus" for gpu in gpus if gpu.lost)
+    return NodeLedger(name, address, gpus, waiting, (*notes, *gone))
 
 
 def process_users(facts: Mapping[str, Any]) -> dict[str, dict[str, int]]:
@@ -135,122 +207,49 @@ def process_users(facts: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     return found
 
 
-def _gpu(gpu: Mapping[str, Any], replicas: Mapping[str, int], held: Mapping[str, Mapping[str, int]]) -> GpuLedger:
+def _gpu(
+    gpu: Mapping[str, Any],
+    replicas: Mapping[str, int],
+    held: Mapping[str, Mapping[str, int]],
+    given: Mapping[str, Mapping[str, int]],
+    slice_mib: int | None,
+) -> GpuLedger:
     mig = bool((gpu.get("mig") or {}).get("current"))
     memory = int(gpu.get("memory_mib") or 0)
+    index, name = int(gpu.get("index") or 0), str(gpu.get("name") or gpu.get("board") or "unknown")
     shares = []
-    if mig:
-        for instance in sorted(gpu.get("gpu_instances") or [], key=lambda entry: int(entry.get("start") or 0)):
-            for compute in instance.get("compute_instances") or []:
-                uuid, profile = str(compute.get("uuid")), str(compute.get("profile"))
-                resource = f"nvidia.com/mig-{profile.replace('+', '.')}"
-                count = replicas.get(resource, replicas.get("nvidia.com/gpu", 1))
-                shares.append(
-                    Share(
-                        uuid,
-                        profile,
-                        int(instance.get("start") or 0),
-                        int(instance.get("size") or 0),
-                        int(instance.get("memory_mib") or 0),
-                        count,
-                        held.get(uuid, {}),
-                    )
+    if gpu.get("lost"):
+        return GpuLedger(index, "lost", 0, False, (), lost=True)
+    if not mig:
+        uuid, count = str(gpu.get("uuid")), replicas.get(_GPU, 1)
+        limit = slice_mib if count > 1 else None
+        whole = Share(uuid, "", 0, 0, memory, count, held.get(uuid, {}), limit, given.get(uuid, {}))
+        return GpuLedger(index, name, memory, False, (whole,))
+    for instance in sorted(gpu.get("gpu_instances") or [], key=lambda entry: int(entry.get("start") or 0)):
+        parts = instance.get("compute_instances") or []
+        for compute in parts:
+            uuid, profile = str(compute.get("uuid")), str(compute.get("profile"))
+            resource = f"nvidia.com/mig-{profile.replace('+', '.')}"
+            shares.append(
+                Share(
+                    uuid,
+                    profile,
+                    int(instance.get("start") or 0),
+                    int(instance.get("size") or 0),
+                    # Compute instances of one GPU instance share its memory.
+                    int(instance.get("memory_mib") or 0) // len(parts),
+                    replicas.get(resource, replicas.get(_GPU, 1)),
+                    held.get(uuid, {}),
                 )
-    else:
-        uuid = str(gpu.get("uuid"))
-        shares.append(Share(uuid, "", 0, 0, memory, replicas.get("nvidia.com/gpu", 1), held.get(uuid, {})))
-    return GpuLedger(int(gpu.get("index") or 0), str(gpu.get("name")), memory, mig, tuple(shares))
+            )
+    return GpuLedger(index, name, memory, True, tuple(shares), _slices(gpu))
 
 
-def table(nodes: Sequence[NodeLedger], unit: str = MEMORY) -> str:
-    """Return the table of C(kubectl inspect cgpu): per node and GPU what is allocated of the total, and the cluster's sum.
-
-    Memory is in GiB, rounded to the nearest; percentages are cut off, as there.
-
-    :param unit: L(MEMORY), or L(UNITS) for counts of instances and replicas.
-    """
-    columns = max((len(node.gpus) for node in nodes), default=0)
-    pending = any(node.pending for node in nodes)
-    what = "GPU Memory(GiB)" if unit == MEMORY else "GPU Units"
-    header = ["NAME", "IPADDRESS", *(f"GPU{index}(Allocated/Total)" for index in range(columns))]
-    rows = [header + (["PENDING(Allocated)"] if pending else []) + [what]]
-    for node in nodes:
-        cells = [f"{_show(gpu.taken(unit), unit)}/{_show(gpu.total(unit), unit)}" for gpu in node.gpus]
-        cells += ["0/0"] * (columns - len(cells))
-        waiting = [str(sum(node.pending.values()))] if pending else []
-        rows.append([node.name, node.address, *cells, *waiting, _sum(node.taken(unit), node.total(unit), unit)])
-    body = _aligned(rows)
-    taken, total = sum(node.taken(unit) for node in nodes), sum(node.total(unit) for node in nodes)
-    width = max((len(line) for line in body), default=0)
-    percent = taken * 100 // total if total else 0
-    noun = "GPU Memory" if unit == MEMORY else "GPU Units"
-    tail = ["-" * width, f"Allocated/Total {noun} In Cluster:", f"{_sum(taken, total, unit)} ({percent}%)"]
-    return "\n".join([*body, *tail]) + "\n"
-
-
-def details(nodes: Sequence[NodeLedger], unit: str = MEMORY) -> str:
-    """Return, per node, what every pod holds on every GPU."""
-    lines: list[str] = []
-    for node in nodes:
-        lines += ["", f"NAME:       {node.name}", f"IPADDRESS:  {node.address}", ""]
-        rows = [["NAME", "NAMESPACE", *(f"GPU{gpu.index}(Allocated)" for gpu in node.gpus)]]
-        for title in sorted({title for gpu in node.gpus for share in gpu.shares for title in share.holders}):
-            namespace, _slash, name = title.partition("/")
-            amounts = [
-                sum(share.amount(share.holders.get(title, 0), unit) for share in gpu.shares) for gpu in node.gpus
-            ]
-            rows.append([name, namespace, *(_show(amount, unit) for amount in amounts)])
-        lines += _aligned(rows)
-        total, taken = node.total(unit), node.taken(unit)
-        percent = taken * 100 // total if total else 0
-        lines += [f"Allocated :  {_show(taken, unit)} ({percent}%)", f"Total :      {_show(total, unit)}"]
-        if node.pending:
-            waiting = ", ".join(f"{name}: {count}" for name, count in sorted(node.pending.items()))
-            lines.append(f"Pending :    {waiting}")
-    return "\n".join(lines[1:]) + "\n" if lines else ""
-
-
-def as_dict(nodes: Sequence[NodeLedger]) -> dict[str, Any]:
-    """Return all of it as plain data; memory in MiB."""
-    return {
-        node.name: {
-            "address": node.address,
-            "allocated_mib": node.taken(MEMORY),
-            "total_mib": node.total(MEMORY),
-            "pending": dict(node.pending),
-            "gpus": [
-                {
-                    "index": gpu.index,
-                    "name": gpu.name,
-                    "allocated_mib": gpu.taken(MEMORY),
-                    "total_mib": gpu.total(MEMORY),
-                    "shares": [
-                        {
-                            "device": share.device,
-                            "profile": share.profile or None,
-                            "memory_mib": share.memory_mib,
-                            "replicas": share.replicas,
-                            "taken": share.taken,
-                            "pods": dict(share.holders),
-                        }
-                        for share in gpu.shares
-                    ],
-                }
-                for gpu in node.gpus
-            ],
-        }
-        for node in nodes
-    }
-
-
-def _show(amount: int, unit: str) -> str:
-    return str(amount) if unit == UNITS else str((amount + _MIB_PER_GIB // 2) // _MIB_PER_GIB)
-
-
-def _sum(taken: int, total: int, unit: str) -> str:
-    return f"{_show(taken, unit)}/{_show(total, unit)}"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+def _slices(gpu: Mapping[str, Any]) -> int:
+    """Return into how many memory slices MIG divides a GPU: as far as its profiles, and the instances on it, reach."""
+    profiles = profiles_of(gpu)
+    ends = [int(one.get("start") or 0) + int(one.get("size") or 0) for one in gpu.get("gpu_instances") or []]
+    for profile in profiles:
+        places = profile.placements
+        ends += [start + places.size for start in places.starts] if places else [_SLICES]
+    return max(ends) if profiles else max([_SLICES, *ends])

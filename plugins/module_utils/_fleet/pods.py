@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +14,19 @@ from typing import Any
 
 GPU_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-")
 _MIRROR = "kubernetes.io/config.mirror"
+#: HAMi's resources beside the number of GPUs: amounts of memory and compute, not devices.
+_AMOUNTS = frozenset({"nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"})
+_HAMI = "hami.io/vgpu-devices-allocated"
+_QUANTITY = re.compile(r"([0-9]+)(k|M|G|Ki|Mi|Gi|[eE][0-9])?")
+_SUFFIXES = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "Ki": 1024, "Mi": 1024**2, "Gi": 1024**3}
 
 
 @dataclass(frozen=True)
 class Pod:
-    """What an eviction has to know of a pod."""
+    """What an eviction has to know of a pod.
+
+    :param hami: the GPUs that HAMi's scheduler gave it, each with the memory in MiB.
+    """
 
     namespace: str
     name: str
@@ -29,6 +38,12 @@ class Pod:
     empty_dirs: tuple[str, ...]
     resources: Mapping[str, int]
     claims: bool
+    hami: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def devices(self) -> dict[str, int]:
+        """How many devices it asked for, by resource."""
+        return {name: count for name, count in self.resources.items() if name not in _AMOUNTS}
 
     @property
     def title(self) -> str:
@@ -60,7 +75,25 @@ def read(document: Mapping[str, Any]) -> Pod:
         empty_dirs=tuple(str(volume.get("name")) for volume in volumes if volume.get("emptyDir") is not None),
         resources=requested(spec),
         claims=bool(spec.get("resourceClaims")),
+        hami=_given_by_hami(str((metadata.get("annotations") or {}).get(_HAMI) or "")),
     )
+
+
+def _given_by_hami(text: str) -> tuple[tuple[str, int], ...]:
+    """Read HAMi's annotation: containers end with a semicolon, devices with a colon, each is C(uuid,vendor,MiB,percent)."""
+    fields = [device.split(",") for container in text.split(";") for device in container.split(":")]
+    return tuple(
+        (found[0], int(found[2])) for found in fields if len(found) == 4 and found[1] == "NVIDIA" and found[2].isdigit()
+    )
+
+
+def quantity(value: Any) -> int:
+    """Return an amount of an extended resource: the API server writes 8000 as C(8k). What is none, is 0."""
+    found = _QUANTITY.fullmatch(str(value).strip())
+    if not found:
+        return 0
+    number, suffix = int(found.group(1)), found.group(2) or ""
+    return number * (10 ** int(suffix[1:]) if suffix[:1] in ("e", "E") else _SUFFIXES[suffix])
 
 
 def requested(spec: Mapping[str, Any]) -> dict[str, int]:
@@ -87,7 +120,8 @@ def requested(spec: Mapping[str, Any]) -> dict[str, int]:
 def _gpus(container: Mapping[str, Any]) -> dict[str, int]:
     resources = container.get("resources") or {}
     wanted = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    return {str(name): int(count) for name, count in wanted.items() if str(name).startswith(GPU_PREFIXES)}
+    asked = {str(name): quantity(count) for name, count in wanted.items() if str(name).startswith(GPU_PREFIXES)}
+    return {name: count for name, count in asked.items() if count}
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import pytest
@@ -27,7 +28,7 @@ SHARED = {"nvidia_sharing_mode": "mps", "nvidia_sharing_memory_slice": "4GiB"}
 @pytest.fixture
 def show(call):
     def run(arguments=None, play_hosts=("a",), **hosts):
-        hostvars = {host: hosts.get(host, {}) for host in play_hosts}
+        hostvars = {host: hosts.get(host, {}) for host in GROUPS["gpu_hosts"]}
         variables = {"groups": GROUPS, "hostvars": hostvars, "ansible_play_hosts": list(play_hosts)}
         return call(inspect, arguments or {}, variables)
 
@@ -59,9 +60,165 @@ def test_as_json(show):
     assert (told["hosts"], told["capacity"]) == (result["hosts"], result["capacity"])
 
 
-def test_hosts_that_were_not_read_are_left_out_and_wrong_ones_are_warned_of(show):
-    result, shown = show(play_hosts=("a", "b", "c"), a=read(), b={}, c=read(nvidia_sharing_replicas="many"))
+def test_hosts_that_were_not_read_are_named_and_wrong_ones_are_warned_of(show):
+    unreachable = {"gpu_facts_host": {"unreachable": True, "msg": "Failed to connect: timed out.\nmore"}}
+    result, shown = show(play_hosts=("a", "b", "c"), a=read(), b=unreachable, c=read(nvidia_sharing_replicas="many"))
     assert list(result["hosts"]) == ["a", "c"]
     assert list(result["capacity"]) == ["a"]
+    assert result["unread"] == {"b": "it could not be read: Failed to connect: timed out"}
+    assert "b: it could not be read: Failed to connect: timed out.\n" in shown.text
     assert len(shown.warnings) == 1 and shown.warnings[0].startswith("c: nvidia_sharing_replicas: 'many'")
     assert shown.text.count("NVIDIA L40S") == 2
+
+
+class FakeApi:
+    def __init__(self, nodes, pods):
+        self._nodes, self._pods = nodes, pods
+
+    def nodes(self):
+        return self._nodes
+
+    def pods(self):
+        return self._pods
+
+
+def node(ready=True, address="10.0.0.1", gpus="2", **spec):
+    return {
+        "spec": spec,
+        "status": {
+            "addresses": [{"type": "Hostname", "address": "x"}, {"type": "InternalIP", "address": address}],
+            "conditions": [{"type": "Ready", "status": "True" if ready else "Unknown"}],
+            "allocatable": {"nvidia.com/gpu": gpus},
+        },
+    }
+
+
+def pod(name, node=None, count="1", phase="Running", **spec):
+    limits = {"nvidia.com/gpu": count} if count else {}
+    return {
+        "metadata": {"namespace": "jobs", "name": name, "uid": f"uid-{name}"},
+        "spec": {
+            **({"nodeName": node} if node else {}),
+            "containers": [{"resources": {"limits": limits}}, {"name": "side"}],
+            **spec,
+        },
+        "status": {"phase": phase},
+    }
+
+
+def checkpoint(**held):
+    entries = [
+        {"PodUID": f"uid-{name}", "ContainerName": "c", "ResourceName": "nvidia.com/gpu", "DeviceIDs": {"0": devices}}
+        for name, devices in held.items()
+    ]
+    text = json.dumps({"Data": {"PodDeviceEntries": entries}})
+    return {"gpu_inspect_checkpoint": {"content": base64.b64encode(text.encode()).decode()}}
+
+
+@pytest.fixture
+def in_cluster(show, monkeypatch):
+    def run(nodes, pods, arguments=None, **options):
+        monkeypatch.setattr(inspect, "Cluster", lambda *_arguments: FakeApi(nodes, pods))
+        return show({"kubeconfig": "/kube", **(arguments or {})}, **options)
+
+    return run
+
+
+UUIDS = {"gpus": [{**L40S, "uuid": "GPU-0"}, {**L40S, "uuid": "GPU-1", "index": 1}]}
+WITH_UUIDS = {"gpu_facts_host": {"gpu": {**FACTS, **UUIDS}}}
+
+
+def test_pods_of_every_kind_and_nodes_in_every_state(in_cluster, tmp_path):
+    nodes = {"a": node(), "node-b": node(ready=False, address="10.0.0.2", unschedulable=True), "stranger": node()}
+    nodes["cpu-only"] = node(gpus="0")
+    pods = [
+        pod("one", "a"),
+        pod("ended", "a", phase="Succeeded"),
+        pod("late", "a"),
+        pod("web", "a", count=None),
+        pod("init", "a", count=None, initContainers=[{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]),
+        pod("big", count="16", phase="Pending"),
+        pod("<b>claim", count=None, phase="Pending", resourceClaims=[{"name": "gpu"}]),
+        pod("lost", "node-b"),
+    ]
+    held = checkpoint(one=["GPU-0"], ended=["GPU-1"], init=["GPU-1"])
+    page, report = tmp_path / "gpus.html", tmp_path / "gpus.json"
+    result, shown = in_cluster(
+        nodes,
+        pods,
+        {"details": True, "html": str(page), "report": str(report)},
+        play_hosts=("a", "b", "c"),
+        a={**WITH_UUIDS, **held},
+        b={**WITH_UUIDS, "gpu_upgrade_node": "node-b", "gpu_inspect_checkpoint": {"msg": "file not found"}},
+        c=WITH_UUIDS,
+    )
+    rows = [line.split() for line in shown.lines[1].splitlines()]
+    assert rows[1] == ["a", "10.0.0.1", "45/45", "45/45", "1", "90/90"]
+    assert rows[2] == ["node-b", "10.0.0.2", "0/45", "0/45", "1", "0/90"]
+    assert rows[3] == ["c", "0/45", "0/45", "0", "0/90"]
+    for remark in (
+        "Pending Pods On No Node (2):",
+        "big       jobs       nvidia.com/gpu: 16",
+        "node-b: the node is not ready.",
+        "node-b: the node is cordoned.",
+        "node-b: which pod holds which device is not known: the kubelet's checkpoint of devices: file not found.",
+        "c: the cluster has no node c: set gpu_upgrade_node",
+        "stranger: a node of the cluster that is not in the inventory, with nvidia.com/gpu: 2.",
+    ):
+        assert remark in shown.text
+    assert "cpu-only" not in shown.text
+    assert ["late", "jobs", "0", "0", "1"] in [line.split() for line in shown.text.splitlines()]
+    assert result["pending"][1] == {"pod": "jobs/big", "asks_for": {"nvidia.com/gpu": 16}, "claims": False}
+    assert result["ledger"]["a"]["pending_pods"] == ["jobs/late"]
+    assert result["total"]["pending"] == {"nvidia.com/gpu": 18}
+    assert json.loads(report.read_text())["not_in_inventory"] == {"stranger": {"nvidia.com/gpu": 2}}
+    assert "jobs/&lt;b&gt;claim" in page.read_text() and "<b>claim" not in page.read_text()
+
+
+@pytest.mark.parametrize("content", ["", "not json", "\xff\xfe", '{"Data": {}}'])
+def test_a_checkpoint_that_is_none_is_a_remark_on_its_node_and_no_more(in_cluster, content):
+    given = {"gpu_inspect_checkpoint": {"content": base64.b64encode(content.encode("latin-1")).decode()}}
+    result, shown = in_cluster({"a": node()}, [pod("one", "a")], a={**WITH_UUIDS, **given})
+    assert "failed" not in result
+    assert "a: which pod holds which device is not known" in shown.text
+    _quiet, shown = in_cluster({"a": node()}, [], a={**WITH_UUIDS, **given})
+    assert "not known" not in shown.text, "nobody can hold one"
+
+
+def test_a_host_without_a_driver_and_a_lost_gpu(in_cluster, bare_facts):
+    gone = {**L40S, "uuid": None, "index": 1, "lost": True, "name": None, "memory_mib": None, "mig": None}
+    half = {"gpu_facts_host": {"gpu": {**FACTS, "gpus": [UUIDS["gpus"][0], gone]}}}
+    nodes = {"a": node(), "b": node()}
+    _result, shown = in_cluster(nodes, [], play_hosts=("a", "b"), a=half, b={"gpu_facts_host": {"gpu": bare_facts}})
+    assert "a: GPU 1 cannot be reached" in shown.text
+    assert "b: no GPU could be read: libnvidia-ml.so.1 is not installed." in shown.text
+
+
+def test_an_api_server_that_does_not_answer_ends_it_with_its_words(show, monkeypatch):
+    class Away:
+        def pods(self):
+            raise inspect.ApiError(0, "list the pods", "connection refused")
+
+    monkeypatch.setattr(inspect, "Cluster", lambda *_arguments: Away())
+    result, _shown = show({"kubeconfig": "/kube"}, a=read())
+    assert result["failed"] and result["msg"] == "Failed to list the pods: connection refused"
+
+
+def test_what_hami_gave_is_shown_and_what_dra_gave_is_named(in_cluster):
+    given = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,4096,0:;"}
+    sliced = pod("one", "a")
+    sliced["metadata"]["annotations"] = given
+    hami = {**WITH_UUIDS, "nvidia_sharing_backend": "hami", "nvidia_sharing_memory_slice": "4GiB"}
+    result, _shown = in_cluster({"a": node()}, [sliced], a={**hami, **checkpoint(one=["GPU-0-3"])})
+    assert [gpu["allocated_mib"] for gpu in result["ledger"]["a"]["gpus"]] == [0, 4096]
+    assert [gpu["shares"][0]["replicas"] for gpu in result["ledger"]["a"]["gpus"]] == [10, 10]
+    claims = [pod("two", "a", None, resourceClaims=[{}]), pod("ended", "a", None, "Failed", resourceClaims=[{}])]
+    _result, shown = in_cluster({"a": node()}, claims, a=WITH_UUIDS)
+    assert "a: what jobs/two holds by resource claims is not shown here.\n" in shown.text
+
+
+def test_slices_of_a_daemon_of_the_host(in_cluster):
+    wish = {**SHARED, "nvidia_sharing_mps_manager": "host", "nvidia_sharing_mps_scope": "node"}
+    held = checkpoint(one=["GPU-0::0", "GPU-0::1"])
+    result, _shown = in_cluster({"a": node()}, [pod("one", "a")], a={**WITH_UUIDS, **wish, **held})
+    assert result["ledger"]["a"]["gpus"][0]["allocated_mib"] == 8192

@@ -26,6 +26,10 @@ def pod(name="work", *, owner="ReplicaSet", limits=None, phase="Running", **spec
         ({"nvidia.com/gpu.shared": "3"}, {"nvidia.com/gpu.shared": 3}),
         ({"cpu": "1"}, {}),
         ({"nvidia.com/other": "1"}, {}),
+        # As the API server writes 8000, and as people do; none is asked for by 0.
+        ({"nvidia.com/gpu": "8k"}, {"nvidia.com/gpu": 8000}),
+        ({"nvidia.com/gpu": "1e3"}, {"nvidia.com/gpu": 1000}),
+        ({"nvidia.com/gpu": "0"}, {}),
     ],
 )
 def test_what_a_pod_asks_for(limits, resources):

@@ -31,6 +31,7 @@ def test_a_node_that_offers_what_is_predicted():
     checks = compare(found, Expected({"nvidia.com/mig-1g.10gb": 4, "nvidia.com/gpu": 0}, {"nvidia.com/gpu.count": "8"}))
     assert statuses(checks) == {"allocatable": "passed", "labels": "passed"}
     assert checks[0].evidence == "nvidia.com/mig-1g.10gb: 4"
+    assert gpu_allocatable(node({"nvidia.com/gpu": "8k"})) == {"nvidia.com/gpu": 8000}, "as the API server writes it"
 
 
 def test_more_less_and_other_resources_are_named():
