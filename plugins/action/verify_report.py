@@ -37,7 +37,14 @@ class ActionModule(ActionBase):
             variables = task_vars["hostvars"][host]
             health = plain(variables.get("nvidia_health_result") or {})
             node = plain(variables.get("gpu_verify_node") or {})
-            hosts[host] = verification(health.get("checks"), node.get("checks"), node.get("msg"))
+            read = plain(variables.get("gpu_facts_host") or {})
+            hosts[host] = verification(
+                health.get("checks"),
+                node.get("checks"),
+                unread="" if read.get("gpu") else _line(read),
+                refused=_sentence(str(plain(variables.get("__gpu_verify_refused") or ""))),
+                unasked=_line(node) if node.get("failed") or node.get("unreachable") else "",
+            )
         for host, found in hosts.items():
             self._display.display(f"\n{host}: {found.summary}")
             for check in found.checks:
@@ -58,3 +65,14 @@ class ActionModule(ActionBase):
             else f"All {len(hosts)} hosts are as described."
         )
         return result
+
+
+def _line(answer: dict[str, Any]) -> str:
+    """Return the first line of what a task said."""
+    lines = str(answer.get("msg") or "").strip().splitlines()
+    return lines[0] if lines else ""
+
+
+def _sentence(message: str) -> str:
+    """Return a refusal of several lines as one."""
+    return "; ".join(line for line in message.splitlines() if line and line != "Nothing was touched.")

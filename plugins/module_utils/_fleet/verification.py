@@ -40,29 +40,45 @@ class Verification:
         }
 
 
+#: The checks of a node in the cluster, in order.
+_OF_NODE = ("node", "allocatable", "labels")
+
+
 def verification(
-    host: Sequence[Mapping[str, Any]] | None, node: Sequence[Mapping[str, Any]] | None, error: str | None = None
+    host: Sequence[Mapping[str, Any]] | None,
+    node: Sequence[Mapping[str, Any]] | None,
+    *,
+    unread: str = "",
+    refused: str = "",
+    unasked: str = "",
 ) -> Verification:
-    """Return what is known of one host.
+    """Return what is known of one host. What could not be checked is named, with the reason.
 
     :param host: the checks of M(gpufleet.nvidia.health); None when the host could not be read.
-    :param node: the checks of its Node object; None when no cluster was asked.
-    :param error: why the cluster could not be asked.
+    :param node: the checks of its Node object; None when there are none.
+    :param unread: why the host could not be read.
+    :param refused: why the host's description cannot be taken: it was checked without one.
+    :param unasked: why the cluster could not be asked; empty when none was to be.
     """
+    checks = list(host or ())
     if host is None:
-        unread = {
-            "name": "reach",
-            "status": "failed",
-            "evidence": "the host could not be read, or its description was refused",
-            "next_step": "See the message of the task that failed, or try: ansible <host> -m ansible.builtin.ping",
-        }
-        return Verification((unread, *(node or ())))
-    if node is None and error:
-        asked = {
-            "name": "node",
-            "status": "failed",
-            "evidence": str(error),
-            "next_step": "Check the kubeconfig and that the API server can be reached.",
-        }
-        return Verification((*host, asked))
-    return Verification((*host, *(node or ())))
+        step = "See the message of the task that failed, or try: ansible <host> -m ansible.builtin.ping"
+        checks.append(_check("reach", "failed", unread or "the host could not be read", step))
+    if refused:
+        step = "Correct the variables of the host, or what is wrong with it: it was checked without its description"
+        checks.append(_check("description", "failed", refused, step))
+    cause = next((str(check["name"]) for check in checks if check["name"] in ("reach", "description")), None)
+    if node is None and unasked:
+        step = "Check the kubeconfig and that the API server can be reached."
+        node = [_check("node", "failed", unasked, step)]
+    elif node is None:
+        reason = f"the check {cause} failed" if cause else "no cluster was asked: gpu_verify_kubeconfig is not set"
+        return Verification((*checks, *(_check(name, "skipped", reason) for name in _OF_NODE)))
+    there = {check["name"] for check in node}
+    return Verification(
+        (*checks, *node, *(_check(name, "skipped", "the check node failed") for name in _OF_NODE if name not in there))
+    )
+
+
+def _check(name: str, status: str, evidence: str, step: str = "") -> dict[str, str]:
+    return {"name": name, "status": status, "evidence": evidence.strip().rstrip("."), "next_step": step}

@@ -86,10 +86,12 @@ def check(name, status):
 
 
 def test_host_and_node_are_one_list_and_the_first_failure_counts():
-    found = verification([check("pci", "passed"), check("mig", "failed")], [check("allocatable", "failed")])
+    node_checks = [check("node", "passed"), check("allocatable", "failed"), check("labels", "passed")]
+    found = verification([check("pci", "passed"), check("mig", "failed")], node_checks)
     assert found.summary == "not as described, first failure: mig"
     assert found.as_dict()["failed_check"] == "mig"
-    assert [item["name"] for item in found.as_dict()["checks"]] == ["pci", "mig", "allocatable"]
+    names = [item["name"] for item in found.as_dict()["checks"]]
+    assert names == ["pci", "mig", "node", "allocatable", "labels"]
 
 
 def test_a_healthy_host_says_how_many_warnings_it_has():
@@ -97,7 +99,29 @@ def test_a_healthy_host_says_how_many_warnings_it_has():
     assert verification([check("persistence", "warning")], []).summary == "as described, 1 warnings"
 
 
-def test_a_host_or_cluster_that_does_not_answer_is_not_healthy():
-    assert verification(None, None).failed[0]["name"] == "reach"
-    asked = verification([check("pci", "passed")], None, "Failed to read node a: refused")
-    assert asked.failed[0]["evidence"] == "Failed to read node a: refused"
+def shown(found):
+    return [(item["name"], item["status"], item["evidence"]) for item in found.checks]
+
+
+def test_checks_of_the_node_that_cannot_run_are_skipped_with_the_reason():
+    reason = "no cluster was asked: gpu_verify_kubeconfig is not set"
+    assert shown(verification([], None)) == [(name, "skipped", reason) for name in ("node", "allocatable", "labels")]
+    away = verification([check("pci", "passed")], None, unasked="Failed to read node a: refused")
+    assert shown(away)[1:] == [
+        ("node", "failed", "Failed to read node a: refused"),
+        ("allocatable", "skipped", "the check node failed"),
+        ("labels", "skipped", "the check node failed"),
+    ]
+    assert shown(verification([], [check("node", "failed")]))[1:] == shown(away)[2:]
+
+
+def test_a_host_that_cannot_be_read_or_is_described_wrongly_is_not_healthy():
+    unread = verification(None, None, unread="Failed to connect: timed out.")
+    assert shown(unread) == [
+        ("reach", "failed", "Failed to connect: timed out"),
+        *((name, "skipped", "the check reach failed") for name in ("node", "allocatable", "labels")),
+    ]
+    refused = verification([check("pci", "failed"), check("driver", "skipped")], None, refused="no such profile.")
+    assert refused.as_dict()["failed_check"] == "pci", "what is wrong with the host comes before its description"
+    assert shown(refused)[2] == ("description", "failed", "no such profile")
+    assert shown(refused)[3] == ("node", "skipped", "the check description failed")
