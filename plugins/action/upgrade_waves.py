@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import waves
@@ -51,7 +51,7 @@ class ActionModule(ClusterAction):
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         cluster = self.cluster(arguments) if arguments["kubernetes"] else None
-        if cluster and arguments["state"] != "finished":
+        if cluster and arguments["state"] != "finished" and not self._task.check_mode:
             here = cluster_lease.this_run()
             cluster_lease.take(
                 cluster,
@@ -66,6 +66,12 @@ class ActionModule(ClusterAction):
     def _plan(self, arguments: dict[str, Any], task_vars: dict[str, Any], cluster: Cluster | None) -> dict[str, Any]:
         """Return the waves as they will be if every node succeeds."""
         members, nodes = self._fleet(arguments, task_vars, cluster)
+        if cluster:
+            try:
+                _refuse_strangers(members, task_vars)
+            except Refused:
+                cluster_lease.let_go(cluster, arguments["lease_namespace"], cluster_lease.this_run())
+                raise
         if cluster is None and not arguments["take_over"]:
             _refuse_a_second(members.values(), arguments["lease_duration"])
         found = waves.schedule(nodes, _budget(arguments))
@@ -164,15 +170,30 @@ class ActionModule(ClusterAction):
             node = objects.get(about.get("node", host))
             kept = from_values(plain(variables.get("__gpu_upgrade_record") or {}))
             record = from_annotations(node["metadata"].get("annotations")) if node else kept
-            if cluster and node is None:
-                self._display.warning(
-                    f"{host}: the cluster has no node {about.get('node', host)}; set gpu_upgrade_node."
-                )
             member = Member(host, record, bool(about.get("needed")), node, reachable=bool(about))
             members[host] = member
             started = bool(plain(variables.get("__gpu_upgrade_started") or False))
             nodes.append(wave_node(member, target, retry, started_here=started))
         return members, nodes
+
+
+def _refuse_strangers(members: Mapping[str, Member], task_vars: Mapping[str, Any]) -> None:
+    """Refuse a host that is no node before anything is touched: it could not be cordoned, nor emptied.
+
+    :raises Refused: there is one.
+    """
+    strangers = {
+        host: str(plain(task_vars["hostvars"][host]["__gpu_upgrade_host"])["node"])
+        for host, member in members.items()
+        if member.node is None and member.reachable
+    }
+    if strangers:
+        named = ", ".join(host if host == node else f"{host} (node {node})" for host, node in strangers.items())
+        raise Refused(
+            named,
+            "the cluster has no such node",
+            f"Set gpu_upgrade_node, or leave it out: --limit 'gpu_hosts,{','.join(f'!{host}' for host in strangers)}'.",
+        )
 
 
 def _refuse_a_second(members: Iterable[Member], seconds: int) -> None:

@@ -125,6 +125,51 @@ def plan(call):
     return do
 
 
+def node(**labels):
+    conditions = [{"type": "Ready", "status": "True"}]
+    return {"metadata": {"annotations": {}, "labels": labels}, "spec": {}, "status": {"conditions": conditions}}
+
+
+class Nodes(FakeCluster):
+    def __init__(self, *names):
+        super().__init__()
+        self.names = names
+
+    def nodes(self):
+        return {name: node() for name in self.names}
+
+
+@pytest.fixture
+def plan_cluster(call, monkeypatch):
+    def do(cluster, *hosts, check=False, **arguments):
+        monkeypatch.setattr(upgrade_waves.ActionModule, "cluster", lambda _self, _arguments: cluster)
+        known = {
+            name: {"__gpu_upgrade_host": {"node": f"node-{name}", "needed": True, "target": TARGET}} if read else {}
+            for name, read in hosts
+        }
+        given = {"state": "planned", "target": TARGET, "hosts": [name for name, _read in hosts], **arguments}
+        return call(upgrade_waves, given, {"hostvars": known}, check)[0]
+
+    return do
+
+
+def test_a_host_that_is_no_node_ends_the_rollout_before_anything_is_touched(plan_cluster):
+    cluster = Nodes("node-a")
+    refused = plan_cluster(cluster, ("a", True), ("b", True))
+    assert refused["failed"]
+    assert refused["msg"].startswith("b (node node-b): the cluster has no such node. Set gpu_upgrade_node")
+    assert "--limit 'gpu_hosts,!b'" in refused["msg"]
+    assert cluster.held["spec"]["holderIdentity"] is None, "the lease is not kept"
+    unread = plan_cluster(cluster, ("a", True), ("b", False), max_unavailable="2")
+    assert unread["order"] == ["a"], "a host that could not be read is not begun, and is named at the end"
+
+
+def test_check_mode_takes_no_lease(plan_cluster):
+    cluster = Nodes("node-a")
+    assert plan_cluster(cluster, ("a", True), check=True)["order"] == ["a"]
+    assert cluster.held is None
+
+
 def moment(**ago):
     return (datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(**ago)).strftime(SINCE)
 

@@ -1,0 +1,155 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What follows each failure of an upgrade: which record stays, and what is given back."""
+
+from __future__ import annotations
+
+import pytest
+
+from .upgrade_harness import OLD, Site
+
+# Each of them runs a whole playbook.
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def site(tmp_path):
+    return Site(tmp_path)
+
+
+def test_a_node_is_upgraded_between_drain_and_resume(site):
+    done = site.run("upgrade", "--limit", "a")
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert site.log == [
+        "a bring (check)",
+        "a drain",
+        "a driver",
+        "a toolkit",
+        "a mig",
+        "a sharing",
+        "a health",
+        "a resume",
+    ]
+    assert site.record("a")["state"] == "done"
+
+
+def test_a_refused_transaction_touches_nothing_not_even_the_other_scheduler(site):
+    site.fail(a="bring")
+    (site.folder / "a" / "driver-previous.json").unlink()
+    (site.folder / "a").rmdir()
+    done = site.run("upgrade")
+    assert done.returncode != 0
+    assert site.log == ["a bring (check)"], "the host was not drained, so that nobody gives it back"
+    assert site.record("a")["state"] == "refused"
+    assert "bring does not work" in site.record("a")["failed_reason"]
+    assert not site.record("b"), "the wave stops"
+
+
+def test_a_failed_change_is_rolled_back_and_the_host_stays_away(site):
+    site.fail(a="driver")
+    site.services("nvidia-dcgm", "sshd")
+    done = site.run("upgrade")
+    assert done.returncode != 0
+    assert site.log[2:] == [
+        "a nvidia-dcgm stopped",
+        "a driver",
+        # It is looked for again: a verification that failed had started it.
+        "a nvidia-dcgm stopped",
+        "a bring",
+        "a mig",
+        "a sharing",
+        "a nvidia-dcgm started",
+        "a health",
+    ]
+    assert site.record("a")["state"] == "failed"
+    assert "driver does not work" in site.record("a")["failed_reason"]
+    assert "which works; the node stays cordoned" in site.record("a")["failed_reason"]
+    assert "The rollout did not come to this host" in done.stdout
+
+
+def test_what_works_is_not_rolled_back_because_the_other_scheduler_does_not_take_the_host(site):
+    (site.folder / "no-resume").touch()
+    done = site.run("upgrade", "--limit", "a")
+    assert done.returncode != 0
+    assert site.log[-2:] == ["a health", "a resume"]
+    assert "a bring" not in site.log
+    assert site.record("a")["state"] == "failed"
+    assert "Give the host back to the other scheduler" in site.record("a")["failed_reason"]
+
+
+def test_a_host_that_cannot_be_given_back_says_both_reasons(site):
+    (site.folder / "no-resume").touch()
+    site.services("nvidia-dcgm")
+    site.fail(a="nvidia-dcgm stopped")
+    done = site.run("upgrade")
+    assert done.returncode != 0
+    record = site.record("a")
+    assert record["state"] == "failed"
+    assert "nvidia-dcgm stopped does not work" in record["failed_reason"]
+    assert "It could not be given back: Give the host back to the other scheduler" in record["failed_reason"]
+    assert not site.record("b")
+
+
+def test_services_that_a_run_stopped_before_it_was_cut_off_are_started_again(site):
+    site.keep("a", state="installing")
+    (site.folder / "a" / "upgrade-stopped.json").write_text('["nvidia-dcgm"]')
+    done = site.run("upgrade", "--limit", "a")
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "a nvidia-dcgm started" in site.log
+    assert not (site.folder / "a" / "upgrade-stopped.json").exists()
+    assert site.record("a")["from"] == OLD
+
+
+def test_a_failed_node_that_cannot_even_begin_again_is_still_ours(site):
+    site.keep("a", state="failed", failed_reason="old")
+    site.fail(a="bring")
+    done = site.run("upgrade", "--limit", "a", "-e", "gpu_upgrade_retry=true")
+    assert done.returncode != 0
+    assert site.record("a")["state"] == "failed"
+    assert "bring does not work" in site.record("a")["failed_reason"]
+
+
+def test_check_mode_goes_through_all_waves_and_leaves_nothing(site):
+    done = site.run("upgrade", "--check")
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert {line for line in site.log if not line.endswith("(check)")} == set()
+    assert "b driver (check)" in site.log
+    assert not site.record("a") and not site.record("b")
+
+
+@pytest.mark.parametrize(("step", "state"), [("health", "failed"), ("bring", "failed")])
+def test_a_rollback_by_hand_that_fails_stops_there_with_its_reason(site, step, state):
+    site.fail(a=step)
+    done = site.run("rollback")
+    assert done.returncode != 0
+    assert site.record("a")["state"] == state
+    assert f"{step} does not work" in site.record("a")["failed_reason"]
+    assert "a resume" not in site.log
+    assert not [line for line in site.log if line.startswith("b ")], "no other host is touched"
+
+
+def test_a_host_that_is_lost_in_the_middle_keeps_its_step_and_no_other_is_begun(site):
+    site.fail(lost=True, a="driver")
+    lost = site.run("upgrade")
+    assert lost.returncode == 4, "unreachable"
+    assert site.log[-1] == "a driver"
+    assert site.record("a")["state"] == "installing"
+    assert not site.record("b")
+    site.fail()
+    again = site.run("upgrade")
+    assert again.returncode == 0, again.stdout[-3000:]
+    assert "1 cut off earlier (a)" in again.stdout
+    assert [site.record(host)["state"] for host in site.hosts] == ["done", "done"]
+
+
+def test_a_host_without_room_for_its_record_says_both_reasons(site):
+    site.fail(a="bring")
+    (site.folder / "a" / "driver-previous.json").unlink()
+    (site.folder / "a").rmdir()
+    (site.folder / "a").write_text("no folder")
+    done = site.run("upgrade")
+    assert done.returncode != 0
+    assert "a: failed: bring: bring does not work It could not be given back: " in done.stdout
+    assert not site.record("b")

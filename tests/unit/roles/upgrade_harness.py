@@ -1,0 +1,190 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The playbooks for day two with the real role gpu_upgrade, on this machine, where the roles that change a host only write down that they ran.
+
+What is proven so is the order of the steps and which of them follow a failure; tests/cluster proves the steps themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+OLD, NEW = "580.126.09", "580.159.03"
+
+_STUB = """
+import json, os
+from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+
+class ActionModule(ActionBase):
+    _VALID_ARGS = None
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        folder, host = os.environ["STUB_FOLDER"], task_vars["inventory_hostname"]
+        step = " ".join(str(value) for value in self._task.args.values())
+        with open(os.path.join(folder, "log"), "a") as log:
+            log.write(f"{host} {step}{' (check)' if self._task.check_mode else ''}\\n")
+        with open(os.path.join(folder, "fail.json")) as handle:
+            message = json.load(handle).get(f"{host} {step}")
+        result.update({"changed": True, "reboot_required": False})
+        if message == "lost":
+            raise AnsibleConnectionFailure("ssh broke off")
+        if message:
+            result.update({"failed": True, "msg": message})
+        return result
+"""
+_STUB_FACTS = """
+from ansible.plugins.action import ActionBase
+
+class ActionModule(ActionBase):
+    _VALID_ARGS = None
+
+    def run(self, tmp=None, task_vars=None):
+        return {**super().run(tmp, task_vars), "changed": False, "gpu": task_vars["stub_facts"]}
+"""
+
+
+def _facts(version: str) -> dict:
+    return {"driver": {"loaded_version": version, "on_disk_version": version}, "toolkit": {"version": "1.20.0"}}
+
+
+_PLAN = {"needed": ["driver"], "stages": {"driver": {"needed": True}}}
+#: Role to the task files of it that are called, each of which stands for one step.
+_ROLES = {
+    "nvidia_driver": {"main.yml": "driver", "bring.yml": "bring"},
+    "nvidia_toolkit": {"main.yml": "toolkit", "back.yml": "toolkit back"},
+    "nvidia_mig": {"main.yml": "mig"},
+    "nvidia_sharing": {"main.yml": "sharing"},
+    "nvidia_health": {"main.yml": "health"},
+}
+
+
+class Site:
+    """Two plain hosts, both of which need another driver."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.hosts = ("a", "b")
+        collection = folder / "collections" / "ansible_collections" / "gpufleet" / "nvidia"
+        self._link(collection)
+        self._roles(collection / "roles")
+        for host in self.hosts:
+            (folder / host).mkdir()
+            (folder / host / "driver-previous.json").write_text(json.dumps({"version": OLD}))
+        (folder / "systemctl").write_text(f"#!/bin/sh\ncat {folder}/services\n")
+        (folder / "systemctl").chmod(0o755)
+        self.services()
+        self.fail()
+        local = {
+            "ansible_connection": "local",
+            "ansible_become": False,
+            "ansible_python_interpreter": sys.executable,
+            "gpu_upgrade_kubernetes": False,
+            "nvidia_driver_version": NEW,
+            # What the survey finds, and what is there once the driver was changed.
+            "stub_found": _facts(OLD),
+            "stub_facts": _facts(NEW),
+            "gpu_upgrade_drain_command": ["sh", "-c", f"echo {{{{ inventory_hostname }}}} drain >> {folder}/log"],
+            "gpu_upgrade_resume_command": [
+                "sh",
+                "-c",
+                f"echo {{{{ inventory_hostname }}}} resume >> {folder}/log; test ! -e {folder}/no-resume",
+            ],
+        }
+        inventory = {"gpu_hosts": {"hosts": {host: {} for host in self.hosts}, "vars": local}}
+        (folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
+
+    def _link(self, collection: Path) -> None:
+        (collection / "plugins" / "action").mkdir(parents=True)
+        for name in ("meta", "playbooks", "galaxy.yml"):
+            (collection / name).symlink_to(REPOSITORY / name)
+        for path in (REPOSITORY / "plugins").iterdir():
+            if path.name != "action":
+                (collection / "plugins" / path.name).symlink_to(path)
+        for path in (REPOSITORY / "plugins" / "action").glob("*.py"):
+            (collection / "plugins" / "action" / path.name).symlink_to(path)
+        (collection / "plugins" / "action" / "stub.py").write_text(_STUB)
+        (collection / "plugins" / "action" / "stub_facts.py").write_text(_STUB_FACTS)
+
+    def _roles(self, roles: Path) -> None:
+        for real in (REPOSITORY / "roles").iterdir():
+            for part in ("defaults", "meta", "vars", "tasks"):
+                own = (part == "tasks" and real.name != "gpu_kubernetes") or (part, real.name) == (
+                    "vars",
+                    "gpu_upgrade",
+                )
+                if (real / part).is_dir() and not own:
+                    (roles / real.name).mkdir(parents=True, exist_ok=True)
+                    (roles / real.name / part).symlink_to(real / part)
+        for role, files in _ROLES.items():
+            for name, step in files.items():
+                task = {"name": step, "gpufleet.nvidia.stub": {"step": step}, "register": f"{role}_result"}
+                self._write(roles / role / "tasks" / name, [task])
+        facts = {"gpu_facts_host": {"gpu": "{{ stub_found }}"}, "gpu_facts_plan": _PLAN}
+        self._write(roles / "gpu_facts" / "tasks" / "main.yml", [{"name": "Facts", "ansible.builtin.set_fact": facts}])
+        role = REPOSITORY / "roles" / "gpu_upgrade"
+        for path in [*(role / "tasks").glob("*.yml"), *(role / "vars").glob("*.yml")]:
+            text = path.read_text(encoding="utf-8")
+            # A folder and services of each host's own.
+            text = text.replace("/var/lib/gpufleet", f"{self.folder}/{{{{ inventory_hostname }}}}")
+            text = text.replace("/usr/bin/systemctl", f"{self.folder}/systemctl")
+            text = text.replace("ansible.builtin.systemd_service:", "gpufleet.nvidia.stub:")
+            text = text.replace("gpufleet.nvidia.gpu_info:", "gpufleet.nvidia.stub_facts:")
+            written = roles / "gpu_upgrade" / path.parent.name / path.name
+            written.parent.mkdir(exist_ok=True)
+            written.write_text(text, encoding="utf-8")
+
+    @staticmethod
+    def _write(path: Path, tasks: list) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(tasks, sort_keys=False))
+
+    def fail(self, lost: bool = False, **steps: str) -> None:
+        """Let steps fail: C(a="health") is the health of host a.
+
+        :param lost: whether the host cannot be reached any more.
+        """
+        found = {f"{host} {step}": "lost" if lost else f"{step} does not work" for host, step in steps.items()}
+        (self.folder / "fail.json").write_text(json.dumps(found))
+
+    def services(self, *names: str) -> None:
+        lines = [f"{name}.service loaded active running It" for name in names]
+        (self.folder / "services").write_text("\n".join(lines) + "\n")
+
+    def run(self, playbook: str, *arguments: str) -> subprocess.CompletedProcess:
+        """Run a playbook of the collection; C(log) has what it did."""
+        (self.folder / "log").write_text("")
+        paths = f"{self.folder}/collections:{REPOSITORY}/build/collections"
+        environment = {
+            **os.environ,
+            "ANSIBLE_COLLECTIONS_PATH": paths,
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_GATHERING": "explicit",
+            "STUB_FOLDER": str(self.folder),
+        }
+        program = str(Path(sys.executable).parent / "ansible-playbook")
+        command = [program, "-i", str(self.folder / "inventory.yml"), f"gpufleet.nvidia.{playbook}", *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+
+    @property
+    def log(self) -> list[str]:
+        return (self.folder / "log").read_text().splitlines()
+
+    def record(self, host: str) -> dict:
+        path = self.folder / host / "upgrade.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def keep(self, host: str, **record: str) -> None:
+        """Leave on a host what an earlier run recorded."""
+        values = {"schema": 1, "from": OLD, "to": f"driver {NEW}", "operator": "me@gone/1-1", "since": "", **record}
+        (self.folder / host / "upgrade.json").write_text(json.dumps(values))
