@@ -77,3 +77,20 @@ def test_the_execution_environment_has_what_the_collection_needs():
     described = yaml.safe_load((REPOSITORY / "meta" / "execution-environment.yml").read_text(encoding="utf-8"))
     for path in described["dependencies"].values():
         assert (REPOSITORY / path).is_file()
+
+
+def test_the_image_for_awx_has_the_collection_in_the_version_of_this_tree():
+    described = load("awx/execution-environment.yml")
+    ours = yaml.safe_load((REPOSITORY / "galaxy.yml").read_text(encoding="utf-8"))
+    (collection,) = described["dependencies"]["galaxy"]["collections"]
+    assert collection == {"name": f"{ours['namespace']}.{ours['name']}", "version": ours["version"]}
+    image = next(entry["image"] for entry in load("awx/controller.yml")["controller_execution_environments"])
+    for page in ("docs/scale.md", "examples/runner/README.md"):
+        commands = re.findall(
+            r"ansible-builder build -f (\S+) -t (\S+)", (REPOSITORY / page).read_text(encoding="utf-8")
+        )
+        assert commands
+        for path, tag in commands:
+            base = REPOSITORY if page.startswith("docs") else (REPOSITORY / page).parent
+            assert (base / path).resolve() == EXAMPLES / "awx" / "execution-environment.yml"
+            assert tag == image

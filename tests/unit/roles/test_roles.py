@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -77,13 +76,3 @@ def test_host_roles_depend_on_the_facts(role):
     dependencies = [entry["role"] for entry in load(role / "meta" / "main.yml")["dependencies"]]
     expected = [] if role.name in ("gpu_facts", "gpu_kubernetes", "gpu_upgrade") else ["gpufleet.nvidia.gpu_facts"]
     assert dependencies == expected
-
-
-def test_no_task_gives_a_value_to_a_name_that_the_vars_compute(role):
-    path = role / "vars" / "main.yml"
-    computed = set(load(path)) if path.exists() else set()
-    text = "\n".join(tasks.read_text(encoding="utf-8") for tasks in (role / "tasks").glob("*.yml"))
-    given = set(re.findall(r"^\s*register: (\w+)", text, re.MULTILINE))
-    for block in re.findall(r"set_fact:\n((?:\s+\w+:.*\n)+)", text):
-        given |= set(re.findall(r"^\s+(\w+):", block, re.MULTILINE))
-    assert not computed & given, "a registered name hides the one of vars/main.yml"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.waves import (
@@ -20,6 +21,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.waves impor
     decide,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+
+SCALE = Path(__file__).parents[5] / "docs" / "scale.md"
 
 
 def fleet(count, **changes):
@@ -170,3 +173,4 @@ def test_ten_thousand_nodes(failure_rate, max_failures, in_waves, at_most):
         f"failures {failure_rate:.1%}, {'waves' if in_waves else 'slots'}: {ticks} ticks, {ticks / least:.2f} of the least, {seconds:.1f} s"
     )
     assert ticks <= at_most * least
+    assert f"| {ticks} units | {ticks / least:.2f} |" in SCALE.read_text(encoding="utf-8")
