@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import agreement
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import agreement, clients
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import capacity
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade import is_ready
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -29,19 +30,33 @@ class ActionModule(ClusterAction):
         "facts": {"type": "dict", "required": True},
         "labels": {"type": "bool", "default": True},
         "capacity": {"type": "path", "default": ""},
+        "restarted": {"type": "list", "elements": "dict", "default": []},
         "timeout": {"type": "int", "default": 0},
+        "settle": {"type": "int", "default": 0},
         "fail": {"type": "bool", "default": True},
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         wanted = _expected(arguments, lambda: collect(task_vars, self._templar.template))
         cluster = self.cluster(arguments)
+        if self._task.check_mode:
+            # Nothing was restarted.
+            arguments = {**arguments, "restarted": [], "settle": 0}
         until = time.monotonic() + arguments["timeout"]
+        agrees_since = None
         while True:
-            checks = self._checks(cluster, arguments["node"], wanted)
+            checks = self._checks(cluster, arguments["node"], wanted, arguments["restarted"])
             bad = [check for check in checks if check.status == agreement.FAILED]
-            if not bad or time.monotonic() >= until:
-                break
+            now = time.monotonic()
+            if bad:
+                agrees_since = None
+                if now >= until:
+                    break
+            else:
+                agrees_since = now if agrees_since is None else agrees_since
+                # What the kubelet was told before the restart stays on the node until it writes its status again.
+                if now - agrees_since >= arguments["settle"]:
+                    break
             time.sleep(_PAUSE)
         result: dict[str, Any] = {"checks": [check.as_dict() for check in checks], "healthy": not bad}
         if bad and arguments["fail"]:
@@ -50,7 +65,9 @@ class ActionModule(ClusterAction):
             result["msg"] = f"Node {arguments['node']}: {first.name}: {first.evidence}. {first.next_step}"
         return result
 
-    def _checks(self, cluster: Any, name: str, wanted: agreement.Expected) -> tuple[agreement.Check, ...]:
+    def _checks(
+        self, cluster: Any, name: str, wanted: agreement.Expected, restarted: Sequence[Mapping[str, Any]]
+    ) -> tuple[agreement.Check, ...]:
         try:
             node = cluster.node(name)
         except ApiError as error:
@@ -62,6 +79,11 @@ class ActionModule(ClusterAction):
             step = "Look at the kubelet on the host: journalctl -u kubelet."
             return (agreement.Check("node", agreement.FAILED, "it is not Ready", step),)
         ready = agreement.Check("node", agreement.PASSED, "Ready")
+        waited = clients.not_replaced(restarted, cluster.pods_on(name)) if restarted else {}
+        if waited:
+            why = "; ".join(f"{title}: {reason}" for title, reason in waited.items())
+            step = "See what keeps the pod: kubectl describe pod, and its log."
+            return (ready, agreement.Check("plugin pods", agreement.FAILED, why, step))
         return (ready, *agreement.compare(node, wanted))
 
 

@@ -33,8 +33,22 @@ options:
       - Empty compares with what the host's GPUs and its variables predict.
     type: path
     default: ""
+  restarted:
+    description:
+      - Pods of the node that were just deleted so that they start anew, as M(kubernetes.core.k8s_info) has them.
+      - What the node offers counts when pods of the same controllers have taken their places and are ready. Those without a controller are not
+        expected back.
+    type: list
+    elements: dict
+    default: []
   timeout:
     description: Seconds to wait until they agree.
+    type: int
+    default: 0
+  settle:
+    description:
+      - Seconds for which they have to agree without a break. A kubelet writes every ten seconds what device plugins tell it, so until then the
+        node offers what the plugin of before had said.
     type: int
     default: 0
   fail:

@@ -117,11 +117,14 @@ class Fleet:
             "gpu_upgrade_kubeconfig": str(self.plane.kubeconfig),
             "gpu_upgrade_api_timeout": 300,
             "gpu_upgrade_ready_timeout": 300,
+            "gpu_upgrade_settle_time": 3,
             "gpu_upgrade_wave_timeout": 5,
             "gpu_kubernetes_output_directory": str(self.folder / "gitops"),
             **self.variables,
             **variables,
         }
+        # None leaves a variable to the inventory.
+        given = {variable: value for variable, value in given.items() if value is not None}
         extra = self.folder / f"vars-{self.runs}.json"
         extra.write_text(json.dumps(given))
         log = self.folder / f"{self.runs:02d}-{playbook}.log"

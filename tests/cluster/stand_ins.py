@@ -84,6 +84,9 @@ class StandIns:
         self._given: dict[str, dict[str, list[str]]] = {}
         self._checkpoints: dict[str, str] = {}
         self._holding: dict[str, str] = {}
+        #: Nodes on which a plugin's pod that starts does not become ready.
+        self.plugin_fails: set[str] = set()
+        self._registers: set[str] = set()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         #: What was seen of every workload: the fewest of its pods that were running at a time, since it was complete.
@@ -166,17 +169,24 @@ class StandIns:
     def _kubelets(self, pods: list[dict[str, Any]], nodes: dict[str, Any]) -> None:
         for name in self.hosts:
             self._ready(name, nodes[name])
+        # After the plugin's pod is ready, as in a cluster: until then the node offers what the one before had said.
+        for name in self._registers - self.offline:
+            self._register(name)
+            self._registers.discard(name)
         for pod in pods:
             metadata, node = pod["metadata"], pod["spec"].get("nodeName")
             if metadata.get("deletionTimestamp"):
                 if STUBBORN not in metadata.get("labels", {}):
                     self._gone(pod)
                 continue
+            plugin = PLUGIN.items() <= metadata.get("labels", {}).items()
+            if plugin and node in self.plugin_fails:
+                continue
             if node and pod["status"].get("phase") == "Pending" and self._admit(pod):
                 self._hold(pod)
                 self._status(pod, "Running")
-                if metadata.get("labels", {}).get("app.kubernetes.io/name") == PLUGIN["app.kubernetes.io/name"]:
-                    self._register(node)
+                if plugin:
+                    self._registers.add(node)
         # Those of pods that were deleted without a word to their kubelet.
         for uid in set(self._holding) - {pod["metadata"]["uid"] for pod in pods}:
             self._release(uid)

@@ -139,6 +139,34 @@ def is_ready(pod: Mapping[str, Any]) -> bool:
     return ready and not (pod.get("metadata") or {}).get("deletionTimestamp")
 
 
+def not_replaced(deleted: Iterable[Mapping[str, Any]], present: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return why pods that were deleted do not work again: the title of a pod to the reason.
+
+    :param deleted: pods of the node, objects of the API. One without a controller is not expected back.
+    :param present: all pods of the node now.
+    """
+    deleted = list(deleted)
+    uids = {_uid(pod) for pod in deleted}
+    new: dict[str, list[Mapping[str, Any]]] = {}
+    for pod in present:
+        if _uid(pod) not in uids and not (pod.get("metadata") or {}).get("deletionTimestamp"):
+            new.setdefault(owner(pod), []).append(pod)
+    found = {}
+    for pod in deleted:
+        controller = owner(pod)
+        if not controller:
+            continue
+        if controller not in new:
+            found[title(pod)] = "it was restarted, and no new pod has taken its place"
+        elif not any(is_ready(other) for other in new[controller]):
+            found[title(new[controller][0])] = "it was started anew and is not ready"
+    return found
+
+
+def _uid(pod: Mapping[str, Any]) -> str:
+    return str((pod.get("metadata") or {}).get("uid"))
+
+
 def title(pod: Mapping[str, Any]) -> str:
     metadata = pod.get("metadata") or {}
     return f"{metadata.get('namespace')}/{metadata.get('name')}"

@@ -109,3 +109,37 @@ def test_a_pod_is_ready_only_while_it_stays():
     assert not clients.is_ready(pod)
     assert not clients.is_ready({})
     assert clients.owner({}) == ""
+
+
+def plugin_pod(uid, controller="set-1", ready=True, ending=False):
+    metadata = {"namespace": "gpu", "name": f"plugin-{uid}", "uid": uid}
+    if controller:
+        metadata["ownerReferences"] = [{"uid": controller, "controller": True}]
+    if ending:
+        metadata["deletionTimestamp"] = "now"
+    return {"metadata": metadata, "status": {"conditions": [{"type": "Ready", "status": str(ready)}]}}
+
+
+@pytest.mark.parametrize(
+    ("present", "reasons"),
+    [
+        ([plugin_pod("old")], {"gpu/plugin-old": "it was restarted, and no new pod has taken its place"}),
+        (
+            [plugin_pod("new", controller="set-2")],
+            {"gpu/plugin-old": "it was restarted, and no new pod has taken its place"},
+        ),
+        (
+            [plugin_pod("old"), plugin_pod("new", ready=False)],
+            {"gpu/plugin-new": "it was started anew and is not ready"},
+        ),
+        ([plugin_pod("new", ending=True)], {"gpu/plugin-old": "it was restarted, and no new pod has taken its place"}),
+        ([plugin_pod("old"), plugin_pod("new")], {}),
+        ([plugin_pod("crashed", ready=False), plugin_pod("new")], {}),
+    ],
+)
+def test_a_deleted_pod_is_replaced_by_another_one_that_is_ready(present, reasons):
+    assert clients.not_replaced([plugin_pod("old")], present) == reasons
+
+
+def test_a_pod_without_a_controller_is_not_expected_back():
+    assert clients.not_replaced([plugin_pod("old", controller=None)], []) == {}

@@ -1,0 +1,111 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a node offers is believed when the restarted plugin works, and when it stays so."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.action import verify_node
+
+GPUS = [
+    {
+        "index": index,
+        "name": "NVIDIA L40S",
+        "board": "l40s-48gb",
+        "architecture": "ada",
+        "memory_mib": 46068,
+        "mig": {"supported": False, "current": False, "pending": False},
+        "gpu_instances": [],
+    }
+    for index in range(2)
+]
+ENDS = 1000
+
+
+def plugin(uid, ready=True):
+    metadata = {"namespace": "gpu", "name": uid, "uid": uid, "ownerReferences": [{"uid": "set", "controller": True}]}
+    return {"metadata": metadata, "status": {"conditions": [{"type": "Ready", "status": str(ready)}]}}
+
+
+class Scenario:
+    """A cluster and a clock: what the node offers, and its pods, from which second on."""
+
+    def __init__(self, offers, pods=()):
+        self.offers, self.changes, self.now = offers, list(pods), 0.0
+
+    def at(self, entries):
+        return [value for since, value in entries if since <= self.now][-1]
+
+    def node(self, name):
+        ready = {"type": "Ready", "status": "True"}
+        status = {"conditions": [ready], "allocatable": {"nvidia.com/gpu": str(self.at(self.offers))}}
+        return {"metadata": {"name": name, "labels": {}}, "status": status}
+
+    def pods_on(self, _name):
+        return self.at(self.changes)
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+        assert self.now < ENDS, "it never ends"
+
+
+@pytest.fixture
+def verify(call, monkeypatch):
+    def do(scenario, check_mode=False, **arguments):
+        monkeypatch.setattr(verify_node.ActionModule, "cluster", lambda _self, _arguments: scenario)
+        monkeypatch.setattr(verify_node, "time", scenario)
+        given = {"node": "n", "facts": {"gpus": GPUS}, "labels": False, "timeout": 300, **arguments}
+        result, _shown = call(verify_node, given, {}, check_mode)
+        return result
+
+    return do
+
+
+def test_what_agrees_at_once_is_not_waited_for(verify):
+    scenario = Scenario([(0, 2)])
+    assert verify(scenario)["healthy"]
+    assert scenario.now == 0
+
+
+def test_a_plugin_that_is_not_back_is_waited_for_although_the_node_agrees(verify):
+    scenario = Scenario(
+        [(0, 2)], [(0, [plugin("old")]), (30, []), (60, [plugin("new", ready=False)]), (90, [plugin("new")])]
+    )
+    assert verify(scenario, restarted=[plugin("old")])["healthy"]
+    assert scenario.now >= 90
+
+
+def test_what_the_node_offered_before_is_not_taken_for_what_it_offers(verify):
+    """The new plugin finds one GPU less. The node says so ten seconds after the pod is ready."""
+    scenario = Scenario([(0, 2), (30, 1)], [(0, [plugin("old")]), (20, [plugin("new")])])
+    found = verify(scenario, restarted=[plugin("old")], settle=15)
+    assert found["failed"]
+    assert "allocatable: nvidia.com/gpu: 1 instead of 2" in found["msg"]
+    assert scenario.now >= 300
+
+
+def test_an_agreement_that_is_broken_counts_from_its_new_beginning(verify):
+    scenario = Scenario([(0, 2), (10, 0), (40, 2)])
+    assert verify(scenario, settle=15)["healthy"]
+    assert scenario.now >= 55
+
+
+def test_one_that_begins_at_the_end_of_the_time_is_still_seen_through(verify):
+    assert verify(Scenario([(0, 1), (299, 2)]), settle=15)["healthy"]
+    assert verify(Scenario([(0, 1), (299, 2), (306, 1)]), settle=15)["failed"]
+
+
+def test_a_plugin_that_never_comes_back_is_named(verify):
+    found = verify(Scenario([(0, 2)], [(0, [plugin("old")]), (5, [])]), restarted=[plugin("old")])
+    assert "plugin pods: gpu/old: it was restarted, and no new pod has taken its place. See what keeps" in found["msg"]
+
+
+def test_in_check_mode_nothing_was_restarted(verify):
+    scenario = Scenario([(0, 2)], [(0, [plugin("old")])])
+    assert verify(scenario, check_mode=True, restarted=[plugin("old")], settle=15)["healthy"]
+    assert scenario.now == 0
