@@ -11,18 +11,20 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible.template import Templar
+from ansible.utils.vars import load_extra_vars
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import RecordedFacts
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.told import HostVariables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 
 
 class ActionModule(ActionBase):
     _requires_connection = False
     _supports_check_mode = True
-    _VALID_ARGS = frozenset({"output_directory", "facts_directory", "overwrite", "prune"})
+    _VALID_ARGS = frozenset({"output_directory", "facts_directory", "overwrite", "prune", "hosts"})
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         task_vars = task_vars or {}
@@ -33,13 +35,14 @@ class ActionModule(ActionBase):
                 "facts_directory": {"type": "path", "default": "facts"},
                 "overwrite": {"type": "bool", "default": False},
                 "prune": {"type": "bool", "default": True},
+                "hosts": {"type": "list", "elements": "str", "default": []},
             }
         )
         root = os.path.abspath(arguments["output_directory"])
         facts = arguments["facts_directory"]
         try:
             recorded = RecordedFacts(os.path.join(root, facts) if facts else "")
-            clusters = self._fleet(task_vars, recorded).clusters()
+            clusters = self._fleet(task_vars, recorded, arguments["hosts"]).clusters()
             trees = {f"clusters/{cluster.name}": cluster_tree(cluster) for cluster in clusters}
             changes = writer.plan(root, trees, arguments["prune"])
         except Refused as refusal:
@@ -89,17 +92,20 @@ class ActionModule(ActionBase):
             ]
         return result
 
-    def _fleet(self, task_vars: dict[str, Any], recorded: RecordedFacts) -> Fleet:
+    def _fleet(self, task_vars: dict[str, Any], recorded: RecordedFacts, hosts: list[str]) -> Fleet:
         """Read the hosts of the inventory; only hosts whose variables hold templates are templated."""
-        hostvars = task_vars["hostvars"]
+        extra = load_extra_vars(self._loader)
+        known = HostVariables(task_vars["hostvars"], extra, [str(host) for host in hosts], recorded.earlier)
+
+        def render(value: Any, variables: Any) -> Any:
+            return Templar(loader=self._loader, variables=variables).template(value)
+
         fleet = Fleet(plain(task_vars.get("groups", {})), recorded.gpus)
         for host in fleet.hosts:
-            variables = hostvars.raw_get(host)
-
-            def template(value: Any, variables: dict[str, Any] = variables) -> Any:
-                return Templar(loader=self._loader, variables=variables).template(value)
-
-            fleet.add(host, variables, template)
+            variables = known.of(host)
+            fleet.add(host, variables, lambda value, variables=variables: render(value, variables))  # type: ignore[misc]
+            if recorded.is_fresh(host):
+                recorded.tell(host, known.told(host, render))
         if not fleet.hosts:
             raise Refused(
                 "the group gpu_hosts", "it has no hosts, so there is nothing to render", "Put the pools below it."

@@ -42,6 +42,14 @@ options:
     description: Whether files that an earlier run rendered, and that are described no more, are removed.
     type: bool
     default: true
+  hosts:
+    description:
+      - The hosts of this run. Variables given with C(-e) are then theirs alone. Every other host is described by the inventory, and by what the
+        run that last read it had told it with C(-e), which is kept with its facts.
+      - Empty means that C(-e) counts for all hosts of the inventory, and that what earlier runs had told hosts does not.
+    type: list
+    elements: str
+    default: []
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.changes

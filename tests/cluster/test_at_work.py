@@ -10,7 +10,7 @@ import json
 import re
 
 import pytest
-from fleet import NODES, OLD
+from fleet import LAYOUT, NODES, OLD
 
 FIRST = NODES[0]
 NIGHT = [{"devices": "all", "instances": {"3g.40gb": 1, "1g.10gb": 4}}]
@@ -33,16 +33,35 @@ def uids(fleet, name):
     return {pod["metadata"]["uid"] for pod in fleet.stand_ins.pods(app=name)}
 
 
+def rendered(fleet):
+    """Return the files of the cluster's tree by path, and what it predicts of every node."""
+    (folder,) = fleet.folder.glob("gitops/clusters/*")
+    files = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    document = json.loads(files["capacity.json"])
+    return files, {node: entry["resources"] for node, entry in document["nodes"].items()}
+
+
 def test_a_new_layout_evicts_only_the_pods_on_instances_that_go(at_work):
+    """On one of three nodes that the inventory describes alike; the tree of the cluster follows it there and back."""
+    described = {"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": LAYOUT}
+    inventory = at_work.folder / "day.yml"
+    inventory.write_text(json.dumps({"gpu_hosts": {"vars": described}}))
+    arguments = ("repartition", "-i", str(inventory))
+    options = {"driver": OLD, **dict.fromkeys(described)}
+    day = at_work.run(*arguments, **options)
+    assert day.status == 0, day.output[-3000:]
+    by_day, resources = rendered(at_work)
+    assert [resources[node]["nvidia.com/mig-1g.10gb"] for node in NODES] == [4, 4, 4]
+
     before = {name: uids(at_work, name) for name in ("large", "middle", "small")}
-    shown = at_work.run(
-        "repartition", "--check", "--limit", FIRST, "--skip-tags", "cluster", driver=OLD, nvidia_mig_layout=NIGHT
-    )
+    options["nvidia_mig_layout"] = NIGHT
+    shown = at_work.run(*arguments, "--check", "--limit", FIRST, **options)
     assert shown.status == 0, shown.output[-3000:]
+    assert rendered(at_work)[0] == by_day
     assert "2 devices go; evicted: default/middle-" in shown.output
     assert {name: uids(at_work, name) for name in before} == before, "check mode touches nothing"
 
-    run = at_work.run("repartition", "--limit", FIRST, "--skip-tags", "cluster", driver=OLD, nvidia_mig_layout=NIGHT)
+    run = at_work.run(*arguments, "--limit", FIRST, **options)
     assert run.status == 0, run.output[-3000:]
     assert uids(at_work, "large") == before["large"]
     assert uids(at_work, "small") == before["small"]
@@ -54,8 +73,15 @@ def test_a_new_layout_evicts_only_the_pods_on_instances_that_go(at_work):
     assert not at_work.cordoned(FIRST)
     assert not at_work.stand_ins.annotations(FIRST)
 
-    back = at_work.run("repartition", "--limit", FIRST, "--skip-tags", "cluster", driver=OLD)
+    by_night, resources = rendered(at_work)
+    assert [resources[node]["nvidia.com/mig-1g.10gb"] for node in NODES] == [8, 4, 4]
+    assert ["nvidia.com/mig-2g.20gb" in resources[node] for node in NODES] == [False, True, True]
+    selected = [name for name, text in by_night.items() if name.startswith("values/") and by_day.get(name) != text]
+    assert selected, "the values of the node's own configuration"
+
+    back = at_work.run(*arguments, "--limit", FIRST, **{**options, "nvidia_mig_layout": None})
     assert back.status == 0, back.output[-3000:]
+    assert rendered(at_work)[0] == by_day
     assert uids(at_work, "large") == before["large"]
     assert uids(at_work, "small") == before["small"], "three of eight fit beside two larger instances"
 
@@ -77,6 +103,24 @@ def test_a_repartition_that_is_cut_off_is_finished_by_the_next_run(at_work):
     third = at_work.run(*arguments, driver=OLD, nvidia_mig_layout=NIGHT)
     assert third.status == 0
     assert "changed=0" in third.output, "nothing is left to continue"
+
+
+def test_what_the_plugin_of_before_had_said_is_not_believed(at_work):
+    """The node offers what is predicted, but the plugin that was restarted does not come back."""
+    at_work.sh(FIRST, "echo '{}' > /var/lib/gpufleet/repartition.json")
+    arguments = ("repartition", "--limit", FIRST, "--skip-tags", "cluster")
+    at_work.stand_ins.plugin_fails.add(FIRST)
+    try:
+        run = at_work.run(*arguments, driver=OLD, gpu_upgrade_ready_timeout=10)
+    finally:
+        at_work.stand_ins.plugin_fails.discard(FIRST)
+    assert run.status != 0
+    assert "plugin pods: default/nvidia-device-plugin-" in run.output, run.output[-3000:]
+    assert at_work.cordoned(FIRST)
+    assert at_work.stand_ins.node(FIRST)["status"]["allocatable"]["nvidia.com/mig-1g.10gb"] == "4", "as predicted"
+    again = at_work.run(*arguments, driver=OLD)
+    assert again.status == 0, again.output[-3000:]
+    assert not at_work.cordoned(FIRST)
 
 
 def test_verify_finds_a_node_that_offers_something_else(at_work, tmp_path):

@@ -152,18 +152,25 @@ def test_a_node_whose_new_driver_does_not_work_is_rolled_back_and_nothing_else_i
 
 
 def test_a_run_that_is_killed_at_every_step_is_continued_where_it_stopped(fleet):
-    """One upgrade, killed four times; each run starts from what the one before it left on the node."""
+    """One upgrade, killed five times; each run starts from what the one before it left on the node."""
     fleet.stand_ins.workload("train", 2, MIG, max_unavailable=1)
     fleet.wait_for(lambda: fleet.stand_ins.fewest.get("train") == 2)
     fleet.plane.kubectl("cordon", FIRST)
-    for step in ("started", "evicting", "installing", "verifying"):
-        run = fleet.start("upgrade", "--limit", FIRST)
+    jobs = {"gpu_upgrade_wait_for_jobs": "app=job"}
+    for step in ("started", "waiting-for-jobs", "evicting", "installing", "verifying"):
+        if step == "waiting-for-jobs":
+            fleet.plane.kubectl("run", "job", "--image=work", "--labels=app=job", f"--overrides={_alone(FIRST)}")
+        run = fleet.start("upgrade", "--limit", FIRST, **jobs)
         fleet.wait_for(lambda run=run, step=step: fleet.reached(run, step, FIRST))
         run.kill()
         assert fleet.cordoned(FIRST)
         assert fleet.state(FIRST) not in (None, "done"), "it was caught in the act"
         assert fleet.stand_ins.annotations(FIRST)["gpufleet.github.io/upgrade-from"] == OLD
-    last = fleet.run("upgrade", "--limit", FIRST)
+        if step == "waiting-for-jobs":
+            assert fleet.state(FIRST) == step
+            assert fleet.stand_ins.pods(app="job"), "nothing of it was touched"
+            fleet.plane.kubectl("delete", "pod", "job")
+    last = fleet.run("upgrade", "--limit", FIRST, **jobs)
     assert last.status == 0, last.output[-3000:]
     assert "1 cut off earlier (gpu-node-1)" in last.output
     assert fleet.versions()[FIRST] == NEW

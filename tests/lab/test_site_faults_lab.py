@@ -280,6 +280,10 @@ def test_the_clusters_files_alone_ask_no_host(fleet):
     run = fleet.play("site", "--tags", "cluster")
     assert run.rc == 0, run.text
     assert {host for _task, host in run.started} == {"localhost"}
+    # A limit leaves out localhost: the task is shown under a host then, and runs on the controller all the same.
+    limited = fleet.play("site", "--tags", "cluster", "--limit", MPS)
+    assert limited.rc == 0, limited.text
+    assert [task for task, _host in limited.started] == ["Render the clusters"]
 
 
 def test_drift_on_a_host_is_seen_and_taken_back(fleet):

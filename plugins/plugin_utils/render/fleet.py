@@ -34,10 +34,12 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import Wish
 ROLES = ("gpu_facts", "nvidia_mig", "nvidia_sharing", "gpu_kubernetes")
 _PREFIX = "gpu_kubernetes_"
 #: Options that may differ between the hosts of a cluster.
-_OF_HOST = frozenset({"cluster", "node_name"})
+_MAY_DIFFER = frozenset({"cluster", "node_name"})
 _PREFIXES = tuple(f"{role}_" for role in ROLES)
+#: What the names of variables begin with that describe a host, and not its cluster.
+OF_HOST = tuple(prefix for prefix in _PREFIXES if prefix != _PREFIX)
 #: Names that tasks of the collection register; they are no part of a description.
-_REGISTERED = (
+REGISTERED = (
     "gpu_facts_host",
     "gpu_facts_now",
     "gpu_facts_plan",
@@ -99,7 +101,7 @@ class Fleet:
         :param template: renders a raw value for this host; called only where there are templates.
         :raises Refused: a variable is wrong, with the host's name.
         """
-        own = {name: variables[name] for name in variables if name.startswith(_PREFIXES) and name not in _REGISTERED}
+        own = {name: variables[name] for name in variables if name.startswith(_PREFIXES) and name not in REGISTERED}
         recorded = self._recorded(host, variables)
         templated = _has_template(own.values())
         parts = [json.dumps(own, sort_keys=True, default=str), json.dumps(recorded, sort_keys=True) if recorded else ""]
@@ -151,7 +153,7 @@ class Fleet:
         for key, member in {member.key: member for member in members}.items():
             for name, value in self._descriptions[key].wish.items():
                 short = name[len(_PREFIX) :]
-                if not name.startswith(_PREFIX) or short in _OF_HOST:
+                if not name.startswith(_PREFIX) or short in _MAY_DIFFER:
                     continue
                 if short in options and options[short] != value:
                     raise Refused(

@@ -31,6 +31,7 @@ class RecordedFacts:
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._fresh: dict[str, Sequence[Mapping[str, Any]]] = {}
+        self._told: dict[str, Mapping[str, Any]] = {}
         self._kept = set(os.listdir(directory)) if directory and os.path.isdir(directory) else set()
 
     def gpus(self, host: str, variables: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
@@ -48,14 +49,30 @@ class RecordedFacts:
                 return self._fresh[host]
             if isinstance(document, Mapping):
                 cards = [card for card in plain(document.get("pci")) or () if card.get("kind") == "gpu"]
-        return self._read(host) if f"{host}.json" in self._kept else _of_bus(cards)
+        return list(self._read(host)["gpus"]) if f"{host}.json" in self._kept else _of_bus(cards)
+
+    def earlier(self, host: str) -> Mapping[str, Any]:
+        """Return what the run that last read C(host) had told it otherwise than the inventory.
+
+        :raises Refused: a file that an earlier run kept is damaged.
+        """
+        return dict(self._read(host).get("told") or {}) if f"{host}.json" in self._kept else {}
+
+    def is_fresh(self, host: str) -> bool:
+        """Whether this run has read C(host), as far as L(gpus) was asked for it."""
+        return host in self._fresh
+
+    def tell(self, host: str, told: Mapping[str, Any]) -> None:
+        """Note what this run tells C(host) otherwise than the inventory; it is kept if the run has read the host."""
+        self._told[host] = told
 
     def outdated(self) -> dict[str, str]:
         """Return, for each host whose facts of this run are not on disk yet, the path and the text of its file."""
         found = {}
         for host, gpus in sorted(self._fresh.items()) if self._directory else ():
             path = os.path.join(self._directory, f"{host}.json")
-            text = json.dumps({"schema": _SCHEMA, "gpus": gpus}, indent=1, sort_keys=True) + "\n"
+            told = {"told": self._told[host]} if self._told.get(host) else {}
+            text = json.dumps({"schema": _SCHEMA, "gpus": gpus, **told}, indent=1, sort_keys=True) + "\n"
             if read_text(path) != text.strip():
                 found[path] = text
         return found
@@ -65,12 +82,12 @@ class RecordedFacts:
         for path, text in self.outdated().items():
             write_whole(path, text)
 
-    def _read(self, host: str) -> list[Mapping[str, Any]]:
+    def _read(self, host: str) -> dict[str, Any]:
         path = os.path.join(self._directory, f"{host}.json")
         try:
             document = json.loads(read_text(path) or "")
             if document["schema"] == _SCHEMA:
-                return list(document["gpus"])
+                return {"told": document.get("told"), "gpus": document["gpus"]}
         except (ValueError, KeyError, TypeError) as error:
             raise Refused(
                 path, f"the recorded facts of {host} cannot be read: {error}", "Remove the file, or run site.yml."

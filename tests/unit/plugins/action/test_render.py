@@ -46,6 +46,7 @@ PLAYBOOK = """
     - gpufleet.nvidia.render:
         output_directory: "{{ output }}"
         overwrite: "{{ overwrite | default(false) }}"
+        hosts: "{{ hosts_of_run | default([]) }}"
       register: answer
       ignore_errors: true
     - ansible.builtin.copy:
@@ -128,6 +129,33 @@ def test_facts_of_this_run_are_used_and_kept(render, tmp_path):
     assert not render()["changed"], "without contact to the hosts the kept facts say the same"
     (tmp_path / "out/facts/gpu-1.json").write_text("{")
     assert "cannot be read" in render()["msg"]
+
+
+def test_what_a_run_tells_its_hosts_counts_for_no_other(render, tmp_path):
+    """The night shift of one host, then of the other; then a run without it, and one that goes back."""
+    gpu = {"name": "NVIDIA L40S", "board": "l40s-48gb", "architecture": "ada", "memory_mib": 49140}
+    gpus = [{**gpu, "index": index, "mig": {"supported": False, "current": False}} for index in range(4)]
+
+    def run(host, **extra):
+        extra = {"facts": {"gpu": {"gpus": gpus}}, "hosts_of_run": [host], **extra}
+        assert not render("--limit", f"{host},localhost", **extra).get("failed")
+        return per_node(tmp_path)
+
+    render()
+    assert per_node(tmp_path) == {"gpu-1": 48, "gpu-2": 48}
+    assert run("gpu-1", slice="8GiB") == {"gpu-1": 20, "gpu-2": 48}
+    assert run("gpu-2", slice="8GiB") == {"gpu-1": 20, "gpu-2": 20}
+    told = json.loads((tmp_path / "out/facts/gpu-1.json").read_text())["told"]
+    assert told == {"nvidia_sharing_memory_slice": "8GiB"}
+    assert run("gpu-1") == {"gpu-1": 44, "gpu-2": 20}, "four fewer than by the table of boards, as the host's facts say"
+    assert "told" not in json.loads((tmp_path / "out/facts/gpu-1.json").read_text())
+    assert not render().get("failed")
+    assert per_node(tmp_path) == {"gpu-1": 44, "gpu-2": 44}, "the inventory alone"
+
+
+def per_node(folder):
+    document = json.loads((folder / "out/clusters/cluster/capacity.json").read_text())
+    return {node: entry["resources"]["nvidia.com/gpu"] for node, entry in document["nodes"].items()}
 
 
 def test_a_wish_that_cannot_be_met_writes_nothing(render, tmp_path):

@@ -1,0 +1,82 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The variables of every host for the generator, where a run tells some hosts otherwise than the inventory.
+
+Variables given with C(-e) stand above the inventory for every host of it, those outside of C(--limit) among them. The tree describes the
+whole cluster, so to such a host they must not apply: it has what the inventory says, or what an earlier run has told it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import OF_HOST, REGISTERED
+
+#: Options of the cluster, which is one, whatever hosts a run has.
+_OF_CLUSTER = "gpu_kubernetes_"
+_ABSENT = object()
+
+Variables = Mapping[str, Any]
+Template = Callable[[Any, Variables], Any]
+
+
+class HostVariables:
+    """Answers which variables a host has.
+
+    :param hostvars: Ansible's.
+    :param extra: those given with C(-e).
+    :param hosts: the hosts of this run; empty for all of the inventory.
+    :param earlier: what an earlier run has told a host.
+    """
+
+    def __init__(
+        self, hostvars: Any, extra: Variables, hosts: Collection[str], earlier: Callable[[str], Variables]
+    ) -> None:
+        self._hostvars = hostvars
+        self._extra = extra
+        self._hosts = frozenset(hosts)
+        self._earlier = earlier
+        # The variable manager has no other way to leave them out.
+        self._manager = copy.copy(hostvars._variable_manager)
+        self._manager._extra_vars = {}
+
+    def of(self, host: str) -> Variables:
+        """Return the variables of C(host), raw."""
+        if not self._hosts or host in self._hosts:
+            found: Variables = self._hostvars.raw_get(host)
+            return found
+        cluster = {name: value for name, value in self._extra.items() if name.startswith(_OF_CLUSTER)}
+        return {**self._inventory(host), **cluster, **self._earlier(host)}
+
+    def told(self, host: str, template: Template) -> dict[str, Any]:
+        """Return what this run tells C(host) otherwise than the inventory, templates resolved."""
+        if not self._extra or (self._hosts and host not in self._hosts):
+            return {}
+        now, inventory = self.of(host), self._inventory(host)
+        found = {}
+        for name in sorted(name for name in now if name.startswith(OF_HOST) and name not in REGISTERED):
+            value = _value(now, name, template)
+            if value is not _ABSENT and value != _value(inventory, name, template):
+                found[name] = value
+        return found
+
+    def _inventory(self, host: str) -> Variables:
+        found = self._hostvars._inventory.get_host(host)
+        variables: Variables = self._manager.get_vars(host=found, include_hostvars=False)
+        return variables
+
+
+def _value(variables: Variables, name: str, template: Template) -> Any:
+    if name not in variables:
+        return _ABSENT
+    try:
+        return plain(template(variables[name], variables))
+    except (AnsibleError, TypeError):
+        # Its template uses what only -e gives.
+        return _ABSENT
