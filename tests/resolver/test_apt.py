@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import (
     Package,
@@ -179,6 +181,21 @@ def test_debians_archive_upgrade_and_the_rollback_of_the_whole_closure(system):
     back = made.read()
     assert back.version == "535.261.03"
     assert back.packages["nvidia-persistenced"] == "535.171.04-1~deb12u1"
+
+
+@pytest.mark.parametrize("state", ["unpacked", "half-installed"])
+def test_a_package_that_was_cut_off_while_it_was_unpacked_is_unpacked_again(system, state):
+    """What dpkg writes down when it is killed in the middle of a package; it refuses to configure that."""
+    made = system("debian-archive", ("debian", "12"))
+    made.bring(DriverWish(version="535.261.03", source="distribution", flavour="proprietary", **VULNERABLE))
+    before = made.read()
+    status = Path(made.manager._root) / "var/lib/dpkg/status"
+    head, package, tail = status.read_text().partition("Package: nvidia-smi\n")
+    status.write_text(head + package + tail.replace(" ok installed", f" reinstreq {state}", 1))
+    assert made.manager.interrupted() == ("nvidia-smi",)
+    made.manager.repair()
+    assert made.manager.interrupted() == ()
+    assert made.read() == before
 
 
 def test_a_branch_that_debian_does_not_have_is_refused_with_what_it_has(system):

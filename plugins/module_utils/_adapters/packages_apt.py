@@ -88,14 +88,24 @@ class Apt:
             environment=_ENVIRONMENT,
             timeout=TRANSACTION_TIMEOUT,
         )
-        # A package that was cut off while it was unpacked cannot be configured; apt's fixer unpacks it again.
+        # A package that was cut off while it was unpacked cannot be configured. apt's fixer unpacks some of them again; one whose
+        # dependencies are met it leaves alone, as if dpkg would configure it: that has to be named.
         # A pin may want an older version of it than the one that was being unpacked.
+        named = self._to_reinstall()
+        holds = self.holds() if named else ()
         fixed = self._apt_get(
-            "install", "--fix-broken", "--allow-downgrades", "--allow-change-held-packages", *_KEEP_CONFIGURATION
+            "install",
+            "--fix-broken",
+            "--allow-downgrades",
+            "--allow-change-held-packages",
+            *_KEEP_CONFIGURATION,
+            *(("--reinstall", "--no-install-recommends", *named) if named else ()),
         )
         if fixed.rc != 0:
             checked(done, "repair the interrupted package database")
             checked(fixed, "repair the interrupted package database")
+        # apt takes the hold off a package that is named.
+        self.hold([Package(name) for name in named if name.partition(":")[0] in holds])
 
     def offered(self, names: Iterable[str]) -> tuple[Package, ...]:
         wanted = sorted(set(names))
@@ -289,6 +299,14 @@ class Apt:
             ["dpkg-query", *self._dpkg, "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Status}\\n"], timeout=60
         )
         return parse_status(answer.stdout)
+
+    def _to_reinstall(self) -> tuple[str, ...]:
+        """Return the packages that dpkg refuses to configure before they are unpacked again."""
+        answer = self._run(
+            ["dpkg-query", *self._dpkg, "-W", "-f", "${binary:Package}\\t${db:Status-Eflag}\\n"], timeout=60
+        )
+        pairs = (line.partition("\t") for line in answer.stdout.splitlines())
+        return tuple(sorted(name for name, _tab, flag in pairs if flag == "reinstreq"))
 
     def _mark(self, verb: str, names: Sequence[str]) -> Result:
         return waiting_for_lock(

@@ -110,7 +110,12 @@ def test_apt_reads_installed_and_interrupted(tmp_path):
 def test_apt_repairs_and_says_when_it_cannot():
     tools = Tools()
     Apt(runner=tools).repair()
-    assert [call[0] for call in tools.calls] == ["dpkg", "apt-get"]
+    assert [call[0] for call in tools.calls] == ["dpkg", "dpkg-query", "apt-get"]
+    assert "--reinstall" not in tools.calls[-1]
+    cut_off = Tools({"dpkg-query": "a\tok\nlibb:amd64\treinstreq\nc\treinstreq\n", "showhold": "a\nlibb\n"})
+    Apt(runner=cut_off).repair()
+    assert cut_off.calls[-2][-4:] == ["--reinstall", "--no-install-recommends", "c", "libb:amd64"]
+    assert cut_off.calls[-1] == ["apt-mark", "hold", "libb:amd64"]
     broken = Tools({"dpkg": (1, "", "dpkg: error processing x"), "apt-get": (100, "", "E: broken")})
     with pytest.raises(PackageError, match="error processing x"):
         Apt(runner=broken).repair()
