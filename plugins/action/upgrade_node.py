@@ -64,6 +64,11 @@ class ActionModule(ClusterAction):
         state = arguments["state"]
         who = str(cluster_lease.this_run())
         if state == _ROLLING_BACK and not before.interrupted:
+            if not arguments["reason"] and arguments["origin"] not in ("", before.origin):
+                # By hand, and the driver was changed since the rollout that the record is of: it goes back to another one.
+                before = replace(
+                    before, origin=arguments["origin"], toolkit=arguments["toolkit"], target=arguments["target"]
+                )
             kept = replace(
                 before, origin=before.origin or arguments["origin"], target=before.target or arguments["target"]
             )

@@ -18,7 +18,8 @@ description:
     library are of one version, that C(nvidia-smi) answers, and that the services run. Exit statuses are not trusted.
   - Reloads the driver without a reboot when nobody uses it; otherwise RV(reboot_required) says who does.
   - The package set before a change is recorded in C(/var/lib/gpufleet/driver-previous.json), and
-    O(state=previous) goes back to it in one transaction.
+    O(state=previous) goes back to it in one transaction. The version of the container toolkit is recorded beside it, for the playbook
+    C(gpufleet.nvidia.rollback).
 options:
   state:
     description:

@@ -52,6 +52,7 @@ class Host:
     :param free_mib: free space in MiB, by the paths (joined with commas) that share a file system.
     :param missing_for_holds: packages that the package manager needs to hold others, and that are not installed.
     :param interrupted: packages that a transaction which was cut off left half done.
+    :param toolkit: version of the container toolkit, or empty.
     """
 
     distribution: Distribution
@@ -81,6 +82,7 @@ class Host:
     free_mib: Mapping[str, int] = field(default_factory=dict)
     interrupted: tuple[str, ...] = ()
     missing_for_holds: tuple[str, ...] = ()
+    toolkit: str = ""
 
     @property
     def versions(self) -> tuple[str, ...]:
@@ -138,6 +140,7 @@ def from_facts(facts: Mapping[str, Any], **seen: Any) -> Host:
         "fabric_active": manager.get("active"),
         "fabric_version": manager.get("version"),
         "container": bool(host.get("container")),
+        "toolkit": str((facts.get("toolkit") or {}).get("version") or ""),
     }
     return Host(**{**values, **seen})
 

@@ -31,6 +31,7 @@ class Record:
     :param packages: the driver's packages with their package versions.
     :param stream: the enabled dnf module stream, or empty.
     :param pending: the version that the change which wrote this was going to, or empty when it succeeded.
+    :param toolkit: the version of the container toolkit that was there with it, or empty; a rollback by hand goes back to both.
     """
 
     version: str
@@ -39,6 +40,7 @@ class Record:
     packages: Mapping[str, str] = field(default_factory=dict)
     stream: str = ""
     pending: str = ""
+    toolkit: str = ""
 
     def as_text(self) -> str:
         document = {
@@ -49,6 +51,7 @@ class Record:
             "packages": dict(self.packages),
             "stream": self.stream,
             "pending": self.pending,
+            "toolkit": self.toolkit,
         }
         return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
@@ -70,6 +73,7 @@ def parse(text: str | None) -> Record | None:
         {str(name): str(version) for name, version in document["packages"].items()},
         str(document.get("stream", "")),
         str(document.get("pending", "")),
+        str(document.get("toolkit", "")),
     )
 
 
@@ -89,6 +93,7 @@ def to_write(host: Host, record: Record | None, target: str, stream: str = "") -
         closure(host.packages),
         stream,
         target or "absent",
+        host.toolkit,
     )
 
 

@@ -87,6 +87,21 @@ def test_a_rollback_by_hand_has_no_reason_and_is_given_back(mark):
     assert (cluster.record.state, cluster.unschedulable) == ("refused", False)
 
 
+@pytest.mark.parametrize("state", ["", "done", "failed", "refused"])
+def test_a_rollback_by_hand_goes_back_to_what_was_before_the_last_change_and_not_before_an_older_rollout(mark, state):
+    old = Record(state, "575.51.03", "driver 580.126.09", toolkit="1.18.0") if state else None
+    cluster = FakeCluster(old)
+    mark(cluster, "rolling-back", origin="580.126.09", toolkit="1.19.1", target="driver 580.159.03")
+    found = cluster.record
+    assert (found.origin, found.toolkit, found.target) == ("580.126.09", "1.19.1", "driver 580.159.03")
+
+
+def test_a_rollback_by_hand_of_a_rollout_keeps_what_the_rollout_found_and_brought(mark):
+    cluster = FakeCluster(Record("done", "580.126.09", TARGET, toolkit="1.19.1"))
+    mark(cluster, "rolling-back", origin="580.126.09", toolkit="1.20.0", target="driver 580.159.03")
+    assert (cluster.record.toolkit, cluster.record.target) == ("1.19.1", TARGET)
+
+
 @pytest.fixture
 def lease(call, monkeypatch):
     def do(cluster, state, **arguments):

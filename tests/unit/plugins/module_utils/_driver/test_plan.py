@@ -279,8 +279,8 @@ def test_going_back_twice_does_nothing_and_without_a_record_is_refused():
 
 
 def test_the_record_survives_a_run_that_was_cut_off():
-    first = to_write(installed(OLD), None, NEW)
-    assert (first.version, first.pending) == (OLD, NEW)
+    first = to_write(installed(OLD, toolkit="1.19.1"), None, NEW)
+    assert (first.version, first.pending, first.toolkit) == (OLD, NEW, "1.19.1")
     assert parse(first.as_text()) == first
     half = installed(packages={**closure(NEW), "libcuda1": f"{OLD}-1"})
     assert to_write(half, first, NEW) is None
