@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from control_plane import ControlPlane
-from stand_ins import StandIns
+from stand_ins import EXPORTER_LABEL, LABEL, StandIns
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LAB = REPOSITORY / "tests" / "lab" / "lab"
@@ -93,6 +93,7 @@ class Fleet:
     runs: int = 0
     nodes: tuple[str, ...] = NODES
     variables: dict[str, Any] = field(default_factory=dict)
+    at_work: list[Run] = field(default_factory=list)
 
     def lab(self, *arguments: str) -> str:
         action, *rest = arguments
@@ -151,7 +152,8 @@ class Fleet:
                 start_new_session=True,
                 cwd=machine.folder if machine else None,
             )
-        return Run(process, log)
+        self.at_work.append(Run(process, log))
+        return self.at_work[-1]
 
     def run(self, playbook: str, *arguments: str, **variables: Any) -> Run:
         return self.start(playbook, *arguments, **variables).wait()
@@ -163,13 +165,6 @@ class Fleet:
         query = "dpkg-query -W -f '${Version}' nvidia-container-toolkit"
         return {host: self.sh(host, query).partition("-")[0] for host in self.nodes}
 
-    def reached(self, run: Run, step: str, host: str) -> bool:
-        """Whether this run, and none before it, has come to the step."""
-        assert run.process.poll() is None, run.output[-3000:]
-        found = self.stand_ins.annotations(host)
-        mine = f"/{run.process.pid}-" in found.get("gpufleet.github.io/upgrade-operator", "")
-        return mine and _ORDER.index(found["gpufleet.github.io/upgrade-state"]) >= _ORDER.index(step)
-
     def state(self, host: str) -> str | None:
         return self.stand_ins.annotations(host).get("gpufleet.github.io/upgrade-state")
 
@@ -178,6 +173,24 @@ class Fleet:
 
     def cordoned(self, host: str) -> bool:
         return bool(self.stand_ins.node(host)["spec"].get("unschedulable"))
+
+    def resumed(self, host: str) -> bool:
+        """Whether nothing of the cluster is kept away from the node."""
+        labels = self.stand_ins.labels(host)
+        return LABEL not in labels and labels[EXPORTER_LABEL] == "true"
+
+    @staticmethod
+    def alive(run: Run) -> bool:
+        """Fail the test when the run has ended."""
+        assert run.process.poll() is None, run.output[-3000:]
+        return True
+
+    def reached(self, run: Run, step: str, host: str) -> bool:
+        """Whether this run, and none before it, has come to the step; fails the test when it has ended."""
+        self.alive(run)
+        found = self.stand_ins.annotations(host)
+        mine = f"/{run.process.pid}-" in found.get("gpufleet.github.io/upgrade-operator", "")
+        return mine and _ORDER.index(found["gpufleet.github.io/upgrade-state"]) >= _ORDER.index(step)
 
     def wait_for(self, what: Callable[[], Any], timeout: float = 600) -> Any:
         until = time.monotonic() + timeout
@@ -189,7 +202,11 @@ class Fleet:
         raise AssertionError(f"waited {timeout} s in vain")
 
     def forget(self) -> None:
-        """Remove workloads and every record, as if no rollout had ever come."""
+        """Remove workloads and every record, as if no rollout had ever come; end the runs that a failed test left."""
+        for run in self.at_work:
+            if run.process.poll() is None:
+                run.kill()
+        self.at_work.clear()
         for kind in ("replicasets", "poddisruptionbudgets"):
             self.plane.kubectl("delete", kind, "--all", "--cascade=background", "--wait=false")
         # The plugin's and the exporter's stay.
@@ -203,7 +220,7 @@ class Fleet:
         keys = [f"gpufleet.github.io/upgrade-{key}-" for key in _KEYS]
         for host in self.nodes:
             self.plane.kubectl("annotate", "node", host, *keys)
-            labels = ["gpufleet.github.io/gpu-clients-", "nvidia.com/gpu.deploy.dcgm-exporter=true"]
+            labels = [f"{LABEL}-", f"{EXPORTER_LABEL}=true"]
             self.plane.kubectl("label", "node", host, "--overwrite", *labels)
             self.plane.kubectl("uncordon", host)
             self.sh(
@@ -220,5 +237,6 @@ def documented_role() -> str:
     return str(role)
 
 
+#: What a record says, from a run's beginning to its end.
 _ORDER = ("started", "waiting-for-jobs", "evicting", "installing", "verifying", "failed", "rolling-back", "done")
 _KEYS = ("state", "from", "from-toolkit", "to", "wave", "initial-unschedulable", "failed-reason", "operator", "since")

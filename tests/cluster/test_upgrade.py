@@ -16,8 +16,6 @@ FIRST, SECOND, THIRD = NODES
 #: Another layout than the one that the nodes have.
 OTHER = [{"devices": "all", "instances": {"3g.40gb": 2}}]
 MIG = "nvidia.com/mig-3g.40gb"
-PAUSED = "gpufleet.github.io/gpu-clients"
-EXPORTER = "nvidia.com/gpu.deploy.dcgm-exporter"
 #: A CUDA program that does not run with the new driver on one node: what a canary is for.
 CUDA = "/usr/local/bin/cuda-proof"
 BROKEN = f"#!/bin/sh\nif grep -q {NEW} /sys/module/nvidia/version && test -e /etc/new-driver-is-broken; then\n  echo 'CUDA error 999'; exit 1\nfi\n"
@@ -35,18 +33,12 @@ def install_proof(fleet, broken):
     fleet.sh(broken, "touch /etc/new-driver-is-broken")
 
 
-def resumed(fleet, host):
-    """Nothing of the cluster is kept away from the node."""
-    labels = fleet.stand_ins.labels(host)
-    return PAUSED not in labels and labels[EXPORTER] == "true"
-
-
 def refused(fleet, host, run):
     """Nothing was changed, the node is in service, and the reason is on it."""
     assert run.status != 0
     assert fleet.state(host) == "refused", run.output[-3000:]
     assert not fleet.cordoned(host)
-    assert resumed(fleet, host)
+    assert fleet.resumed(host)
     assert fleet.versions() == dict.fromkeys(NODES, OLD)
     assert [fleet.state(other) for other in NODES if other != host] == [None, None], "no other node was begun"
 
@@ -122,7 +114,7 @@ def test_a_node_whose_new_driver_does_not_work_is_rolled_back_and_nothing_else_i
     assert [fleet.toolkits()[host] for host in NODES] == [TOOLKIT[NEW], TOOLKIT[OLD], TOOLKIT[OLD]]
     for host in NODES:
         fleet.sh(host, "test -e /run/not-rebooted")
-        assert resumed(fleet, host)
+        assert fleet.resumed(host)
     assert [fleet.state(host) for host in NODES] == ["done", "failed", None]
     assert [fleet.cordoned(host) for host in NODES] == [False, True, False]
     assert "CUDA error 999" in fleet.reason(SECOND)
@@ -175,7 +167,7 @@ def test_a_run_that_is_killed_at_every_step_is_continued_where_it_stopped(fleet)
     assert "1 cut off earlier (gpu-node-1)" in last.output
     assert fleet.versions()[FIRST] == NEW
     assert fleet.state(FIRST) == "done"
-    assert resumed(fleet, FIRST)
+    assert fleet.resumed(FIRST)
     assert fleet.cordoned(FIRST), "it was cordoned by hand before the first run, and stays so"
     assert fleet.stand_ins.annotations(FIRST)["gpufleet.github.io/upgrade-from"] == OLD
     assert fleet.stand_ins.fewest["train"] >= 1
@@ -208,7 +200,7 @@ def test_a_rollback_that_is_cut_off_is_finished_by_the_next_run(fleet):
     assert last.status == 0, last.output[-3000:]
     assert fleet.versions()[SECOND] == OLD
     assert not fleet.cordoned(SECOND)
-    assert resumed(fleet, SECOND)
+    assert fleet.resumed(SECOND)
     assert f"Rolled back by hand to driver {OLD}" in fleet.reason(SECOND)
 
 
