@@ -20,11 +20,10 @@ HOST = '{"name": "%s", "group": "training", "boards": [{"board": "h100-80gb-sxm"
 
 
 def pytest_collection_modifyitems(items):
-    here = [item for item in items if HERE in Path(item.fspath).parents]
-    for item in here:
-        item.add_marker(pytest.mark.cluster)
-    # The fleet of the other tests stays up to the end: what has hosts of its own comes first, and takes them down.
-    items.sort(key=lambda item: item in here and "debian" not in Path(item.fspath).name)
+    for item in items:
+        if HERE in Path(item.fspath).parents:
+            # Each has a fleet of its own, and a tier.
+            item.add_marker(pytest.mark.debian if "debian" in Path(item.fspath).name else pytest.mark.cluster)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ hundredths of a second.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import os
 import shutil
@@ -41,9 +42,13 @@ def build() -> None:
         pytest.fail(
             f"Failed to build the virtual NVML: no {' and no '.join(missing)}. Install gcc and make", pytrace=False
         )
-    done = subprocess.run(
-        ["make", "-C", str(SOURCE), f"BUILD={BUILD}"], capture_output=True, text=True, timeout=300, check=False
-    )
+    BUILD.mkdir(parents=True, exist_ok=True)
+    # Workers of a run in a fresh checkout come here at once.
+    with open(BUILD / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(
+            ["make", "-C", str(SOURCE), f"BUILD={BUILD}"], capture_output=True, text=True, timeout=300, check=False
+        )
     if done.returncode:
         raise RuntimeError(done.stdout + done.stderr)
     # pynvml asks for libnvidia-ml.so.1, and the loader finds the one that is mapped already.
