@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The few calls of the Kubernetes API that the modules of kubernetes.core do not make: evictions one by one, guarded changes of a Lease,
-a cordon together with its record. An API server that is away for a while is waited for.
+"""The few calls of the Kubernetes API that the modules of kubernetes.core do not make: evictions one by one, guarded changes of a Lease;
+and what goes with them in one action, such as the cordon and its record. An API server that is away for a while is waited for.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ whole cluster, so to such a host they must not apply: it has what the inventory 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -42,9 +41,10 @@ class HostVariables:
         self._extra = extra
         self._hosts = frozenset(hosts)
         self._earlier = earlier
-        # The variable manager has no other way to leave them out.
-        self._manager = copy.copy(hostvars._variable_manager)
-        self._manager._extra_vars = {}
+        # The variable manager has no other way to leave them out. Copied by its own rules, it would lose its loader.
+        manager = hostvars._variable_manager
+        self._manager = object.__new__(type(manager))
+        self._manager.__dict__.update(manager.__dict__, _extra_vars={})
 
     def of(self, host: str) -> Variables:
         """Return the variables of C(host), raw."""
