@@ -170,7 +170,7 @@ class StandIns:
         for name in self.hosts:
             self._ready(name, nodes[name])
         # After the plugin's pod is ready, as in a cluster: until then the node offers what the one before had said.
-        for name in self._registers - self.offline:
+        for name in sorted(self._registers):
             self._register(name)
             self._registers.discard(name)
         for pod in pods:
