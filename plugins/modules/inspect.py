@@ -87,7 +87,7 @@ unread:
 ledger:
   description:
     - For every node and GPU, what is offered of it and which pods hold it; memory in MiB.
-    - RV(ledger.notes) says why the numbers of a node are not all that there is, RV(ledger.pending_pods) which pods on it wait for a device.
+    - C(notes) of RV(ledger) says why the numbers of a node are not all that there is, C(pending_pods) of RV(ledger) which pods on it wait for a device.
   type: dict
   returned: success
 total:
