@@ -25,9 +25,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.plan import
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, pool_of, pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, by_node
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain, said
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pool_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect, refusals_of
 
@@ -107,7 +107,7 @@ def _facts(host: str, variables: Any, directory: str, offline: bool) -> tuple[di
     answer = plain(variables.get("gpu_facts_host") or {})
     facts = answer.get("gpu")
     if not facts:
-        return None, str(answer.get("msg") or "it did not answer").strip().splitlines()[0]
+        return None, said(answer) or "it did not answer"
     if path:
         write_whole(path, json.dumps(facts, indent=1, sort_keys=True) + "\n")
     return facts, None
@@ -129,13 +129,11 @@ class _Cluster:
         if not kubeconfig:
             return None
         api = Cluster(kubeconfig, context, 30, notify)
-        pods: dict[str, list[Mapping[str, Any]]] = {}
-        for pod in api.pods():
-            pods.setdefault(str(pod["spec"].get("nodeName")), []).append(pod)
+        pods = by_node(api.pods())
         return cls(api.nodes(), pods)
 
     def view(self, host: str, variables: Any, facts: Mapping[str, Any], wish: Mapping[str, Any]) -> NodeView:
-        name = str(plain(variables.get("gpu_upgrade_node")) or host)
+        name = node_of(host, variables)
         wanted = None
         if facts.get("gpus"):
             found = capacity(

@@ -32,9 +32,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.pods import
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade import is_ready
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, titles
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, pool_of, pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, by_node, titles
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain, said
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pool_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect
 
 _TITLE = "GPUs: what is taken, what is free"
@@ -66,9 +66,7 @@ class _Cluster:
 
     @classmethod
     def read(cls, api: Cluster) -> _Cluster:
-        pods: dict[str, list[Pod]] = {}
-        for document in api.pods():
-            pods.setdefault(str((document.get("spec") or {}).get("nodeName") or ""), []).append(read_pod(document))
+        pods = {name: [read_pod(pod) for pod in there] for name, there in by_node(api.pods()).items()}
         return cls(api.nodes(), pods)
 
 
@@ -157,7 +155,7 @@ def _read(host: str, variables: Any, known: Mapping[str, Sequence[str]]) -> _Hos
     answer = plain(variables.get("gpu_facts_host") or {})
     facts = answer.get("gpu")
     if not facts:
-        reason = str(answer.get("msg") or "it did not answer").strip().splitlines()[0]
+        reason = said(answer) or "it did not answer"
         return _Host(None, unread=f"it could not be read: {reason}".rstrip("."))
     about = _Host(facts)
     try:
@@ -190,7 +188,7 @@ def _node(host: str, about: _Host, variables: Any, cluster: _Cluster | None) -> 
     if cluster is None:
         users = ledger.process_users(facts)
         return ledger.node_ledger(host, address, facts, about.replicas, (), (), users, about.slice_mib, notes)
-    name = str(plain(variables.get("gpu_upgrade_node")) or host)
+    name = node_of(host, variables)
     node = cluster.nodes.get(name)
     if node is None:
         notes.append(f"the cluster has no node {name}: set gpu_upgrade_node, or join the host to the cluster")
@@ -231,8 +229,7 @@ def _strangers(cluster: _Cluster, task_vars: Mapping[str, Any]) -> dict[str, dic
     """Return the nodes with GPUs that no host of the inventory stands for, whatever the play is limited to."""
     mine = set()
     for host in plain((task_vars.get("groups") or {}).get(GPU_HOSTS) or []):
-        variables = task_vars["hostvars"][host]
-        mine.add(str(plain(variables.get("gpu_upgrade_node")) or host))
+        mine.add(node_of(host, task_vars["hostvars"][host]))
     offered = {name: gpu_allocatable(node) for name, node in cluster.nodes.items() if name not in mine}
     return {name: found for name, found in offered.items() if found}
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -103,7 +104,7 @@ class ActionModule(ActionBase):
         fleet = Fleet(plain(task_vars.get("groups", {})), recorded.gpus)
         for host in fleet.hosts:
             variables = known.of(host)
-            fleet.add(host, variables, lambda value, variables=variables: render(value, variables))  # type: ignore[misc]
+            fleet.add(host, variables, partial(render, variables=variables))
             if recorded.is_fresh(host):
                 recorded.tell(host, known.told(host, render))
         if not fleet.hosts:

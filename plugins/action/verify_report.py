@@ -13,7 +13,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.verification import verification
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain, said
 
 _COLORS = {"passed": "green", "failed": "red", "warning": "yellow", "skipped": "cyan"}
 
@@ -41,9 +41,9 @@ class ActionModule(ActionBase):
             hosts[host] = verification(
                 health.get("checks"),
                 node.get("checks"),
-                unread="" if read.get("gpu") else _line(read),
+                unread="" if read.get("gpu") else said(read),
                 refused=_sentence(str(plain(variables.get("__gpu_verify_refused") or ""))),
-                unasked=_line(node) if node.get("failed") or node.get("unreachable") else "",
+                unasked=said(node) if node.get("failed") or node.get("unreachable") else "",
             )
         for host, found in hosts.items():
             self._display.display(f"\n{host}: {found.summary}")
@@ -65,12 +65,6 @@ class ActionModule(ActionBase):
             else f"All {len(hosts)} hosts are as described."
         )
         return result
-
-
-def _line(answer: dict[str, Any]) -> str:
-    """Return the first line of what a task said."""
-    lines = str(answer.get("msg") or "").strip().splitlines()
-    return lines[0] if lines else ""
 
 
 def _sentence(message: str) -> str:

@@ -187,6 +187,14 @@ class Cluster:
         return True
 
 
+def by_node(pods: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return pods by the name of their node; those on none under the empty name."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for pod in pods:
+        found.setdefault(str((pod.get("spec") or {}).get("nodeName") or ""), []).append(pod)
+    return found
+
+
 def titles(names: Sequence[str]) -> str:
     return ", ".join(names) or "none"
 

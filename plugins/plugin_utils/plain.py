@@ -25,3 +25,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(item) for item in value]
     raise TypeError(f"a value of type {type(value).__name__} is no plain data")
+
+
+def said(answer: Mapping[str, Any]) -> str:
+    """Return the first line of what a task said, or an empty string; the rest of a message are traces and origins."""
+    lines = str(answer.get("msg") or "").strip().splitlines()
+    return lines[0] if lines else ""

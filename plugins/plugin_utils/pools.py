@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
 GPU_HOSTS = "gpu_hosts"
 #: The playbook upgrade puts the hosts that it works on into a group of this name while it runs.
@@ -65,3 +67,8 @@ def pool_of(host: str, known: Mapping[str, Sequence[str]], named: str | None) ->
         f"the host is in several groups below {GPU_HOSTS}: {', '.join(mine)}",
         "Set gpu_facts_pool, in the group's variables, to the one that is its pool.",
     )
+
+
+def node_of(host: str, variables: Mapping[str, Any]) -> str:
+    """Return the name of a host's node in the cluster: C(gpu_upgrade_node), or the host's own."""
+    return str(plain(variables.get("gpu_upgrade_node")) or host)

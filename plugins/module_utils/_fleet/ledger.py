@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._mig.from_facts import profiles_of
+from .capacity import GPU
 from .devices import Holding
 from .pods import Pod
 
-_GPU = "nvidia.com/gpu"
 MEMORY, UNITS = "memory", "units"
 #: Memory slices of a GPU with MIG whose board is not known.
 _SLICES = 8
@@ -221,7 +221,7 @@ def _gpu(
     if gpu.get("lost"):
         return GpuLedger(index, "lost", 0, False, (), lost=True)
     if not mig:
-        uuid, count = str(gpu.get("uuid")), replicas.get(_GPU, 1)
+        uuid, count = str(gpu.get("uuid")), replicas.get(GPU, 1)
         limit = slice_mib if count > 1 else None
         whole = Share(uuid, "", 0, 0, memory, count, held.get(uuid, {}), limit, given.get(uuid, {}))
         return GpuLedger(index, name, memory, False, (whole,))
@@ -238,7 +238,7 @@ def _gpu(
                     int(instance.get("size") or 0),
                     # Compute instances of one GPU instance share its memory.
                     int(instance.get("memory_mib") or 0) // len(parts),
-                    replicas.get(resource, replicas.get(_GPU, 1)),
+                    replicas.get(resource, replicas.get(GPU, 1)),
                     held.get(uuid, {}),
                 )
             )
