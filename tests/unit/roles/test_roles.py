@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,33 @@ def test_no_task_takes_the_name_of_a_variable_of_the_role(role):
     own |= set(load(variables)) if variables.exists() else set()
     taken = registered(str(role / "tasks")) & own
     assert not taken
+
+
+def conditions(document):
+    """Every condition of tasks, wherever it stands."""
+    if isinstance(document, list):
+        for entry in document:
+            yield from conditions(entry)
+    elif isinstance(document, dict):
+        for key, value in document.items():
+            if key in ("when", "failed_when", "changed_when", "until"):
+                yield from (str(one) for one in (value if isinstance(value, list) else [value]))
+            else:
+                yield from conditions(value)
+
+
+def test_conditions_take_a_truth_value_as_e_gives_it(role):
+    """C(-e name=false) is a text, which no condition takes from ansible-core 2.19 on."""
+    options = load(role / "meta" / "argument_specs.yml")["argument_specs"]["main"]["options"]
+    names = "|".join(name for name, option in options.items() if option["type"] == "bool") or "none"
+    bare = re.compile(rf"\b(?:{names})\b(?! \| bool)")
+    found = {
+        str(path): condition
+        for path in sorted((role / "tasks").glob("*.yml"))
+        for condition in conditions(load(path))
+        if bare.search(condition)
+    }
+    assert not found
 
 
 def test_host_roles_depend_on_the_facts(role):
