@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import HAMI_SPLIT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import injection
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import Part, render_values
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
     BACKEND_LABEL,
@@ -25,6 +26,7 @@ DRA_DRIVER = "dra-driver-nvidia-gpu"
 _GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 #: DRAConsumableCapacity: alpha and behind a gate in 1.34 and 1.35, on by default from 1.36.
 _FIRST_WITH_DRA = (1, 34)
+_ON_BY_DEFAULT = (1, 36)
 
 
 def node_feature_discovery(cluster: Cluster) -> str:
@@ -64,6 +66,7 @@ def dcgm_exporter(cluster: Cluster) -> str:
             {"affinity": client_affinity({"key": CONFIGURATION_LABEL, "operator": "In", "values": names})},
         ),
         ("", {"tolerations": [dict(_GPU_TOLERATION)]}),
+        *injection.exporter_parts(item.injection for item in cluster.configurations),
     ]
     return render_values(DCGM_EXPORTER, _header(cluster), parts, _extra(cluster, DCGM_EXPORTER))
 
@@ -83,6 +86,7 @@ def hami(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
                     "deviceSplitCount": HAMI_SPLIT,
                     "deviceMemoryScaling": 1,
                     "runtimeClassName": options["runtime_class"] or "",
+                    **injection.hami_values(injection.common(cluster, items, "HAMi")),
                     # Helm merges maps: null takes the chart's own label out, which Node Feature Discovery cannot set.
                     "nvidiaNodeSelector": {"gpu": None, BACKEND_LABEL: "hami"},
                 }
@@ -97,7 +101,7 @@ def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
 
     :raises Refused: the cluster's Kubernetes has no consumable capacity.
     """
-    version = tuple(int(part) for part in str(cluster.options["version"]).split(".")[:2])
+    version = injection.kubernetes_version(cluster)
     if version < _FIRST_WITH_DRA:
         raise Refused(
             f"nvidia_sharing_backend of pool {items[0].pool}",
@@ -110,10 +114,14 @@ def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
             {"gpuResourcesEnabledOverride": True},
         ),
         (
-            "nvidia_sharing_backend: dra. Memory of a GPU is consumed by claims; nothing enforces it (alpha in the driver).",
+            f"nvidia_sharing_backend: dra. Memory of a GPU is consumed by claims; nothing enforces it (alpha in the driver).{_gate(version)}",
             {"featureGates": {"ConsumableShares": True}},
         ),
         ("", {"consumableShares": "memory"}),
+        (
+            "ComputeDomains are for GPUs that are joined by NVLink over several nodes; no pool here describes them.",
+            {"resources": {"computeDomains": {"enabled": False}}},
+        ),
         (
             f"Pools {', '.join(item.pool for item in items)}; an upgrade of the driver sends the pods away for a while.",
             {
@@ -126,6 +134,16 @@ def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
         ),
     ]
     return render_values(DRA_DRIVER, _header(cluster), parts, _extra(cluster, DRA_DRIVER))
+
+
+def _gate(version: tuple[int, int]) -> str:
+    """Return the condition on the cluster's own feature gates, which no chart can set."""
+    if version >= _ON_BY_DEFAULT:
+        return ""
+    return (
+        f"\nKubernetes {'.'.join(map(str, version))} needs the feature gate DRAConsumableCapacity in kube-apiserver, kube-scheduler,\n"
+        "kube-controller-manager and kubelet. Without it the API server drops allowMultipleAllocations, and one claim takes a whole GPU."
+    )
 
 
 def _header(cluster: Cluster) -> str:

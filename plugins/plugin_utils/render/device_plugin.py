@@ -13,6 +13,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.lint import lint
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import injection
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import comment, yaml_text
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import Part, render_values
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
@@ -100,10 +101,10 @@ def values(cluster: Cluster, configuration: Configuration) -> str:
             {"config": {"name": config_map_name(configuration), "default": configuration.name}},
         ),
         (
-            "nvidia_mig_strategy. Set here too, with the plugin's own device list strategy: where the chart has to look into a file for\n"
-            "them it takes SYS_ADMIN, which a pool without MIG does not need.",
-            {"migStrategy": configuration.strategy, "deviceListStrategy": "envvar"},
+            "nvidia_mig_strategy. Set here too: where the chart has to look into a file for it, it takes it for one with MIG.",
+            {"migStrategy": configuration.strategy},
         ),
+        *injection.plugin_parts(configuration.injection),
         (
             "One release for each pool: it runs on this pool's nodes only.",
             {"nodeSelector": {CONFIGURATION_LABEL: configuration.name}},

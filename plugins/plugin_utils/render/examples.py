@@ -144,7 +144,7 @@ def _pod(
         "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
     }
-    if cluster.options["runtime_class"]:
+    if cluster.options["runtime_class"] and item.injection.pods_need_runtime_class:
         spec["runtimeClassName"] = cluster.options["runtime_class"]
     if item.sharing.backend == "hami":
         spec["schedulerName"] = "hami-scheduler"

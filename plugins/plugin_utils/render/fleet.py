@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import wishes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import injection
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.device_plugin import plugin_file
@@ -31,7 +32,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model impor
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import WishRefused, collect
 
 #: The roles whose variables say what a cluster shows of a host.
-ROLES = ("gpu_facts", "nvidia_mig", "nvidia_sharing", "gpu_kubernetes")
+ROLES = ("gpu_facts", "nvidia_toolkit", "nvidia_mig", "nvidia_sharing", "gpu_kubernetes")
 _PREFIX = "gpu_kubernetes_"
 #: Options that may differ between the hosts of a cluster.
 _MAY_DIFFER = frozenset({"cluster", "node_name"})
@@ -175,7 +176,8 @@ class Fleet:
         for key, hosts in by_key.items():
             example = _configuration(pool, hosts[0].host, self._descriptions[key])
             identity = json.dumps(
-                [example.capacity.as_dict(), example.plugin_text, repr(example.sharing)], sort_keys=True
+                [example.capacity.as_dict(), example.plugin_text, repr(example.sharing), repr(example.injection)],
+                sort_keys=True,
             )
             kinds.setdefault(identity, (example, []))[1].extend(hosts)
         ordered = sorted(kinds.items(), key=lambda entry: (-len(entry[1][1]), entry[0]))
@@ -212,6 +214,7 @@ def _configuration(pool: str, host: str, description: _Description) -> Configura
     layout = wish.get("nvidia_mig_layout")
     try:
         sharing = modes.read(wish)
+        decided = injection.read(wish)
         if sharing.gpus_per_pod > len(gpus):
             raise Refused(
                 "nvidia_sharing_gpus_per_pod",
@@ -234,6 +237,7 @@ def _configuration(pool: str, host: str, description: _Description) -> Configura
         gpus=len(gpus),
         mig_devices={index: dict(wish.devices) for index, wish in devices.items() if wish.enabled},
         plugin_text=text,
+        injection=decided,
     )
 
 
@@ -250,6 +254,7 @@ def _named(example: Configuration, name: str, members: Iterable[Member]) -> Conf
         gpus=example.gpus,
         mig_devices=example.mig_devices,
         plugin_text=example.plugin_text,
+        injection=example.injection,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import injection
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.device_plugin import UNSHARED
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import yaml_text
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import Part, render_values
@@ -106,6 +107,8 @@ def values(cluster: Cluster, config_map: Mapping[str, Any], mig_config_map_name:
     :param config_map: what L(device_plugin.shared_config_map) returned.
     """
     options = cluster.options
+    decided = injection.common(cluster, cluster.plugin_configurations, "GPU Operator")
+    environment = injection.operator_plugin_environment(decided)
     manager: dict[str, Any] = {"enabled": False}
     why = "The hosts divide their GPUs themselves (nvidia_mig_layout), and again after a reboot."
     if mig_config_map_name:
@@ -131,9 +134,11 @@ def values(cluster: Cluster, config_map: Mapping[str, Any], mig_config_map_name:
             {
                 "devicePlugin": {
                     "config": {"create": False, "name": config_map["metadata"]["name"], "default": UNSHARED},
+                    **({"env": environment} if environment else {}),
                 }
             },
         ),
+        *injection.operator_parts(decided),
         ("gpu_kubernetes_node_feature_discovery.", {"nfd": {"enabled": bool(options["node_feature_discovery"])}}),
         (
             "gpu_kubernetes_dcgm_exporter, gpu_kubernetes_service_monitor.",

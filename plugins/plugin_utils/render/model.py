@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import clie
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import Capacity
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.names import LABEL_PREFIX
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.injection import Injection
 
 POOL_LABEL = f"{LABEL_PREFIX}/pool"
 CONFIGURATION_LABEL = f"{LABEL_PREFIX}/configuration"
@@ -40,6 +41,7 @@ class Configuration:
     :param strategy: the pool's C(nvidia_mig_strategy).
     :param mig_devices: MIG devices of each GPU by index, C({0: {1g.10gb: 2}}); a GPU without MIG is missing.
     :param plugin_text: the device plugin's configuration file.
+    :param injection: how devices reach the containers of its pods.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Configuration:
     gpus: int
     mig_devices: Mapping[int, Mapping[str, int]]
     plugin_text: str
+    injection: Injection
 
     @property
     def served_by_device_plugin(self) -> bool:

@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import addons, device_plugin, gpu_operator, objects
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import (
+    addons,
+    device_plugin,
+    gpu_operator,
+    injection,
+    objects,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import documents, json_text, yaml_text
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.examples import examples
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gitops import (
@@ -41,6 +47,7 @@ def cluster_tree(cluster: Cluster) -> dict[str, str]:
 
     :raises Refused: the pools cannot be served together, or a value has no effect.
     """
+    injection.refuse_contradictions(cluster)
     _refuse_mixed_backends(cluster)
     files: dict[str, str] = {}
     config_maps: list[dict[str, Any]] = []
@@ -70,6 +77,7 @@ def capacity(cluster: Cluster) -> dict[str, Any]:
             "pool": item.pool,
             "gpus": item.gpus,
             "mig_strategy": item.strategy,
+            "device_list_strategy": item.injection.strategy,
             "node_labels": objects.labels_of(cluster, item),
             "sharing": {
                 "mode": item.sharing.mode,
@@ -167,7 +175,12 @@ def _node_labels(cluster: Cluster) -> dict[str, str]:
 def _own_chart(cluster: Cluster, config_maps: list[dict[str, Any]]) -> str:
     chart = cluster.options["objects"] == "chart"
     checks = [
-        {"name": item.name, "resource": resource, "nodeSelector": {CONFIGURATION_LABEL: item.name}}
+        {
+            "name": item.name,
+            "resource": resource,
+            "runtimeClassName": cluster.options["runtime_class"] if item.injection.pods_need_runtime_class else "",
+            "nodeSelector": {CONFIGURATION_LABEL: item.name},
+        }
         for item in cluster.configurations
         for resource in sorted(item.capacity.resources)
     ]

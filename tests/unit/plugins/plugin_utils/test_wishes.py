@@ -68,6 +68,12 @@ def test_templates_are_rendered():
         ({"nvidia_toolkit_runtime": "zzz"}, "nvidia_toolkit_runtime", "none of its values", "ansible-doc -t role"),
         ({"nvidia_sharing_mps_limits": [{"gpu": 0}]}, "nvidia_sharing_mps_limits", "missing required arguments", "doc"),
         ({"gpu_facts_gpus": [{"board": "t4", "count": "x"}]}, "gpu_facts_gpus", "'x'", "ansible-doc"),
+        (
+            {"nvidia_toolkit_allow_visible_devices_variable": True},
+            "nvidia_toolkit_allow_visible_devices_variable",
+            "no longer exists",
+            "set nvidia_toolkit_device_injection: envvar",
+        ),
         ({"nvidia_mig_layot": "x"}, "nvidia_mig_layot", "no role", "mean nvidia_mig_layout?"),
         ({"nvidea_mig_layout": "x"}, "nvidea_mig_layout", "no role", "mean nvidia_mig_layout?"),
         ({"gpu_fact_pool": "x"}, "gpu_fact_pool", "no role", "mean gpu_facts_pool?"),
