@@ -25,14 +25,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 
 {{/*
-The mode of one policy: its own, else that of all. Takes (dict "root" $ "policy" "limits").
-*/}}
-{{- define "gpufleet.mode" -}}
-{{- $policies := .root.Values.policies -}}
-{{- (index $policies .policy).mode | default $policies.mode -}}
-{{- end -}}
-
-{{/*
 A pod that adds two vectors on GPUs, with as few rights as such a pod needs.
 Takes (dict "root" $ "limits" dict "nodeSelector" dict "env" list "schedulerName" "").
 */}}
