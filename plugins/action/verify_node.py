@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import HOST_ROLES, collect
 
 _PAUSE = 3.0
 
@@ -37,7 +37,9 @@ class ActionModule(ClusterAction):
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        wanted = _expected(arguments, lambda: collect(task_vars, self._templar.template))
+        wanted = _expected(
+            arguments, lambda: collect(task_vars, self._templar.template, (*HOST_ROLES, "gpu_kubernetes"))
+        )
         cluster = self.cluster(arguments)
         if self._task.check_mode:
             # Nothing was restarted.
@@ -105,4 +107,7 @@ def _expected(arguments: dict[str, Any], wish: Callable[[], dict[str, Any]]) -> 
         found["nvidia_mig_layout"],
         modes.read(found),
     )
-    return agreement.Expected(predicted.resources, predicted.labels if arguments["labels"] else {})
+    operator = (found["gpu_kubernetes_stack"], found["gpu_kubernetes_mig_manager"]) == ("gpu_operator", "operator")
+    return agreement.Expected(
+        predicted.resources, predicted.labels if arguments["labels"] else {}, mig_manager=operator
+    )

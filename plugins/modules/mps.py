@@ -34,7 +34,8 @@ options:
     description:
       - Into how many parts a GPU is divided; a client gets that part of the memory, rounded down to whole MiB.
       - V(0) when O(memory_slice) decides.
-    type: int
+      - With O(mode=time_slicing) also a mapping from resource to number; only the cluster's device plugin makes use of it.
+    type: raw
     default: 0
   memory_slice:
     description: Memory of one client on one GPU, with a binary unit, such as V(4GiB).
@@ -176,7 +177,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.nvml_gpus
 ARGUMENTS = {
     "mode": {"type": "str", "choices": ["none", "time_slicing", "mps"], "default": "none"},
     "manager": {"type": "str", "choices": ["device_plugin", "host"], "default": "device_plugin"},
-    "replicas": {"type": "int", "default": 0},
+    "replicas": {"type": "raw", "default": 0},
     "memory_slice": {"type": "str", "default": ""},
     "time_slice": {"type": "str", "choices": ["default", "short", "medium", "long"], "default": "default"},
     "scope": {"type": "str", "choices": ["node", "gpu", "instance"], "default": "node"},

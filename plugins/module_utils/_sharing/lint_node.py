@@ -14,7 +14,7 @@ from .._boards.lookup import find_board
 from .._toolkit import injection
 from . import arithmetic
 from .lint_finding import Report
-from .lint_rules import GPU
+from .resources import GPU, mig_resource
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,6 @@ def mig_devices(gpu: Mapping[str, Any]) -> list[str]:
             whole = _dot and rest.startswith(f"{slices}g.")
             profiles.append(rest if whole else name)
     return profiles
-
-
-def mig_resource(profile: str) -> str:
-    """Return the extended resource of a MIG profile under the strategy mixed."""
-    return f"nvidia.com/mig-{profile.replace('+', '.')}"
 
 
 def check(config: Mapping[str, Any], node: Node | None, report: Report) -> None:

@@ -14,11 +14,11 @@ from typing import Any
 from .._boards.lookup import BOARDS
 from . import arithmetic, lint_schema
 from .lint_finding import Report, near
+from .resources import GPU
 
 #: A GPU that is divided more often than this by time slicing is hardly meant so; the plugin itself knows no bound.
 MANY_TIME_SLICES = 100
 
-GPU = "nvidia.com/gpu"
 _MIG = re.compile(r"nvidia\.com/mig-(?P<slices>[0-9]+)g\.(?P<gb>[0-9]+)gb([.-][a-z0-9.]+)?")
 _PROFILE = re.compile(r"(?P<slices>[0-9]+)g\.(?P<gb>[0-9]+)gb")
 # The GB of a profile's name are computed from the memory that a driver reports, so they differ a little between drivers.

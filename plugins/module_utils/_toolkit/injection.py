@@ -99,6 +99,11 @@ class Injection:
         return self.method != CDI and not self.default_runtime
 
     @property
+    def rendered(self) -> tuple[str, bool]:
+        """What of the decision changes anything that is rendered: hosts that differ in nothing else share their configuration."""
+        return self.strategy, self.pods_need_runtime_class
+
+    @property
     def driver_pods_need_sys_admin(self) -> bool:
         """Whether a pod that has to see all GPUs, such as the device plugin's, needs CAP_SYS_ADMIN.
 

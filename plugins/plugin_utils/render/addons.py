@@ -54,7 +54,6 @@ def node_feature_discovery(cluster: Cluster) -> str:
 def dcgm_exporter(cluster: Cluster) -> str:
     """Return values of the metrics exporter, on the pools' nodes only."""
     options = cluster.options
-    names = [item.name for item in cluster.configurations]
     parts: list[Part] = [
         (
             "gpu_kubernetes_service_monitor: needs the Prometheus operator's CRDs.",
@@ -63,7 +62,7 @@ def dcgm_exporter(cluster: Cluster) -> str:
         ("gpu_kubernetes_runtime_class.", {"runtimeClassName": options["runtime_class"] or ""}),
         (
             "The nodes of all pools; an upgrade of the driver sends the pods away for a while.",
-            {"affinity": client_affinity({"key": CONFIGURATION_LABEL, "operator": "In", "values": names})},
+            {"affinity": client_affinity({"key": CONFIGURATION_LABEL, "operator": "Exists"})},
         ),
         ("", {"tolerations": [dict(_GPU_TOLERATION)]}),
         *injection.exporter_parts(item.injection for item in cluster.configurations),
@@ -80,7 +79,7 @@ def hami(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
             {"scheduler": {"kubeScheduler": {"image": {"tag": f"v{options['version']}.0"}}}},
         ),
         (
-            f"Pools {', '.join(item.pool for item in items)}. Each GPU can be shared by {HAMI_SPLIT} pods; memory is not oversubscribed.",
+            f"Pools {', '.join(dict.fromkeys(item.pool for item in items))}. Each GPU can be shared by {HAMI_SPLIT} pods; memory is not oversubscribed.",
             {
                 "devicePlugin": {
                     "deviceSplitCount": HAMI_SPLIT,
@@ -123,12 +122,10 @@ def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
             {"resources": {"computeDomains": {"enabled": False}}},
         ),
         (
-            f"Pools {', '.join(item.pool for item in items)}; an upgrade of the driver sends the pods away for a while.",
+            f"Pools {', '.join(dict.fromkeys(item.pool for item in items))}; an upgrade of the driver sends the pods away for a while.",
             {
                 "kubeletPlugin": {
-                    "affinity": client_affinity(
-                        {"key": CONFIGURATION_LABEL, "operator": "In", "values": [item.name for item in items]}
-                    )
+                    "affinity": client_affinity({"key": BACKEND_LABEL, "operator": "In", "values": ["dra"]})
                 }
             },
         ),

@@ -24,6 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model impor
     Configuration,
     client_affinity,
     content_hash,
+    plugin_key,
 )
 
 CHART = "nvidia-device-plugin"
@@ -75,17 +76,17 @@ def config_map(configuration: Configuration, namespace: str) -> dict[str, Any]:
 def shared_config_map(cluster: Cluster, strategy: str) -> dict[str, Any]:
     """Return the one ConfigMap of a cluster whose device plugin is the GPU Operator's."""
     data = {UNSHARED: unshared_file(strategy)}
-    data.update({item.name: item.plugin_text for item in cluster.plugin_configurations})
-    name = f"{CHART}-{content_hash(repr(sorted(data.items())))}"
-    return _config_map(name, str(cluster.options["namespace"]), data)
+    data.update({plugin_key(item): item.plugin_text for item in cluster.plugin_configurations})
+    # Its name stays and its keys change with their content: what is added for some nodes restarts the plugin on no other.
+    return _config_map(f"{CHART}-configurations", str(cluster.options["namespace"]), data, immutable=False)
 
 
-def _config_map(name: str, namespace: str, data: Mapping[str, str]) -> dict[str, Any]:
+def _config_map(name: str, namespace: str, data: Mapping[str, str], immutable: bool = True) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": namespace, "labels": dict(MANAGED_BY)},
-        "immutable": True,
+        "immutable": immutable,
         "data": dict(data),
     }
 

@@ -56,11 +56,11 @@ class Scenario:
 
 @pytest.fixture
 def verify(call, monkeypatch):
-    def do(scenario, check_mode=False, **arguments):
+    def do(scenario, check_mode=False, variables=None, **arguments):
         monkeypatch.setattr(verify_node.ActionModule, "cluster", lambda _self, _arguments: scenario)
         monkeypatch.setattr(verify_node, "time", scenario)
         given = {"node": "n", "facts": {"gpus": GPUS}, "labels": False, "timeout": 300, **arguments}
-        result, _shown = call(verify_node, given, {}, check_mode)
+        result, _shown = call(verify_node, given, variables or {}, check_mode)
         return result
 
     return do
@@ -109,3 +109,10 @@ def test_in_check_mode_nothing_was_restarted(verify):
     scenario = Scenario([(0, 2)], [(0, [plugin("old")])])
     assert verify(scenario, check_mode=True, restarted=[plugin("old")], settle=15)["healthy"]
     assert scenario.now == 0
+
+
+def test_the_operators_mig_manager_is_asked_where_the_variables_say_that_it_partitions(verify):
+    operator = {"gpu_kubernetes_stack": "gpu_operator", "gpu_kubernetes_mig_manager": "operator"}
+    result = verify(Scenario([(0, 2)]), variables=operator, timeout=0, fail=False)
+    assert [check["name"] for check in result["checks"] if check["status"] == "failed"] == ["mig manager"]
+    assert verify(Scenario([(0, 2)]), variables={"gpu_kubernetes_stack": "gpu_operator"}, timeout=0)["healthy"]

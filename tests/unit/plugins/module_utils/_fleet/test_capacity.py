@@ -216,3 +216,39 @@ def test_a_board_can_be_named_without_its_memory_where_that_is_enough():
 def test_product_names():
     assert product("NVIDIA A100-SXM4-40GB") == "NVIDIA-A100-SXM4-40GB"
     assert product("NVIDIA  RTX (TM) 6000") == "NVIDIA-RTX-TM-6000"
+
+
+def mixed(**options):
+    layout = [{"devices": [0], "mig-enabled": False}, {"devices": [1], "instances": {"1g.10gb": 7}}]
+    layout[0] = {"devices": [0], "instances": {"3g.40gb": 2}}
+    gpus = inventory("h100-80gb-sxm", 3)
+    return capacity(gpus, "mixed", layout, sharing(mode="time_slicing", **options))
+
+
+def test_each_resource_has_replicas_of_its_own():
+    found = mixed(replicas={"gpu": 4, "1g.10gb": 2})
+    assert found.replicas == {"nvidia.com/gpu": 4, "nvidia.com/mig-1g.10gb": 2}
+    assert found.resources == {"nvidia.com/gpu": 4, "nvidia.com/mig-1g.10gb": 14, "nvidia.com/mig-3g.40gb": 2}
+    labels = {**found.labels, **found.approximate}
+    assert (labels["nvidia.com/gpu.replicas"], labels["nvidia.com/gpu.sharing-strategy"]) == ("4", "time-slicing")
+    assert labels["nvidia.com/mig-1g.10gb.replicas"] == "2"
+    assert labels["nvidia.com/mig-1g.10gb.product"].endswith("-SHARED")
+    assert (labels["nvidia.com/mig-3g.40gb.replicas"], labels["nvidia.com/mig-3g.40gb.sharing-strategy"]) == (
+        "1",
+        "none",
+    )
+    assert not labels["nvidia.com/mig-3g.40gb.product"].endswith("-SHARED")
+    assert found.slices["nvidia.com/mig-3g.40gb"].replicas == 1
+
+
+def test_only_what_is_shared_is_renamed():
+    found = mixed(replicas={"1g.10gb": 2}, rename=True)
+    assert found.resources == {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.10gb.shared": 14, "nvidia.com/mig-3g.40gb": 2}
+    labels = {**found.labels, **found.approximate}
+    assert (labels["nvidia.com/gpu.replicas"], labels["nvidia.com/gpu.sharing-strategy"]) == ("1", "none")
+
+
+def test_replicas_for_a_resource_that_the_node_does_not_have_are_refused():
+    with pytest.raises(Refused, match="no such resource") as refusal:
+        mixed(replicas={"2g.20gb": 2})
+    assert "nvidia.com/mig-1g.10gb" in refusal.value.remedy

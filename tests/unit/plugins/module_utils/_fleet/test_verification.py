@@ -81,6 +81,37 @@ def test_a_node_that_the_file_does_not_have_is_refused():
         expected(json.dumps(CAPACITY), "capacity.json", "gpu-2")
 
 
+@pytest.mark.parametrize(
+    ("labels", "status", "evidence"),
+    [
+        ({"nvidia.com/mig.config": "a", "nvidia.com/mig.config.state": "success"}, "passed", "a is applied"),
+        ({"nvidia.com/mig.config": "a", "nvidia.com/mig.config.state": "pending"}, "failed", "still applying"),
+        ({"nvidia.com/mig.config": "a", "nvidia.com/mig.config.state": "rebooting"}, "failed", "reboots the node"),
+        ({"nvidia.com/mig.config": "a", "nvidia.com/mig.config.state": "failed"}, "failed", "failed to apply it"),
+        ({"nvidia.com/mig.config": "a"}, "failed", "nvidia.com/mig.config.state=missing"),
+        ({"nvidia.com/mig.config.state": "success"}, "failed", "nvidia.com/mig.config=missing"),
+    ],
+)
+def test_the_state_of_the_operators_mig_manager(labels, status, evidence):
+    node_labels = {"nvidia.com/mig.config": "a"}
+    document = {**CAPACITY, "configurations": {"a": {"labels": {}, "node_labels": node_labels}}}
+    wanted = expected(json.dumps(document), "capacity.json", "gpu-1")
+    first = compare(node({"nvidia.com/gpu": "8"}, labels), wanted)[0]
+    assert (first.name, first.status) == ("mig manager", status)
+    assert evidence in first.evidence
+    assert bool(first.next_step) is (status == "failed")
+    of_host = expected(json.dumps(CAPACITY), "capacity.json", "gpu-1")
+    checks = compare(node({"nvidia.com/gpu": "8"}, {**labels, "nvidia.com/mig.config.state": "failed"}), of_host)
+    assert "mig manager" not in statuses(checks), "left over from before, and the host partitions now"
+
+
+def test_a_node_can_show_other_labels_than_its_configuration():
+    entry = {"configuration": "a", "resources": {"nvidia.com/gpu": 7}, "labels": {"nvidia.com/gpu.count": "7"}}
+    document = {**CAPACITY, "nodes": {"gpu-1": entry}}
+    wanted = expected(json.dumps(document), "capacity.json", "gpu-1")
+    assert (wanted.resources, wanted.labels) == ({"nvidia.com/gpu": 7}, {"nvidia.com/gpu.count": "7"})
+
+
 def check(name, status):
     return {"name": name, "status": status, "evidence": "e", "next_step": ""}
 

@@ -114,3 +114,35 @@ def test_mps_of_the_device_plugin_and_mig_exclude_each_other():
     modes.refuse_on_mig(sharing, "none")
     modes.refuse_on_mig(modes.read(wish(mode="mps", replicas=2, mps_manager="host")), "mixed")
     modes.refuse_on_mig(modes.read(wish(mode="time_slicing", replicas=2)), "mixed")
+
+
+def replicas(value, mode="time_slicing", **more):
+    return modes.read({"nvidia_sharing_mode": mode, "nvidia_sharing_replicas": value, **more})
+
+
+@pytest.mark.parametrize("key", ["1g.10gb+me", "1g.10gb.me", "mig-1g.10gb.me", "nvidia.com/mig-1g.10gb.me"])
+def test_replicas_by_resource(key):
+    found = replicas({"nvidia.com/gpu": "4", key: 2})
+    assert found.resource_replicas == (("nvidia.com/gpu", 4), ("nvidia.com/mig-1g.10gb.me", 2))
+    assert (found.replicas_on(None), found.replicas_on(None, resource="nvidia.com/mig-1g.10gb.me")) == (4, 2)
+    assert found.replicas_on(None, resource="nvidia.com/mig-3g.40gb") == 1
+    assert found.counted
+
+
+@pytest.mark.parametrize(
+    ("value", "mode", "more", "match"),
+    [
+        ({"gpu": 1}, "time_slicing", {}, r"nvidia_sharing_replicas\.gpu: 1 replicas share nothing"),
+        ({"gpu": "many"}, "time_slicing", {}, r"nvidia_sharing_replicas\.gpu"),
+        ({"gpus": 2}, "time_slicing", {}, "neither gpu nor a MIG profile"),
+        ({"gpu": 2, "nvidia.com/gpu": 3}, "time_slicing", {}, "named twice"),
+        ({}, "time_slicing", {}, "the mapping is empty"),
+        ([4], "time_slicing", {}, "is a list"),
+        ({"gpu": 2}, "mps", {}, "one limit"),
+        ({"gpu": 2}, "none", {}, "no effect"),
+        ({"gpu": 2}, "time_slicing", {"nvidia_sharing_memory_slice": "4GiB"}, "both nvidia_sharing_replicas"),
+    ],
+)
+def test_replicas_that_cannot_be_taken(value, mode, more, match):
+    with pytest.raises(Refused, match=match):
+        replicas(value, mode, **more)
