@@ -24,7 +24,7 @@ from .._mig.layouts import wishes
 from .._mig.model import GpuWish, InstanceWish
 from .._mig.profiles import compute_name, resolve
 from .._plan import Refused
-from .._sharing import arithmetic
+from .._sharing.host import client_limits, refuse_clients
 from .._sharing.modes import Sharing, refuse_on_mig
 from .._sharing.resources import GPU, mig_resource
 
@@ -48,7 +48,7 @@ class Slice:
     replicas: int
     memory_mib: int | None
     limit_mib: int | None
-    active_thread_percentage: int | None
+    active_thread_percentage: float | None
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -250,14 +250,11 @@ def _unit(memory: int | None, sharing: Sharing, gpu: Mapping[str, Any], resource
     replicas = sharing.replicas_on(memory, resource=resource) if sharing.replicated else 1
     if sharing.mode != "mps" or not sharing.replicated:
         return Slice(replicas, memory, None, None)
-    thing = "nvidia_sharing_replicas" if sharing.replicas else "nvidia_sharing_memory_slice"
-    arithmetic.refuse_too_many_clients(replicas, gpu.get("architecture"), f"{thing} on GPU {gpu['index']}")
-    if memory is None:
-        return Slice(replicas, None, None, 100 // replicas)
-    if sharing.mps_manager == "host" and sharing.slice_mib:
-        return Slice(replicas, memory, sharing.slice_mib, None)
-    limits = arithmetic.mps_limits(memory, replicas)
-    return Slice(replicas, memory, limits.memory_mib, limits.active_thread_percentage)
+    device = {**gpu, "memory_mib": memory}
+    refuse_clients(sharing, device)
+    limits = client_limits(sharing, device)
+    percentage = int(limits.percentage) if limits.percentage % 1 == 0 else limits.percentage
+    return Slice(replicas, memory, limits.memory_mib or None, percentage)
 
 
 def _refuse_uneven(name: str, units: Sequence[Slice]) -> None:

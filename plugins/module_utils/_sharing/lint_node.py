@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._boards.architectures import mps_clients_of_device_plugin
 from .._boards.lookup import find_board
 from .._toolkit import injection
-from . import arithmetic
 from .lint_finding import Report
 from .resources import GPU, mig_resource
 
@@ -195,11 +195,14 @@ def _mps(mps: Mapping[str, Any], node: Node, report: Report) -> None:
             f"MPS does not share GPUs with MIG enabled (GPU {indices}): gpu-feature-discovery exits and the node gets no label at all",
             "Use timeSlicing, or disable MIG.",
         )
-    architectures = sorted({_architecture(gpu) for gpu in node.gpus} & arithmetic.BEFORE_TURING)
-    limit = arithmetic.MPS_CLIENTS_BEFORE_TURING
+    most = mps_clients_of_device_plugin(None)
+    limits = {name: mps_clients_of_device_plugin(name) for name in sorted({_architecture(gpu) for gpu in node.gpus})}
+    limit = min(limits.values(), default=most)
+    architectures = [name for name, value in limits.items() if value < most]
     for index, item in enumerate(mps.get("resources") or ()):
         replicas = item.get("replicas") if isinstance(item, dict) else None
-        if architectures and isinstance(replicas, int) and limit < replicas <= arithmetic.MPS_CLIENTS:
+        # What no GPU takes is found without a node.
+        if isinstance(replicas, int) and limit < replicas <= most:
             report.error(
                 f"sharing.mps.resources[{index}].replicas",
                 f"the MPS daemon dies on {', '.join(architectures)}: maximum allowed replicas exceeded: {replicas} > {limit}",

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .._boards.architectures import mps_clients, mps_clients_of_device_plugin
 from .._plan import Refused
-from . import arithmetic
+from . import arithmetic, host_options
+from .host_options import HostOptions
 from .resources import GPU, mig_resource
 
 MODES = ("none", "time_slicing", "mps")
@@ -37,6 +39,7 @@ class Sharing:
     :param backend: who counts and enforces memory slices.
     :param rename: whether shared devices get a name of their own, C(nvidia.com/gpu.shared).
     :param mps_scope: with C(mps_manager) C(host), what one daemon serves.
+    :param host: how the host runs MPS; nothing of it is the cluster's business but what a client gets.
     """
 
     mode: str = "none"
@@ -49,6 +52,7 @@ class Sharing:
     rename: bool = False
     mps_scope: str = "node"
     resource_replicas: tuple[tuple[str, int], ...] = ()
+    host: HostOptions = field(default_factory=HostOptions, repr=False)
 
     @property
     def shared(self) -> bool:
@@ -160,7 +164,11 @@ def guarantee(sharing: Sharing) -> Guarantee:
         return GUARANTEES[sharing.backend]
     if sharing.shared and not sharing.replicated:
         return GUARANTEES["mps_host"]
-    return GUARANTEES[sharing.mode]
+    found = GUARANTEES[sharing.mode]
+    if sharing.mode == "mps" and sharing.mps_manager == "device_plugin":
+        # A daemon of the host can serve several users, where its release can: nvidia_sharing_mps_multi_user.
+        return replace(found, limit=f"{found.limit}; one user ID at a time, pods of another wait without an error")
+    return found
 
 
 def read(wish: Mapping[str, Any]) -> Sharing:
@@ -189,7 +197,7 @@ def read(wish: Mapping[str, Any]) -> Sharing:
     _refuse_contradictions(sharing, text)
     if sharing.mode != "mps" or sharing.mps_manager != "host":
         _refuse_without_host_daemon(wish)
-    return sharing
+    return replace(sharing, host=host_options.read(wish)) if sharing.mode == "mps" else sharing
 
 
 def refuse_on_mig(sharing: Sharing, mig_strategy: str) -> None:
@@ -266,10 +274,11 @@ def _refuse_contradictions(sharing: Sharing, text: str) -> None:
             "with MPS the clients of a GPU run at the same time, in no slices",
             "Remove it, or set nvidia_sharing_mode: time_slicing.",
         )
-    if sharing.replicas:
-        limit = arithmetic.MPS_CLIENTS
-        if sharing.mode == "mps" and sharing.replicas > limit:
-            arithmetic.refuse_too_many_clients(sharing.replicas, None, "nvidia_sharing_replicas")
+    if sharing.mode == "mps":
+        # What no GPU with any driver can do; what those of a host can is known when it was read.
+        of_host = sharing.mps_manager == "host"
+        most = mps_clients(None, None) if of_host else mps_clients_of_device_plugin(None)
+        arithmetic.refuse_too_many_clients(sharing.replicas, most, "a GPU", "nvidia_sharing_replicas")
 
 
 #: What a daemon of the host is told, with the values that tell it nothing.
@@ -277,7 +286,8 @@ _OF_HOST_DAEMON: Mapping[str, tuple[Any, ...]] = {
     "nvidia_sharing_mps_scope": (None, "", "node"),
     "nvidia_sharing_mps_active_thread_percentage": (None, "", 0, 100),
     "nvidia_sharing_mps_priority": (None, "", "normal"),
-    "nvidia_sharing_mps_multi_user": (None, "", False),
+    # That the plugin's daemon serves one user at a time can be said; it has no option to serve several.
+    "nvidia_sharing_mps_multi_user": (None, "", "auto", False, "false", "False"),
     "nvidia_sharing_mps_limits": (None, "", []),
     "nvidia_sharing_mps_protocol": (None, "", 2),
 }

@@ -33,6 +33,11 @@ def refused(**variables):
     return caught.value
 
 
+@pytest.mark.parametrize(("given", "taken"), [(True, "true"), (False, "false"), ("false", "false"), ("auto", "auto")])
+def test_a_choice_between_truth_values_and_auto(given, taken):
+    assert collected(nvidia_sharing_mps_multi_user=given)["nvidia_sharing_mps_multi_user"] == taken
+
+
 def test_without_variables_the_wish_is_the_defaults_of_all_roles():
     wish = collected()
     for role in HOST_ROLES:

@@ -13,6 +13,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity im
     product,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import host_sharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import read
 
 
@@ -154,6 +155,30 @@ def test_a_daemon_of_the_host_gives_the_slice_exactly_and_no_labels_come():
     assert result.labels == {}
     unseen = capacity(gpus, "none", [], sharing(mode="mps", memory_slice="4GiB", mps_manager="host", mps_scope="gpu"))
     assert unseen.resources == {"nvidia.com/gpu": 4}
+
+
+@pytest.mark.parametrize(
+    ("options", "limit", "percentage"),
+    [
+        ({"replicas": 4}, 11517, 100),
+        ({"replicas": 4, "mps_active_thread_percentage": 25}, 11517, 25),
+        ({"memory_slice": "4GiB", "mps_active_thread_percentage": 12.5}, 4096, 12.5),
+        ({"replicas": 4, "mps_limits": [{"gpu": 0, "memory": "8GiB"}]}, 8192, 100),
+    ],
+)
+def test_what_is_predicted_is_what_the_daemon_of_the_host_is_told(options, limit, percentage):
+    gpus = [{**gpu, "uuid": "GPU-0"} for gpu in facts("NVIDIA L40S", 1, 46068, "l40s-48gb", "ada")]
+    described = sharing(mode="mps", mps_manager="host", **options)
+    unit = capacity(gpus, "none", [], described).slices["nvidia.com/gpu"]
+    assert (unit.limit_mib, unit.active_thread_percentage) == (limit, percentage)
+    (daemon,) = host_sharing(described, gpus).daemons
+    assert (daemon.limits_mib, daemon.percentage) == ((limit,), percentage)
+
+
+def test_a_daemon_of_the_host_has_the_clients_of_cuda_and_not_those_of_the_plugins_daemon():
+    gpus = facts("Tesla V100-SXM2-16GB", 1, 16384, "v100-16gb", "volta")
+    described = sharing(mode="mps", replicas=48, mps_manager="host")
+    assert capacity(gpus, "none", [], described).resources == {"nvidia.com/gpu": 48}
 
 
 def test_hami_and_dra():
