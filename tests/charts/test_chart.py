@@ -128,3 +128,23 @@ def test_values_of_the_generator_fit_the_chart(helm, demo_tree):
         "lint", "--strict", "--kube-version", KUBERNETES, CHART, "-f", demo_tree / "values" / "gpufleet-nvidia.yaml"
     )
     assert "0 chart(s) failed" in answer.stdout
+
+
+def test_a_check_names_the_runtime_class_of_its_own_pool(helm, tmp_path):
+    """Where the container runtime injects devices by CDI a pod needs none."""
+    checks = [
+        {"name": "by-default", "resource": "nvidia.com/gpu"},
+        {"name": "cdi", "resource": "nvidia.com/gpu", "runtimeClassName": ""},
+        {"name": "mounts", "resource": "nvidia.com/gpu", "runtimeClassName": "gpu"},
+    ]
+    path = tmp_path / "values.yaml"
+    path.write_text(json.dumps({"verification": {"when": "install", "checks": checks}}))
+    text = helm("template", "test", CHART, "--kube-version", KUBERNETES, "-f", path).stdout
+    classes = {
+        item["metadata"]["name"].rpartition("-gpu")[0].rpartition("nvidia-")[2]: item["spec"]["template"]["spec"].get(
+            "runtimeClassName"
+        )
+        for item in objects(text)
+        if item["kind"] == "Job"
+    }
+    assert classes == {"by-default": "nvidia", "cdi": None, "mounts": "gpu"}

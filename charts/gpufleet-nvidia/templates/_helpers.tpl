@@ -32,7 +32,7 @@ Takes (dict "root" $ "limits" dict "nodeSelector" dict "env" list "schedulerName
 restartPolicy: Never
 automountServiceAccountToken: false
 enableServiceLinks: false
-{{- with .root.Values.runtimeClass.name }}
+{{- with (kindIs "string" .runtimeClassName | ternary .runtimeClassName .root.Values.runtimeClass.name) }}
 runtimeClassName: {{ . }}
 {{- end }}
 {{- with .schedulerName }}

@@ -84,6 +84,15 @@ def operator_plugin_environment(injection: Injection) -> list[dict[str, str]]:
     return [] if injection.method == CDI else [{"name": "DEVICE_LIST_STRATEGY", "value": injection.strategy}]
 
 
+def policy_values(cluster: Cluster) -> dict[str, Any]:
+    """Return what the admission policies have to know of the decision."""
+    decided = [item.injection for item in cluster.configurations]
+    return {
+        "deviceInjection": sorted({one.method for one in decided}),
+        "defaultRuntime": any(one.default_runtime for one in decided),
+    }
+
+
 def kubernetes_version(cluster: Cluster) -> tuple[int, int]:
     """Return the minor version of the cluster, such as C((1, 34)).
 

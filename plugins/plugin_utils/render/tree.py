@@ -198,6 +198,7 @@ def _own_chart(cluster: Cluster, config_maps: list[dict[str, Any]]) -> str:
         "policies": {
             "mode": cluster.options["policies"],
             "exemptLabel": EXEMPT_LABEL,
+            **injection.policy_values(cluster),
         },
         "verification": {"image": VECTOR_ADD_IMAGE, "checks": checks},
     }

@@ -71,6 +71,8 @@ def test_examples_name_the_runtime_class_where_their_devices_need_it(clusters_of
     assert {pod["spec"].get("runtimeClassName") for pod in pods} == {None if method == "cdi" else "nvidia"}
     checks = values(tree, "gpufleet-nvidia")["verification"]["checks"]
     assert {check["runtimeClassName"] for check in checks} == {"" if method == "cdi" else "nvidia"}
+    policies = values(tree, "gpufleet-nvidia")["policies"]
+    assert (policies["deviceInjection"], policies["defaultRuntime"]) == ([method], False)
     default = tree_of(clusters_of, with_method(pools, method, nvidia_toolkit_default_runtime=True))
     pods = [yaml.safe_load(text) for path, text in default.items() if path.startswith("examples/")]
     assert {pod["spec"].get("runtimeClassName") for pod in pods} == {None}

@@ -119,7 +119,8 @@ def test_a_pool_named_like_a_ready_made_layout_is_refused(clusters_of, pools):
 def test_k3s_and_rke2_bring_the_runtime_class_themselves(clusters_of, pools, runtimes, options, made):
     two = {"batch": pools["batch"], "shared": pools["shared"]}
     for pool, runtime in zip(two.values(), runtimes):
-        pool["nvidia_toolkit_runtime"] = runtime
+        # Kubernetes 1.28 has no CDI devices of plugins yet.
+        pool.update(nvidia_toolkit_runtime=runtime, nvidia_toolkit_device_injection="volume_mounts")
     tree = tree_of(clusters_of, two, **options)
     assert ("objects/runtime-class.yaml" in tree) is made
     values = yaml.safe_load(tree_of(clusters_of, two, objects="chart", **options)["values/gpufleet-nvidia.yaml"])
