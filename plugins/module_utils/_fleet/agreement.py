@@ -44,12 +44,14 @@ class Expected:
     :param labels: labels of gpu-feature-discovery that follow from the description.
     :param node_labels: labels that the rendered tree gives the node.
     :param mig_manager: whether the GPU Operator's MIG manager partitions its GPUs.
+    :param mps_of_host: whether an MPS daemon of the host serves what the device plugin offers.
     """
 
     resources: Mapping[str, int]
     labels: Mapping[str, str]
     node_labels: Mapping[str, str] = field(default_factory=dict)
     mig_manager: bool = False
+    mps_of_host: bool = False
 
 
 def expected(text: str, source: str, node: str) -> Expected:
@@ -75,7 +77,8 @@ def expected(text: str, source: str, node: str) -> Expected:
     item = configurations.get(entry.get("configuration")) or {}
     node_labels = item.get("node_labels") or {}
     labels = entry.get("labels", item.get("labels")) or {}
-    return Expected(entry["resources"], labels, node_labels, MIG_CONFIG_LABEL in node_labels)
+    of_host = bool((item.get("sharing") or {}).get("mps_of_host"))
+    return Expected(entry["resources"], labels, node_labels, MIG_CONFIG_LABEL in node_labels, of_host)
 
 
 def gpu_allocatable(node: Mapping[str, Any]) -> dict[str, int]:

@@ -60,6 +60,11 @@ class Sharing:
         return self.mode != "none"
 
     @property
+    def mps_of_host(self) -> bool:
+        """Whether a daemon of the host serves the clients that the device plugin counts."""
+        return self.mode == "mps" and self.mps_manager == "host" and self.replicated
+
+    @property
     def replicated(self) -> bool:
         """Whether the device plugin is told to replicate devices.
 

@@ -84,6 +84,7 @@ def capacity(cluster: Cluster) -> dict[str, Any]:
             "sharing": {
                 "mode": item.sharing.mode,
                 "backend": item.sharing.backend,
+                "mps_of_host": item.sharing.mps_of_host,
                 "replicas": dict(item.sharing.resource_replicas) or (unit.replicas if unit else 1),
                 "memory_mib": (unit.limit_mib or unit.memory_mib) if unit else None,
             },

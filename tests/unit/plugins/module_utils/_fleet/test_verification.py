@@ -117,12 +117,17 @@ def check(name, status):
 
 
 def test_host_and_node_are_one_list_and_the_first_failure_counts():
-    node_checks = [check("node", "passed"), check("allocatable", "failed"), check("labels", "passed")]
+    node_checks = [
+        check("node", "passed"),
+        check("device plugin", "passed"),
+        check("allocatable", "failed"),
+        check("labels", "passed"),
+    ]
     found = verification([check("pci", "passed"), check("mig", "failed")], node_checks)
     assert found.summary == "not as described, first failure: mig"
     assert found.as_dict()["failed_check"] == "mig"
     names = [item["name"] for item in found.as_dict()["checks"]]
-    assert names == ["pci", "mig", "node", "allocatable", "labels"]
+    assert names == ["pci", "mig", "node", "device plugin", "allocatable", "labels"]
 
 
 def test_a_healthy_host_says_how_many_warnings_it_has():
@@ -136,10 +141,13 @@ def shown(found):
 
 def test_checks_of_the_node_that_cannot_run_are_skipped_with_the_reason():
     reason = "no cluster was asked: gpu_verify_kubeconfig is not set"
-    assert shown(verification([], None)) == [(name, "skipped", reason) for name in ("node", "allocatable", "labels")]
+    assert shown(verification([], None)) == [
+        (name, "skipped", reason) for name in ("node", "device plugin", "allocatable", "labels")
+    ]
     away = verification([check("pci", "passed")], None, unasked="Failed to read node a: refused")
     assert shown(away)[1:] == [
         ("node", "failed", "Failed to read node a: refused"),
+        ("device plugin", "skipped", "the check node failed"),
         ("allocatable", "skipped", "the check node failed"),
         ("labels", "skipped", "the check node failed"),
     ]
@@ -150,7 +158,7 @@ def test_a_host_that_cannot_be_read_or_is_described_wrongly_is_not_healthy():
     unread = verification(None, None, unread="Failed to connect: timed out.")
     assert shown(unread) == [
         ("reach", "failed", "Failed to connect: timed out"),
-        *((name, "skipped", "the check reach failed") for name in ("node", "allocatable", "labels")),
+        *((name, "skipped", "the check reach failed") for name in ("node", "device plugin", "allocatable", "labels")),
     ]
     refused = verification([check("pci", "failed"), check("driver", "skipped")], None, refused="no such profile.")
     assert refused.as_dict()["failed_check"] == "pci", "what is wrong with the host comes before its description"
