@@ -84,10 +84,21 @@ def _steps_of_boards(
 ) -> tuple[Step, ...]:
     """Plan for the boards on the PCI bus, before there is a driver to ask. What depends on MIG devices is left open.
 
-    A driver reports a little less memory than the table of boards, so what is refused here is refused later as well.
+    With ECC switched off a driver reports more memory than the table of boards has, up to what the label says: only what is refused with
+    either is refused, for the driver would refuse it as well.
 
     :raises Refused: what these boards can never do.
     """
+    try:
+        return _steps_of_cards(sharing, options, strategy, facts, most=False)
+    except Refused:
+        return _steps_of_cards(sharing, options, strategy, facts, most=True)
+
+
+def _steps_of_cards(
+    sharing: modes.Sharing, options: HostOptions, strategy: str, facts: Mapping[str, Any], most: bool
+) -> tuple[Step, ...]:
+    """Plan for boards with the memory of the table or, with C(most), with the most that a driver can report of them."""
     boards = {board.key: board for board in BOARDS}
     cards = [card for card in facts.get("pci") or () if card.get("kind") == "gpu"]
     gpus = []
@@ -95,7 +106,8 @@ def _steps_of_boards(
         board = boards.get(str(card.get("board")))
         if board is None or board.total_memory_mib is None:
             return ()
-        gpus.append({"index": index, "memory_mib": board.total_memory_mib, "architecture": board.architecture})
+        memory = board.most_memory_mib if most else board.total_memory_mib
+        gpus.append({"index": index, "memory_mib": memory, "architecture": board.architecture})
         _refuse_on_gpu(sharing, gpus[-1])
     if not gpus or strategy != "none" or options.scope == "instance":
         return ()
