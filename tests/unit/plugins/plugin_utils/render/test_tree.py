@@ -30,7 +30,7 @@ def test_the_demos_three_pools(clusters_of, pools):
     assert {node["pool"]: node["resources"] for node in capacity["nodes"].values()} == {
         "training": {"nvidia.com/mig-1g.10gb": 16, "nvidia.com/mig-2g.20gb": 8, "nvidia.com/mig-3g.40gb": 8},
         "batch": {"nvidia.com/gpu": 56},
-        "shared": {"nvidia.com/gpu": 48},
+        "shared": {"nvidia.com/gpu": 44},
     }
     assert len(capacity["nodes"]) == 6
     assert [path for path in tree if path.startswith("values/nvidia-device-plugin-")] == [
