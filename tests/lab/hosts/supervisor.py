@@ -104,6 +104,8 @@ class Supervisor:
             "systemd-nspawn", "--quiet", f"--directory={self._paths.root}", "--boot", "--register=no", "--keep-unit",
             f"--machine={settings['machine']}", f"--hostname={settings['hostname']}", "--timezone=off",
             "--capability=all", "--drop-capability=CAP_SYS_MODULE,CAP_SYS_TIME", "--console=pipe",
+            # What runc calls: session keyrings, and the device filter of cgroup v2.
+            "--system-call-filter=@keyring bpf",
             f"--bind-ro={settings['repository']}:{REPOSITORY_IN_HOST}",
             f"--bind={self._paths.containerd}:/var/lib/containerd",
         ]  # fmt: skip
