@@ -5,7 +5,7 @@ set -euo pipefail
 
 KUBERNETES=v1.34.4
 ETCD=v3.6.7
-PROGRAMS=(kube-apiserver kube-controller-manager kube-scheduler kubectl)
+PROGRAMS=(kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl)
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/gpufleet/tools/kubernetes-$KUBERNETES-etcd-$ETCD
 mkdir -p "$cache"

@@ -50,6 +50,8 @@ class Supervisor:
         write_whole(self._paths.pid, f"{os.getpid()}\n")
         while not self._down:
             status = self._boot_once()
+            # Groups of containers that the end of the host left: a kubelet would look after each of them.
+            remove_cgroup(self._settings["machine"])
             if self._power_cut:
                 self._power_cut = False
                 self._log("power was cut, booting again")
@@ -59,7 +61,6 @@ class Supervisor:
                 self._log(f"off (status {status})")
                 break
         self._paths.pid.unlink(missing_ok=True)
-        remove_cgroup(self._settings["machine"])
         return 0
 
     def _signalled(self, number: int, _frame: FrameType | None) -> None:
@@ -104,6 +105,8 @@ class Supervisor:
             "systemd-nspawn", "--quiet", f"--directory={self._paths.root}", "--boot", "--register=no", "--keep-unit",
             f"--machine={settings['machine']}", f"--hostname={settings['hostname']}", "--timezone=off",
             "--capability=all", "--drop-capability=CAP_SYS_MODULE,CAP_SYS_TIME", "--console=pipe",
+            # What runc calls: session keyrings, and the device filter of cgroup v2.
+            "--system-call-filter=@keyring bpf",
             f"--bind-ro={settings['repository']}:{REPOSITORY_IN_HOST}",
             f"--bind={self._paths.containerd}:/var/lib/containerd",
         ]  # fmt: skip
