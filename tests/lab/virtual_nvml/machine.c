@@ -80,7 +80,8 @@ int machine_read(struct machine *m)
         return -1;
     if (read_whole(path_state(), &m->running, sizeof m->running) != 0 || m->running.magic != MAGIC(running))
         machine_boot(m); /* /run was emptied: the machine has been rebooted */
-    machine_prune_processes(m);
+    if (!in_container()) /* from there the processes of others look as if they had ended */
+        machine_prune_processes(m);
     return 0;
 }
 
@@ -133,7 +134,8 @@ int machine_commit(struct machine *m)
     failed |= write_whole(path_state(), &m->running, sizeof m->running);
     tree_sync(m);
     device_nodes_sync(m);
-    unlink(unfinished_path());
+    if (!in_container()) /* it made the nodes in a /dev of its own; the host's next change makes them in the host's */
+        unlink(unfinished_path());
     close(m->lock);
     m->lock = -1;
     return failed ? -1 : 0;

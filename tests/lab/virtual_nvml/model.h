@@ -124,6 +124,7 @@ const char *path_inforom(void);   /* VIRTUAL_GPU_INFOROM  /var/lib/virtual-gpu/i
 const char *path_tree(void);      /* VIRTUAL_GPU_TREE     /run/virtual-gpu/tree */
 const char *path_devices(void);   /* VIRTUAL_GPU_DEV      /dev */
 const char *path_sysroot(void);   /* VIRTUAL_GPU_SYSROOT  / (where the library looks for sys/module/nvidia/version) */
+const char *path_container(void); /* VIRTUAL_GPU_CONTAINER  /.virtual-gpu-container (there: this is a container) */
 int make_directories(const char *path);            /* mkdir -p */
 int make_parent(const char *path);                 /* mkdir -p of its folder */
 int read_small_file(const char *path, char *text, size_t size); /* first line without its newline; -1: not there */
@@ -144,6 +145,20 @@ int gpu_minor(int gpu);
 void gpu_address(const struct machine *m, int gpu, char *text, size_t size); /* 0000:18:00.0 */
 void gpu_reset_state(struct machine *m, int gpu); /* what a GPU reset does to one GPU, allowed or not */
 bool gpu_is_used(const struct machine *m, int gpu, int except_pid); /* some process holds this GPU */
+
+/* ---- container.c: what a container's device nodes and device cgroup let it see ---- */
+
+bool in_container(void);
+int device_refusal(const char *name); /* 0, or the errno with which opening the node of /dev is refused */
+bool gpu_accessible(int gpu);
+bool mig_accessible(int gpu, int gi, int ci); /* ci WHOLE_GPU: the GPU instance */
+int gpu_count_accessible(const struct machine *m);
+int gpu_at_index(const struct machine *m, unsigned index); /* -1: no such GPU */
+int gpu_index(int gpu);
+const struct mig_slot *mig_slot_at_index(const struct machine *m, int gpu, unsigned index); /* NULL: no MIG device has it */
+int mig_index(const struct machine *m, int gpu, int gi, int ci); /* -1: no such MIG device */
+bool process_in_view(const struct gpu_process *p);
+bool may_administer(void); /* root, with the capability for it */
 
 /* ---- sessions.c: NVML clients hold the driver, as an open /dev/nvidiactl does ---- */
 

@@ -21,13 +21,15 @@ NVML_CALL(nvmlDeviceGetCount_v2, (unsigned *count), (count))
         return NVML_ERROR_INVALID_ARGUMENT;
     if (machine_read(&m) != 0)
         return NVML_ERROR_UNKNOWN;
-    *count = m.hardware.gpu_count;
+    *count = (unsigned)gpu_count_accessible(&m);
     return NVML_SUCCESS;
 }
 NVML_ALIAS(nvmlDeviceGetCount, nvmlDeviceGetCount_v2, (unsigned *count), (count))
 
 static nvmlReturn_t found_gpu(const struct machine *m, int gpu, nvmlDevice_t *device)
 {
+    if (!gpu_accessible(gpu))
+        return NVML_ERROR_NOT_FOUND;
     if (m->running.gpus[gpu].lost)
         return NVML_ERROR_GPU_IS_LOST;
     *device = gpu_handle(gpu);
@@ -40,9 +42,8 @@ NVML_CALL(nvmlDeviceGetHandleByIndex_v2, (unsigned index, nvmlDevice_t *device),
     nvmlReturn_t ready = require_init();
     if (ready != NVML_SUCCESS)
         return ready;
-    if (!device || machine_read(&m) != 0 || index >= m.hardware.gpu_count)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    return found_gpu(&m, (int)index, device);
+    int gpu = device && machine_read(&m) == 0 ? gpu_at_index(&m, index) : -1;
+    return gpu < 0 ? NVML_ERROR_INVALID_ARGUMENT : found_gpu(&m, gpu, device);
 }
 NVML_ALIAS(nvmlDeviceGetHandleByIndex, nvmlDeviceGetHandleByIndex_v2, (unsigned index, nvmlDevice_t *device), (index, device))
 
@@ -64,6 +65,8 @@ static nvmlReturn_t by_uuid(const char *uuid, nvmlDevice_t *device)
             mig_uuid(&m.hardware.gpus[gpu], mig->gpu_instance, mig->compute_instance, text, sizeof text);
             snprintf(old, sizeof old, "MIG-%s/%d/%d", m.hardware.gpus[gpu].uuid, mig->gpu_instance, mig->compute_instance);
             if (mig->used && (strcmp(text, uuid) == 0 || strcmp(old, uuid) == 0)) {
+                if (!gpu_accessible(gpu) || !mig_accessible(gpu, mig->gpu_instance, mig->compute_instance))
+                    return NVML_ERROR_NOT_FOUND;
                 *device = mig_device_handle(gpu, mig->gpu_instance, mig->compute_instance);
                 return NVML_SUCCESS;
             }
@@ -150,6 +153,22 @@ NVML_CALL(nvmlDeviceGetUUID, (nvmlDevice_t device, char *uuid, unsigned length),
     return copy_text(uuid, length, text);
 }
 
+/* Of a MIG device the index with which its GPU gives the same handle (nvml.h: "indices that can be passed to
+ * nvmlDeviceGetMigDeviceHandleByIndex to retrieve an identical handle"). */
+NVML_CALL(nvmlDeviceGetIndex, (nvmlDevice_t device, unsigned *index), (device, index))
+{
+    struct machine m;
+    struct handle at;
+    nvmlReturn_t result = open_device(&m, device, &at);
+    if (result != NVML_SUCCESS || !index)
+        return result == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : result;
+    int found = at.kind == HANDLE_MIG_DEVICE ? mig_index(&m, at.gpu, at.gpu_instance, at.compute_instance) : gpu_index(at.gpu);
+    if (found < 0)
+        return NVML_ERROR_NOT_FOUND;
+    *index = (unsigned)found;
+    return NVML_SUCCESS;
+}
+
 /* A call that answers with one number of one GPU. */
 #define NVML_NUMBER(name, type, expression)                         \
     NVML_CALL(name, (nvmlDevice_t device, type *value), (device, value)) \
@@ -168,7 +187,6 @@ NVML_CALL(nvmlDeviceGetUUID, (nvmlDevice_t device, char *uuid, unsigned length),
         return NVML_SUCCESS;                                        \
     }
 
-NVML_NUMBER(nvmlDeviceGetIndex, unsigned, gpu)
 NVML_NUMBER(nvmlDeviceGetMinorNumber, unsigned, gpu_minor(gpu))
 NVML_NUMBER(nvmlDeviceGetBrand, int, board->brand)
 NVML_NUMBER(nvmlDeviceGetArchitecture, unsigned, board->architecture)

@@ -207,7 +207,7 @@ NVML_CALL(nvmlDeviceGetGpuInstances, (nvmlDevice_t device, unsigned id, nvmlGpuI
         return result;
     *count = 0;
     for (int gi = 0; gi < MAX_GPU_INSTANCES; gi++)
-        if (m.running.gpus[gpu].instances[gi].present && mig_row(&m, gpu, gi) == p)
+        if (m.running.gpus[gpu].instances[gi].present && mig_row(&m, gpu, gi) == p && mig_accessible(gpu, gi, WHOLE_GPU))
             instances[(*count)++] = gpu_instance_handle(gpu, gi);
     return NVML_SUCCESS;
 }
@@ -223,7 +223,7 @@ NVML_CALL(nvmlDeviceGetGpuInstanceById, (nvmlDevice_t device, unsigned id, nvmlG
         return NVML_ERROR_INVALID_ARGUMENT;
     if (!m.running.gpus[gpu].mig_current)
         return NVML_ERROR_NOT_SUPPORTED;
-    if (id >= MAX_GPU_INSTANCES || !m.running.gpus[gpu].instances[id].present)
+    if (id >= MAX_GPU_INSTANCES || !m.running.gpus[gpu].instances[id].present || !mig_accessible(gpu, (int)id, WHOLE_GPU))
         return NVML_ERROR_NOT_FOUND;
     *instance = gpu_instance_handle(gpu, (int)id);
     return NVML_SUCCESS;
@@ -384,7 +384,7 @@ NVML_CALL(nvmlGpuInstanceGetComputeInstances,
     const struct gpu_instance *gi = &m.running.gpus[at.gpu].instances[at.gpu_instance];
     *count = 0;
     for (int ci = 0; ci < MAX_COMPUTE_INSTANCES; ci++)
-        if (gi->compute[ci].present && gi->compute[ci].profile == id)
+        if (gi->compute[ci].present && gi->compute[ci].profile == id && mig_accessible(at.gpu, at.gpu_instance, ci))
             computes[(*count)++] = compute_instance_handle(at.gpu, at.gpu_instance, ci);
     return NVML_SUCCESS;
 }
@@ -397,7 +397,8 @@ NVML_CALL(nvmlGpuInstanceGetComputeInstanceById, (nvmlGpuInstance_t instance, un
     nvmlReturn_t result = open_gpu_instance(&m, instance, &at);
     if (result != NVML_SUCCESS)
         return result;
-    if (id >= MAX_COMPUTE_INSTANCES || !m.running.gpus[at.gpu].instances[at.gpu_instance].compute[id].present)
+    if (id >= MAX_COMPUTE_INSTANCES || !m.running.gpus[at.gpu].instances[at.gpu_instance].compute[id].present
+        || !mig_accessible(at.gpu, at.gpu_instance, (int)id))
         return NVML_ERROR_NOT_FOUND;
     *compute = compute_instance_handle(at.gpu, at.gpu_instance, (int)id);
     return NVML_SUCCESS;
@@ -432,8 +433,8 @@ NVML_CALL(nvmlDeviceGetMigDeviceHandleByIndex, (nvmlDevice_t device, unsigned in
         return NVML_ERROR_NOT_SUPPORTED;
     if (!mig || index >= (unsigned)b->slices)
         return NVML_ERROR_INVALID_ARGUMENT;
-    const struct mig_slot *slot = &m.running.gpus[gpu].slots[index];
-    if (!slot->used)
+    const struct mig_slot *slot = mig_slot_at_index(&m, gpu, index);
+    if (!slot)
         return NVML_ERROR_NOT_FOUND;
     *mig = mig_device_handle(gpu, slot->gpu_instance, slot->compute_instance);
     return NVML_SUCCESS;

@@ -24,7 +24,7 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, char type, unsigned *cou
             && (at.kind == HANDLE_GPU || (p->gpu_instance == at.gpu_instance && p->compute_instance == at.compute_instance));
         /* An MPS client is a compute process too; the second list tells it apart. */
         bool listed = type == 'C' ? p->type == 'C' || p->type == 'M' : p->type == type;
-        if (!here || !listed)
+        if (!here || !listed || !process_in_view(p))
             continue;
         if (list && found < *count)
             list[found] = (nvmlProcessInfo_t){(unsigned)p->pid, (unsigned long long)p->memory_mib << 20, (unsigned)p->gpu_instance,

@@ -8,6 +8,7 @@
 #include "nvml_call.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,11 +42,22 @@ const char *library_version(void)
     return version;
 }
 
+/* What NVML says of an open of /dev/nvidiactl that fails. Without the node there is no driver for it ("couldn't communicate
+ * with the NVIDIA driver"); a device cgroup that has lost it gives "Failed to initialize NVML: Unknown Error" (NVIDIA's
+ * container toolkit, troubleshooting guide); "if NVML does not have permission to talk to the driver" is nvml.h's. */
+static nvmlReturn_t node_error(int number)
+{
+    return number == ENOENT ? NVML_ERROR_DRIVER_NOT_LOADED : number == EACCES ? NVML_ERROR_NO_PERMISSION : NVML_ERROR_UNKNOWN;
+}
+
 static nvmlReturn_t driver_state(void)
 {
     char path[600], loaded[64];
     struct machine m;
     static const char *const names[] = {"nvidia", "nvidia_current"};
+    int refusal = in_container() ? device_refusal("nvidiactl") : 0;
+    if (refusal)
+        return node_error(refusal);
     for (size_t i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "%s/sys/module/%s/version", path_sysroot(), names[i]);
         if (read_small_file(path, loaded, sizeof loaded) != 0)
@@ -150,7 +162,7 @@ EXPORT const char *nvmlErrorString(nvmlReturn_t result)
 bool is_privileged(void)
 {
     const char *forced = secure_getenv("VIRTUAL_GPU_PRIVILEGED");
-    return forced && *forced ? *forced == '1' : geteuid() == 0;
+    return forced && *forced ? *forced == '1' : may_administer();
 }
 
 nvmlReturn_t copy_text(char *to, unsigned size, const char *text)

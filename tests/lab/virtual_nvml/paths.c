@@ -40,6 +40,7 @@ PLACE(path_inforom, "VIRTUAL_GPU_INFOROM", "inforom", "/var/lib/virtual-gpu/info
 PLACE(path_tree, "VIRTUAL_GPU_TREE", "tree", "/run/virtual-gpu/tree")
 PLACE(path_devices, "VIRTUAL_GPU_DEV", "dev", "/dev")
 PLACE(path_sysroot, "VIRTUAL_GPU_SYSROOT", "tree", "/")
+PLACE(path_container, "VIRTUAL_GPU_CONTAINER", "container", "/.virtual-gpu-container")
 
 int make_directories(const char *path)
 {

@@ -118,11 +118,30 @@ static void put_binary_config(const char *path, const struct pci_device *d)
     }
 }
 
+/* An entry of /sys/bus/pci/devices is a link into /sys/devices, whose first folder is the PCIe root of the device. Every GPU
+ * and NVSwitch is below a root port of its own (assumed: the bus before its own). The host bridge is not: the machine that
+ * runs the lab has a root 0000:00 too, with its disks. */
+static void put_pci_folder(const struct pci_device *d, char *base, size_t size)
+{
+    char link[64], target[64];
+    unsigned bus = (unsigned)strtoul(d->address + 5, NULL, 16);
+    snprintf(link, sizeof link, "sys/bus/pci/devices/%s", d->address);
+    if (bus == 0) {
+        snprintf(base, size, "%s", link);
+        folder("%s", base);
+        return;
+    }
+    snprintf(base, size, "sys/devices/pci0000:%02x/%s", bus - 1, d->address);
+    folder("%s", base);
+    folder("sys/bus/pci/devices");
+    snprintf(target, sizeof target, "../../../%s", base + strlen("sys/"));
+    put_link(link, target);
+}
+
 static void put_pci_device(const struct pci_device *d, bool can_reset)
 {
     char base[64], path[128];
-    snprintf(base, sizeof base, "sys/bus/pci/devices/%s", d->address);
-    folder("%s", base);
+    put_pci_folder(d, base, sizeof base);
     const struct { const char *name; int width, value; } numbers[] = {
         {"vendor", 4, d->vendor}, {"device", 4, d->device}, {"subsystem_vendor", 4, d->subsystem_vendor},
         {"subsystem_device", 4, d->subsystem}, {"class", 6, d->pci_class},
@@ -150,7 +169,7 @@ static void put_pci_device(const struct pci_device *d, bool can_reset)
     snprintf(path, sizeof path, "%s/driver", base);
     if (d->driver) {
         char target[64];
-        snprintf(target, sizeof target, "../../../../bus/pci/drivers/%s", d->driver);
+        snprintf(target, sizeof target, "../../../bus/pci/drivers/%s", d->driver);
         put_link(path, target);
     } else {
         drop(path, false);
@@ -227,7 +246,7 @@ static void sync_modules(const struct machine *m)
     }
     put("proc/modules", "%s", list);
     put("proc/devices", "Character devices:\n  1 mem\n  5 /dev/tty\n 10 misc\n%s%s%s\nBlock devices:\n259 blkext\n",
-        m->running.modules & MODULE_NVIDIA ? "195 nvidia\n195 nvidia-frontend\n195 nvidiactl\n235 nvidia-caps\n" : "",
+        m->running.modules & MODULE_NVIDIA ? "195 nvidia\n195 nvidia-frontend\n195 nvidiactl\n234 nvidia-caps-imex-channels\n235 nvidia-caps\n" : "",
         m->running.modules & MODULE_MODESET ? "195 nvidia-modeset\n" : "", m->running.modules & MODULE_UVM ? "510 nvidia-uvm\n" : "");
 }
 
