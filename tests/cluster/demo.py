@@ -38,7 +38,9 @@ class Demo:
         return self.folder / "gitops" / "clusters" / "demo"
 
     def lab(self, action: str, *arguments: str) -> str:
-        done = subprocess.run([LAB, action, "--name", self.name, *arguments], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [LAB, action, "--name", self.name, *arguments], capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, f"lab {action} {' '.join(arguments)}: {done.stdout}{done.stderr}"
         return done.stdout
 
@@ -69,7 +71,9 @@ class Demo:
         self.lab("up", "--nodes")
         self.play("site")
         self.lab("charts", str(self.tree), *SETTINGS)
-        wait_for(lambda: self.offered() == {name: node["resources"] for name, node in self.capacity["nodes"].items()}, 300)
+        wait_for(
+            lambda: self.offered() == {name: node["resources"] for name, node in self.capacity["nodes"].items()}, 300
+        )
 
     @property
     def capacity(self) -> dict[str, Any]:
