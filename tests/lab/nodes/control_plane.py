@@ -191,6 +191,8 @@ class ControlPlane:
             f"--client-ca-file={keys / 'ca.crt'}",
             f"--kubelet-client-certificate={keys / 'client.crt'}",
             f"--kubelet-client-key={keys / 'client.key'}",
+            # Their names are known to nobody but the cluster.
+            "--kubelet-preferred-address-types=InternalIP",
             f"--token-auth-file={self.data / 'tokens.csv'}",
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
@@ -258,14 +260,10 @@ def control_plane(workloads: bool = False) -> Iterator[ControlPlane]:
 
 
 def stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End the programs of a control plane, the API server's clients first."""
+    """End the programs of a control plane, at once: an API server in order waits for its clients, and nothing is kept."""
     for process in reversed(processes):
-        process.send_signal(signal.SIGCONT)
-        process.terminate()
-    for process in processes:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=20)
         process.kill()
+    for process in processes:
         process.wait()
 
 
