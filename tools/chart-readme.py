@@ -23,7 +23,9 @@ def readme(chart: Path) -> str:
     """Return the text of the README."""
     about = yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8"))
     intro = (chart / "README.intro.md").read_text(encoding="utf-8").strip()
-    rows = "".join(f"| `{path}` | `{default}` | {note} |\n" for path, default, note in rows_of(chart / "values.yaml"))
+    # A bar ends a cell of the table, even between backquotes.
+    cells = (tuple(cell.replace("|", "\\|") for cell in row) for row in rows_of(chart / "values.yaml"))
+    rows = "".join(f"| `{path}` | `{default}` | {note} |\n" for path, default, note in cells)
     head = f"# {about['name']} {about['version']}\n\n{about['description'].strip()}.\n\n{intro}\n\n"
     return f"{head}## Values\n\n| value | default | meaning |\n|---|---|---|\n{rows}"
 
@@ -55,7 +57,7 @@ def rows_of(path: Path) -> list[tuple[str, str, str]]:
         for name in names:
             value = value[name]
         if notes or not isinstance(value, dict):
-            rows.append((".".join(names), json.dumps(value), " ".join(notes).replace("|", "/")))
+            rows.append((".".join(names), json.dumps(value), " ".join(notes)))
             inside = indent
         else:
             parents.append((indent, key))

@@ -13,10 +13,12 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.template import Templar
 from ansible.utils.vars import load_extra_vars
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import Former, former
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import RecordedFacts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.told import HostVariables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
@@ -43,7 +45,7 @@ class ActionModule(ActionBase):
         facts = arguments["facts_directory"]
         try:
             recorded = RecordedFacts(os.path.join(root, facts) if facts else "")
-            clusters = self._fleet(task_vars, recorded, arguments["hosts"]).clusters()
+            clusters = self._fleet(task_vars, recorded, arguments["hosts"], root).clusters()
             trees = {f"clusters/{cluster.name}": cluster_tree(cluster) for cluster in clusters}
             changes = writer.plan(root, trees, arguments["prune"])
         except Refused as refusal:
@@ -93,7 +95,7 @@ class ActionModule(ActionBase):
             ]
         return result
 
-    def _fleet(self, task_vars: dict[str, Any], recorded: RecordedFacts, hosts: list[str]) -> Fleet:
+    def _fleet(self, task_vars: dict[str, Any], recorded: RecordedFacts, hosts: list[str], root: str) -> Fleet:
         """Read the hosts of the inventory; only hosts whose variables hold templates are templated."""
         extra = load_extra_vars(self._loader)
         known = HostVariables(task_vars["hostvars"], extra, [str(host) for host in hosts], recorded.earlier)
@@ -101,7 +103,11 @@ class ActionModule(ActionBase):
         def render(value: Any, variables: Any) -> Any:
             return Templar(loader=self._loader, variables=variables).template(value)
 
-        fleet = Fleet(plain(task_vars.get("groups", {})), recorded.gpus)
+        def before(cluster: str) -> dict[str, Former]:
+            path = os.path.join(root, "clusters", cluster, "capacity.json")
+            return former(read_text(path), path)
+
+        fleet = Fleet(plain(task_vars.get("groups", {})), recorded.gpus, before)
         for host in fleet.hosts:
             variables = known.of(host)
             fleet.add(host, variables, partial(render, variables=variables))

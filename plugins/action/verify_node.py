@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import agreement, clients
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import agreement, clients, plugin_pod
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import capacity
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade import is_ready
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import HOST_ROLES, collect
 
 _PAUSE = 3.0
 
@@ -37,7 +37,9 @@ class ActionModule(ClusterAction):
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        wanted = _expected(arguments, lambda: collect(task_vars, self._templar.template))
+        wanted = _expected(
+            arguments, lambda: collect(task_vars, self._templar.template, (*HOST_ROLES, "gpu_kubernetes"))
+        )
         cluster = self.cluster(arguments)
         if self._task.check_mode:
             # Nothing was restarted.
@@ -45,7 +47,7 @@ class ActionModule(ClusterAction):
         until = time.monotonic() + arguments["timeout"]
         agrees_since = None
         while True:
-            checks = self._checks(cluster, arguments["node"], wanted, arguments["restarted"])
+            checks = self._checks(cluster, arguments["node"], wanted, arguments["restarted"], arguments["facts"])
             bad = [check for check in checks if check.status == agreement.FAILED]
             now = time.monotonic()
             if bad:
@@ -66,7 +68,12 @@ class ActionModule(ClusterAction):
         return result
 
     def _checks(
-        self, cluster: Any, name: str, wanted: agreement.Expected, restarted: Sequence[Mapping[str, Any]]
+        self,
+        cluster: Any,
+        name: str,
+        wanted: agreement.Expected,
+        restarted: Sequence[Mapping[str, Any]],
+        facts: Mapping[str, Any],
     ) -> tuple[agreement.Check, ...]:
         try:
             node = cluster.node(name)
@@ -79,12 +86,17 @@ class ActionModule(ClusterAction):
             step = "Look at the kubelet on the host: journalctl -u kubelet."
             return (agreement.Check("node", agreement.FAILED, "it is not Ready", step),)
         ready = agreement.Check("node", agreement.PASSED, "Ready")
-        waited = clients.not_replaced(restarted, cluster.pods_on(name)) if restarted else {}
+        pods = cluster.pods_on(name)
+        waited = clients.not_replaced(restarted, pods) if restarted else {}
         if waited:
             why = "; ".join(f"{title}: {reason}" for title, reason in waited.items())
             step = "See what keeps the pod: kubectl describe pod, and its log."
             return (ready, agreement.Check("plugin pods", agreement.FAILED, why, step))
-        return (ready, *agreement.compare(node, wanted))
+        # What keeps the plugin from its devices comes before what the node therefore does not offer.
+        plugin = [plugin_pod.check(pods, facts)]
+        if wanted.mps_of_host:
+            plugin.append(plugin_pod.mps_check(pods, sorted(wanted.resources), facts.get("mps") or []))
+        return (ready, *plugin, *agreement.compare(node, wanted))
 
 
 def _expected(arguments: dict[str, Any], wish: Callable[[], dict[str, Any]]) -> agreement.Expected:
@@ -99,10 +111,14 @@ def _expected(arguments: dict[str, Any], wish: Callable[[], dict[str, Any]]) -> 
             raise Refused(path, "there is no such file", "Render the clusters first: gpufleet.nvidia.render.")
         return agreement.expected(text, path, arguments["node"])
     found = wish()
+    sharing = modes.read(found)
     predicted = capacity(
-        arguments["facts"].get("gpus") or [],
-        found["nvidia_mig_strategy"],
-        found["nvidia_mig_layout"],
-        modes.read(found),
+        arguments["facts"].get("gpus") or [], found["nvidia_mig_strategy"], found["nvidia_mig_layout"], sharing
     )
-    return agreement.Expected(predicted.resources, predicted.labels if arguments["labels"] else {})
+    operator = (found["gpu_kubernetes_stack"], found["gpu_kubernetes_mig_manager"]) == ("gpu_operator", "operator")
+    return agreement.Expected(
+        predicted.resources,
+        predicted.labels if arguments["labels"] else {},
+        mig_manager=operator,
+        mps_of_host=sharing.mps_of_host,
+    )

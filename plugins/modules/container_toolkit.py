@@ -14,8 +14,8 @@ description:
   - Brings the four packages of the NVIDIA Container Toolkit to one exact version, as one transaction that is simulated first, and
     holds them there.
   - Refuses versions with published vulnerabilities, with which a container can break out of its isolation.
-  - Sets C(/etc/nvidia-container-runtime/config.toml) so that unprivileged containers of a shared node cannot take GPUs by an
-    environment variable. All other settings and comments of that file stay.
+  - Sets C(/etc/nvidia-container-runtime/config.toml) so that unprivileged containers get GPUs in one way only, by O(device_injection).
+    All other settings and comments of that file stay.
   - Keeps the CDI specification true to the driver and the GPUs that are there.
   - Does not configure a container runtime; that is M(gpufleet.nvidia.container_runtime).
 options:
@@ -58,18 +58,24 @@ options:
         description: Whether the repository is configured here. V(false) where the site does that.
         type: bool
         default: true
-  config:
-    description: Settings of the toolkit.
-    type: dict
-    default: {}
-    suboptions:
-      accept_envvar_unprivileged:
-        description:
-          - Whether an unprivileged container gets GPUs by setting C(NVIDIA_VISIBLE_DEVICES), as images of CUDA do by themselves.
-          - With V(false) it gets them by CDI or by volume mounts, which a pod cannot make for itself.
-          - V(true) is the way back to the toolkit's own default, for hosts of one user.
-        type: bool
-        default: false
+  device_injection:
+    description:
+      - How containers of this host get their devices; the toolkit then accepts no other way in unprivileged containers.
+      - V(cdi) means that the container runtime injects them, and the toolkit accepts neither the variable C(NVIDIA_VISIBLE_DEVICES)
+        nor volume mounts. A container cannot ask for a device by itself.
+      - V(volume_mounts) means that it reads mounts below C(/var/run/nvidia-container-devices), for runtimes without CDI. A pod that may
+        use hostPath volumes can ask for any GPU.
+      - V(envvar) means that it reads C(NVIDIA_VISIBLE_DEVICES), which every container and every image can set. NVIDIA's default, for
+        hosts of one user and for Docker.
+      - V(auto) means V(envvar) where O(runtime=docker), and V(cdi) elsewhere.
+    type: str
+    choices: [auto, cdi, volume_mounts, envvar]
+    default: auto
+  runtime:
+    description: The host's container runtime, for which O(device_injection=auto) chooses.
+    type: str
+    choices: [containerd, docker, crio, k3s, rke2]
+    default: containerd
   hold:
     description: Whether the package manager holds the four packages, so that unattended upgrades do not move them.
     type: bool
@@ -107,8 +113,7 @@ EXAMPLES = r"""
 
 - name: A workstation of one user, with plain 'docker run --gpus'
   gpufleet.nvidia.container_toolkit:
-    config:
-      accept_envvar_unprivileged: true
+    device_injection: envvar
 """
 
 RETURN = r"""
@@ -137,8 +142,15 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import KeyRefused, UrlRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, steps_diff
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.toml_read import TomlError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.wish import RUNTIMES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import PATH
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.floors import DEFAULT_VERSION
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.injection import (
+    AUTO,
+    METHODS,
+    Injection,
+    choose,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage_run import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.system import ToolkitSystem
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.wish import ToolkitWish
@@ -158,11 +170,8 @@ ARGUMENTS: dict[str, Any] = {
             "manage": {"type": "bool", "default": True},
         },
     },
-    "config": {
-        "type": "dict",
-        "default": {},
-        "options": {"accept_envvar_unprivileged": {"type": "bool", "default": False}},
-    },
+    "device_injection": {"type": "str", "choices": [AUTO, *METHODS], "default": AUTO},
+    "runtime": {"type": "str", "choices": list(RUNTIMES), "default": "containerd"},
     "hold": {"type": "bool", "default": True},
     "cdi": {"type": "bool", "default": True},
     "allow_vulnerable": {"type": "bool", "default": False},
@@ -171,11 +180,11 @@ ARGUMENTS: dict[str, Any] = {
 
 def wish(params: dict[str, Any]) -> ToolkitWish:
     """Return the wish that the options describe."""
-    repository, config = params["repository"], params["config"]
+    repository = params["repository"]
     return ToolkitWish(
         present=params["state"] == "present",
         version=params["version"],
-        accept_variable=config.get("accept_envvar_unprivileged", False),
+        injection=Injection(choose(params["device_injection"], params["runtime"])),
         cdi=params["cdi"],
         hold=params["hold"],
         allow_vulnerable=params["allow_vulnerable"],

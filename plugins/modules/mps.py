@@ -33,8 +33,11 @@ options:
   replicas:
     description:
       - Into how many parts a GPU is divided; a client gets that part of the memory, rounded down to whole MiB.
+      - MPS has 48 clients on a GPU (60 with driver branch 590 and later; 16 before Volta), and on a MIG device as many fewer as it has
+        fewer compute slices, rounded down; 6 on a C(1g.10gb). More are refused.
       - V(0) when O(memory_slice) decides.
-    type: int
+      - With O(mode=time_slicing) also a mapping from resource to number; only the cluster's device plugin makes use of it.
+    type: raw
     default: 0
   memory_slice:
     description: Memory of one client on one GPU, with a binary unit, such as V(4GiB).
@@ -49,12 +52,20 @@ options:
     description:
       - What one daemon serves.
       - V(node), all GPUs, in the directories C(/run/nvidia/mps/nvidia.com/gpu/pipe) and C(/run/nvidia/mps/shm) that the device plugin
-        mounts into pods.
+        mounts into pods; the latter is a tmpfs of its own, which daemon, servers and pods have as C(/dev/shm). With O(rename=true) the
+        first is C(/run/nvidia/mps/nvidia.com/gpu.shared/pipe).
       - V(gpu), one GPU, in C(/run/nvidia/mps/gpu<index>/pipe).
       - V(instance), one MIG device, in C(/run/nvidia/mps/mig<gpu>-<gpu instance>-<compute instance>/pipe).
+      - Daemons of V(gpu) and V(instance) have the host's C(/dev/shm), as their clients on the host do.
     type: str
     choices: [node, gpu, instance]
     default: node
+  rename:
+    description:
+      - Whether the device plugin offers shared GPUs as C(nvidia.com/gpu.shared). It then looks for the daemon of O(scope=node) in the
+        directory of that name.
+    type: bool
+    default: false
   active_thread_percentage:
     description: The share of a GPU's threads that one client can use. V(0) and V(100) mean all.
     type: float
@@ -66,10 +77,14 @@ options:
     default: normal
   multi_user:
     description:
-      - Whether clients of several users share one server. Without it the clients of one user wait for those of another to end.
-      - Refused where the release of C(nvidia-cuda-mps-control) has no multi-user server; 535 has none.
-    type: bool
-    default: false
+      - Whether clients of several users share one server, which then belongs to root. Without it MPS serves one user ID at a time; a client
+        of another user waits in its first CUDA call, without an error, until the last client of the first has ended.
+      - V(auto) is V(true) with O(scope=node) where the release of C(nvidia-cuda-mps-control) has a multi-user server (555 and later) and
+        every GPU is Volta or newer, and with O(protocol=3). Else it is V(false).
+      - V(true) is refused where the release or a GPU cannot do it.
+    type: str
+    choices: [auto, 'true', 'false']
+    default: auto
   limits:
     description: Memory of one client on GPUs that differ from O(memory_slice) or O(replicas).
     type: list
@@ -88,7 +103,7 @@ options:
     description:
       - The protocol of the control daemon. Every release speaks V(2); V(3) is for release 615 and later.
       - With V(3) the limits are those of a server named C(shared), and clients connect to C(<pipe directory>/shared). It needs
-        O(multi_user=true) and O(scope=gpu) or O(scope=instance); the device plugin speaks V(2) only.
+        O(scope=gpu) or O(scope=instance), because the device plugin speaks V(2) only, and cannot do with O(multi_user=false).
     type: int
     choices: [2, 3]
     default: 2
@@ -146,7 +161,8 @@ plan:
       type: list
       elements: dict
     warnings:
-      description: What the user should know, such as servers that keep their old limits until their clients end.
+      description: What the user should know, such as servers that keep their old limits until their clients end, or that MPS
+        serves one user ID at a time.
       type: list
       elements: str
 sharing:
@@ -156,19 +172,20 @@ sharing:
 """
 
 import traceback
+from dataclasses import replace
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import NvmlUnavailable, open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.versions import branch_of, is_driver_version
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_apply, mps_plan
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.arithmetic import memory_mib
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import (
-    HostOptions,
     HostSharing,
     host_sharing,
+    one_user_at_a_time,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing, read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.nvml_gpus import gpu_mappings
@@ -176,13 +193,14 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.nvml_gpus
 ARGUMENTS = {
     "mode": {"type": "str", "choices": ["none", "time_slicing", "mps"], "default": "none"},
     "manager": {"type": "str", "choices": ["device_plugin", "host"], "default": "device_plugin"},
-    "replicas": {"type": "int", "default": 0},
+    "replicas": {"type": "raw", "default": 0},
     "memory_slice": {"type": "str", "default": ""},
     "time_slice": {"type": "str", "choices": ["default", "short", "medium", "long"], "default": "default"},
     "scope": {"type": "str", "choices": ["node", "gpu", "instance"], "default": "node"},
+    "rename": {"type": "bool", "default": False},
     "active_thread_percentage": {"type": "float", "default": 0},
     "priority": {"type": "str", "choices": ["normal", "below_normal"], "default": "normal"},
-    "multi_user": {"type": "bool", "default": False},
+    "multi_user": {"type": "str", "choices": ["auto", "true", "false"], "default": "auto"},
     "limits": {
         "type": "list",
         "elements": "dict",
@@ -196,18 +214,19 @@ ARGUMENTS = {
 }
 
 
-def wish(params: dict[str, Any]) -> tuple[Sharing, HostOptions]:
+def described(params: dict[str, Any]) -> Sharing:
     """Return the sharing that the options describe.
 
     :raises Refused: they contradict each other.
     """
-    sharing = read(
+    return read(
         {
             "nvidia_sharing_mode": params["mode"],
             "nvidia_sharing_mps_manager": params["manager"],
             "nvidia_sharing_replicas": params["replicas"],
             "nvidia_sharing_memory_slice": params["memory_slice"],
             "nvidia_sharing_time_slice": params["time_slice"],
+            "nvidia_sharing_rename": params["rename"],
             "nvidia_sharing_mps_scope": params["scope"],
             "nvidia_sharing_mps_active_thread_percentage": params["active_thread_percentage"],
             "nvidia_sharing_mps_priority": params["priority"],
@@ -216,32 +235,20 @@ def wish(params: dict[str, Any]) -> tuple[Sharing, HostOptions]:
             "nvidia_sharing_mps_protocol": params["protocol"],
         }
     )
-    if not 0 <= params["active_thread_percentage"] <= 100:
-        raise Refused(
-            "active_thread_percentage", f"{params['active_thread_percentage']:g} is no percentage", "Use 0 to 100."
-        )
-    limits = {
-        entry["gpu"]: memory_mib(entry["memory"], f"limits[{number}].memory")
-        for number, entry in enumerate(params["limits"])
-    }
-    options = HostOptions(
-        scope=params["scope"],
-        percentage=params["active_thread_percentage"],
-        priority=params["priority"],
-        multi_user=params["multi_user"],
-        limits_mib=limits,
-        protocol=params["protocol"],
-    )
-    return sharing, options
 
 
 def run(module: AnsibleModule) -> dict[str, Any]:
     """Read, plan, apply, read back."""
-    sharing, options = wish(module.params)
+    sharing = described(module.params)
     with exclusive(module.params["lock_timeout"]), open_nvml(module.params["_pynvml_archive"]) as nvml:
-        wanted = host_sharing(sharing, options, gpu_mappings(nvml.gpus()))
+        version = nvml.system().driver_version
+        branch = branch_of(version) if version and is_driver_version(version) else None
         observed = mps_apply.observe(nvml)
+        wanted = host_sharing(sharing, gpu_mappings(nvml.gpus()), branch, observed.multi_user)
         plan = mps_plan.plan(observed, wanted, module.params["disruption"])
+        alone = one_user_at_a_time(sharing, wanted)
+        if alone and plan.changes:
+            plan = replace(plan, warnings=(*plan.warnings, alone))
         if plan.changes and not module.check_mode:
             mps_apply.apply(plan, wanted, nvml)
             left = mps_plan.differences(mps_apply.observe(nvml), wanted)

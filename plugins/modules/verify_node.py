@@ -12,6 +12,8 @@ short_description: Compare what the cluster shows of a node with what its pool p
 version_added: 0.1.0
 description:
   - Compares allocatable and the labels of gpu-feature-discovery with what the host's GPUs and the variables of the roles predict.
+  - Where the GPU Operator's MIG manager partitions the GPUs (C(gpu_kubernetes_mig_manager=operator)), what it says in the label
+    C(nvidia.com/mig.config.state) is checked as well.
   - This is an action; the module is only its documentation. It runs on the controller and needs the Python package C(kubernetes) there.
 options:
   node:

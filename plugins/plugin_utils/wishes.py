@@ -33,6 +33,13 @@ _KINDS = {
 }
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+#: Variables of earlier releases: what replaces each, and how.
+_RENAMED = {
+    "nvidia_toolkit_allow_visible_devices_variable": (
+        "nvidia_toolkit_device_injection says how containers get their devices",
+        "Remove it; where it was true, set nvidia_toolkit_device_injection: envvar.",
+    ),
+}
 #: The roles whose variables describe a host, in the order in which C(site) runs them.
 HOST_ROLES = ("gpu_facts", "nvidia_driver", "nvidia_toolkit", "nvidia_mig", "nvidia_sharing", "nvidia_health")
 
@@ -141,6 +148,9 @@ def _misspelt(variables: Mapping[str, Any], roles: tuple[str, ...]) -> list[Refu
     """A misspelt variable would be ignored in silence: find names that are nearly those of the roles' variables."""
     found = []
     for name in variables:
+        if name in _RENAMED:
+            found.append(Refused(str(name), f"it no longer exists: {_RENAMED[name][0]}", _RENAMED[name][1]))
+            continue
         meant = _meant(str(name), roles)
         if meant:
             found.append(Refused(str(name), "no role of gpufleet.nvidia has such a variable", f"Did you mean {meant}?"))

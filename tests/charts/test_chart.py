@@ -61,6 +61,10 @@ def test_switched_off_renders_nothing(helm):
         {"polices": {"mode": "deny"}},
         {"policies": {"mode": "forbid"}},
         {"policies": {"limits": {"mode": "dney"}}},
+        {"policies": {"deviceInjection": ["volume-mounts"]}},
+        {"policies": {"deviceInjection": []}},
+        {"policies": {"gpuResources": "it's"}},
+        {"policies": {"exemptNamespaces": "kube-system"}},
         {"verification": {"checks": [{"name": "x", "resource": "gpu"}]}},
         {"examples": [{"name": "x", "limits": {}}]},
         {"configMaps": {"Upper": {"a": "b"}}},
@@ -74,6 +78,27 @@ def test_the_schema_refuses(helm, tmp_path, values):
     answer = helm("template", "test", CHART, "--kube-version", KUBERNETES, "-f", path, check=False)
     assert answer.returncode != 0
     assert "values don't meet the specifications" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("policies", "refused"),
+    [
+        ({}, True),
+        ({"deviceInjection": ["envvar"]}, True),
+        ({"deviceInjection": ["cdi", "volume_mounts"]}, False),
+        ({"defaultRuntime": True}, False),
+        ({"limits": {"mode": "off"}}, False),
+    ],
+)
+def test_no_runtime_class_contradicts_envvar(helm, tmp_path, policies, refused):
+    """Pods would get no GPU at all, or get them by a default runtime that the policies do not know of."""
+    path = tmp_path / "values.yaml"
+    path.write_text(json.dumps({"runtimeClass": {"create": False, "name": ""}, "policies": policies}))
+    answer = helm("template", "test", CHART, "--kube-version", KUBERNETES, "-f", path, check=False)
+    assert bool(answer.returncode) == refused, answer.stderr
+    if refused:
+        assert "runtimeClass.name is empty and policies.deviceInjection contains envvar" in answer.stderr
+        assert "Set policies.defaultRuntime to true" in answer.stderr
 
 
 def test_pods_of_the_chart_have_as_few_rights_as_possible(helm):
@@ -103,3 +128,23 @@ def test_values_of_the_generator_fit_the_chart(helm, demo_tree):
         "lint", "--strict", "--kube-version", KUBERNETES, CHART, "-f", demo_tree / "values" / "gpufleet-nvidia.yaml"
     )
     assert "0 chart(s) failed" in answer.stdout
+
+
+def test_a_check_names_the_runtime_class_of_its_own_pool(helm, tmp_path):
+    """Where the container runtime injects devices by CDI a pod needs none."""
+    checks = [
+        {"name": "by-default", "resource": "nvidia.com/gpu"},
+        {"name": "cdi", "resource": "nvidia.com/gpu", "runtimeClassName": ""},
+        {"name": "mounts", "resource": "nvidia.com/gpu", "runtimeClassName": "gpu"},
+    ]
+    path = tmp_path / "values.yaml"
+    path.write_text(json.dumps({"verification": {"when": "install", "checks": checks}}))
+    text = helm("template", "test", CHART, "--kube-version", KUBERNETES, "-f", path).stdout
+    classes = {
+        item["metadata"]["name"].rpartition("-gpu")[0].rpartition("nvidia-")[2]: item["spec"]["template"]["spec"].get(
+            "runtimeClassName"
+        )
+        for item in objects(text)
+        if item["kind"] == "Job"
+    }
+    assert classes == {"by-default": "nvidia", "cdi": None, "mounts": "gpu"}

@@ -6,61 +6,39 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
 import time
 
 import pytest
 import yaml
 from chart_under_test import CHART
+from policy_cases import (
+    ADMITTED,
+    DEBUG_ADMITTED,
+    DEBUG_REFUSED,
+    GPU,
+    REFUSED,
+    SYSTEM_PODS,
+    container,
+    env,
+    gpu_pod,
+    pod,
+)
 
 DENY = {"policies": {"mode": "deny"}, "verification": {"checks": [{"name": "shared", "resource": "nvidia.com/gpu"}]}}
-
-
-def pod(name="probe", container=None, **spec):
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"containers": [{"name": "main", "image": "example.com/cuda", **(container or {})}], **spec},
-    }
-
-
-GPU = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
-ADMITTED = {
-    "no GPU at all": pod(),
-    "a GPU in its limits": pod(container=GPU, runtimeClassName="nvidia"),
-    "a MIG device in its limits": pod(
-        container={"resources": {"limits": {"nvidia.com/mig-1g.10gb": "1"}}}, runtimeClassName="nvidia"
-    ),
-    "privileged without a GPU": pod(container={"securityContext": {"privileged": True}}),
-    "void devices": pod(container={"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}),
-    "a hostPath elsewhere": pod(volumes=[{"name": "x", "hostPath": {"path": "/var/lib/devices"}}]),
-    "a claim": pod(
-        runtimeClassName="nvidia",
-        resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": "x"}],
-        container={"resources": {"claims": [{"name": "gpus"}]}},
-    ),
+#: One object that each policy refuses.
+EACH = {
+    "visible-devices": "devices by hand: 'all'",
+    "environment": "a ConfigMap for envFrom",
+    "annotations": "annotation cdi.k8s.io/gpu",
+    "privileged": "privileged without a GPU",
+    "host-devices": "hostPath /dev",
+    "limits": "the runtime class without a GPU",
+    "runtime-classes": "a runtime class of its own",
 }
-REFUSED = {
-    "all devices by hand": pod(container={**GPU, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}),
-    "devices by hand from elsewhere": pod(
-        container={
-            "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
-        }
-    ),
-    "devices by hand in an init container": pod(
-        initContainers=[{"name": "init", "image": "x", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "0"}]}]
-    ),
-    "privileged with a GPU": pod(container={**GPU, "securityContext": {"privileged": True}}),
-    "privileged with the runtime class": pod(
-        runtimeClassName="nvidia", container={**GPU, "securityContext": {"privileged": True}}
-    ),
-    "a GPU device": pod(volumes=[{"name": "x", "hostPath": {"path": "/dev/nvidia0"}}]),
-    "a GPU device by another spelling": pod(volumes=[{"name": "x", "hostPath": {"path": "//dev/./nvidia-uvm"}}]),
-    "all devices of the host": pod(volumes=[{"name": "x", "hostPath": {"path": "/dev"}}]),
-    "all of the host": pod(volumes=[{"name": "x", "hostPath": {"path": "/"}}]),
-    "the runtime class without a GPU": pod(runtimeClassName="nvidia"),
-}
+EXEMPT = "gpufleet.github.io/exempt"
 
 
 @pytest.fixture(scope="module")
@@ -68,16 +46,49 @@ def installed(helm, cluster, tmp_path_factory):
     """Install the chart with helm; wait until the API server enforces what it was given."""
     values = tmp_path_factory.mktemp("values") / "values.yaml"
     values.write_text(json.dumps(DENY))
-    cluster.kubectl("create", "namespace", "gpu")
-    cluster.kubectl("create", "namespace", "work")
+    for namespace in ("gpu", "work", "exempt"):
+        cluster.kubectl("create", "namespace", namespace)
+    cluster.kubectl("label", "namespace", "exempt", f"{EXEMPT}=true")
     answer = helm("install", "test", CHART, "--namespace", "gpu", "-f", values, KUBECONFIG=str(cluster.kubeconfig))
     assert "STATUS: deployed" in answer.stdout
     assert "helm test test --namespace gpu" in answer.stdout
-    until = time.monotonic() + 300
-    while create(cluster, REFUSED["a GPU device"]).returncode == 0:
-        assert time.monotonic() < until, "the policies are not enforced"
-        time.sleep(1)
+    enforced(cluster)
     return cluster
+
+
+@pytest.fixture
+def installed_with(helm, installed, tmp_path):
+    """Return a context in which the chart has other values; it waits until C(there) holds, and afterwards for all to be as before."""
+
+    @contextlib.contextmanager
+    def change(there, policies, **values):
+        path = tmp_path / "values.yaml"
+        arguments = ["upgrade", "test", CHART, "--namespace", "gpu", "-f", path]
+        path.write_text(json.dumps({**DENY, **values, "policies": {"mode": "deny", **policies}}))
+        helm(*arguments, KUBECONFIG=str(installed.kubeconfig))
+        try:
+            eventually(there, "the new values are not enforced")
+            yield installed
+        finally:
+            path.write_text(json.dumps(DENY))
+            helm(*arguments, KUBECONFIG=str(installed.kubeconfig))
+            enforced(installed)
+
+    return change
+
+
+def enforced(plane):
+    """Wait until every policy refuses, and none refuses an ordinary pod."""
+    for name in EACH.values():
+        eventually(lambda name=name: create(plane, REFUSED[name][0]).returncode, f"{name} is not refused")
+    eventually(lambda: create(plane, pod()).returncode == 0, "an ordinary pod is refused")
+
+
+def eventually(condition, otherwise):
+    until = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < until, otherwise
+        time.sleep(0.5)
 
 
 def create(plane, item, namespace="work"):
@@ -85,52 +96,204 @@ def create(plane, item, namespace="work"):
     return plane.kubectl(*arguments, text=json.dumps(item), check=False)
 
 
+def refused(answer, words):
+    """Whether a policy refused, with the thing, the reason and the remedy in one sentence of its own."""
+    assert answer.returncode != 0, answer.stdout
+    assert "ValidatingAdmissionPolicy" in answer.stderr
+    assert words in answer.stderr
+    assert "failed expression" not in answer.stderr
+    assert any(
+        remedy in answer.stderr for remedy in ("Remove", "Set it to", "Choose another", "Ask for a GPU", "Use one of")
+    )
+
+
 @pytest.mark.parametrize("item", ADMITTED.values(), ids=ADMITTED.keys())
 def test_admitted(installed, item):
     answer = create(installed, item)
     assert answer.returncode == 0, answer.stderr
+    assert "Warning" not in answer.stderr
 
 
-@pytest.mark.parametrize("item", REFUSED.values(), ids=REFUSED.keys())
-def test_refused_with_the_remedy(installed, item):
+@pytest.mark.parametrize(("item", "words"), REFUSED.values(), ids=REFUSED.keys())
+def test_refused_with_the_remedy(installed, item, words):
     answer = create(installed, item)
-    assert answer.returncode != 0
-    assert "ValidatingAdmissionPolicy" in answer.stderr
-    assert "gpufleet.github.io/exempt" in answer.stderr
+    refused(answer, words)
+    if item["kind"] != "RuntimeClass":
+        assert EXEMPT in answer.stderr
 
 
-def test_exempt_name_spaces(installed):
-    installed.kubectl("create", "namespace", "exempt")
-    installed.kubectl("label", "namespace", "exempt", "gpufleet.github.io/exempt=true")
-    for item in REFUSED.values():
-        assert create(installed, item, "exempt").returncode == 0
-    installed.kubectl("create", "namespace", "partly")
-    installed.kubectl("label", "namespace", "partly", "gpufleet.github.io/exempt-host-devices=true")
-    assert create(installed, REFUSED["a GPU device"], "partly").returncode == 0
-    assert create(installed, REFUSED["privileged with a GPU"], "partly").returncode != 0
+@pytest.fixture(scope="module")
+def running(installed):
+    """Return the name of a GPU pod that is there, with a volume that debug containers can mount."""
+    item = gpu_pod(name="running", volumes=[{"name": "x", "emptyDir": {}}])
+    installed.kubectl("create", "--namespace", "work", "-f", "-", text=json.dumps(item))
+    return item["metadata"]["name"]
 
 
-def test_a_label_on_the_pod_does_not_exempt_it(installed):
-    item = json.loads(json.dumps(REFUSED["a GPU device"]))
-    item["metadata"]["labels"] = {"gpufleet.github.io/exempt": "true"}
+def add_debug_container(plane, name, item):
+    held = json.loads(plane.kubectl("get", "pod", name, "--namespace", "work", "-o", "json").stdout)
+    held["spec"]["ephemeralContainers"] = [item]
+    path = f"/api/v1/namespaces/work/pods/{name}/ephemeralcontainers?dryRun=All"
+    return plane.kubectl("replace", "--raw", path, "-f", "-", text=json.dumps(held), check=False)
+
+
+@pytest.mark.parametrize("item", DEBUG_ADMITTED.values(), ids=DEBUG_ADMITTED.keys())
+def test_debug_containers_admitted(installed, running, item):
+    answer = add_debug_container(installed, running, item)
+    assert answer.returncode == 0, answer.stderr
+
+
+@pytest.mark.parametrize(("item", "words"), DEBUG_REFUSED.values(), ids=DEBUG_REFUSED.keys())
+def test_debug_containers_refused(installed, running, item, words):
+    refused(add_debug_container(installed, running, item), words)
+
+
+def test_annotations_of_a_pod_that_is_there(installed, running):
+    arguments = ["annotate", "pod", running, "--namespace", "work", "--dry-run=server"]
+    assert installed.kubectl(*arguments, "example.com/owner=me", check=False).returncode == 0
+    answer = installed.kubectl(*arguments, "nvidia.cdi.k8s.io/pod=nvidia.com/gpu=all", check=False)
+    refused(answer, "metadata.annotations: nvidia.cdi.k8s.io/pod")
+
+
+def test_pods_from_before_the_policies_can_be_changed(installed):
+    """A controller that takes its finalizer off an annotated pod is not in the policies' way."""
+    installed.kubectl("create", "namespace", "before")
+    installed.kubectl("label", "namespace", "before", f"{EXEMPT}=true")
+    item = REFUSED["annotation cdi.k8s.io/gpu"][0]
+    eventually(lambda: create(installed, item, "before").returncode == 0, "the namespace is not exempt")
+    installed.kubectl("create", "--namespace", "before", "-f", "-", text=json.dumps(item))
+    installed.kubectl("label", "namespace", "before", f"{EXEMPT}-")
+    eventually(lambda: create(installed, item, "before").returncode, "the namespace is exempt still")
+    change = ["pod", "probe", "--namespace", "before", "--dry-run=server"]
+    assert installed.kubectl("label", *change, "example.com/a=b").returncode == 0
+    answer = installed.kubectl("annotate", *change, "--overwrite", "cdi.k8s.io/gpu=nvidia.com/gpu=0", check=False)
+    refused(answer, "metadata.annotations: cdi.k8s.io/gpu")
+
+
+@pytest.mark.parametrize("namespace", ["exempt", "kube-system"])
+def test_exempt_namespaces(installed, namespace):
+    for name, (item, _words) in REFUSED.items():
+        if item["kind"] != "RuntimeClass":
+            answer = create(installed, item, namespace)
+            assert answer.returncode == 0, f"{name}: {answer.stderr}"
+
+
+@pytest.mark.parametrize("item", SYSTEM_PODS.values(), ids=SYSTEM_PODS.keys())
+def test_pods_of_the_releases(installed, demo_tree, item):
+    """The rendered namespace of the releases is exempt, and their pods would not run in another."""
+    namespace = yaml.safe_load((demo_tree / "objects" / "namespace.yaml").read_text())
+    installed.kubectl("apply", "-f", "-", text=json.dumps(namespace))
+    name = namespace["metadata"]["name"]
+    eventually(lambda: create(installed, item, name).returncode == 0, f"{name} is not exempt")
     assert create(installed, item).returncode != 0
 
 
-def test_warn_admits_and_says_so(helm, installed, tmp_path):
-    values = tmp_path / "values.yaml"
-    values.write_text(json.dumps({**DENY, "policies": {"mode": "warn"}}))
-    helm("upgrade", "test", CHART, "--namespace", "gpu", "-f", values, KUBECONFIG=str(installed.kubeconfig))
-    try:
-        until = time.monotonic() + 300
-        while create(installed, REFUSED["a GPU device"]).returncode:
-            assert time.monotonic() < until, "the policies still deny"
-            time.sleep(1)
-        answer = create(installed, REFUSED["a GPU device"])
-        assert "Warning:" in answer.stderr
-        assert "goes round the device plugin" in answer.stderr
-    finally:
-        values.write_text(json.dumps(DENY))
-        helm("upgrade", "test", CHART, "--namespace", "gpu", "-f", values, KUBECONFIG=str(installed.kubeconfig))
+def test_exempt_from_one_policy(installed):
+    installed.kubectl("create", "namespace", "partly")
+    installed.kubectl("label", "namespace", "partly", f"{EXEMPT}-host-devices=true")
+    device = REFUSED["hostPath /dev/nvidia0"][0]
+    eventually(lambda: create(installed, device, "partly").returncode == 0, "the namespace is not exempt")
+    for policy, name in EACH.items():
+        assert bool(create(installed, REFUSED[name][0], "partly").returncode) == (policy != "host-devices"), policy
+
+
+def test_a_label_on_the_pod_does_not_exempt_it(installed):
+    item = copy.deepcopy(REFUSED["hostPath /dev/nvidia0"][0])
+    item["metadata"]["labels"] = {EXEMPT: "true"}
+    assert create(installed, item).returncode != 0
+
+
+def test_a_label_on_the_pod_exempts_it_where_that_is_wanted(installed, installed_with):
+    item = copy.deepcopy(REFUSED["hostPath /dev/nvidia0"][0])
+    item["metadata"]["labels"] = {EXEMPT: "true"}
+    with installed_with(lambda: create(installed, item).returncode == 0, {"exemptPods": True}):
+        assert create(installed, REFUSED["hostPath /dev/nvidia0"][0]).returncode != 0
+
+
+def test_the_api_server_refuses_by_itself(installed):
+    """What the policies rely on: they have no rules for these, and exempt nobody from them."""
+    for item, words in (
+        (
+            pod({"resources": {"requests": {"nvidia.com/gpu": "1"}}}),
+            "Limit must be set for non overcommitable resources",
+        ),
+        (pod(volumes=[{"name": "x", "hostPath": {"path": "/tmp/../dev"}}]), "must not contain '..'"),
+        (pod(runtimeClassName="unknown"), 'RuntimeClass "unknown" not found'),
+    ):
+        answer = create(installed, item, "exempt")
+        assert answer.returncode != 0
+        assert words in answer.stderr
+
+
+def test_large_pods_are_within_the_cost_budget(installed):
+    """CEL stops an expression at its cost limit, and the policy then refuses: far more than pods have must be possible."""
+    variables = [{"name": f"NVIDIA_VARIABLE_{number}", "value": "x" * 50} for number in range(100)]
+    mounts = [{"name": f"volume-{number}", "mountPath": f"/var/run/data/{number}"} for number in range(50)]
+    part = {**GPU, "env": variables, "volumeMounts": mounts}
+    item = gpu_pod(
+        containers=[container(f"main-{number}", part) for number in range(50)],
+        initContainers=[container(f"init-{number}", part) for number in range(20)],
+        volumes=[{"name": f"volume-{number}", "hostPath": {"path": f"/data/a/b/c/{number}"}} for number in range(50)],
+    )
+    answer = create(installed, item)
+    assert answer.returncode == 0, answer.stderr
+    item["spec"]["containers"][-1]["env"] = [*variables, *env("all")["env"]]
+    refused(create(installed, item), "container main-49: env sets one of")
+
+
+def test_warn_admits_and_says_so(installed, installed_with):
+    def admitted():
+        return all(create(installed, REFUSED[name][0]).returncode == 0 for name in EACH.values())
+
+    with installed_with(admitted, {"mode": "warn"}):
+        for name in EACH.values():
+            item, words = REFUSED[name]
+            answer = create(installed, item)
+            assert "Warning:" in answer.stderr
+            assert words in answer.stderr
+
+
+def test_one_policy_has_a_mode_of_its_own(installed, installed_with):
+    device = REFUSED["hostPath /dev"][0]
+    with installed_with(lambda: create(installed, device).returncode == 0, {"hostDevices": {"mode": "off"}}):
+        assert "Warning" not in create(installed, device).stderr
+        assert create(installed, REFUSED["privileged without a GPU"][0]).returncode != 0
+
+
+def test_images_decide_nothing_without_envvar(installed, installed_with):
+    """Where the runtime takes no devices from the environment, containers beside one with a GPU need no void."""
+    second = REFUSED["a second container without a GPU"][0]
+    with installed_with(
+        lambda: create(installed, second).returncode == 0, {"deviceInjection": ["cdi", "volume_mounts"]}
+    ):
+        assert create(installed, gpu_pod(initContainers=[container("init")])).returncode == 0
+        assert create(installed, pod()).returncode == 0
+        for name in (
+            "the runtime class without a GPU",
+            "the runtime class with no GPUs",
+            "the runtime class with a claim",
+        ):
+            refused(create(installed, REFUSED[name][0]), "spec.runtimeClassName: the pod starts in the NVIDIA runtime")
+
+
+def test_the_nvidia_runtime_as_the_default_of_the_nodes(installed, installed_with):
+    """Then a pod needs no runtime class to see the GPUs, and every container has to say that it wants none."""
+    nothing = {"create": False, "name": ""}
+    with installed_with(lambda: create(installed, pod()).returncode, {"defaultRuntime": True}, runtimeClass=nothing):
+        refused(
+            create(installed, pod()), "container main: starts in the NVIDIA runtime (the default runtime of the nodes)"
+        )
+        assert create(installed, pod(env("void"))).returncode == 0
+        assert create(installed, pod(GPU)).returncode == 0
+        # Pods in another runtime are no business of the policy.
+        gvisor = {
+            "apiVersion": "node.k8s.io/v1",
+            "kind": "RuntimeClass",
+            "metadata": {"name": "gvisor"},
+            "handler": "runsc",
+        }
+        installed.kubectl("apply", "-f", "-", text=json.dumps(gvisor))
+        eventually(lambda: create(installed, pod(runtimeClassName="gvisor")).returncode == 0, "gvisor pods are refused")
 
 
 def test_rendered_objects_in_a_strict_dry_run(installed, demo_tree):

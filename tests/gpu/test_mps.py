@@ -17,7 +17,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -93,15 +92,11 @@ def daemon(request, gpu):
 
 
 def _settle(made, folder):
-    until = time.monotonic() + 120
-    while True:
-        try:
-            mps_apply.apply_settings(made)
-            return
-        except mps_control.MpsNotRunning:
-            log = folder / "log" / "control.log"
-            assert time.monotonic() < until, log.read_text(errors="replace") if log.exists() else "no control.log"
-            time.sleep(1)
+    try:
+        mps_apply.apply_settings(made)
+    except mps_control.MpsError as error:
+        log = folder / "log" / "control.log"
+        pytest.fail(f"{error}\n{log.read_text(errors='replace') if log.exists() else 'no control.log'}")
 
 
 @contextlib.contextmanager

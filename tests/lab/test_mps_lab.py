@@ -23,6 +23,9 @@ pytestmark = [
 
 WHOLE, DIVIDED = "mps-whole", "mps-divided"
 NODE = "/run/nvidia/mps/nvidia.com/gpu/pipe"
+#: Where the device plugin looks when it offers nvidia.com/gpu.shared.
+RENAMED = "/run/nvidia/mps/nvidia.com/gpu.shared/pipe"
+SHM = "/run/nvidia/mps/shm"
 CONTROL = "/usr/bin/nvidia-cuda-mps-control"
 SLICE = {"mode": "mps", "manager": "host", "memory_slice": "4GiB"}
 #: Other limits, another percentage, another priority, and one GPU that differs.
@@ -61,7 +64,7 @@ def settled(fleet, host, wish):
     """Apply a wish, see that a second run finds nothing to do, and return the steps of the first."""
     done = steps(fleet.module(host, "mps", wish))
     again = fleet.module(host, "mps", wish)
-    assert not again["changed"], steps(again)
+    assert steps(again) == []
     return done
 
 
@@ -93,6 +96,57 @@ def modes(fleet, host):
     return [line.strip() for line in shown.splitlines()]
 
 
+def shared_memory(fleet, host, name="node"):
+    """Type and options of what is mounted for pods, and whether the daemon has it as its /dev/shm."""
+    mounted = fleet.lab.sh(host, f"findmnt --noheadings --output FSTYPE,OPTIONS --mountpoint {SHM} || true").split()
+    pid = unit(fleet, host, name, "MainPID")
+    same = fleet.lab.sh(host, f"stat -c %d:%i /proc/{pid}/root/dev/shm {SHM} | sort -u | wc -l").strip() == "1"
+    return mounted[0] if mounted else None, set(mounted[1].split(",")) if mounted else set(), same
+
+
+def with_control_in_between(fleet, host, script):
+    """Put a shell script between the callers and the real control program, C("$real")."""
+    fleet.lab.sh(
+        host,
+        f"""
+test -e {CONTROL}.real || mv {CONTROL} {CONTROL}.real
+cat > {CONTROL}.new <<'END'
+#!/bin/sh
+real={CONTROL}.real
+{script}
+END
+chmod 0755 {CONTROL}.new
+mv {CONTROL}.new {CONTROL}
+""",
+    )
+
+
+def control_as_it_was(fleet, host):
+    fleet.lab.sh(host, f"mv {CONTROL}.real {CONTROL}; rm -f /run/late")
+
+
+#: Everything but the two lists goes to the real control program.
+CLIENTS = """
+test $# -eq 0 || exec "$real" "$@"
+read -r asked
+case "$asked" in
+    get_server_list) echo 4711 ;;
+    "get_client_list 4711") echo 4712 ;;
+    *) echo "$asked" | exec "$real" ;;
+esac
+"""
+
+#: As if the daemon did not answer yet: before /run/late is that many seconds old, its words for "there is none".
+LATE = """
+case " $* " in *" -d "*) touch /run/late; exec "$real" "$@" ;; esac
+if test $(( $(date +%s) - $(stat -c %Y /run/late) )) -lt 8; then
+    echo "Cannot find MPS control daemon process" >&2
+    exit 1
+fi
+exec "$real" "$@"
+"""
+
+
 def wait(what, seconds=180.0):
     end = time.monotonic() + seconds
     while not what():
@@ -118,8 +172,104 @@ def test_the_daemon_has_the_limits_and_the_gpus_are_its_own(fleet):
     assert [(daemon["pipe_directory"], daemon["responds"]) for daemon in facts["mps"]] == [(NODE, True)]
     devices = fleet.lab.sh(WHOLE, f"tr '\\0' '\\n' < /proc/{unit(fleet, WHOLE, 'node', 'MainPID')}/environ")
     assert f"CUDA_VISIBLE_DEVICES={','.join(gpu['uuid'] for gpu in facts['gpus'])}" in devices.splitlines()
-    # What the device plugin mounts into pods as /dev/shm is the shared memory of the servers.
-    assert fleet.lab.sh(WHOLE, "touch /dev/shm/seen; ls /run/nvidia/mps/shm").split() == ["seen"]
+
+
+def test_pods_get_shared_memory_of_mps_and_not_the_hosts(fleet):
+    fs, options, same = shared_memory(fleet, WHOLE)
+    assert (fs, same) == ("tmpfs", True)
+    assert {"nosuid", "nodev", "noexec", "rw"} <= options
+    # What the device plugin mounts into pods as /dev/shm is that of the daemon, and holds nothing of the host's.
+    pid = unit(fleet, WHOLE, "node", "MainPID")
+    fleet.lab.sh(WHOLE, f"touch /dev/shm/of-the-host; touch /proc/{pid}/root/dev/shm/of-the-daemon")
+    assert fleet.lab.sh(WHOLE, f"ls {SHM}").split() == ["of-the-daemon"]
+    assert "of-the-daemon" not in fleet.lab.sh(WHOLE, "ls /dev/shm")
+    # A user other than root can use it, as a tenant's pod does.
+    assert fleet.lab.sh(WHOLE, f"stat -c %a {SHM}").strip() == "1777"
+
+
+def test_a_daemon_whose_clients_have_other_shared_memory_is_replaced(fleet):
+    daemon = unit(fleet, WHOLE, "node", "MainPID")
+    fleet.lab.sh(WHOLE, f"umount {SHM}")
+    assert settled(fleet, WHOLE, SLICE) == ["stop MPS daemon node", "start MPS daemon node"]
+    assert unit(fleet, WHOLE, "node", "MainPID") != daemon
+    assert shared_memory(fleet, WHOLE)[0::2] == ("tmpfs", True)
+
+
+def test_a_host_that_shared_its_own_memory_does_not_any_more(fleet):
+    # As this collection left hosts before: a bind mount, no drop-in, and a daemon that knows of no memory of its own.
+    fleet.lab.sh(
+        WHOLE,
+        """
+systemctl stop gpufleet-mps@node.service run-nvidia-mps-shm.mount
+rm -r /etc/systemd/system/gpufleet-mps@node.service.d
+sed -i 's/, "shm_directory": "[^"]*"//' /etc/gpufleet/mps/node.env
+unit=/etc/systemd/system/run-nvidia-mps-shm.mount
+sed -i -e 's/^What=.*/What=\\/dev\\/shm/' -e 's/^Type=.*/Type=none/' -e 's/^Options=.*/Options=bind/' $unit
+systemctl daemon-reload
+systemctl start run-nvidia-mps-shm.mount gpufleet-mps@node.service
+touch /dev/shm/of-the-host
+""",
+    )
+    assert "of-the-host" in fleet.lab.sh(WHOLE, f"ls {SHM}"), "the old state"
+    assert settled(fleet, WHOLE, SLICE)[:2] == ["stop MPS daemon node", "start MPS daemon node"]
+    fs, options, same = shared_memory(fleet, WHOLE)
+    assert (fs, same) == ("tmpfs", True)
+    assert "noexec" in options
+    assert fleet.lab.sh(WHOLE, f"ls {SHM}") == ""
+
+
+def test_a_renamed_resource_has_the_daemon_in_the_directory_of_its_name(fleet):
+    wish = {**SLICE, "rename": True}
+    assert settled(fleet, WHOLE, wish)[:2] == ["stop MPS daemon node", "start MPS daemon node"]
+    assert settings(fleet, WHOLE, 2, RENAMED) == ("100.0", "0", "4G", "4G")
+    assert not answers(fleet, WHOLE, NODE)
+    assert [daemon["pipe_directory"] for daemon in fleet.facts(WHOLE)["mps"]] == [RENAMED]
+    assert fleet.module(WHOLE, "health")["healthy"]
+    fleet.lab.run("reboot", WHOLE)
+    wait(lambda: answers(fleet, WHOLE, RENAMED))
+    assert not fleet.module(WHOLE, "mps", wish)["changed"]
+
+
+def test_a_new_name_does_not_end_a_daemon_with_clients_unless_allowed__clients_answered_by_a_stand_in(fleet):
+    with_control_in_between(fleet, WHOLE, CLIENTS)
+    try:
+        daemon = unit(fleet, WHOLE, "node", "MainPID")
+        refused = fleet.module(WHOLE, "mps", SLICE)
+        assert "4712" in refused["refusal"]["reason"]
+        assert unit(fleet, WHOLE, "node", "MainPID") == daemon
+        assert answers(fleet, WHOLE, RENAMED)
+    finally:
+        control_as_it_was(fleet, WHOLE)
+    settled(fleet, WHOLE, SLICE)
+    assert answers(fleet, WHOLE) and not answers(fleet, WHOLE, RENAMED)
+
+
+def test_a_daemon_that_is_late_is_waited_for__its_silence_by_a_stand_in(fleet):
+    with_control_in_between(fleet, WHOLE, LATE)
+    try:
+        # Late when it was started: its settings are told when it answers.
+        fleet.lab.sh(WHOLE, "systemctl stop gpufleet-mps@node.service")
+        assert settled(fleet, WHOLE, SLICE) == ["start MPS daemon node"]
+        assert settings(fleet, WHOLE, 2) == ("100.0", "0", "4G", "4G")
+        # Late on a host that is busy: it is not taken for dead, and nobody ends its clients by starting it anew.
+        daemon = unit(fleet, WHOLE, "node", "MainPID")
+        fleet.lab.sh(WHOLE, "touch /run/late")
+        assert not fleet.module(WHOLE, "mps", SLICE)["changed"]
+        assert unit(fleet, WHOLE, "node", "MainPID") == daemon
+    finally:
+        control_as_it_was(fleet, WHOLE)
+
+
+def test_one_user_at_a_time_is_said(fleet):
+    # Debian's 535 has no multi-user server, so that auto is one user at a time.
+    fleet.lab.sh(WHOLE, "systemctl stop gpufleet-mps@node.service")
+    told = fleet.module(WHOLE, "mps", SLICE)
+    assert any("serves one user ID at a time" in text for text in told["plan"]["warnings"]), told
+    command_line = fleet.lab.sh(WHOLE, f"tr '\\0' ' ' < /proc/{unit(fleet, WHOLE, 'node', 'MainPID')}/cmdline")
+    assert command_line.split() == [CONTROL, "-d"]
+    fleet.lab.sh(WHOLE, "systemctl stop gpufleet-mps@node.service")
+    accepted = fleet.module(WHOLE, "mps", {**SLICE, "multi_user": False})
+    assert accepted["changed"] and not accepted["plan"]["warnings"], accepted
 
 
 def test_other_limits_reach_the_daemon_without_a_restart(fleet):
@@ -168,6 +318,8 @@ def test_a_daemon_for_each_gpu_takes_the_place_of_the_one(fleet):
     done = settled(fleet, WHOLE, wish)
     assert done[0] == "stop MPS daemon node"
     assert not answers(fleet, WHOLE)
+    # Their clients run on the host, with its shared memory.
+    assert shared_memory(fleet, WHOLE, "gpu0")[0::2] == (None, False)
     assert settings(fleet, WHOLE, 1, "/run/nvidia/mps/gpu0/pipe") == ("25.0", "1", "6G")
     assert settings(fleet, WHOLE, 1, "/run/nvidia/mps/gpu1/pipe") == ("25.0", "1", "8G")
 
@@ -182,24 +334,7 @@ def test_a_release_without_multi_user_server_or_protocol_3_is_known_before_anyth
 
 
 def test_a_daemon_with_clients_is_not_ended_unless_allowed__clients_answered_by_a_stand_in(fleet):
-    # Everything but the two lists goes to the real control program.
-    fleet.lab.sh(
-        WHOLE,
-        f"""
-mv {CONTROL} {CONTROL}.real
-cat > {CONTROL} <<'END'
-#!/bin/sh
-test $# -eq 0 || exec {CONTROL}.real "$@"
-read -r asked
-case "$asked" in
-    get_server_list) echo 4711 ;;
-    "get_client_list 4711") echo 4712 ;;
-    *) echo "$asked" | exec {CONTROL}.real ;;
-esac
-END
-chmod 0755 {CONTROL}
-""",
-    )
+    with_control_in_between(fleet, WHOLE, CLIENTS)
     try:
         daemon = unit(fleet, WHOLE, "gpu0", "MainPID")
         refused = fleet.module(WHOLE, "mps", {"mode": "none"})
@@ -212,13 +347,14 @@ chmod 0755 {CONTROL}
         forced = fleet.module(WHOLE, "mps", {"mode": "none", "disruption": "force"}, "--check")
         assert "MPS client 4712" in forced["plan"]["steps"][0]["disturbs"]
     finally:
-        fleet.lab.sh(WHOLE, f"mv {CONTROL}.real {CONTROL}")
+        control_as_it_was(fleet, WHOLE)
 
 
 def test_whole_gpus_again(fleet):
     settled(fleet, WHOLE, {"mode": "none"})
     assert modes(fleet, WHOLE) == ["Default"] * 2
     assert fleet.facts(WHOLE)["mps"] == []
+    assert fleet.lab.status(WHOLE, f"mountpoint --quiet {SHM}") != 0, "nobody needs the shared memory any more"
     assert fleet.lab.sh(WHOLE, "ls /etc/gpufleet/mps; systemctl --plain --no-legend list-units 'gpufleet-mps@*'") == ""
     fleet.lab.run("reboot", WHOLE)
     assert modes(fleet, WHOLE) == ["Default"] * 2
@@ -267,6 +403,11 @@ def test_a_daemon_for_each_mig_device(fleet):
     refused = fleet.module(DIVIDED, "mps", {**SLICE, "scope": "node"})
     assert "nvidia_sharing_mps_scope: instance" in refused["refusal"]["remedy"]
     wish = {"mode": "mps", "manager": "host", "replicas": 2, "scope": "instance"}
+    # 48 clients of a GPU of seven compute slices are 6 of one slice.
+    crowded = fleet.module(DIVIDED, "mps", {**wish, "replicas": 7})
+    assert "the MIG device 1g.10gb, 1 of the 7 compute slices of its GPU" in crowded["refusal"]["reason"]
+    assert "at most 6 clients, not 7" in crowded["refusal"]["reason"]
+    settled(fleet, DIVIDED, {**wish, "replicas": 6})
     settled(fleet, DIVIDED, wish)
     gpu = fleet.facts(DIVIDED)["gpus"][0]
     instances = gpu["gpu_instances"]

@@ -107,9 +107,9 @@ def test_a_version_that_is_not_offered(lab, toolkit):
 
 
 def test_the_way_back_and_forth(toolkit):
-    assert actions(toolkit(config={"accept_envvar_unprivileged": True})) == ["let"]
-    assert not toolkit(config={"accept_envvar_unprivileged": True})["changed"]
-    assert actions(toolkit()) == ["forbid"]
+    assert actions(toolkit(device_injection="envvar")) == ["accept"]
+    assert not toolkit(device_injection="auto", runtime="docker")["changed"]
+    assert actions(toolkit()) == ["accept"]
 
 
 def test_a_killed_transaction_is_completed(lab, toolkit):

@@ -25,14 +25,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 
 {{/*
-The mode of one policy: its own, else that of all. Takes (dict "root" $ "policy" "limits").
-*/}}
-{{- define "gpufleet.mode" -}}
-{{- $policies := .root.Values.policies -}}
-{{- (index $policies .policy).mode | default $policies.mode -}}
-{{- end -}}
-
-{{/*
 A pod that adds two vectors on GPUs, with as few rights as such a pod needs.
 Takes (dict "root" $ "limits" dict "nodeSelector" dict "env" list "schedulerName" "").
 */}}
@@ -40,7 +32,7 @@ Takes (dict "root" $ "limits" dict "nodeSelector" dict "env" list "schedulerName
 restartPolicy: Never
 automountServiceAccountToken: false
 enableServiceLinks: false
-{{- with .root.Values.runtimeClass.name }}
+{{- with (kindIs "string" .runtimeClassName | ternary .runtimeClassName .root.Values.runtimeClass.name) }}
 runtimeClassName: {{ . }}
 {{- end }}
 {{- with .schedulerName }}

@@ -36,6 +36,23 @@ def list_directory(path: str) -> list[str]:
         return []
 
 
+def is_mount(path: str) -> bool:
+    """Return whether a file system is mounted at C(path)."""
+    return os.path.ismount(path)
+
+
+def same(one: str, other: str) -> bool | None:
+    """Return whether two paths lead to the same file or directory; None where the first cannot be looked at."""
+    try:
+        first = os.stat(one)
+    except OSError:
+        return None
+    try:
+        return os.path.samestat(first, os.stat(other))
+    except OSError:
+        return False
+
+
 def write_whole(path: str, content: str | bytes, mode: int = 0o644) -> bool:
     """Put C(content) into C(path) atomically and durably; return whether that changed anything.
 

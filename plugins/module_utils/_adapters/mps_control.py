@@ -23,14 +23,18 @@ def installed() -> bool:
     return command.find(PROGRAM) is not None
 
 
-def has_multi_user() -> bool:
-    """Whether this release has the option C(-M), C(--multiuser-server).
+def multi_user_option() -> str | None:
+    """Return how this release spells the option for a multi-user server, or None when it has none.
 
-    Release 535 does not, says so nowhere, and with the option ends as if there were no daemon to talk to; its help lists no
-    options. The name of the option is in the program of every release that has it.
+    Releases 535 and 550 have none, and with C(-M) end as if there were no daemon to talk to. 555 takes C(-multiuser-server) only,
+    and prints its help for anything else. 580 and 615 take C(-M). The help of the older ones names no options, so the names
+    are looked for in the program.
     """
     path = command.find(PROGRAM)
-    return path is not None and b"multiuser-server" in (files.read_bytes(path) or b"")
+    program = (files.read_bytes(path) or b"") if path is not None else b""
+    if b"\0-multiuser-server\0" in program:
+        return "-multiuser-server"
+    return "-M" if b"multiuser-server" in program else None
 
 
 class MpsError(Exception):

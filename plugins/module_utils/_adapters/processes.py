@@ -54,6 +54,7 @@ class ProgramProcess:
 
     :param environment: None where it cannot be read (another user's, without root).
     :param foreign: whether it runs in another mount namespace: its paths are not the host's.
+    :param unit: the systemd service that it belongs to, or None; a container has a scope, and processes that a user starts a session.
     """
 
     pid: int
@@ -61,6 +62,7 @@ class ProgramProcess:
     command_line: tuple[str, ...]
     environment: dict[str, str] | None
     foreign: bool
+    unit: str | None = None
 
 
 def device_holders(files: HostFiles, prefix: str = _DEVICE) -> HolderScan:
@@ -100,6 +102,20 @@ def parse_cgroup(text: str) -> tuple[str | None, str | None]:
     return (pod.group(1).replace("_", "-") if pod else None), (containers[-1] if containers else None)
 
 
+def service_of(cgroup: str) -> str | None:
+    """Return the systemd service of a process from C(/proc/<pid>/cgroup): the last part of its cgroup, or None.
+
+    The line of systemd has no controllers (version 2), or is named C(name=systemd) (version 1); a host can have both.
+    """
+    for line in cgroup.splitlines():
+        _number, _separator, rest = line.partition(":")
+        controllers, _separator, path = rest.partition(":")
+        last = path.rpartition("/")[2]
+        if controllers in ("", "name=systemd") and last.endswith(".service"):
+            return last
+    return None
+
+
 def program_processes(files: HostFiles, *programs: str) -> tuple[ProgramProcess, ...]:
     """Return the running processes whose program's file is called like one of C(programs); zombies do not count."""
     short_names = {program[:15] for program in programs}
@@ -119,6 +135,7 @@ def program_processes(files: HostFiles, *programs: str) -> tuple[ProgramProcess,
                 command_line=arguments,
                 environment=_environment(files, pid),
                 foreign=None not in (namespace, own_namespace) and namespace != own_namespace,
+                unit=service_of(files.read(f"/proc/{pid}/cgroup") or ""),
             )
         )
     return tuple(found)

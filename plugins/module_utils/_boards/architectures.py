@@ -17,6 +17,13 @@ PROPRIETARY = "proprietary"
 # From this branch on NVIDIA's guide lists no proprietary kernel modules (driver-installation-guide/620 [doc]).
 FIRST_BRANCH_WITHOUT_PROPRIETARY = 620
 
+# From this branch on the MPS control program has a multi-user server: Debian's nvidia-cuda-mps 555.58.02 has the option and
+# 550.163.01 and 535.261.03 have not (looked for in the programs, and tried) [run].
+FIRST_BRANCH_WITH_MPS_MULTI_USER = 555
+
+# CUDA 13.1 comes with this branch, and with it more MPS clients (CUDA release notes, table of driver versions [doc]).
+FIRST_BRANCH_WITH_CUDA_13_1 = 590
+
 # [code] go-nvlib default_pci.ids: GH200 120GB / 480GB, GH200 144G HBM3e. Grace Hopper runs the open modules only [doc].
 GRACE_HOPPER_DEVICE_IDS = ("0x2342", "0x2348")
 
@@ -32,7 +39,7 @@ class Architecture:
     :param mig: whether some of its boards have MIG.
     :param mig_toggle_needs_reset: whether changing the MIG mode takes effect only after a reset of the GPU.
     :param mig_mode_survives_reboot: whether the MIG mode is stored on the board. Instances never survive.
-    :param mps_clients: most MPS clients of one GPU, for CUDA before 13.1.
+    :param mps_clients: most client contexts of one GPU under MPS, for CUDA before 13.1.
     :param mps_clients_cuda_13_1: the same for CUDA 13.1 and newer.
     :param mps_clients_device_plugin: most replicas that k8s-device-plugin accepts with MPS; it compares the compute
         capability with 7.5 and so gives Volta the limit of older GPUs.
@@ -68,6 +75,38 @@ _ORDERED = (
 )
 
 ARCHITECTURES: dict[str, Architecture] = {architecture.name: architecture for architecture in _ORDERED}
+
+# What holds for a GPU whose architecture is not known, or newer than the table: that of the newest one.
+_NEWEST = _ORDERED[-1]
+# The first architecture whose MPS clients submit their work themselves. Older ones have fewer clients and no multi-user server:
+# Pascal's control program takes the option, and clients of other users then fail (dra-driver-nvidia-gpu#1153 [code]).
+_FIRST_WITH_MPS_OF_VOLTA = "volta"
+
+
+def mps_clients(architecture: str | None, branch: int | None, slices: int | None = None, of: int | None = None) -> int:
+    """Return how many client contexts a GPU, or a MIG device, has under MPS.
+
+    :param architecture: such as C(volta); None when it is not known.
+    :param branch: of the driver; None when it is not known, which gives the most that any branch has.
+    :param slices: compute slices of the MIG device; None for a whole GPU. The number of clients "is lowered proportionally to the
+        Compute Instance size" (MIG user guide, deployment considerations [doc]); no source gives the rounding, so it is down.
+    :param of: compute slices of the whole GPU.
+    """
+    known = ARCHITECTURES.get(architecture or "", _NEWEST)
+    new = branch is None or branch >= FIRST_BRANCH_WITH_CUDA_13_1
+    clients = known.mps_clients_cuda_13_1 if new else known.mps_clients
+    return max(1, clients * slices // of) if slices and of else clients
+
+
+def mps_clients_of_device_plugin(architecture: str | None) -> int:
+    """Return how many replicas of a GPU the MPS daemon of the device plugin starts with, whatever CUDA allows."""
+    return ARCHITECTURES.get(architecture or "", _NEWEST).mps_clients_device_plugin
+
+
+def mps_has_multi_user(architecture: str | None) -> bool:
+    """Return whether MPS on a GPU of this architecture can serve several users at once."""
+    known = ARCHITECTURES.get(architecture or "", _NEWEST)
+    return is_at_least(known.name, _FIRST_WITH_MPS_OF_VOLTA)
 
 
 def kernel_modules(architecture: str, device_id: str | None = None) -> tuple[str, ...]:

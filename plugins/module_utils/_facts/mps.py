@@ -16,6 +16,7 @@ from .._adapters.command import CommandError
 from .._adapters.mps_control import MpsControl, MpsError
 from .._adapters.mps_control3 import MpsControl3
 from .._adapters.processes import ProgramProcess, program_processes
+from .._sharing.mps_units import is_instance
 from .source import Source
 
 CONTROL = "nvidia-cuda-mps-control"
@@ -47,7 +48,8 @@ def read_mps(source: Source) -> list[dict[str, Any]]:
         }
         if pipe is None:
             source.note(f"{path}.pipe_directory", "the daemon's environment cannot be read; run as root")
-        elif daemon.foreign:
+        elif daemon.foreign and not is_instance(daemon.unit):
+            # Ours have a /dev/shm of their own, and the host's paths otherwise.
             source.note(f"{path}.responds", "the daemon runs in a container of its own")
         elif not source.files.local:
             source.note(f"{path}.responds", "the daemon of another host cannot be asked")

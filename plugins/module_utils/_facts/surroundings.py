@@ -16,15 +16,14 @@ from typing import Any
 from .._adapters.pci import PciDevice
 from .._adapters.pynvml_loader import HOST_PROGRAM
 from .._mig import journal
-from .._runtime.toml_read import TomlError, loads
+from .._runtime.toml_read import TomlError
+from .._toolkit import config as toolkit_config
 from .packages import Package, is_toolkit
 from .runtimes import parse_version
 from .services import Services
 from .source import Source
 
 RECORDED = {"mig": "/etc/gpufleet/mig.json", "sharing": "/etc/gpufleet/sharing.json"}
-_TOOLKIT_CONFIG = "/etc/nvidia-container-runtime/config.toml"
-_ACCEPT_ENVVAR = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 _NVSWITCH_DEVICES = "/proc/driver/nvidia-nvswitch/devices"
 _FABRIC_VERSION = re.compile(r"version is\s*:\s*(\S+)")
 _PACKAGE_VERSION = re.compile(r"^(?:\d+:)?([^-~+]+)")
@@ -71,18 +70,20 @@ def read_toolkit(source: Source, packages: Sequence[Package] | None, locks: Sequ
         version = parse_version(answer) if answer else None
     if version is None and packages is None:
         source.note("toolkit.packages", "the installed packages are not known")
-    accept = None
+    envvar = volume_mounts = None
     if present:
         try:
-            # The toolkit's own default, with and without a file (host.md, section 7.5).
-            accept = bool(loads(source.files.read(_TOOLKIT_CONFIG) or "").get(_ACCEPT_ENVVAR, True))
+            text = source.files.read(toolkit_config.PATH)
+            envvar = toolkit_config.accepts(text, toolkit_config.ACCEPT_ENVVAR)
+            volume_mounts = toolkit_config.accepts(text, toolkit_config.ACCEPT_VOLUME_MOUNTS)
         except TomlError as error:
-            source.note("toolkit.accept_envvar_unprivileged", f"{_TOOLKIT_CONFIG}: {error}")
+            source.note("toolkit.accept_envvar_unprivileged", f"{toolkit_config.PATH}: {error}")
     return {
         "version": version,
         "packages": installed if packages is not None else None,
         "holds": None if packages is None or locks is None else held_names(installed, locks),
-        "accept_envvar_unprivileged": accept,
+        "accept_envvar_unprivileged": envvar,
+        "accept_volume_mounts": volume_mounts,
     }
 
 

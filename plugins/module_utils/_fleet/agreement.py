@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._plan import Refused
+from .names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from .pods import GPU_PREFIXES, quantity
 
 PASSED, FAILED, WARNING, SKIPPED = "passed", "failed", "warning", "skipped"
@@ -42,11 +43,15 @@ class Expected:
     :param resources: extended resource to count.
     :param labels: labels of gpu-feature-discovery that follow from the description.
     :param node_labels: labels that the rendered tree gives the node.
+    :param mig_manager: whether the GPU Operator's MIG manager partitions its GPUs.
+    :param mps_of_host: whether an MPS daemon of the host serves what the device plugin offers.
     """
 
     resources: Mapping[str, int]
     labels: Mapping[str, str]
     node_labels: Mapping[str, str] = field(default_factory=dict)
+    mig_manager: bool = False
+    mps_of_host: bool = False
 
 
 def expected(text: str, source: str, node: str) -> Expected:
@@ -70,7 +75,10 @@ def expected(text: str, source: str, node: str) -> Expected:
             "Render the clusters again, or name the capacity.json of the cluster that has it.",
         )
     item = configurations.get(entry.get("configuration")) or {}
-    return Expected(entry["resources"], item.get("labels") or {}, item.get("node_labels") or {})
+    node_labels = item.get("node_labels") or {}
+    labels = entry.get("labels", item.get("labels")) or {}
+    of_host = bool((item.get("sharing") or {}).get("mps_of_host"))
+    return Expected(entry["resources"], labels, node_labels, MIG_CONFIG_LABEL in node_labels, of_host)
 
 
 def gpu_allocatable(node: Mapping[str, Any]) -> dict[str, int]:
@@ -85,8 +93,36 @@ def gpu_allocatable(node: Mapping[str, Any]) -> dict[str, int]:
 
 def compare(node: Mapping[str, Any], wanted: Expected) -> tuple[Check, ...]:
     """Return the checks of a node against what its description predicts."""
-    checks = (_allocatable(node, wanted.resources), _labels(node, wanted.labels))
+    checks: tuple[Check, ...] = (_allocatable(node, wanted.resources), _labels(node, wanted.labels))
+    if wanted.mig_manager:
+        # What the node offers follows from its layout, so this is the first to mend.
+        checks = (_mig_manager(node), *checks)
     return (*checks, _node_labels(node, wanted.node_labels)) if wanted.node_labels else checks
+
+
+#: What the states of the MIG manager but C(success) mean, and what to do. Source: NVIDIA/mig-parted, pkg/mig/reconfigure.
+_UNFINISHED = {
+    "pending": ("is still applying it", "Wait. If it stays so, see the log of the node's pod nvidia-mig-manager."),
+    "rebooting": ("reboots the node to apply it", "Wait until the node is back."),
+    "failed": (
+        "failed to apply it",
+        "See the log of the node's pod nvidia-mig-manager; it tries again when the label changes.",
+    ),
+}
+
+
+def _mig_manager(node: Mapping[str, Any]) -> Check:
+    """What the GPU Operator's MIG manager says of the layout that the node's label asks for."""
+    there = ((node.get("metadata") or {}).get("labels")) or {}
+    layout, state = there.get(MIG_CONFIG_LABEL), there.get(MIG_STATE_LABEL)
+    asked = f"{MIG_CONFIG_LABEL}={layout or 'missing'}"
+    if state == "success" and layout:
+        return Check("mig manager", PASSED, f"{asked} is applied")
+    if state in _UNFINISHED:
+        what, step = _UNFINISHED[str(state)]
+        return Check("mig manager", FAILED, f"{asked}: the MIG manager {what} ({MIG_STATE_LABEL}={state})", step)
+    step = "See whether the operator runs nvidia-mig-manager on the node (gpu_kubernetes_mig_manager: operator), and its log."
+    return Check("mig manager", FAILED, f"{asked}, {MIG_STATE_LABEL}={state or 'missing'}", step)
 
 
 def _allocatable(node: Mapping[str, Any], resources: Mapping[str, int]) -> Check:

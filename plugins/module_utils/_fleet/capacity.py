@@ -24,11 +24,10 @@ from .._mig.layouts import wishes
 from .._mig.model import GpuWish, InstanceWish
 from .._mig.profiles import compute_name, resolve
 from .._plan import Refused
-from .._sharing import arithmetic
-from .._sharing.lint_node import mig_resource
+from .._sharing.host import client_limits, refuse_clients
 from .._sharing.modes import Sharing, refuse_on_mig
+from .._sharing.resources import GPU, mig_resource
 
-GPU = "nvidia.com/gpu"
 #: HAMi offers each GPU this many times (C(devicePlugin.deviceSplitCount)).
 HAMI_SPLIT = 10
 
@@ -49,7 +48,7 @@ class Slice:
     replicas: int
     memory_mib: int | None
     limit_mib: int | None
-    active_thread_percentage: int | None
+    active_thread_percentage: float | None
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -148,11 +147,13 @@ def capacity(gpus: Sequence[Mapping[str, Any]], strategy: str, layout: Any, shar
     if sharing.backend == "hami":
         return _hami(gpus, divided, sharing)
     groups = _groups(gpus, divided, strategy, sharing)
+    _refuse_unoffered(sharing, groups)
     resources: Counter[str] = Counter()
     slices: dict[str, Slice] = {}
     replicas = {name: units[0].replicas for name, units in sorted(groups.items()) if units[0].replicas > 1}
     for name, units in groups.items():
-        shown = f"{name}.shared" if sharing.rename and sharing.replicated else name
+        # The plugin renames what its file lists; a resource that is not shared keeps its name.
+        shown = f"{name}.shared" if sharing.rename and name in replicas else name
         for unit in units:
             resources[shown] += unit.replicas
         slices[shown] = min(units, key=lambda unit: unit.memory_mib or 0)
@@ -162,6 +163,37 @@ def capacity(gpus: Sequence[Mapping[str, Any]], strategy: str, layout: Any, shar
         return Capacity(dict(resources), {}, {}, slices, replicas, _assumed(gpus))
     certain, approximate = _labels(gpus, divided, strategy, sharing)
     return Capacity(dict(resources), certain, approximate, slices, replicas, _assumed(gpus))
+
+
+def merged(capacities: Sequence[Capacity]) -> Capacity:
+    """Return what nodes show that the same configuration serves.
+
+    Of each resource that is the highest count and the smallest slice, and of the labels those that all nodes have.
+    """
+    if len(capacities) == 1:
+        return capacities[0]
+    resources: dict[str, int] = {}
+    slices: dict[str, Slice] = {}
+    replicas: dict[str, int] = {}
+    for one in capacities:
+        for name, count in one.resources.items():
+            resources[name] = max(count, resources.get(name, 0))
+        for name, unit in one.slices.items():
+            slices[name] = min(unit, slices.get(name, unit), key=lambda each: each.memory_mib or 0)
+        replicas.update(one.replicas)
+    return Capacity(
+        resources,
+        _common([one.labels for one in capacities]),
+        _common([one.approximate for one in capacities]),
+        slices,
+        replicas,
+        tuple(sorted({note for one in capacities for note in one.assumed})),
+    )
+
+
+def _common(labels: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    first, *others = labels
+    return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
 
 
 def _divided(gpus: Sequence[Mapping[str, Any]], strategy: str, layout: Any) -> dict[int, GpuWish]:
@@ -203,29 +235,26 @@ def _groups(
     for gpu in gpus:
         wish = divided[int(gpu["index"])]
         if not wish.enabled or strategy == "none":
-            groups.setdefault(GPU, []).append(_unit(gpu.get("memory_mib"), sharing, gpu))
+            groups.setdefault(GPU, []).append(_unit(gpu.get("memory_mib"), sharing, gpu, GPU))
             continue
         for instance in wish.instances:
             memory = _profile_memory(gpu, instance.profile)
             for width in instance.compute:
                 device = compute_name(instance.profile, width)
                 name = GPU if strategy == "single" else mig_resource(device)
-                groups.setdefault(name, []).append(_unit(memory, sharing, gpu))
+                groups.setdefault(name, []).append(_unit(memory, sharing, gpu, name))
     return groups
 
 
-def _unit(memory: int | None, sharing: Sharing, gpu: Mapping[str, Any]) -> Slice:
-    replicas = sharing.replicas_on(memory) if sharing.replicated else 1
+def _unit(memory: int | None, sharing: Sharing, gpu: Mapping[str, Any], resource: str) -> Slice:
+    replicas = sharing.replicas_on(memory, resource=resource) if sharing.replicated else 1
     if sharing.mode != "mps" or not sharing.replicated:
         return Slice(replicas, memory, None, None)
-    thing = "nvidia_sharing_replicas" if sharing.replicas else "nvidia_sharing_memory_slice"
-    arithmetic.refuse_too_many_clients(replicas, gpu.get("architecture"), f"{thing} on GPU {gpu['index']}")
-    if memory is None:
-        return Slice(replicas, None, None, 100 // replicas)
-    if sharing.mps_manager == "host" and sharing.slice_mib:
-        return Slice(replicas, memory, sharing.slice_mib, None)
-    limits = arithmetic.mps_limits(memory, replicas)
-    return Slice(replicas, memory, limits.memory_mib, limits.active_thread_percentage)
+    device = {**gpu, "memory_mib": memory}
+    refuse_clients(sharing, device)
+    limits = client_limits(sharing, device)
+    percentage = int(limits.percentage) if limits.percentage % 1 == 0 else limits.percentage
+    return Slice(replicas, memory, limits.memory_mib or None, percentage)
 
 
 def _refuse_uneven(name: str, units: Sequence[Slice]) -> None:
@@ -237,6 +266,17 @@ def _refuse_uneven(name: str, units: Sequence[Slice]) -> None:
             f"the devices behind {name} differ in memory, so that the slice makes {' and '.join(map(str, numbers))} replicas of them",
             f"Set nvidia_sharing_replicas: {numbers[0]}, which all of them can hold, or make a pool for each board.",
         )
+
+
+def _refuse_unoffered(sharing: Sharing, groups: Mapping[str, Any]) -> None:
+    """The plugin ignores a number for a resource that the node does not have."""
+    for resource, _number in sharing.resource_replicas:
+        if resource not in groups:
+            raise Refused(
+                f"nvidia_sharing_replicas, {resource}",
+                "the node has no such resource",
+                f"It has {', '.join(sorted(groups)) or 'none'} (before nvidia_sharing_rename).",
+            )
 
 
 def _hami(gpus: Sequence[Mapping[str, Any]], divided: Mapping[int, GpuWish], sharing: Sharing) -> Capacity:
@@ -302,7 +342,8 @@ def _gpu_labels(
     shown = (whole or list(gpus))[-1]
     count = sum(1 for gpu in gpus if gpu.get("name") == shown.get("name"))
     shared = bool(whole) and sharing.replicated
-    replicas = _unit(shown.get("memory_mib"), sharing, shown).replicas if shared else (1 if whole else 0)
+    replicas = _unit(shown.get("memory_mib"), sharing, shown, GPU).replicas if shared else (1 if whole else 0)
+    shared = replicas > 1
     target = certain if len(names) == 1 else approximate
     target[f"{GPU}.count"] = str(count)
     target[f"{GPU}.replicas"] = str(replicas)
@@ -339,7 +380,7 @@ def _mig_labels(
     for device, count in counts.items():
         gpu, profile, width = example[device]
         key = GPU if strategy == "single" else mig_resource(device)
-        replicas = sharing.replicas_on(_profile_memory(gpu, profile))
+        replicas = sharing.replicas_on(_profile_memory(gpu, profile), resource=key)
         shared = replicas > 1
         certain[f"{key}.count"] = str(count)
         certain[f"{key}.replicas"] = str(replicas)

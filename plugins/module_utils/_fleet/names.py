@@ -7,3 +7,6 @@
 from __future__ import annotations
 
 LABEL_PREFIX = "gpufleet.github.io"
+#: The label by which the GPU Operator's MIG manager chooses a layout, and the one in which it says how far it is.
+MIG_CONFIG_LABEL = "nvidia.com/mig.config"
+MIG_STATE_LABEL = "nvidia.com/mig.config.state"

@@ -41,7 +41,7 @@ class Verification:
 
 
 #: The checks of a node in the cluster, in order.
-_OF_NODE = ("node", "allocatable", "labels")
+_OF_NODE = ("node", "device plugin", "allocatable", "labels")
 
 
 def verification(

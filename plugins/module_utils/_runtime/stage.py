@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._plan import Refused, StagePlan, Step
+from .._toolkit import injection
 from .wish import BINARY, NAME
 
 
@@ -22,11 +23,18 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
     if found is None:
         others = sorted(facts.get("runtimes") or {})
         installed = f"installed are {', '.join(others)}" if others else "no container runtime is"
-        refusal = Refused(
+        absent = Refused(
             "nvidia_toolkit_runtime",
             f"{runtime} is not installed ({installed})",
             "Install it first, name the one that is there, or set nvidia_toolkit_runtime to none.",
         )
+        return StagePlan("runtime", True, refusals=(absent,))
+    try:
+        refusal = injection.refuse_runtime(injection.read(wish), runtime, found.get("version"))
+    except Refused:
+        # Variables that contradict each other are the stage toolkit's to refuse; once is enough.
+        return StagePlan("runtime", True, unknown=f"{injection.VARIABLE} is refused")
+    if refusal is not None:
         return StagePlan("runtime", True, refusals=(refusal,))
     steps = []
     if found.get("nvidia") is not True:
@@ -38,10 +46,17 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
         steps.append(Step("make", f"{NAME} the default runtime of {runtime}", f"it is {default or 'not known'}"))
     if not wish["nvidia_toolkit_default_runtime"] and default == NAME:
         steps.append(Step("make", f"runc the default runtime of {runtime}", "nvidia_toolkit_default_runtime is false"))
-    if wish["nvidia_toolkit_cdi"] and found.get("cdi") is False:
+    if wish["nvidia_toolkit_cdi"] and _without_cdi(runtime, found):
         steps.append(Step("enable", f"CDI of {runtime}", "it is switched off"))
     unknown = None if found.get("version") else f"{runtime} does not say its version"
     return StagePlan("runtime", bool(steps) or unknown is not None, tuple(steps), unknown)
+
+
+def _without_cdi(runtime: str, found: Mapping[str, Any]) -> bool:
+    """Whether the runtime could inject CDI devices and does not: containerd 1.7 has to be told to, newer ones do by themselves."""
+    if found.get("cdi") is None and found.get("nvidia") is True and runtime == "containerd":
+        return str(found.get("version")).startswith("1.7.")
+    return found.get("cdi") is False
 
 
 def _drift(runtime: str, found: Mapping[str, Any]) -> list[Step]:

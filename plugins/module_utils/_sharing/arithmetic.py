@@ -15,13 +15,6 @@ from dataclasses import dataclass
 
 from .._plan import Refused
 
-#: An MPS server of the device plugin accepts this many replicas of a GPU.
-MPS_CLIENTS = 48
-#: The same for GPUs below compute capability 7.5: the plugin asks for 7.5 where it means Volta (7.0).
-MPS_CLIENTS_BEFORE_TURING = 16
-#: Architectures below compute capability 7.5.
-BEFORE_TURING = frozenset({"kepler", "maxwell", "pascal", "volta"})
-
 _MEMORY = re.compile(r"\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z]*)\s*")
 _MIB_PER_UNIT = {"MiB": 1, "GiB": 1024, "TiB": 1024 * 1024}
 _LIKELY_UNIT = {"m": "MiB", "mb": "MiB", "mi": "MiB", "mib": "MiB", "g": "GiB", "gb": "GiB", "gi": "GiB", "gib": "GiB"}
@@ -99,25 +92,17 @@ def mps_limits(total_mib: int, replicas: int) -> MpsLimits:
     return MpsLimits(memory_mib=total_mib // replicas, active_thread_percentage=100 // replicas)
 
 
-def mps_clients(architecture: str | None) -> int:
-    """Return how many replicas of a GPU the MPS daemon of the device plugin accepts.
+def refuse_too_many_clients(replicas: int, limit: int, of: str, thing: str) -> None:
+    """Refuse more MPS clients than a device has.
 
-    :param architecture: of the GPU, in lower case, such as C(volta); None when it is not known.
+    :param limit: L(architectures.mps_clients), or what the daemon of the device plugin starts with.
+    :param of: what has the limit, for the message.
+    :raises Refused: the clients beyond the limit would find no room; the daemon of the device plugin would not even start.
     """
-    return MPS_CLIENTS_BEFORE_TURING if architecture in BEFORE_TURING else MPS_CLIENTS
-
-
-def refuse_too_many_clients(replicas: int, architecture: str | None, thing: str) -> None:
-    """Refuse more MPS replicas than the MPS daemon starts with.
-
-    :raises Refused: the daemon would die with "maximum allowed replicas exceeded".
-    """
-    limit = mps_clients(architecture)
     if replicas > limit:
-        of = f" of the {architecture} architecture" if architecture else ""
         raise Refused(
             thing,
-            f"MPS on a GPU{of} has at most {limit} clients, not {replicas}",
+            f"MPS on {of} has at most {limit} clients, not {replicas}",
             f"Ask for {limit} or fewer replicas, for a larger slice, or for nvidia_sharing_mode: time_slicing.",
         )
 

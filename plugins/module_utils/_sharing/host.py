@@ -14,39 +14,43 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .._boards.architectures import (
+    FIRST_BRANCH_WITH_CUDA_13_1,
+    FIRST_BRANCH_WITH_MPS_MULTI_USER,
+    mps_clients,
+    mps_clients_of_device_plugin,
+    mps_has_multi_user,
+)
+from .._mig.from_facts import board_of
+from .._mig.profiles import parse
 from .._plan import Refused
 from . import arithmetic
+from .host_options import PRIORITIES
 from .modes import Sharing
 from .mps_commands import LONGEST_PIPE_DIRECTORY
 
 SCHEMA = 1
-#: The device plugin's C(mps.root): it mounts C(<root>/<resource>/pipe) and C(<root>/shm) into pods.
+#: The device plugin's C(mps.root): it mounts C(<root>/<resource>/pipe) and C(<root>/shm), as /dev/shm, into pods.
 ROOT = "/run/nvidia/mps"
+SHM = f"{ROOT}/shm"
 RESOURCE = "nvidia.com/gpu"
+#: What C(renameByDefault) appends. The plugin makes the pipe directory of the renamed name (C(mps/root.go), C(PipeDir)).
+RENAMED = ".shared"
 LOGS = "/var/log/nvidia-mps"
-SCOPES = ("node", "gpu", "instance")
-PRIORITIES = {"normal": 0, "below_normal": 1}
+#: Compute slices of a GPU that neither the table of boards nor the driver tells: no board has more.
+_MOST_SLICES = 7
 
 
 @dataclass(frozen=True)
-class HostOptions:
-    """How the host runs MPS.
+class ClientLimits:
+    """What one MPS client gets of a device.
 
-    :param scope: C(node), one daemon in the directories that the device plugin expects; C(gpu), one for each GPU; C(instance), one
-        for each MIG device.
-    :param percentage: active thread percentage of a client; 0 means all threads (100).
-    :param priority: C(normal) or C(below_normal).
-    :param multi_user: whether clients of several users share a server (C(-M)); the release must have it.
-    :param limits_mib: GPU index to memory of a client in MiB, for GPUs that differ from the pool's slice.
-    :param protocol: of the control daemon: 2, which every release speaks, or 3.
+    :param memory_mib: device memory that it can allocate; 0 is no limit.
+    :param percentage: the share of the device's threads that it can use.
     """
 
-    scope: str = "node"
-    percentage: float = 0.0
-    priority: str = "normal"
-    multi_user: bool = False
-    limits_mib: Mapping[int, int] | None = None
-    protocol: int = 2
+    memory_mib: int
+    percentage: float
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ class Daemon:
     :param percentage: active thread percentage of a client.
     :param priority: 0 normal, 1 below normal.
     :param protocol: 2 or 3. With 3 the limits are those of a named server, whose directory clients connect to.
+    :param shm_directory: what the daemon and its servers have as /dev/shm; empty where that is the host's own.
     """
 
     name: str
@@ -70,6 +75,7 @@ class Daemon:
     priority: int
     multi_user: bool
     protocol: int = 2
+    shm_directory: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -82,6 +88,7 @@ class Daemon:
             "priority": self.priority,
             "multi_user": self.multi_user,
             "protocol": self.protocol,
+            "shm_directory": self.shm_directory,
         }
 
     @classmethod
@@ -96,6 +103,7 @@ class Daemon:
             priority=int(value["priority"]),
             multi_user=bool(value["multi_user"]),
             protocol=int(value.get("protocol", 2)),
+            shm_directory=str(value.get("shm_directory", "")),
         )
 
 
@@ -128,11 +136,15 @@ class HostSharing:
         )
 
 
-def host_sharing(sharing: Sharing, options: HostOptions, gpus: Sequence[Mapping[str, Any]]) -> HostSharing:
+def host_sharing(
+    sharing: Sharing, gpus: Sequence[Mapping[str, Any]], branch: int | None = None, multi_user: bool | None = None
+) -> HostSharing:
     """Return what the host has to keep.
 
     :param gpus: entries of C(gpus) of the facts document.
-    :raises Refused: a limit names no GPU, a slice does not fit, or there are no MIG devices to serve.
+    :param branch: of the driver, which decides how many clients a GPU has; None when it is not known.
+    :param multi_user: whether the host's MPS has a multi-user server; None when only the branch of the driver says.
+    :raises Refused: a limit names no GPU, a slice does not fit, a device has fewer clients, or there are no MIG devices to serve.
     """
     if sharing.mode == "time_slicing":
         # A GPU in EXCLUSIVE_PROCESS lets one process in: slices need the mode DEFAULT.
@@ -143,13 +155,114 @@ def host_sharing(sharing: Sharing, options: HostOptions, gpus: Sequence[Mapping[
         # The device plugin's daemon sets the compute mode itself, and sets it back when it stops.
         return HostSharing()
     # The compute mode of a GPU in MIG mode is DEFAULT and cannot be changed.
-    mode = "default" if options.scope == "instance" else "exclusive_process"
-    return HostSharing(compute_mode=mode, daemons=_daemons(sharing, options, gpus))
+    mode = "default" if sharing.host.scope == "instance" else "exclusive_process"
+    if multi_user is None:
+        multi_user = branch is None or branch >= FIRST_BRANCH_WITH_MPS_MULTI_USER
+    return HostSharing(compute_mode=mode, daemons=_daemons(sharing, gpus, branch, multi_user))
 
 
-def _daemons(sharing: Sharing, options: HostOptions, gpus: Sequence[Mapping[str, Any]]) -> tuple[Daemon, ...]:
-    _refuse_protocol(options)
-    unknown = set(options.limits_mib or {}) - {int(gpu["index"]) for gpu in gpus}
+def client_limits(sharing: Sharing, gpu: Mapping[str, Any]) -> ClientLimits:
+    """Return what one MPS client gets of a GPU or MIG device: what its daemon is told, and what the cluster is told to expect.
+
+    :param gpu: C(index) of the GPU, and C(memory_mib) of the GPU or MIG device.
+    :raises Refused: the slice does not fit twice.
+    """
+    total = gpu.get("memory_mib")
+    if sharing.mps_manager != "host":
+        replicas = sharing.replicas_on(total)
+        limits = arithmetic.mps_limits(int(total or 0), replicas)
+        return ClientLimits(limits.memory_mib, limits.active_thread_percentage)
+    own = sharing.host.limits_mib.get(int(gpu["index"]))
+    if own is not None:
+        memory = own
+    elif sharing.slice_mib:
+        # A slice is given exactly, and has to fit.
+        sharing.replicas_on(total)
+        memory = sharing.slice_mib
+    else:
+        # Replicas divide what the device has, rounded down to whole MiB as the device plugin does.
+        memory = arithmetic.mps_limits(int(total), sharing.replicas).memory_mib if total and sharing.replicas else 0
+    return ClientLimits(memory, sharing.host.percentage or 100.0)
+
+
+def refuse_clients(
+    sharing: Sharing, gpu: Mapping[str, Any], branch: int | None = None, device: Mapping[str, Any] | None = None
+) -> None:
+    """Refuse more clients of a device than MPS has for it.
+
+    A slice of memory promises a number of clients only where the cluster counts them; elsewhere it is what one client gets. Nothing
+    is refused as long as the memory that decides is not known.
+
+    :param gpu: entry of C(gpus) of the facts document.
+    :param device: the MIG device of it that is shared, with C(profile) of the compute instance and C(memory_mib) of its GPU
+        instance; None when it is the whole GPU.
+    :raises Refused: the reason names the limit.
+    """
+    memory, architecture = (device or gpu).get("memory_mib"), gpu.get("architecture")
+    if not sharing.replicas and (memory is None or not sharing.replicated):
+        return
+    replicas = sharing.replicas_on(memory)
+    thing = "nvidia_sharing_replicas" if sharing.replicas else "nvidia_sharing_memory_slice"
+    where = f"a GPU of the {architecture} architecture" if architecture else "a GPU"
+    if sharing.mps_manager != "host":
+        limit = mps_clients_of_device_plugin(architecture)
+        where = f"{where}, with the daemon of the device plugin,"
+    elif device is None:
+        limit = mps_clients(architecture, branch)
+    else:
+        slices, of = parse(str(device["profile"])).compute, _compute_slices(gpu)
+        limit = mps_clients(architecture, branch, slices, of)
+        where = f"the MIG device {device['profile']}, {slices} of the {of} compute slices of its GPU,"
+    if branch is not None and branch < FIRST_BRANCH_WITH_CUDA_13_1 and sharing.mps_manager == "host":
+        where = f"{where.rstrip(',')} with driver branch {branch}"
+    arithmetic.refuse_too_many_clients(replicas, limit, where, f"{thing} on GPU {gpu['index']}")
+
+
+def refuse_clients_of_devices(
+    sharing: Sharing, gpu: Mapping[str, Any], branch: int | None, devices: Sequence[Mapping[str, Any]]
+) -> None:
+    """Refuse more clients than the MIG devices of a GPU have; the smallest device says how many all of them can have.
+
+    :param devices: as L(refuse_clients) takes them.
+    """
+    for device in sorted(devices, key=lambda one: parse(str(one["profile"])).compute):
+        refuse_clients(sharing, gpu, branch, device)
+
+
+def one_user_at_a_time(sharing: Sharing, wanted: HostSharing) -> str | None:
+    """Return what it means for the pods of this pool that MPS serves one user ID at a time; None where it does not, or is asked to."""
+    if sharing.mode != "mps" or sharing.host.multi_user is False:
+        return None
+    if sharing.mps_manager != "host":
+        whose, remedy = "The MPS daemon of the device plugin", "set nvidia_sharing_mps_manager: host"
+    elif not wanted.daemons or wanted.daemons[0].multi_user:
+        return None
+    else:
+        whose = "The MPS daemon of this host"
+        remedy = "set nvidia_sharing_mps_multi_user: true"
+        if sharing.host.scope == "node":
+            remedy = f"install a driver whose MPS has a multi-user server (nvidia_driver_branch, {FIRST_BRANCH_WITH_MPS_MULTI_USER} or later)"
+    return (
+        f"{whose} serves one user ID at a time: a client of another user ID waits in its first CUDA call, without an error, until the "
+        f"last client of the first has ended. Run all clients as one user ID, or {remedy}. nvidia_sharing_mps_multi_user: false accepts it"
+    )
+
+
+def _compute_slices(gpu: Mapping[str, Any]) -> int:
+    """Return how many compute slices MIG divides a GPU into."""
+    offered = [parse(str(profile["name"])).gpu_slices for profile in gpu.get("profiles") or ()]
+    board = board_of(gpu)
+    named = [profile.gpu_slices for profile in board.profiles] if board is not None else []
+    return max(offered or named, default=_MOST_SLICES)
+
+
+def _daemons(
+    sharing: Sharing, gpus: Sequence[Mapping[str, Any]], branch: int | None, can_multi_user: bool
+) -> tuple[Daemon, ...]:
+    options = sharing.host
+    multi_user = _multi_user(sharing, gpus, can_multi_user)
+    _refuse_protocol(sharing, multi_user)
+    unknown = set(options.limits_mib) - {int(gpu["index"]) for gpu in gpus}
     if unknown:
         raise Refused(
             "nvidia_sharing_mps_limits",
@@ -157,7 +270,7 @@ def _daemons(sharing: Sharing, options: HostOptions, gpus: Sequence[Mapping[str,
             f"It has {', '.join(str(gpu['index']) for gpu in gpus) or 'none'}.",
         )
     if options.scope == "instance":
-        return tuple(_instance_daemons(sharing, options, gpus))
+        return tuple(_instance_daemons(sharing, gpus, branch, multi_user))
     divided = [gpu for gpu in gpus if (gpu.get("mig") or {}).get("current")]
     if divided:
         raise Refused(
@@ -165,17 +278,38 @@ def _daemons(sharing: Sharing, options: HostOptions, gpus: Sequence[Mapping[str,
             f"GPU {divided[0]['index']} is in MIG mode, and a daemon for the scope {options.scope} serves whole GPUs",
             "Set nvidia_sharing_mps_scope: instance.",
         )
-    devices = [(str(gpu["uuid"]), _limit(sharing, options, gpu)) for gpu in gpus]
+    devices = []
+    for gpu in gpus:
+        refuse_clients(sharing, gpu, branch)
+        devices.append((str(gpu["uuid"]), client_limits(sharing, gpu)))
     if options.scope == "node":
-        return (_daemon("node", f"{ROOT}/{RESOURCE}", f"{LOGS}/node", devices, options),) if devices else ()
+        resource = f"{RESOURCE}{RENAMED}" if sharing.rename else RESOURCE
+        # Its clients are pods, to which the device plugin gives SHM as /dev/shm.
+        return (_daemon("node", f"{ROOT}/{resource}", devices, sharing, multi_user, SHM),) if devices else ()
     return tuple(
-        _daemon(f"gpu{gpu['index']}", f"{ROOT}/gpu{gpu['index']}", f"{LOGS}/gpu{gpu['index']}", [device], options)
+        _daemon(f"gpu{gpu['index']}", f"{ROOT}/gpu{gpu['index']}", [device], sharing, multi_user)
         for gpu, device in zip(gpus, devices)
     )
 
 
-def _refuse_protocol(options: HostOptions) -> None:
+def _multi_user(sharing: Sharing, gpus: Sequence[Mapping[str, Any]], can: bool) -> bool:
+    """Pods of different users come to a node without knowing of each other: there, and where protocol 3 needs it, it is on by itself."""
+    wish = sharing.host.multi_user
+    old = [gpu for gpu in gpus if not mps_has_multi_user(gpu.get("architecture"))]
+    if wish and old:
+        raise Refused(
+            "nvidia_sharing_mps_multi_user",
+            f"GPU {old[0]['index']} is of the {old[0]['architecture']} architecture, and MPS serves several users from Volta on",
+            "Set it to false.",
+        )
+    if wish is None:
+        return sharing.host.protocol == 3 or (sharing.host.scope == "node" and can and not old)
+    return wish
+
+
+def _refuse_protocol(sharing: Sharing, multi_user: bool) -> None:
     """Protocol 3 has limits for a named server only, and clients have to be told its directory."""
+    options = sharing.host
     if options.protocol == 2:
         return
     thing = "nvidia_sharing_mps_protocol"
@@ -187,7 +321,7 @@ def _refuse_protocol(options: HostOptions) -> None:
             "the scope node keeps the directories of the device plugin, which speaks protocol 2 only",
             "Set nvidia_sharing_mps_scope: gpu or instance, or nvidia_sharing_mps_protocol: 2.",
         )
-    if not options.multi_user:
+    if not multi_user:
         raise Refused(
             thing,
             "with protocol 3 the limits are those of a server of root, which takes clients of other users only in multi-user mode",
@@ -201,14 +335,26 @@ def _refuse_protocol(options: HostOptions) -> None:
         )
 
 
-def _instance_daemons(sharing: Sharing, options: HostOptions, gpus: Sequence[Mapping[str, Any]]) -> list[Daemon]:
+def _instance_daemons(
+    sharing: Sharing, gpus: Sequence[Mapping[str, Any]], branch: int | None, multi_user: bool
+) -> list[Daemon]:
     daemons = []
     for gpu in gpus:
-        for instance in gpu.get("gpu_instances") or ():
-            for part in instance.get("compute_instances") or ():
-                name = f"mig{gpu['index']}-{instance['id']}-{part['id']}"
-                limit = _limit(sharing, options, {**gpu, "memory_mib": instance.get("memory_mib")})
-                daemons.append(_daemon(name, f"{ROOT}/{name}", f"{LOGS}/{name}", [(str(part["uuid"]), limit)], options))
+        devices = [
+            {
+                "name": f"mig{gpu['index']}-{instance['id']}-{part['id']}",
+                "uuid": str(part["uuid"]),
+                "profile": part["profile"],
+                "memory_mib": instance.get("memory_mib"),
+            }
+            for instance in gpu.get("gpu_instances") or ()
+            for part in instance.get("compute_instances") or ()
+        ]
+        refuse_clients_of_devices(sharing, gpu, branch, devices)
+        for device in devices:
+            name = device["name"]
+            limits = client_limits(sharing, {**gpu, "memory_mib": device["memory_mib"]})
+            daemons.append(_daemon(name, f"{ROOT}/{name}", [(device["uuid"], limits)], sharing, multi_user))
     if not daemons:
         raise Refused(
             "nvidia_sharing_mps_scope",
@@ -218,19 +364,14 @@ def _instance_daemons(sharing: Sharing, options: HostOptions, gpus: Sequence[Map
     return daemons
 
 
-def _limit(sharing: Sharing, options: HostOptions, gpu: Mapping[str, Any]) -> int:
-    """A slice is given exactly; replicas divide what the device has, rounded down to whole MiB as the device plugin does."""
-    own = (options.limits_mib or {}).get(int(gpu["index"]))
-    if own is not None:
-        return own
-    if sharing.slice_mib:
-        sharing.replicas_on(gpu.get("memory_mib"))
-        return sharing.slice_mib
-    total = gpu.get("memory_mib")
-    return arithmetic.mps_limits(int(total), sharing.replicas).memory_mib if total and sharing.replicas else 0
-
-
-def _daemon(name: str, folder: str, logs: str, devices: Sequence[tuple[str, int]], options: HostOptions) -> Daemon:
+def _daemon(
+    name: str,
+    folder: str,
+    devices: Sequence[tuple[str, ClientLimits]],
+    sharing: Sharing,
+    multi_user: bool,
+    shm: str = "",
+) -> Daemon:
     pipe = f"{folder}/pipe"
     if len(pipe) > LONGEST_PIPE_DIRECTORY:
         raise Refused(
@@ -238,12 +379,14 @@ def _daemon(name: str, folder: str, logs: str, devices: Sequence[tuple[str, int]
         )
     return Daemon(
         name=name,
-        devices=tuple(uuid for uuid, _limit_mib in devices),
+        devices=tuple(uuid for uuid, _limits in devices),
         pipe_directory=pipe,
-        log_directory=logs,
-        limits_mib=tuple(limit_mib for _uuid, limit_mib in devices),
-        percentage=options.percentage or 100.0,
-        priority=PRIORITIES[options.priority],
-        multi_user=options.multi_user,
-        protocol=options.protocol,
+        log_directory=f"{LOGS}/{name}",
+        limits_mib=tuple(limits.memory_mib for _uuid, limits in devices),
+        # One default for all devices of a daemon.
+        percentage=devices[0][1].percentage,
+        priority=PRIORITIES[sharing.host.priority],
+        multi_user=multi_user,
+        protocol=sharing.host.protocol,
+        shm_directory=shm,
     )

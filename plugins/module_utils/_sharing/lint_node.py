@@ -7,13 +7,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from .._boards.architectures import mps_clients_of_device_plugin
 from .._boards.lookup import find_board
-from . import arithmetic
+from .._toolkit import injection
 from .lint_finding import Report
-from .lint_rules import GPU
+from .resources import GPU, mig_resource
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,14 @@ class Node:
     :param gpus: entries of C(gpus) in the facts document.
     :param nvml: whether NVML answers; None when it is not known.
     :param cdi: whether the driver's libraries, from which a CDI specification is made, are there; None when it is not known.
+    :param accepted: for each way in which devices reach containers, whether the node's toolkit and runtime do it; what is not known
+        is missing.
     """
 
     gpus: tuple[Mapping[str, Any], ...]
     nvml: bool | None
     cdi: bool | None
+    accepted: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def with_mig(self) -> tuple[Mapping[str, Any], ...]:
@@ -63,7 +67,10 @@ def node_of(facts: Mapping[str, Any] | None) -> Node | None:
     nvml = (document.get("nvml") or {}).get("available")
     library = (document.get("driver") or {}).get("library_version")
     return Node(
-        tuple(gpu for gpu in gpus if isinstance(gpu, Mapping)), nvml, None if nvml is None else bool(nvml and library)
+        tuple(gpu for gpu in gpus if isinstance(gpu, Mapping)),
+        nvml,
+        None if nvml is None else bool(nvml and library),
+        injection.accepted_by(document),
     )
 
 
@@ -79,20 +86,17 @@ def mig_devices(gpu: Mapping[str, Any]) -> list[str]:
     return profiles
 
 
-def mig_resource(profile: str) -> str:
-    """Return the extended resource of a MIG profile under the strategy mixed."""
-    return f"nvidia.com/mig-{profile.replace('+', '.')}"
-
-
 def check(config: Mapping[str, Any], node: Node | None, report: Report) -> None:
     """Check a decoded configuration against C(node); without a node, say only what depends on one."""
     flags = config.get("flags") or {}
     strategy = flags.get("migStrategy") or "none"
     sharing = config.get("sharing") or {}
     mps, time_slicing = sharing.get("mps"), sharing.get("timeSlicing")
-    _cdi((flags.get("plugin") or {}).get("deviceListStrategy"), node, report)
+    strategies = (flags.get("plugin") or {}).get("deviceListStrategy")
+    _cdi(strategies, node, report)
     if node is None:
         return
+    _injection(strategies, node, report)
     if not node.gpus:
         report.warning(
             "", "the node has no GPU that NVML shows: the plugin offers nothing there", "Check the driver of the node."
@@ -126,6 +130,30 @@ def _cdi(strategies: Any, node: Node | None, report: Report) -> None:
             path,
             f"{', '.join(chosen)} needs NVML and libcuda.so, and {missing} not there",
             "Install the driver, or write [envvar].",
+        )
+
+
+def _injection(strategies: Any, node: Node, report: Report) -> None:
+    """One of the chosen ways has to be open on the node: otherwise pods are given devices and get none, without an error."""
+    chosen = strategies if isinstance(strategies, list) and strategies else [injection.STRATEGIES[injection.ENVVAR]]
+    methods = [injection.CDI if name.startswith("cdi-") else name.replace("-", "_") for name in chosen]
+    if any(node.accepted.get(method, True) for method in methods):
+        return
+    path = "flags.plugin.deviceListStrategy"
+    opened = [injection.STRATEGIES[method] for method in injection.METHODS if node.accepted.get(method)]
+    remedy = f"Write [{opened[0]}]" if opened else "Configure the node's container toolkit"
+    if strategies:
+        report.error(
+            path,
+            f"this node's container toolkit and runtime do not accept {', '.join(chosen)}: unprivileged pods would get no GPU",
+            f"{remedy}, or change {injection.VARIABLE} of the node's pool.",
+        )
+    else:
+        report.warning(
+            path,
+            "the plugin's default is envvar, which this node's container toolkit refuses in unprivileged containers: their pods get no GPU "
+            "unless the plugin is told otherwise (DEVICE_LIST_STRATEGY, or deviceListStrategy in its chart's values)",
+            f"{remedy} here, or see that the chart's values say so.",
         )
 
 
@@ -167,11 +195,14 @@ def _mps(mps: Mapping[str, Any], node: Node, report: Report) -> None:
             f"MPS does not share GPUs with MIG enabled (GPU {indices}): gpu-feature-discovery exits and the node gets no label at all",
             "Use timeSlicing, or disable MIG.",
         )
-    architectures = sorted({_architecture(gpu) for gpu in node.gpus} & arithmetic.BEFORE_TURING)
-    limit = arithmetic.MPS_CLIENTS_BEFORE_TURING
+    most = mps_clients_of_device_plugin(None)
+    limits = {name: mps_clients_of_device_plugin(name) for name in sorted({_architecture(gpu) for gpu in node.gpus})}
+    limit = min(limits.values(), default=most)
+    architectures = [name for name, value in limits.items() if value < most]
     for index, item in enumerate(mps.get("resources") or ()):
         replicas = item.get("replicas") if isinstance(item, dict) else None
-        if architectures and isinstance(replicas, int) and limit < replicas <= arithmetic.MPS_CLIENTS:
+        # What no GPU takes is found without a node.
+        if isinstance(replicas, int) and limit < replicas <= most:
             report.error(
                 f"sharing.mps.resources[{index}].replicas",
                 f"the MPS daemon dies on {', '.join(architectures)}: maximum allowed replicas exceeded: {replicas} > {limit}",

@@ -11,14 +11,15 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from .._boards.architectures import mps_clients_of_device_plugin
 from .._boards.lookup import BOARDS
-from . import arithmetic, lint_schema
+from . import lint_schema
 from .lint_finding import Report, near
+from .resources import GPU
 
 #: A GPU that is divided more often than this by time slicing is hardly meant so; the plugin itself knows no bound.
 MANY_TIME_SLICES = 100
 
-GPU = "nvidia.com/gpu"
 _MIG = re.compile(r"nvidia\.com/mig-(?P<slices>[0-9]+)g\.(?P<gb>[0-9]+)gb([.-][a-z0-9.]+)?")
 _PROFILE = re.compile(r"(?P<slices>[0-9]+)g\.(?P<gb>[0-9]+)gb")
 # The GB of a profile's name are computed from the memory that a driver reports, so they differ a little between drivers.
@@ -66,13 +67,14 @@ def sharing(config: Mapping[str, Any], report: Report) -> None:
 def mps_daemon(config: Mapping[str, Any], report: Report) -> None:
     """Check what the plugin accepts and the MPS daemon beside it does not; the plugin then waits for it for ever."""
     mps = (config.get("sharing") or {}).get("mps") or {}
+    limit = mps_clients_of_device_plugin(None)
     for index, item in enumerate(_entries(mps)):
         replicas = item.get("replicas")
-        if isinstance(replicas, int) and replicas > arithmetic.MPS_CLIENTS:
+        if isinstance(replicas, int) and replicas > limit:
             report.error(
                 f"sharing.mps.resources[{index}].replicas",
-                f"the MPS daemon dies: maximum allowed replicas exceeded: {replicas} > {arithmetic.MPS_CLIENTS}",
-                f"Write {arithmetic.MPS_CLIENTS} or less ({arithmetic.MPS_CLIENTS_BEFORE_TURING} before Turing).",
+                f"the MPS daemon dies: maximum allowed replicas exceeded: {replicas} > {limit}",
+                f"Write {limit} or less ({mps_clients_of_device_plugin('volta')} before Turing).",
             )
 
 

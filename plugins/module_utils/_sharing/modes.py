@@ -6,17 +6,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .._boards.architectures import mps_clients, mps_clients_of_device_plugin
 from .._plan import Refused
-from . import arithmetic
+from . import arithmetic, host_options
+from .host_options import HostOptions
+from .resources import GPU, mig_resource
 
 MODES = ("none", "time_slicing", "mps")
 BACKENDS = ("mps", "hami", "dra")
 MPS_MANAGERS = ("device_plugin", "host")
 TIME_SLICES = ("default", "short", "medium", "long")
+_PROFILE = re.compile(r"[0-9]+g\.[0-9]+gb(?:[+.-][a-z0-9.]+)?")
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,9 @@ class Sharing:
     """One pool's wish.
 
     :param mode: C(none), C(time_slicing) or C(mps): how containers come to share a GPU.
-    :param replicas: into how many devices a GPU (or MIG device) is divided; 0 when the slice decides, or nothing is shared.
+    :param replicas: into how many devices a GPU (or MIG device) is divided; 0 when the slice decides, the resources differ, or nothing
+        is shared.
+    :param resource_replicas: the same by resource, as it is called before it is renamed; a resource that is not named is not shared.
     :param slice_mib: memory of one slice on one GPU, or None.
     :param gpus_per_pod: over how many GPUs a pod of this pool spreads.
     :param time_slice: the hardware's time slice; C(default) leaves the driver's.
@@ -32,6 +39,7 @@ class Sharing:
     :param backend: who counts and enforces memory slices.
     :param rename: whether shared devices get a name of their own, C(nvidia.com/gpu.shared).
     :param mps_scope: with C(mps_manager) C(host), what one daemon serves.
+    :param host: how the host runs MPS; nothing of it is the cluster's business but what a client gets.
     """
 
     mode: str = "none"
@@ -43,11 +51,18 @@ class Sharing:
     backend: str = "mps"
     rename: bool = False
     mps_scope: str = "node"
+    resource_replicas: tuple[tuple[str, int], ...] = ()
+    host: HostOptions = field(default_factory=HostOptions, repr=False)
 
     @property
     def shared(self) -> bool:
         """Whether containers share GPUs."""
         return self.mode != "none"
+
+    @property
+    def mps_of_host(self) -> bool:
+        """Whether a daemon of the host serves the clients that the device plugin counts."""
+        return self.mode == "mps" and self.mps_manager == "host" and self.replicated
 
     @property
     def replicated(self) -> bool:
@@ -58,15 +73,25 @@ class Sharing:
         """
         return self.shared and (self.mode != "mps" or self.mps_manager == "device_plugin" or self.mps_scope == "node")
 
-    def replicas_on(self, total_mib: int | None, thing: str = "nvidia_sharing_memory_slice") -> int:
-        """Return the number of replicas on a GPU or MIG device with C(total_mib); 1 when nothing is shared.
+    @property
+    def counted(self) -> bool:
+        """Whether the number of replicas is given, and does not follow from the memory of a slice."""
+        return bool(self.replicas or self.resource_replicas)
 
+    def replicas_on(
+        self, total_mib: int | None, thing: str = "nvidia_sharing_memory_slice", resource: str = GPU
+    ) -> int:
+        """Return the number of replicas on a GPU or MIG device with C(total_mib); 1 when it is not shared.
+
+        :param resource: what the device is offered as, before it is renamed.
         :raises Refused: the slice does not fit twice, or the memory is not known.
         """
         if not self.shared:
             return 1
         if self.replicas:
             return self.replicas
+        if self.resource_replicas:
+            return dict(self.resource_replicas).get(resource, 1)
         if total_mib is None:
             raise Refused(
                 thing,
@@ -144,7 +169,11 @@ def guarantee(sharing: Sharing) -> Guarantee:
         return GUARANTEES[sharing.backend]
     if sharing.shared and not sharing.replicated:
         return GUARANTEES["mps_host"]
-    return GUARANTEES[sharing.mode]
+    found = GUARANTEES[sharing.mode]
+    if sharing.mode == "mps" and sharing.mps_manager == "device_plugin":
+        # A daemon of the host can serve several users, where its release can: nvidia_sharing_mps_multi_user.
+        return replace(found, limit=f"{found.limit}; one user ID at a time, pods of another wait without an error")
+    return found
 
 
 def read(wish: Mapping[str, Any]) -> Sharing:
@@ -154,7 +183,7 @@ def read(wish: Mapping[str, Any]) -> Sharing:
     """
     mode = _choice(wish, "nvidia_sharing_mode", "none", MODES)
     backend = _choice(wish, "nvidia_sharing_backend", "mps", BACKENDS)
-    replicas = _number(wish, "nvidia_sharing_replicas", 0)
+    replicas, by_resource = _replicas(wish)
     gpus_per_pod = _number(wish, "nvidia_sharing_gpus_per_pod", 1)
     text = str(wish.get("nvidia_sharing_memory_slice") or "").strip()
     slice_mib = arithmetic.memory_mib(text, "nvidia_sharing_memory_slice") if text else None
@@ -168,11 +197,12 @@ def read(wish: Mapping[str, Any]) -> Sharing:
         backend=backend,
         rename=bool(wish.get("nvidia_sharing_rename", False)),
         mps_scope=str(wish.get("nvidia_sharing_mps_scope") or "node"),
+        resource_replicas=by_resource,
     )
     _refuse_contradictions(sharing, text)
     if sharing.mode != "mps" or sharing.mps_manager != "host":
         _refuse_without_host_daemon(wish)
-    return sharing
+    return replace(sharing, host=host_options.read(wish)) if sharing.mode == "mps" else sharing
 
 
 def refuse_on_mig(sharing: Sharing, mig_strategy: str) -> None:
@@ -201,20 +231,27 @@ def _refuse_contradictions(sharing: Sharing, text: str) -> None:
             f"{sharing.replicas} replicas share nothing; the device plugin refuses fewer than 2",
             "Ask for 2 or more, or set nvidia_sharing_mode: none.",
         )
-    if sharing.replicas and sharing.slice_mib:
+    if sharing.resource_replicas and sharing.mode == "mps":
         raise Refused(
             "nvidia_sharing_replicas",
-            f"both nvidia_sharing_replicas ({sharing.replicas}) and nvidia_sharing_memory_slice ({text}) are set",
+            "numbers by resource are for time slicing: the clients of an MPS daemon have one limit",
+            "Write one number such as nvidia_sharing_replicas: 4, or set nvidia_sharing_mode: time_slicing.",
+        )
+    if sharing.counted and sharing.slice_mib:
+        given = sharing.replicas or _shown(sharing.resource_replicas)
+        raise Refused(
+            "nvidia_sharing_replicas",
+            f"both nvidia_sharing_replicas ({given}) and nvidia_sharing_memory_slice ({text}) are set",
             "One follows from the other: set one.",
         )
     if sharing.backend != "mps":
         _refuse_other_backend(sharing)
-    elif sharing.mode == "none" and (sharing.replicas or sharing.slice_mib):
-        name = "nvidia_sharing_replicas" if sharing.replicas else "nvidia_sharing_memory_slice"
+    elif sharing.mode == "none" and (sharing.counted or sharing.slice_mib):
+        name = "nvidia_sharing_replicas" if sharing.counted else "nvidia_sharing_memory_slice"
         raise Refused(
             name, "it has no effect with nvidia_sharing_mode: none", "Set nvidia_sharing_mode: mps or time_slicing."
         )
-    elif sharing.shared and not sharing.replicas and not sharing.slice_mib:
+    elif sharing.shared and not sharing.counted and not sharing.slice_mib:
         raise Refused(
             "nvidia_sharing_mode",
             f"{sharing.mode} needs the number of slices",
@@ -242,10 +279,11 @@ def _refuse_contradictions(sharing: Sharing, text: str) -> None:
             "with MPS the clients of a GPU run at the same time, in no slices",
             "Remove it, or set nvidia_sharing_mode: time_slicing.",
         )
-    if sharing.replicas:
-        limit = arithmetic.MPS_CLIENTS
-        if sharing.mode == "mps" and sharing.replicas > limit:
-            arithmetic.refuse_too_many_clients(sharing.replicas, None, "nvidia_sharing_replicas")
+    if sharing.mode == "mps":
+        # What no GPU with any driver can do; what those of a host can is known when it was read.
+        of_host = sharing.mps_manager == "host"
+        most = mps_clients(None, None) if of_host else mps_clients_of_device_plugin(None)
+        arithmetic.refuse_too_many_clients(sharing.replicas, most, "a GPU", "nvidia_sharing_replicas")
 
 
 #: What a daemon of the host is told, with the values that tell it nothing.
@@ -253,7 +291,8 @@ _OF_HOST_DAEMON: Mapping[str, tuple[Any, ...]] = {
     "nvidia_sharing_mps_scope": (None, "", "node"),
     "nvidia_sharing_mps_active_thread_percentage": (None, "", 0, 100),
     "nvidia_sharing_mps_priority": (None, "", "normal"),
-    "nvidia_sharing_mps_multi_user": (None, "", False),
+    # That the plugin's daemon serves one user at a time can be said; it has no option to serve several.
+    "nvidia_sharing_mps_multi_user": (None, "", "auto", False, "false", "False"),
     "nvidia_sharing_mps_limits": (None, "", []),
     "nvidia_sharing_mps_protocol": (None, "", 2),
 }
@@ -290,6 +329,55 @@ def _choice(wish: Mapping[str, Any], name: str, default: str, choices: tuple[str
     if value not in choices:
         raise Refused(name, f"{value!r} is no value of it", f"One of: {', '.join(choices)}.")
     return value
+
+
+def _replicas(wish: Mapping[str, Any]) -> tuple[int, tuple[tuple[str, int], ...]]:
+    """Return C(nvidia_sharing_replicas): one number for everything, or a number for each resource."""
+    name = "nvidia_sharing_replicas"
+    value = wish.get(name, 0)
+    if not isinstance(value, Mapping):
+        if value is None or value == "":
+            return 0, ()
+        if isinstance(value, (list, tuple)):
+            remedy = "Write one number, or a mapping from resource to number such as {gpu: 4, 1g.10gb: 2}."
+            raise Refused(name, f"{value!r} is a list", remedy)
+        return _number(wish, name, 0), ()
+    found: dict[str, int] = {}
+    for key, count in value.items():
+        path = f"{name}.{key}"
+        resource = _resource(str(key), path)
+        if resource in found:
+            raise Refused(path, f"{resource} is named twice", "Name each resource once.")
+        number = _number({path: count}, path, 0)
+        if number < 2:
+            raise Refused(
+                path,
+                f"{number} replicas share nothing; the device plugin refuses fewer than 2",
+                "Ask for 2 or more, or leave the resource out: it is not shared then.",
+            )
+        found[resource] = number
+    if not found:
+        raise Refused(name, "the mapping is empty", "Write a number, or a mapping such as {gpu: 4, 1g.10gb: 2}.")
+    return 0, tuple(sorted(found.items()))
+
+
+def _resource(key: str, path: str) -> str:
+    """Return the resource that a key means: C(gpu), a MIG profile such as C(1g.10gb+me), or the name that pods ask for."""
+    short = key[len("nvidia.com/") :] if key.startswith("nvidia.com/") else key
+    short = short[len("mig-") :] if short.startswith("mig-") else short
+    if short == "gpu":
+        return GPU
+    if not _PROFILE.fullmatch(short):
+        raise Refused(
+            path,
+            f"{key!r} is neither gpu nor a MIG profile",
+            "Write gpu, or a profile such as 1g.10gb or 1g.10gb+me; nvidia_sharing_rename renames the resource.",
+        )
+    return mig_resource(short)
+
+
+def _shown(pairs: tuple[tuple[str, int], ...]) -> str:
+    return ", ".join(f"{resource}: {number}" for resource, number in pairs)
 
 
 def _number(wish: Mapping[str, Any], name: str, default: int) -> int:

@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from .._adapters import command, files, mps_control, mps_control3, nvml_mig, systemd
 from .._adapters.host_files import HostFiles
@@ -19,13 +21,18 @@ from .._adapters.processes import ProgramProcess, program_processes
 from .._adapters.pynvml_loader import HOST_PROGRAM
 from .._plan import Plan, Step
 from . import mps_units
-from .host import Daemon, HostSharing
+from .host import SHM, Daemon, HostSharing
 from .mps_plan import ForeignDaemon, Observed, ObservedDaemon, ObservedGpu, Server
 
 RECORD = "/etc/gpufleet/sharing.json"
 _UNITS = "/etc/systemd/system"
 #: nvidia-smi's numbers for the names of a time slice.
 TIME_SLICES = {"default": 0, "short": 1, "medium": 2, "long": 3}
+#: Seconds between two questions to a daemon that does not answer yet.
+_PAUSE = 0.25
+#: Seconds for systemd to stop a daemon and to start it again, which its unit bounds.
+_RESTART_SECONDS = 300.0
+_HOST_SHM = "/dev/shm"
 
 
 class SharingError(Exception):
@@ -37,7 +44,8 @@ def observe(nvml: Nvml | None) -> Observed:
 
     :param nvml: an open NVML, or None on a host without a loaded driver.
     """
-    daemons = tuple(_observe_daemon(name) for name in _names())
+    processes = program_processes(HostFiles(), mps_control.PROGRAM)
+    daemons = tuple(_observe_daemon(name, processes) for name in _names())
     ours = {server.pid for daemon in daemons for server in daemon.servers} | {
         pid for daemon in daemons for pid in daemon.clients
     }
@@ -52,9 +60,10 @@ def observe(nvml: Nvml | None) -> Observed:
         daemons=daemons,
         recorded=recorded(),
         installed=mps_control.installed(),
-        multi_user=mps_control.has_multi_user(),
+        multi_user=mps_control.multi_user_option() is not None,
         protocol_3=mps_control3.has_protocol_3(),
-        foreign_daemons=_foreign_daemons(),
+        foreign_daemons=_foreign_daemons(processes),
+        shm_mounted=_shm_mounted(),
     )
 
 
@@ -88,9 +97,10 @@ def control_of(daemon: Daemon) -> MpsControl | MpsControl3:
 def apply_settings(daemon: Daemon) -> None:
     """Tell a running daemon its settings, each read back.
 
-    :raises MpsError: a value was not taken.
+    :raises MpsError: it does not answer in time, or a value was not taken.
     """
     control = control_of(daemon)
+    _wait_for_answer(control)
     if isinstance(control, MpsControl3):
         control.ensure_server()
     control.set_thread_percentage(daemon.percentage)
@@ -109,14 +119,37 @@ def set_time_slice(name: str) -> None:
     command.run(["nvidia-smi", "compute-policy", f"--set-timeslice={TIME_SLICES[name]}"], allowed=(0,))
 
 
-def _foreign_daemons() -> tuple[ForeignDaemon, ...]:
-    """Return the control daemons that are none of ours: ours are known by their pipe directories."""
+def _wait_for_answer(control: MpsControl | MpsControl3) -> None:
+    """Wait until a daemon answers: C(-d) comes back before it does, and on a busy host an answer takes its time.
+
+    :raises MpsError: it does not within L(mps_units.READY_SECONDS).
+    """
+    end = time.monotonic() + mps_units.READY_SECONDS
+    while True:
+        try:
+            if control.thread_percentage() is not None:
+                return
+            last = "its answer is no number"
+        except (MpsError, command.CommandError) as error:
+            last = str(error)
+        if time.monotonic() >= end:
+            raise MpsError(
+                f"No answer from the MPS daemon at {control.pipe_directory} within {mps_units.READY_SECONDS:g} s ({last}); "
+                "control.log in its log directory says what it does"
+            )
+        time.sleep(_PAUSE)
+
+
+def _foreign_daemons(processes: Sequence[ProgramProcess]) -> tuple[ForeignDaemon, ...]:
+    """Return the control daemons that are none of ours: ours are known by their units, or by their pipe directories."""
     described = [configured(name) for name in _names()] + list((recorded() or HostSharing()).daemons)
     ours = {daemon.pipe_directory for daemon in described if daemon}
     found = []
-    for process in program_processes(HostFiles(), mps_control.PROGRAM):
+    for process in processes:
         environment = process.environment or {}
-        if not _is_daemon(process) or (not process.foreign and environment.get("CUDA_MPS_PIPE_DIRECTORY") in ours):
+        if not _is_daemon(process) or mps_units.is_instance(process.unit):
+            continue
+        if not process.foreign and environment.get("CUDA_MPS_PIPE_DIRECTORY") in ours:
             continue
         named = [item.strip() for item in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")]
         # Indices depend on the order of devices: only UUIDs say for sure which GPUs it leaves alone.
@@ -138,38 +171,67 @@ def _names() -> list[str]:
     return [name[: -len(".env")] for name in files.list_directory(mps_units.FOLDER) if name.endswith(".env")]
 
 
-def _observe_daemon(name: str) -> ObservedDaemon:
+def _observe_daemon(name: str, processes: Sequence[ProgramProcess]) -> ObservedDaemon:
     daemon = configured(name)
     written = None if daemon and mps_units.is_changed(_environment(name), daemon) else daemon
     if daemon is None:
         # Where somebody changed the file, a daemon may run all the same, and have clients.
         daemon = next((item for item in (recorded() or HostSharing()).daemons if item.name == name), None)
-    enabled = systemd.unit(mps_units.instance(name)).enabled == "enabled" if systemd.available() else False
+    unit = systemd.unit(mps_units.instance(name)) if systemd.available() else None
+    enabled = unit is not None and unit.enabled == "enabled"
+    silent = ObservedDaemon(name, written, responds=False, enabled=enabled)
     if daemon is None:
-        return ObservedDaemon(name, None, responds=False, enabled=enabled)
+        return silent
+    # A daemon that runs and is late is not a dead one: to start it anew would end its clients.
+    running = unit is not None and unit.active in ("active", "activating")
+    end = time.monotonic() + (mps_units.READY_SECONDS if running else 0.0)
+    while True:
+        found = _ask(silent, daemon, processes)
+        if found is not None or time.monotonic() >= end:
+            return found or silent
+        time.sleep(_PAUSE)
+
+
+def _ask(silent: ObservedDaemon, daemon: Daemon, processes: Sequence[ProgramProcess]) -> ObservedDaemon | None:
+    """Return what a daemon says of itself, or None when it does not answer all questions."""
     control = control_of(daemon)
     try:
         percentage = control.thread_percentage()
         if percentage is None:
-            return ObservedDaemon(name, written, responds=False, enabled=enabled)
-        return ObservedDaemon(
-            name=name,
-            configured=written,
+            return None
+        return replace(
+            silent,
             responds=True,
-            enabled=enabled,
             percentage=percentage,
             limits=tuple(control.memory_limit(ordinal) for ordinal in range(len(daemon.devices))),
             priority=control.priority(),
             servers=tuple(Server(pid, control.clients(pid)) for pid in control.servers()),
+            shm=_has_shm(daemon, processes),
         )
     except (MpsError, command.CommandError):
-        return ObservedDaemon(name, written, responds=False, enabled=enabled)
+        return None
+
+
+def _has_shm(daemon: Daemon, processes: Sequence[ProgramProcess]) -> bool | None:
+    """Whether the daemon's /dev/shm is the directory that its clients get; None where no process of it can be looked into."""
+    for process in processes:
+        if _is_daemon(process) and (process.environment or {}).get("CUDA_MPS_PIPE_DIRECTORY") == daemon.pipe_directory:
+            return files.same(f"/proc/{process.pid}/root{_HOST_SHM}", daemon.shm_directory or _HOST_SHM)
+    return None
+
+
+def _shm_mounted() -> bool:
+    """Whether this host mounts the shared memory of pods' MPS; what the device plugin's daemon mounts there is not enabled as a unit."""
+    return systemd.available() and systemd.unit(mps_units.SHM_UNIT).enabled == "enabled"
 
 
 def _apply_step(step: Step, daemons: Mapping[str, Daemon], wanted: HostSharing, nvml: Nvml | None) -> None:
     name = str(step.data.get("name", ""))
     if step.action == "stop MPS daemon":
         _stop(name)
+    elif step.action == "unmount shared memory":
+        systemd.stop(mps_units.SHM_UNIT)
+        systemd.disable([mps_units.SHM_UNIT])
     elif step.action == "set compute mode" and nvml:
         nvml_mig.set_compute_mode(nvml, int(step.data["index"]), str(step.data["mode"]))
     elif step.action == "set time slice":
@@ -177,7 +239,7 @@ def _apply_step(step: Step, daemons: Mapping[str, Daemon], wanted: HostSharing, 
     elif step.action == "start MPS daemon":
         _start(daemons[name])
     elif step.action == "set MPS defaults":
-        files.write_whole(mps_units.environment_path(name), mps_units.environment_text(daemons[name]))
+        _write_environment(daemons[name])
         apply_settings(daemons[name])
     elif step.action == "end idle MPS server":
         _end_server(daemons, int(step.data["pid"]))
@@ -189,14 +251,28 @@ def _apply_step(step: Step, daemons: Mapping[str, Daemon], wanted: HostSharing, 
 
 def _start(daemon: Daemon) -> None:
     changed = files.write_whole(f"{_UNITS}/{mps_units.UNIT}", mps_units.unit_text(HOST_PROGRAM))
-    changed |= files.write_whole(f"{_UNITS}/{mps_units.SHM_UNIT}", mps_units.SHM_UNIT_TEXT)
+    drop_in = f"{_UNITS}/{mps_units.shm_drop_in(daemon.name)}"
+    if daemon.shm_directory:
+        changed |= files.write_whole(f"{_UNITS}/{mps_units.SHM_UNIT}", mps_units.SHM_UNIT_TEXT)
+        changed |= files.write_whole(drop_in, mps_units.SHM_DROP_IN_TEXT)
+    else:
+        changed |= files.remove(drop_in)
     if changed:
         systemd.daemon_reload()
-    files.write_whole(mps_units.environment_path(daemon.name), mps_units.environment_text(daemon))
-    systemd.enable([mps_units.SHM_UNIT, mps_units.instance(daemon.name)])
-    systemd.start(mps_units.SHM_UNIT)
+    _write_environment(daemon)
+    if daemon.shm_directory:
+        systemd.enable([mps_units.SHM_UNIT])
+        # What is mounted there stays, for the pods that have it, unless it is the host's own shared memory.
+        if not files.is_mount(SHM) or files.same(SHM, _HOST_SHM):
+            systemd.restart(mps_units.SHM_UNIT)
+    systemd.enable([mps_units.instance(daemon.name)])
     # A unit that systemd thinks active while its daemon does not answer is started anew.
-    systemd.restart(mps_units.instance(daemon.name))
+    systemd.restart(mps_units.instance(daemon.name), timeout=_RESTART_SECONDS)
+
+
+def _write_environment(daemon: Daemon) -> None:
+    option = mps_control.multi_user_option() or mps_units.MULTI_USER_OPTIONS[0]
+    files.write_whole(mps_units.environment_path(daemon.name), mps_units.environment_text(daemon, option))
 
 
 def _stop(name: str) -> None:

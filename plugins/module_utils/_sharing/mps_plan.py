@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .._boards.architectures import FIRST_BRANCH_WITH_MPS_MULTI_USER
 from .._plan import Plan, Refused, Step
-from .host import Daemon, HostSharing
+from .host import SHM, Daemon, HostSharing
 from .mps_commands import limit_text
 
 DISRUPTIONS = ("refuse", "force")
@@ -38,6 +39,7 @@ class ObservedDaemon:
     :param percentage: default active thread percentage, None when it does not respond.
     :param limits: default limit of each device as the daemon prints it, in the order of C(configured.devices).
     :param priority: default client priority.
+    :param shm: whether its /dev/shm is the directory that C(configured) says; None where that cannot be read.
     """
 
     name: str
@@ -48,6 +50,7 @@ class ObservedDaemon:
     limits: tuple[str | None, ...] = ()
     priority: str | None = None
     servers: tuple[Server, ...] = ()
+    shm: bool | None = None
 
     @property
     def clients(self) -> tuple[int, ...]:
@@ -91,6 +94,7 @@ class Observed:
     :param multi_user: whether its release can let clients of several users share a server.
     :param protocol_3: whether its release speaks protocol 3.
     :param foreign_daemons: control daemons of others.
+    :param shm_mounted: whether the shared memory of pods' MPS is mounted, or would be after a reboot.
     """
 
     gpus: tuple[ObservedGpu, ...] = ()
@@ -100,10 +104,12 @@ class Observed:
     multi_user: bool = True
     protocol_3: bool = True
     foreign_daemons: tuple[ForeignDaemon, ...] = ()
+    shm_mounted: bool = False
 
 
 def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") -> Plan:
-    """Return the steps, in order: daemons that go, compute modes, time slices, daemons that come or change, the record.
+    """Return the steps, in order: daemons that go, what only they needed, compute modes, time slices, daemons that come or change, the
+    record.
 
     :param disruption: C(refuse) ends no daemon that has clients; C(force) does.
     :raises Refused: a daemon with clients would have to end, a GPU with other processes would become exclusive, or the control
@@ -119,6 +125,8 @@ def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") ->
         for daemon in observed.daemons
         if daemon.name not in wished
     ]
+    if observed.shm_mounted and not any(daemon.shm_directory for daemon in wanted.daemons):
+        steps.append(Step("unmount shared memory", SHM, "no MPS daemon of this host uses it"))
     steps += _compute_modes(observed.gpus, wanted)
     if wanted.time_slice and (observed.recorded is None or observed.recorded.time_slice != wanted.time_slice):
         steps.append(
@@ -151,6 +159,8 @@ def differences(observed: Observed, wanted: HostSharing) -> list[str]:
             left.append(f"the MPS daemon {daemon.name} does not answer at {daemon.pipe_directory}")
             continue
         left += [f"the MPS daemon {daemon.name} has {text}" for text in _settings(found, daemon)]
+        if found.shm is False:
+            left.append(f"the MPS daemon {daemon.name} has another /dev/shm than {daemon.shm_directory or 'the host'}")
         if not found.enabled:
             left.append(f"the MPS daemon {daemon.name} would not come back after a reboot")
     left += [
@@ -192,6 +202,9 @@ def _daemon(found: ObservedDaemon | None, wanted: Daemon, disruption: str) -> li
             found, "stop MPS daemon", "its devices, directories or users change, which needs a new daemon", disruption
         )
         return [end, replace(start, why="with the new devices, directories or users")]
+    if found.shm is False:
+        end = _end(found, "stop MPS daemon", "its shared memory is not that of its clients", disruption)
+        return [end, replace(start, why="with the shared memory that its clients get")]
     steps = []
     different = _settings(found, wanted)
     if different or found.configured != wanted:
@@ -251,7 +264,7 @@ def _refuse_release(observed: Observed, wanted: HostSharing) -> None:
         raise Refused(
             "nvidia_sharing_mps_multi_user",
             "the release of nvidia-cuda-mps-control on this host has no multi-user server",
-            "Set it to false, or bring a newer driver (nvidia_driver_branch).",
+            f"Set it to auto or false, or install a newer driver (nvidia_driver_branch, {FIRST_BRANCH_WITH_MPS_MULTI_USER} or later).",
         )
 
 
@@ -285,13 +298,9 @@ def _same_start(one: Daemon, other: Daemon) -> bool:
     """
     if other.protocol == 3 and any(before and not after for before, after in zip(one.limits_mib, other.limits_mib)):
         return False
-    return (one.devices, one.pipe_directory, one.log_directory, one.multi_user, one.protocol) == (
-        other.devices,
-        other.pipe_directory,
-        other.log_directory,
-        other.multi_user,
-        other.protocol,
-    )
+    # What a daemon can be told; all else it has from its start.
+    told = replace(one, limits_mib=other.limits_mib, percentage=other.percentage, priority=other.priority)
+    return told == other
 
 
 def _settings(found: ObservedDaemon, wanted: Daemon) -> list[str]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 
-from .host import Daemon
+from .host import SHM, Daemon
 
 UNIT = "gpufleet-mps@.service"
 SHM_UNIT = "run-nvidia-mps-shm.mount"
 FOLDER = "/etc/gpufleet/mps"
+#: How long a daemon that has just started may take to answer, on a host that is busy booting.
+READY_SECONDS = 60.0
 
 #: nvidia-cuda-mps-control forks; what is set afterwards is set again after a crash, because it is part of the start.
 UNIT_TEXT = """\
@@ -32,6 +34,8 @@ ExecStartPost={python} {program} mps-settings %i
 ExecStop={python} {program} mps-quit %i
 Restart=on-failure
 RestartSec=2
+# Longer than the daemon may take to answer and to be told its settings.
+TimeoutStartSec=180
 TimeoutStopSec=60
 # A daemon that dies takes every client of the GPU with it.
 OOMScoreAdjust=-900
@@ -41,21 +45,35 @@ Nice=-5
 WantedBy=multi-user.target
 """
 
-#: The device plugin mounts <mps.root>/shm as /dev/shm into pods: server and clients must see the same shared memory.
-SHM_UNIT_TEXT = """\
+#: What pods get of MPS as /dev/shm: memory of the servers' own, as the device plugin's chart mounts it, and not the host's.
+SHM_UNIT_TEXT = f"""\
 # Managed by gpufleet.nvidia, module mps.
 [Unit]
 Description=Shared memory of MPS servers and their clients in pods
+Before=kubelet.service k3s.service k3s-agent.service rke2-server.service rke2-agent.service
 
 [Mount]
-What=/dev/shm
-Where=/run/nvidia/mps/shm
-Type=none
-Options=bind
+What=tmpfs
+Where={SHM}
+Type=tmpfs
+Options=nosuid,nodev,noexec,mode=1777,size=50%
 
 [Install]
 WantedBy=multi-user.target
 """
+
+#: For the instances of UNIT whose clients are pods: their servers must see the same shared memory.
+SHM_DROP_IN_TEXT = f"""\
+# Managed by gpufleet.nvidia, module mps.
+[Unit]
+RequiresMountsFor={SHM}
+
+[Service]
+BindPaths={SHM}:/dev/shm
+"""
+
+#: How the releases with a multi-user server spell the option: 580 and 615, then 555, whose option NVIDIA's MPS documentation names.
+MULTI_USER_OPTIONS = ("-M", "-multiuser-server")
 
 
 def unit_text(program: str, python: str = "/usr/bin/python3") -> str:
@@ -75,8 +93,22 @@ def environment_path(name: str) -> str:
     return f"{FOLDER}/{name}.env"
 
 
-def environment_text(daemon: Daemon) -> str:
-    """Return the environment file of one instance. The comment holds the whole daemon, so that it can be read back."""
+def shm_drop_in(name: str) -> str:
+    """Return the file, below systemd's folder, that gives the daemon C(name) the shared memory of pods."""
+    return f"{instance(name)}.d/shm.conf"
+
+
+def is_instance(unit: str | None) -> bool:
+    """Whether C(unit) is one of these daemons."""
+    before, after = UNIT.split("@")
+    return unit is not None and unit.startswith(f"{before}@") and unit.endswith(after)
+
+
+def environment_text(daemon: Daemon, multi_user: str = MULTI_USER_OPTIONS[0]) -> str:
+    """Return the environment file of one instance. The comment holds the whole daemon, so that it can be read back.
+
+    :param multi_user: how this release spells the option of protocol 2.
+    """
     return (
         "# Managed by gpufleet.nvidia, module mps.\n"
         f"# {json.dumps(daemon.as_dict(), sort_keys=True)}\n"
@@ -84,15 +116,15 @@ def environment_text(daemon: Daemon) -> str:
         f"CUDA_MPS_LOG_DIRECTORY={daemon.log_directory}\n"
         f"CUDA_VISIBLE_DEVICES={','.join(daemon.devices)}\n"
         f"CUDA_MPS_PROTOCOL_VERSION={daemon.protocol}\n"
-        f"MPS_OPTIONS={_options(daemon)}\n"
+        f"MPS_OPTIONS={_options(daemon, multi_user)}\n"
     )
 
 
-def _options(daemon: Daemon) -> str:
+def _options(daemon: Daemon, multi_user: str) -> str:
     """Multi-user mode is another letter in each protocol."""
     if daemon.protocol == 3:
         return "-p 3 -m" if daemon.multi_user else "-p 3"
-    return "-M" if daemon.multi_user else ""
+    return multi_user if daemon.multi_user else ""
 
 
 def daemon_of(text: str) -> Daemon | None:
@@ -108,7 +140,8 @@ def daemon_of(text: str) -> Daemon | None:
 
 def is_changed(text: str, daemon: Daemon) -> bool:
     """Whether somebody changed the variables of an environment file that described C(daemon)."""
-    return _variables(text) != _variables(environment_text(daemon))
+    ours = [_variables(environment_text(daemon, option)) for option in MULTI_USER_OPTIONS]
+    return _variables(text) not in ours
 
 
 def _variables(text: str) -> list[str]:

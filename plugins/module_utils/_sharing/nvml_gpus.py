@@ -18,13 +18,19 @@ def gpu_mappings(gpus: Sequence[GpuState]) -> list[dict[str, Any]]:
         {
             "index": gpu.index,
             "uuid": gpu.uuid,
+            "name": gpu.name,
+            "device_id": gpu.pci_device_id,
+            "architecture": gpu.architecture,
             "memory_mib": gpu.memory_mib,
             "mig": {"current": gpu.mig.current},
             "gpu_instances": [
                 {
                     "id": instance.id,
                     "memory_mib": instance.memory_mib,
-                    "compute_instances": [{"id": part.id, "uuid": part.uuid} for part in instance.compute_instances],
+                    "compute_instances": [
+                        {"id": part.id, "profile": part.profile, "uuid": part.uuid}
+                        for part in instance.compute_instances
+                    ],
                 }
                 for instance in gpu.gpu_instances
             ],

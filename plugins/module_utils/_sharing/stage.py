@@ -10,9 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._boards.lookup import BOARDS
+from .._driver.versions import branch_of, is_branch, is_driver_version
+from .._mig.from_facts import profiles_of
+from .._mig.layouts import wishes
+from .._mig.profiles import compute_name, resolve
 from .._plan import Refused, StagePlan, Step
-from . import arithmetic, modes, mps_plan
-from .host import PRIORITIES, SCOPES, Daemon, HostOptions, HostSharing, host_sharing
+from . import modes, mps_plan
+from .host import Daemon, HostSharing, host_sharing, one_user_at_a_time, refuse_clients, refuse_clients_of_devices
 
 STAGE = "sharing"
 
@@ -25,62 +29,83 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
     :raises Refused: the wish contradicts itself, or can never be met by the GPUs of this host.
     """
     sharing = modes.read(wish)
-    options = host_options(wish)
     strategy = str(wish.get("nvidia_mig_strategy") or "none")
     modes.refuse_on_mig(sharing, strategy)
     gpus = [gpu for gpu in facts.get("gpus") or () if isinstance(gpu, Mapping)]
+    branch = _branch(facts, wish)
     for gpu in gpus:
-        _refuse_on_gpu(sharing, gpu)
+        _refuse_on_gpu(sharing, gpu, branch)
+    _refuse_on_layout(sharing, wish, gpus or _boards(facts), branch)
     if not gpus:
-        steps = _steps_of_boards(sharing, options, strategy, facts)
+        steps = _steps_of_boards(sharing, strategy, facts, branch)
         reason = (facts.get("nvml") or {}).get("reason") or "no GPU is visible"
         return StagePlan(STAGE, needed=True, steps=steps, unknown=f"the GPUs cannot be asked yet: {reason}")
     if strategy != "none" or any((gpu.get("mig") or {}).get("current") for gpu in gpus):
-        return _on_mig(sharing, options, gpus, facts)
-    return _planned(host_sharing(sharing, options, gpus), facts, gpus)
+        return _on_mig(sharing, gpus, facts, branch)
+    return _planned(sharing, host_sharing(sharing, gpus, branch), facts, gpus)
 
 
-def host_options(wish: Mapping[str, Any]) -> HostOptions:
-    """Return how the host runs MPS, from the variables C(nvidia_sharing_mps_*).
-
-    :raises Refused: a value that is none of its choices.
-    """
-    scope = str(wish.get("nvidia_sharing_mps_scope") or "node")
-    priority = str(wish.get("nvidia_sharing_mps_priority") or "normal")
-    percentage = float(wish.get("nvidia_sharing_mps_active_thread_percentage") or 0)
-    for name, value, choices in (("scope", scope, SCOPES), ("priority", priority, tuple(PRIORITIES))):
-        if value not in choices:
-            raise Refused(
-                f"nvidia_sharing_mps_{name}", f"{value!r} is no value of it", f"One of: {', '.join(choices)}."
-            )
-    if not 0 <= percentage <= 100:
-        name = "nvidia_sharing_mps_active_thread_percentage"
-        raise Refused(name, f"{percentage:g} is no percentage", "Use 0 to 100; 0 means all threads.")
-    limits = {}
-    for number, entry in enumerate(wish.get("nvidia_sharing_mps_limits") or ()):
-        path = f"nvidia_sharing_mps_limits[{number}]"
-        if not isinstance(entry, Mapping) or "gpu" not in entry or "memory" not in entry:
-            raise Refused(path, "an entry names a gpu and its memory", "For example: {gpu: 0, memory: 8GiB}.")
-        limits[int(entry["gpu"])] = arithmetic.memory_mib(str(entry["memory"]), f"{path}.memory")
-    multi_user = bool(wish.get("nvidia_sharing_mps_multi_user", False))
-    protocol = int(wish.get("nvidia_sharing_mps_protocol") or 2)
-    return HostOptions(scope, percentage, priority, multi_user, limits, protocol)
+def _branch(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> int | None:
+    """Return the branch of the driver that this host has, or that it is to get; it says what its MPS can do."""
+    driver = facts.get("driver") or {}
+    for version in (driver.get("loaded_version"), driver.get("on_disk_version"), wish.get("nvidia_driver_version")):
+        if version and is_driver_version(str(version)):
+            return branch_of(str(version))
+    described = str(wish.get("nvidia_driver_branch") or "")
+    return int(described) if is_branch(described) else None
 
 
-def _refuse_on_gpu(sharing: modes.Sharing, gpu: Mapping[str, Any]) -> None:
-    if sharing.mode != "mps":
+def _refuse_on_gpu(sharing: modes.Sharing, gpu: Mapping[str, Any], branch: int | None) -> None:
+    if sharing.mode == "mps" and not (gpu.get("mig") or {}).get("current"):
+        refuse_clients(sharing, gpu, branch)
+
+
+def _refuse_on_layout(
+    sharing: modes.Sharing, wish: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], branch: int | None
+) -> None:
+    """Look at the MIG devices that the layout will make: the stage before this one must not make them in vain."""
+    if sharing.mode != "mps" or sharing.host.scope != "instance":
         return
-    memory = gpu.get("memory_mib")
-    mig = (gpu.get("mig") or {}).get("current")
-    if mig or (memory is None and not sharing.replicas):
+    try:
+        layout = wishes(wish.get("nvidia_mig_layout"), str(wish.get("nvidia_mig_strategy") or "none"), gpus).gpus
+    except Refused:
+        # The layout itself cannot be met, which is said where it is planned.
         return
-    replicas = sharing.replicas_on(memory)
-    thing = "nvidia_sharing_replicas" if sharing.replicas else "nvidia_sharing_memory_slice"
-    arithmetic.refuse_too_many_clients(replicas, gpu.get("architecture"), f"{thing} on GPU {gpu.get('index')}")
+    for gpu in gpus:
+        wanted = layout.get(int(gpu["index"]))
+        devices = []
+        for instance in wanted.instances if wanted else ():
+            profile = resolve(instance.profile, profiles_of(gpu))
+            memory = profile.memory_mib if profile else None
+            devices += [
+                {"profile": compute_name(instance.profile, width), "memory_mib": memory} for width in instance.compute
+            ]
+        refuse_clients_of_devices(sharing, gpu, branch, devices)
+
+
+def _boards(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the boards on the PCI bus as GPUs, for a host without a driver to ask; empty when one is not known."""
+    boards = {board.key: board for board in BOARDS}
+    cards = [card for card in facts.get("pci") or () if card.get("kind") == "gpu"]
+    gpus = []
+    for index, card in enumerate(sorted(cards, key=lambda one: str(one.get("address")))):
+        board = boards.get(str(card.get("board")))
+        if board is None or board.total_memory_mib is None:
+            return []
+        gpus.append(
+            {
+                "index": index,
+                "uuid": "",
+                "board": board.key,
+                "memory_mib": board.total_memory_mib,
+                "architecture": board.architecture,
+            }
+        )
+    return gpus
 
 
 def _steps_of_boards(
-    sharing: modes.Sharing, options: HostOptions, strategy: str, facts: Mapping[str, Any]
+    sharing: modes.Sharing, strategy: str, facts: Mapping[str, Any], branch: int | None
 ) -> tuple[Step, ...]:
     """Plan for the boards on the PCI bus, before there is a driver to ask. What depends on MIG devices is left open.
 
@@ -88,38 +113,37 @@ def _steps_of_boards(
 
     :raises Refused: what these boards can never do.
     """
-    boards = {board.key: board for board in BOARDS}
-    cards = [card for card in facts.get("pci") or () if card.get("kind") == "gpu"]
-    gpus = []
-    for index, card in enumerate(sorted(cards, key=lambda one: str(one.get("address")))):
-        board = boards.get(str(card.get("board")))
-        if board is None or board.total_memory_mib is None:
-            return ()
-        gpus.append({"index": index, "memory_mib": board.total_memory_mib, "architecture": board.architecture})
-        _refuse_on_gpu(sharing, gpus[-1])
-    if not gpus or strategy != "none" or options.scope == "instance":
+    gpus = _boards(facts)
+    if not gpus or strategy != "none" or sharing.host.scope == "instance":
         return ()
-    wanted = host_sharing(sharing, options, [{**gpu, "uuid": ""} for gpu in gpus])
+    for gpu in gpus:
+        _refuse_on_gpu(sharing, gpu, branch)
+    wanted = host_sharing(sharing, gpus, branch)
     steps = [Step("set compute mode", f"GPU {gpu['index']}", f"the wish is {wanted.compute_mode}") for gpu in gpus]
     plan = mps_plan.plan(mps_plan.Observed(recorded=_recorded(facts)), wanted, "force")
     return (*(steps if wanted.compute_mode not in (None, "default") else ()), *plan.steps)
 
 
 def _on_mig(
-    sharing: modes.Sharing, options: HostOptions, gpus: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
+    sharing: modes.Sharing, gpus: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], branch: int | None
 ) -> StagePlan:
     """With MIG the devices to share are those that the stage before this one makes; when it changes nothing, those that are there."""
     there = any(gpu.get("gpu_instances") for gpu in gpus)
-    if sharing.mode == "mps" and sharing.mps_manager == "host" and not (options.scope == "instance" and there):
+    if sharing.mode == "mps" and sharing.mps_manager == "host" and not (sharing.host.scope == "instance" and there):
         return StagePlan(
             STAGE, needed=True, unknown="MIG devices are made by the stage before; the daemons follow from them"
         )
-    return _planned(host_sharing(sharing, options, gpus), facts, gpus)
+    return _planned(sharing, host_sharing(sharing, gpus, branch), facts, gpus)
 
 
-def _planned(wanted: HostSharing, facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> StagePlan:
+def _planned(
+    sharing: modes.Sharing, wanted: HostSharing, facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]
+) -> StagePlan:
     plan = mps_plan.plan(_observed(facts, gpus), wanted, "force")
-    return StagePlan(STAGE, needed=plan.changes, steps=plan.steps, warnings=plan.warnings)
+    alone = one_user_at_a_time(sharing, wanted)
+    return StagePlan(
+        STAGE, needed=plan.changes, steps=plan.steps, warnings=(*plan.warnings, *([alone] if alone else []))
+    )
 
 
 def _observed(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> mps_plan.Observed:

@@ -5,8 +5,8 @@
 """The toolkit's C(config.toml), as a pure function of its text.
 
 By default the toolkit lets any container take all GPUs by setting C(NVIDIA_VISIBLE_DEVICES); images such as CUDA's set
-it by themselves, and then the counting and the isolation of a shared node are void. On a shared node an unprivileged
-container gets GPUs by CDI or by volume mounts, which the device plugin makes and a pod cannot.
+it by themselves, and then the counting and the isolation of a shared node are void. Which ways are open follows from how
+devices reach containers (injection.py).
 """
 
 from __future__ import annotations
@@ -15,30 +15,32 @@ from .._runtime.toml_edit import restore, set_values, settle
 from .._runtime.toml_read import parse
 
 PATH = "/etc/nvidia-container-runtime/config.toml"
-ACCEPT_VARIABLE = "accept-nvidia-visible-devices-envvar-when-unprivileged"
-ACCEPT_MOUNTS = "accept-nvidia-visible-devices-as-volume-mounts"
+ACCEPT_ENVVAR = "accept-nvidia-visible-devices-envvar-when-unprivileged"
+ACCEPT_VOLUME_MOUNTS = "accept-nvidia-visible-devices-as-volume-mounts"
+#: What the toolkit does without a file, or with one that does not say (nvidia-container-toolkit 1.20, internal/config/config.go).
+_DEFAULTS = {ACCEPT_ENVVAR: True, ACCEPT_VOLUME_MOUNTS: False}
 
 
-def edit(text: str | None, accept_variable: bool) -> str:
+def edit(text: str | None, accept_envvar: bool, accept_volume_mounts: bool) -> str:
     """Return what C(config.toml) becomes; every other setting, and all comments, stay.
 
     :param text: of the file, or None; what it does not say has the toolkit's defaults.
-    :param accept_variable: the way back to the toolkit's default, for hosts of one user.
+    :param accept_envvar: whether unprivileged containers get the devices that C(NVIDIA_VISIBLE_DEVICES) names.
+    :param accept_volume_mounts: whether they get those that mounts below /var/run/nvidia-container-devices name.
     :raises TomlError: it is not TOML.
     """
     base = restore(text or "")
-    settings: dict[tuple[str, ...], bool] = {(ACCEPT_VARIABLE,): accept_variable}
-    if not accept_variable:
-        settings[(ACCEPT_MOUNTS,)] = True
-    elif accepts_variable(base):
-        return base
-    return settle(text, set_values(base, settings))
+    wanted = {ACCEPT_ENVVAR: accept_envvar, ACCEPT_VOLUME_MOUNTS: accept_volume_mounts}
+    settings: dict[tuple[str, ...], bool] = {
+        (name,): value for name, value in wanted.items() if accepts(base, name) is not value
+    }
+    return settle(text, set_values(base, settings)) if settings else base
 
 
-def accepts_variable(text: str | None) -> bool:
-    """Return whether unprivileged containers may take GPUs by the environment variable; the toolkit's default is yes.
+def accepts(text: str | None, name: str) -> bool:
+    """Return what the toolkit does by a file with C(text): its own default where the file does not say.
 
+    :param name: L(ACCEPT_ENVVAR) or L(ACCEPT_VOLUME_MOUNTS).
     :raises TomlError: it is not TOML.
     """
-    value = parse(text or "").data.get(ACCEPT_VARIABLE, True)
-    return value is True
+    return parse(text or "").data.get(name, _DEFAULTS[name]) is True

@@ -13,6 +13,7 @@ from .._adapters.packages import Change, Package, Transaction
 from .._plan import Plan, Refused, Step
 from .config import PATH, edit
 from .floors import check_floor, version_in, version_key
+from .injection import Injection
 from .wish import OLD_PACKAGES, PACKAGES, ToolkitState, ToolkitWish
 
 
@@ -70,6 +71,24 @@ def check_simulation(changes: Sequence[Change], packages: Sequence[Package]) -> 
             )
 
 
+def edited(state: ToolkitState, wish: ToolkitWish) -> str:
+    """Return what the toolkit's C(config.toml) becomes."""
+    return edit(state.config, wish.injection.accepts_envvar, wish.injection.accepts_volume_mounts)
+
+
+def injection_step(injection: Injection, in_use: bool, why: str) -> Step:
+    """Return the step that makes the toolkit accept exactly the way in which the pool's containers get their devices.
+
+    :param in_use: whether the toolkit is installed already, so that containers may get their devices in another way.
+    """
+    disturbs = (
+        (f"pods that start before the cluster's device plugin has deviceListStrategy {injection.strategy} get no GPU",)
+        if in_use
+        else ()
+    )
+    return Step("accept", f"devices by {injection.method} only", why, disturbs, {"path": PATH})
+
+
 def _present(state: ToolkitState, wish: ToolkitWish) -> Plan:
     warning = check_floor(wish.version, wish.allow_vulnerable)
     steps: list[Step] = []
@@ -98,11 +117,9 @@ def _present(state: ToolkitState, wish: ToolkitWish) -> Plan:
         steps.append(Step("hold", "the container toolkit's packages", "unattended upgrades must not move them"))
     if not wish.hold and held & set(PACKAGES):
         steps.append(Step("release", "the container toolkit's packages", "nvidia_toolkit_hold is false"))
-    config = edit(state.config, wish.accept_variable)
+    config = edited(state, wish)
     if config != (state.config or ""):
-        verb = "let" if wish.accept_variable else "forbid"
-        target = "unprivileged containers to take GPUs by NVIDIA_VISIBLE_DEVICES"
-        steps.append(Step(verb, target, f"{PATH} says otherwise", data={"path": PATH}))
+        steps.append(injection_step(wish.injection, bool(state.packages), f"{PATH} says otherwise"))
     if wish.cdi:
         if state.cdi_unit is False:
             steps.append(

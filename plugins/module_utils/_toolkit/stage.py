@@ -12,6 +12,8 @@ from typing import Any
 from .._plan import Refused, StagePlan, Step
 from .distributions import distribution_of
 from .floors import check_floor
+from .injection import VARIABLE
+from .plan import injection_step
 from .wish import PACKAGES, ToolkitState, from_variables
 
 
@@ -41,11 +43,9 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
         Step("install", f"{name} {wanted.version}", f"installed is {found}" if found else "it is not installed")
         for name, found in ToolkitState(packages=packages).differing(wanted.version).items()
     ]
-    accepts = toolkit.get("accept_envvar_unprivileged")
-    if steps or accepts is not wanted.accept_variable:
-        verb = "allow" if wanted.accept_variable else "forbid"
-        why = "nvidia_toolkit_allow_visible_devices_variable"
-        steps.append(Step(verb, "NVIDIA_VISIBLE_DEVICES for unprivileged containers", why))
+    accepts = (toolkit.get("accept_envvar_unprivileged"), toolkit.get("accept_volume_mounts"))
+    if steps or accepts != (wanted.injection.accepts_envvar, wanted.injection.accepts_volume_mounts):
+        steps.append(injection_step(wanted.injection, bool(packages), VARIABLE))
     held = toolkit.get("holds")
     if not steps and held is not None and wanted.hold and not set(held).issuperset(PACKAGES):
         free = ", ".join(sorted(set(PACKAGES) - set(held)))

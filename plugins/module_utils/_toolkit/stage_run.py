@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from .._adapters.packages import Package, PackageError, PackageManager, Transaction
 from .._plan import Plan, Refused, Step
 from . import cdi
-from .config import edit
 from .distributions import IDENTIFIER
 from .floors import version_in
-from .plan import check_simulation, plan, select, transaction
+from .plan import check_simulation, edited, plan, select, transaction
 from .system import ToolkitSystem
 from .wish import PACKAGES, ToolkitState, ToolkitWish
 
@@ -154,7 +153,7 @@ def _prepare(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, da
 
 def _settings(system: ToolkitSystem, _state: ToolkitState, wish: ToolkitWish, _data: dict[str, object]) -> None:
     # The packages' scripts may just have written the file: it is read again.
-    system.write_config(edit(system.read(wish).config, wish.accept_variable))
+    system.write_config(edited(system.read(wish), wish))
 
 
 def _enable(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, _data: dict[str, object]) -> None:
@@ -182,8 +181,7 @@ _ACTIONS: dict[str, Callable[[ToolkitSystem, ToolkitState, ToolkitWish, dict[str
     "install": _install,
     "hold": _hold,
     "release": _release,
-    "let": _settings,
-    "forbid": _settings,
+    "accept": _settings,
     "enable": _enable,
     "generate": _generate,
     "uninstall": _uninstall,

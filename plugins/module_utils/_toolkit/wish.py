@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .floors import DEFAULT_VERSION, version_in
+from .injection import CDI, Injection, read
 
 #: Since 1.18.0 the four depend on each other at exactly their own version.
 PACKAGES = (
@@ -22,13 +23,15 @@ PACKAGES = (
 #: What earlier generations were called. They pull the toolkit at any version, or stand in its way.
 OLD_PACKAGES = ("nvidia-docker", "nvidia-docker2", "nvidia-container-runtime", "nvidia-container-runtime-hook")
 
+_SAFEST = Injection(CDI)
+
 
 @dataclass(frozen=True)
 class ToolkitWish:
     """What a host is to have.
 
     :param version: of all four packages, without package revision.
-    :param accept_variable: whether unprivileged containers may take GPUs by C(NVIDIA_VISIBLE_DEVICES).
+    :param injection: how devices reach containers.
     :param cdi: whether a CDI specification is kept.
     :param repository_url: a mirror's; empty for NVIDIA's own.
     :param manage_repository: whether the repository is configured at all.
@@ -36,7 +39,7 @@ class ToolkitWish:
 
     present: bool = True
     version: str = DEFAULT_VERSION
-    accept_variable: bool = False
+    injection: Injection = _SAFEST
     cdi: bool = True
     hold: bool = True
     allow_vulnerable: bool = False
@@ -48,10 +51,13 @@ class ToolkitWish:
 
 
 def from_variables(wish: Mapping[str, Any]) -> ToolkitWish:
-    """Return the wish in the role's variables, under their full names."""
+    """Return the wish in the role's variables, under their full names.
+
+    :raises Refused: they contradict each other.
+    """
     return ToolkitWish(
         version=str(wish["nvidia_toolkit_version"]),
-        accept_variable=wish["nvidia_toolkit_allow_visible_devices_variable"],
+        injection=read(wish),
         cdi=wish["nvidia_toolkit_cdi"],
         hold=wish["nvidia_toolkit_hold"],
         allow_vulnerable=wish["nvidia_toolkit_allow_vulnerable"],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import HAMI_SPLIT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import injection
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import Part, render_values
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
     BACKEND_LABEL,
@@ -25,6 +26,7 @@ DRA_DRIVER = "dra-driver-nvidia-gpu"
 _GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 #: DRAConsumableCapacity: alpha and behind a gate in 1.34 and 1.35, on by default from 1.36.
 _FIRST_WITH_DRA = (1, 34)
+_ON_BY_DEFAULT = (1, 36)
 
 
 def node_feature_discovery(cluster: Cluster) -> str:
@@ -52,7 +54,6 @@ def node_feature_discovery(cluster: Cluster) -> str:
 def dcgm_exporter(cluster: Cluster) -> str:
     """Return values of the metrics exporter, on the pools' nodes only."""
     options = cluster.options
-    names = [item.name for item in cluster.configurations]
     parts: list[Part] = [
         (
             "gpu_kubernetes_service_monitor: needs the Prometheus operator's CRDs.",
@@ -61,9 +62,10 @@ def dcgm_exporter(cluster: Cluster) -> str:
         ("gpu_kubernetes_runtime_class.", {"runtimeClassName": options["runtime_class"] or ""}),
         (
             "The nodes of all pools; an upgrade of the driver sends the pods away for a while.",
-            {"affinity": client_affinity({"key": CONFIGURATION_LABEL, "operator": "In", "values": names})},
+            {"affinity": client_affinity({"key": CONFIGURATION_LABEL, "operator": "Exists"})},
         ),
         ("", {"tolerations": [dict(_GPU_TOLERATION)]}),
+        *injection.exporter_parts(item.injection for item in cluster.configurations),
     ]
     return render_values(DCGM_EXPORTER, _header(cluster), parts, _extra(cluster, DCGM_EXPORTER))
 
@@ -77,12 +79,13 @@ def hami(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
             {"scheduler": {"kubeScheduler": {"image": {"tag": f"v{options['version']}.0"}}}},
         ),
         (
-            f"Pools {', '.join(item.pool for item in items)}. Each GPU can be shared by {HAMI_SPLIT} pods; memory is not oversubscribed.",
+            f"Pools {', '.join(dict.fromkeys(item.pool for item in items))}. Each GPU can be shared by {HAMI_SPLIT} pods; memory is not oversubscribed.",
             {
                 "devicePlugin": {
                     "deviceSplitCount": HAMI_SPLIT,
                     "deviceMemoryScaling": 1,
                     "runtimeClassName": options["runtime_class"] or "",
+                    **injection.hami_values(injection.common(cluster, items, "HAMi")),
                     # Helm merges maps: null takes the chart's own label out, which Node Feature Discovery cannot set.
                     "nvidiaNodeSelector": {"gpu": None, BACKEND_LABEL: "hami"},
                 }
@@ -97,7 +100,7 @@ def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
 
     :raises Refused: the cluster's Kubernetes has no consumable capacity.
     """
-    version = tuple(int(part) for part in str(cluster.options["version"]).split(".")[:2])
+    version = injection.kubernetes_version(cluster)
     if version < _FIRST_WITH_DRA:
         raise Refused(
             f"nvidia_sharing_backend of pool {items[0].pool}",
@@ -110,22 +113,34 @@ def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
             {"gpuResourcesEnabledOverride": True},
         ),
         (
-            "nvidia_sharing_backend: dra. Memory of a GPU is consumed by claims; nothing enforces it (alpha in the driver).",
+            f"nvidia_sharing_backend: dra. Memory of a GPU is consumed by claims; nothing enforces it (alpha in the driver).{_gate(version)}",
             {"featureGates": {"ConsumableShares": True}},
         ),
         ("", {"consumableShares": "memory"}),
         (
-            f"Pools {', '.join(item.pool for item in items)}; an upgrade of the driver sends the pods away for a while.",
+            "ComputeDomains are for GPUs that are joined by NVLink over several nodes; no pool here describes them.",
+            {"resources": {"computeDomains": {"enabled": False}}},
+        ),
+        (
+            f"Pools {', '.join(dict.fromkeys(item.pool for item in items))}; an upgrade of the driver sends the pods away for a while.",
             {
                 "kubeletPlugin": {
-                    "affinity": client_affinity(
-                        {"key": CONFIGURATION_LABEL, "operator": "In", "values": [item.name for item in items]}
-                    )
+                    "affinity": client_affinity({"key": BACKEND_LABEL, "operator": "In", "values": ["dra"]})
                 }
             },
         ),
     ]
     return render_values(DRA_DRIVER, _header(cluster), parts, _extra(cluster, DRA_DRIVER))
+
+
+def _gate(version: tuple[int, int]) -> str:
+    """Return the condition on the cluster's own feature gates, which no chart can set."""
+    if version >= _ON_BY_DEFAULT:
+        return ""
+    return (
+        f"\nKubernetes {'.'.join(map(str, version))} needs the feature gate DRAConsumableCapacity in kube-apiserver, kube-scheduler,\n"
+        "kube-controller-manager and kubelet. Without it the API server drops allowMultipleAllocations, and one claim takes a whole GPU."
+    )
 
 
 def _header(cluster: Cluster) -> str:

@@ -13,6 +13,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.lint import lint
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import injection
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import comment, yaml_text
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import Part, render_values
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
@@ -23,6 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model impor
     Configuration,
     client_affinity,
     content_hash,
+    plugin_key,
 )
 
 CHART = "nvidia-device-plugin"
@@ -74,17 +76,17 @@ def config_map(configuration: Configuration, namespace: str) -> dict[str, Any]:
 def shared_config_map(cluster: Cluster, strategy: str) -> dict[str, Any]:
     """Return the one ConfigMap of a cluster whose device plugin is the GPU Operator's."""
     data = {UNSHARED: unshared_file(strategy)}
-    data.update({item.name: item.plugin_text for item in cluster.plugin_configurations})
-    name = f"{CHART}-{content_hash(repr(sorted(data.items())))}"
-    return _config_map(name, str(cluster.options["namespace"]), data)
+    data.update({plugin_key(item): item.plugin_text for item in cluster.plugin_configurations})
+    # Its name stays and its keys change with their content: what is added for some nodes restarts the plugin on no other.
+    return _config_map(f"{CHART}-configurations", str(cluster.options["namespace"]), data, immutable=False)
 
 
-def _config_map(name: str, namespace: str, data: Mapping[str, str]) -> dict[str, Any]:
+def _config_map(name: str, namespace: str, data: Mapping[str, str], immutable: bool = True) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": namespace, "labels": dict(MANAGED_BY)},
-        "immutable": True,
+        "immutable": immutable,
         "data": dict(data),
     }
 
@@ -100,10 +102,10 @@ def values(cluster: Cluster, configuration: Configuration) -> str:
             {"config": {"name": config_map_name(configuration), "default": configuration.name}},
         ),
         (
-            "nvidia_mig_strategy. Set here too, with the plugin's own device list strategy: where the chart has to look into a file for\n"
-            "them it takes SYS_ADMIN, which a pool without MIG does not need.",
-            {"migStrategy": configuration.strategy, "deviceListStrategy": "envvar"},
+            "nvidia_mig_strategy. Set here too: where the chart has to look into a file for it, it takes it for one with MIG.",
+            {"migStrategy": configuration.strategy},
         ),
+        *injection.plugin_parts(configuration.injection),
         (
             "One release for each pool: it runs on this pool's nodes only.",
             {"nodeSelector": {CONFIGURATION_LABEL: configuration.name}},

@@ -90,7 +90,7 @@ def _shares(cluster: Cluster, item: Configuration) -> list[arithmetic.Share]:
                 f"{arithmetic.memory_text(share.per_gpu_mib)}, or spread over more GPUs.",
             )
         found.append(share)
-    own = item.sharing.gpus_per_pod
+    own = min(item.sharing.gpus_per_pod, item.gpus)
     if not found:
         found.append(arithmetic.Share(item.sharing.slice_mib * own, own, item.sharing.slice_mib))
     return found
@@ -144,7 +144,7 @@ def _pod(
         "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
     }
-    if cluster.options["runtime_class"]:
+    if cluster.options["runtime_class"] and item.injection.pods_need_runtime_class:
         spec["runtimeClassName"] = cluster.options["runtime_class"]
     if item.sharing.backend == "hami":
         spec["schedulerName"] = "hami-scheduler"

@@ -7,18 +7,21 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import (
     Capacity,
     capacity,
     gpus_of_inventory,
+    merged,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import wishes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import injection
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.device_plugin import plugin_file
@@ -28,14 +31,17 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model impor
     content_hash,
     dns_label,
 )
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import Former, Kind, names
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import WishRefused, collect
 
 #: The roles whose variables say what a cluster shows of a host.
-ROLES = ("gpu_facts", "nvidia_mig", "nvidia_sharing", "gpu_kubernetes")
+ROLES = ("gpu_facts", "nvidia_toolkit", "nvidia_mig", "nvidia_sharing", "gpu_kubernetes")
 _PREFIX = "gpu_kubernetes_"
+#: Of the toolkit, what says how a pod gets its GPU. Versions, mirrors and credentials are no business of the cluster.
+_OF_TOOLKIT = ("nvidia_toolkit_runtime", "nvidia_toolkit_default_runtime", "nvidia_toolkit_device_injection")
 #: Options that may differ between the hosts of a cluster.
 _MAY_DIFFER = frozenset({"cluster", "node_name"})
-_PREFIXES = tuple(f"{role}_" for role in ROLES)
+_PREFIXES = (*(f"{role}_" for role in ROLES if role != "nvidia_toolkit"), *_OF_TOOLKIT)
 #: What the names of variables begin with that describe a host, and not its cluster.
 OF_HOST = tuple(prefix for prefix in _PREFIXES if prefix != _PREFIX)
 #: Names that tasks of the collection register; they are no part of a description.
@@ -51,6 +57,8 @@ REGISTERED = (
 Variables = Mapping[str, Any]
 #: What C(gpus) of the facts document a host had when it was read, or nothing.
 Recorded = Callable[[str, Variables], "Sequence[Mapping[str, Any]] | None"]
+#: The configurations of a cluster's tree that was rendered before, by name.
+Before = Callable[[str], Mapping[str, Former]]
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,7 @@ class _Description:
 
     wish: Mapping[str, Any]
     gpus: Sequence[Mapping[str, Any]]
+    read: bool
 
 
 class Fleet:
@@ -77,10 +86,17 @@ class Fleet:
 
     :param groups: Ansible's C(groups).
     :param recorded: returns the GPUs of a host from facts, where there are any.
+    :param before: returns what was rendered before, whose names stay.
     """
 
-    def __init__(self, groups: Mapping[str, Sequence[str]], recorded: Recorded) -> None:
+    def __init__(
+        self,
+        groups: Mapping[str, Sequence[str]],
+        recorded: Recorded,
+        before: Before = lambda _cluster: {},
+    ) -> None:
         self._groups = groups
+        self._before = before
         self._pools = pools(groups)
         self._recorded = recorded
         self._of_host: dict[str, list[str]] = {}
@@ -141,10 +157,14 @@ class Fleet:
         by_pool: dict[str, list[Member]] = {}
         for member in members:
             by_pool.setdefault(member.pool, []).append(member)
+        options = self._options(name, members)
+        before = self._before(name)
         for pool, hosts in sorted(by_pool.items()):
-            configurations += self._configurations(pool, hosts)
+            configurations += self._configurations(pool, hosts, before)
         _refuse_twice(name, [node for item in configurations for node in item.nodes])
-        return Cluster(name, self._options(name, members), tuple(configurations))
+        _refuse_same_name(name, configurations)
+        runtimes = {str(self._descriptions[member.key].wish["nvidia_toolkit_runtime"]) for member in members}
+        return Cluster(name, options, tuple(configurations), frozenset(runtimes))
 
     def _options(self, cluster: str, members: Sequence[Member]) -> dict[str, Any]:
         """Return the options that belong to the cluster: all its hosts must say the same."""
@@ -166,24 +186,32 @@ class Fleet:
                 origin.setdefault(short, member)
         return options
 
-    def _configurations(self, pool: str, members: Sequence[Member]) -> list[Configuration]:
-        """Return one configuration for each kind of host in a pool; the largest has the pool's name."""
-        kinds: dict[str, tuple[Configuration, list[Member]]] = {}
+    def _configurations(
+        self, pool: str, members: Sequence[Member], before: Mapping[str, Former]
+    ) -> list[Configuration]:
+        """Return one configuration for each kind of host in a pool: hosts that the same files serve are of one kind."""
         by_key: dict[str, list[Member]] = {}
         for member in members:
             by_key.setdefault(member.key, []).append(member)
+        kinds: dict[str, list[tuple[Configuration, list[Member], bool]]] = {}
         for key, hosts in by_key.items():
-            example = _configuration(pool, hosts[0].host, self._descriptions[key])
-            identity = json.dumps(
-                [example.capacity.as_dict(), example.plugin_text, repr(example.sharing)], sort_keys=True
-            )
-            kinds.setdefault(identity, (example, []))[1].extend(hosts)
-        ordered = sorted(kinds.items(), key=lambda entry: (-len(entry[1][1]), entry[0]))
-        result = []
-        for number, (identity, (example, hosts)) in enumerate(ordered):
-            name = dns_label(pool) if number == 0 else f"{dns_label(pool)}-{content_hash(identity)[:4]}"
-            result.append(_named(example, name, hosts))
-        return result
+            description = self._descriptions[key]
+            example = _configuration(pool, hosts[0].host, description)
+            kinds.setdefault(example.content, []).append((example, hosts, description.read))
+        named = names(
+            pool,
+            [
+                Kind(
+                    content,
+                    frozenset(member.node for _example, hosts, _read in parts for member in hosts),
+                    not any(read for _example, _hosts, read in parts),
+                )
+                for content, parts in kinds.items()
+            ],
+            before,
+        )
+        found = [_together(named[content], [part[:2] for part in parts]) for content, parts in kinds.items()]
+        return sorted(found, key=lambda item: (item.name != dns_label(pool), item.name))
 
     def _pool(self, host: str, named: str | None) -> str:
         mine = self._of_host.get(host, [])
@@ -203,7 +231,7 @@ def _describe(
             "nothing says which GPUs the host has: it was not read in this run, no facts of it are recorded, and this is empty",
             "Set it for the pool, such as [{board: h100-80gb-sxm, count: 8}], or run site.yml, or set gpu_kubernetes_facts_directory.",
         )
-    return _Description(wish, gpus)
+    return _Description(wish, gpus, bool(recorded))
 
 
 def _configuration(pool: str, host: str, description: _Description) -> Configuration:
@@ -212,13 +240,9 @@ def _configuration(pool: str, host: str, description: _Description) -> Configura
     layout = wish.get("nvidia_mig_layout")
     try:
         sharing = modes.read(wish)
-        if sharing.gpus_per_pod > len(gpus):
-            raise Refused(
-                "nvidia_sharing_gpus_per_pod",
-                f"a pod spreads over {sharing.gpus_per_pod} GPUs, and a node of the pool has {len(gpus)}",
-                f"Use {len(gpus)} or fewer.",
-            )
+        decided = injection.read(wish)
         shown: Capacity = capacity(gpus, strategy, layout, sharing)
+        _refuse_spread(sharing, shown, len(gpus))
         text = plugin_file(strategy, sharing, shown, pool) if sharing.backend == "mps" else ""
         devices = wishes(layout, strategy, gpus).gpus if strategy != "none" else {}
     except Refused as refusal:
@@ -234,22 +258,57 @@ def _configuration(pool: str, host: str, description: _Description) -> Configura
         gpus=len(gpus),
         mig_devices={index: dict(wish.devices) for index, wish in devices.items() if wish.enabled},
         plugin_text=text,
+        injection=decided,
+        content=content_hash(
+            json.dumps([strategy, text, decided.rendered, _of_cluster(sharing), _of_operator(wish, gpus, devices)])
+        ),
     )
 
 
-def _named(example: Configuration, name: str, members: Iterable[Member]) -> Configuration:
-    ordered = sorted(members, key=lambda member: member.node)
-    return Configuration(
+def _of_cluster(sharing: modes.Sharing) -> str:
+    """Return what the sharing says to the cluster beside the plugin's file: neither the driver's time slice nor how replicas are written."""
+    return repr(replace(sharing, time_slice="default", replicas=0, resource_replicas=()))
+
+
+def _of_operator(wish: Mapping[str, Any], gpus: Sequence[Any], devices: Mapping[int, Any]) -> list[Any]:
+    """Return the layout where the operator partitions the GPUs; where the host does it, the cluster is told nothing."""
+    if (wish[f"{_PREFIX}stack"], wish[f"{_PREFIX}mig_manager"]) != ("gpu_operator", "operator"):
+        return []
+    return [len(gpus), {index: sorted(one.devices.items()) for index, one in sorted(devices.items()) if one.enabled}]
+
+
+def _refuse_spread(sharing: modes.Sharing, shown: Capacity, gpus: int) -> None:
+    """Refuse more slices for a pod than a node can give it.
+
+    Two time slices of one GPU are legal. Two MPS slices, or two of HAMi or DRA, on one GPU are no larger slice.
+    """
+    if sharing.mode == "time_slicing":
+        most, of = max(shown.resources.values(), default=0), "time slices"
+    else:
+        most, of = gpus, "GPUs"
+    if sharing.gpus_per_pod > most:
+        raise Refused(
+            "nvidia_sharing_gpus_per_pod",
+            f"a pod spreads over {sharing.gpus_per_pod} {of}, and a node of the pool has {most}",
+            f"Use {most} or fewer.",
+        )
+
+
+def _together(name: str, parts: Sequence[tuple[Configuration, Sequence[Member]]]) -> Configuration:
+    """Return the configuration of all hosts that the same files serve; what their nodes show may differ."""
+    rows = sorted(
+        ((member.node, member.host, example.capacity) for example, members in parts for member in members),
+        key=lambda row: row[:2],
+    )
+    examples = [example for example, _members in parts]
+    return replace(
+        examples[0],
         name=name,
-        pool=example.pool,
-        nodes=tuple(member.node for member in ordered),
-        hosts=tuple(member.host for member in ordered),
-        strategy=example.strategy,
-        sharing=example.sharing,
-        capacity=example.capacity,
-        gpus=example.gpus,
-        mig_devices=example.mig_devices,
-        plugin_text=example.plugin_text,
+        nodes=tuple(node for node, _host, _capacity in rows),
+        hosts=tuple(host for _node, host, _capacity in rows),
+        capacity=merged([example.capacity for example in examples]),
+        capacities=tuple(shown for _node, _host, shown in rows),
+        gpus=max(example.gpus for example in examples),
     )
 
 
@@ -261,6 +320,19 @@ def _refuse_twice(cluster: str, nodes: Sequence[str]) -> None:
                 "gpu_kubernetes_node_name", f"two hosts of cluster {cluster} are node {node}", "A node is one host."
             )
         seen.add(node)
+
+
+def _refuse_same_name(cluster: str, configurations: Sequence[Configuration]) -> None:
+    pools_of: dict[str, set[str]] = {}
+    for item in configurations:
+        pools_of.setdefault(item.name, set()).add(item.pool)
+    for name, count in Counter(item.name for item in configurations).items():
+        if count > 1:
+            raise Refused(
+                f"pools {' and '.join(sorted(pools_of[name]))} of cluster {cluster}",
+                f"the objects of both would be named {name}",
+                "Rename one of the groups.",
+            )
 
 
 def _has_template(values: Iterable[Any]) -> bool:

@@ -10,14 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import injection
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.device_plugin import UNSHARED
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import yaml_text
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import Part, render_values
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
-    MANAGED_BY,
     Cluster,
-    Configuration,
-    content_hash,
 )
 
 CHART = "gpu-operator"
@@ -60,52 +57,14 @@ def strategy_of(cluster: Cluster) -> str:
     return strategy
 
 
-def mig_config_map(cluster: Cluster) -> dict[str, Any]:
-    """Return the ConfigMap of mig-manager in mig-parted's v1 format: the pools' layouts, and one that disables MIG."""
-    configs: dict[str, Any] = {"all-disabled": [{"devices": "all", "mig-enabled": False}]}
-    for item in cluster.plugin_configurations:
-        if item.strategy != "none":
-            configs[item.name] = _mig_parted(item)
-    text = yaml_text({"version": "v1", "mig-configs": configs})
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": f"gpufleet-mig-{content_hash(text)}",
-            "namespace": str(cluster.options["namespace"]),
-            "labels": dict(MANAGED_BY),
-        },
-        "immutable": True,
-        "data": {"config.yaml": text},
-    }
-
-
-def _mig_parted(item: Configuration) -> list[dict[str, Any]]:
-    groups: dict[str, tuple[Mapping[str, int], list[int]]] = {}
-    for index, devices in sorted(item.mig_devices.items()):
-        groups.setdefault(repr(sorted(devices.items())), (devices, []))[1].append(index)
-    entries: list[dict[str, Any]] = []
-    for devices, indices in groups.values():
-        everything = len(indices) == item.gpus
-        entries.append(
-            {
-                "devices": "all" if everything else indices,
-                "mig-enabled": True,
-                "mig-devices": dict(sorted(devices.items())),
-            }
-        )
-    rest = [index for index in range(item.gpus) if index not in item.mig_devices]
-    if rest:
-        entries.append({"devices": rest if entries else "all", "mig-enabled": False})
-    return entries
-
-
 def values(cluster: Cluster, config_map: Mapping[str, Any], mig_config_map_name: str | None) -> str:
     """Return the values of the operator.
 
     :param config_map: what L(device_plugin.shared_config_map) returned.
     """
     options = cluster.options
+    decided = injection.common(cluster, cluster.plugin_configurations, "GPU Operator")
+    environment = injection.operator_plugin_environment(decided)
     manager: dict[str, Any] = {"enabled": False}
     why = "The hosts divide their GPUs themselves (nvidia_mig_layout), and again after a reboot."
     if mig_config_map_name:
@@ -131,9 +90,11 @@ def values(cluster: Cluster, config_map: Mapping[str, Any], mig_config_map_name:
             {
                 "devicePlugin": {
                     "config": {"create": False, "name": config_map["metadata"]["name"], "default": UNSHARED},
+                    **({"env": environment} if environment else {}),
                 }
             },
         ),
+        *injection.operator_parts(decided),
         ("gpu_kubernetes_node_feature_discovery.", {"nfd": {"enabled": bool(options["node_feature_discovery"])}}),
         (
             "gpu_kubernetes_dcgm_exporter, gpu_kubernetes_service_monitor.",
@@ -145,5 +106,5 @@ def values(cluster: Cluster, config_map: Mapping[str, Any], mig_config_map_name:
             },
         ),
     ]
-    header = f"Rendered by gpufleet.nvidia.render. Cluster {cluster.name}, {len(cluster.plugin_configurations)} configurations."
+    header = f"Rendered by gpufleet.nvidia.render. Cluster {cluster.name}."
     return render_values(CHART, header, parts, options["values"].get(CHART))

@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import clie
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import Capacity
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.names import LABEL_PREFIX
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.injection import Injection
 
 POOL_LABEL = f"{LABEL_PREFIX}/pool"
 CONFIGURATION_LABEL = f"{LABEL_PREFIX}/configuration"
@@ -25,21 +26,27 @@ EXEMPT_LABEL = f"{LABEL_PREFIX}/exempt"
 
 #: The label by which the device plugin's config-manager chooses a configuration.
 PLUGIN_CONFIG_LABEL = "nvidia.com/device-plugin.config"
-MIG_CONFIG_LABEL = "nvidia.com/mig.config"
+#: By this label the GPU Operator keeps its device plugin away from a node.
+DEPLOY_PLUGIN_LABEL = "nvidia.com/gpu.deploy.device-plugin"
 MANAGED_BY = {"app.kubernetes.io/managed-by": "gpufleet"}
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """Hosts of one pool that are described alike and so get the same files; most pools have one.
+    """Hosts of one pool that the same files serve; most pools have one.
 
-    :param name: of the configuration, a DNS label: the pool's name, for a second one with a suffix.
+    :param name: of the configuration, a DNS label: the pool's name, for a second one with a suffix; it stays with its nodes.
     :param pool: the inventory group.
     :param nodes: node names, sorted.
     :param hosts: inventory names, in the order of C(nodes).
     :param strategy: the pool's C(nvidia_mig_strategy).
+    :param capacity: what all nodes together show: of every resource the highest count, of the labels those that all have.
+    :param gpus: of the node that has most.
     :param mig_devices: MIG devices of each GPU by index, C({0: {1g.10gb: 2}}); a GPU without MIG is missing.
     :param plugin_text: the device plugin's configuration file.
+    :param injection: how devices reach the containers of its pods.
+    :param content: a hash of what serves the nodes, and so tells this configuration from others of the pool.
+    :param capacities: what each node shows, in the order of C(nodes).
     """
 
     name: str
@@ -52,6 +59,9 @@ class Configuration:
     gpus: int
     mig_devices: Mapping[int, Mapping[str, int]]
     plugin_text: str
+    injection: Injection
+    content: str = ""
+    capacities: tuple[Capacity, ...] = ()
 
     @property
     def served_by_device_plugin(self) -> bool:
@@ -59,7 +69,8 @@ class Configuration:
 
     @property
     def origin(self) -> str:
-        return f"pool {self.pool}, {len(self.nodes)} node{'s' if len(self.nodes) != 1 else ''}"
+        # Not the number of nodes: a file that serves some nodes does not change with others.
+        return f"pool {self.pool}"
 
 
 @dataclass(frozen=True)
@@ -67,11 +78,13 @@ class Cluster:
     """One cluster, one directory.
 
     :param options: C(gpu_kubernetes_*) without that prefix.
+    :param runtimes: C(nvidia_toolkit_runtime) of its hosts.
     """
 
     name: str
     options: Mapping[str, Any]
     configurations: tuple[Configuration, ...]
+    runtimes: frozenset[str] = frozenset()
 
     @property
     def plugin_configurations(self) -> tuple[Configuration, ...]:
@@ -87,6 +100,15 @@ def dns_label(name: str) -> str:
     if len(label) <= 40 and label:
         return label
     return f"{label[:31].strip('-')}-{content_hash(name)}".strip("-")
+
+
+def plugin_key(configuration: Configuration) -> str:
+    """Return the key of a configuration's file in the one ConfigMap of a GPU Operator, which nodes name in a label.
+
+    It changes with the content: the plugin's config-manager looks at the label and nothing else. The ConfigMap keeps its name, because
+    a new one would restart the plugin on the nodes of all pools.
+    """
+    return f"{configuration.name}-{content_hash(configuration.plugin_text)}"
 
 
 def content_hash(text: str) -> str:

@@ -9,18 +9,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.names import MIG_CONFIG_LABEL
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gitops import kept
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
     BACKEND_LABEL,
     CONFIGURATION_LABEL,
+    DEPLOY_PLUGIN_LABEL,
     EXEMPT_LABEL,
     MANAGED_BY,
-    MIG_CONFIG_LABEL,
     PLUGIN_CONFIG_LABEL,
     POOL_LABEL,
     Cluster,
     Configuration,
+    plugin_key,
 )
+
+#: The runtime classes that k3s and RKE2 make themselves.
+_OF_RANCHER = frozenset({"nvidia", "nvidia-experimental"})
+#: The Kubernetes from which on every release does. Sources: k3s-io/k3s#8700 (v1.29.0, and late releases of older branches);
+#: rancher/rke2#7242 and its backports (v1.32.1; of 1.29 to 1.31 late releases only).
+_FIRST_WITH_CLASSES = {"k3s": (1, 29), "rke2": (1, 32)}
 
 
 def namespace(cluster: Cluster) -> dict[str, Any]:
@@ -51,18 +59,39 @@ def runtime_class(cluster: Cluster) -> dict[str, Any]:
     }
 
 
+def has_runtime_class(cluster: Cluster) -> bool:
+    """Whether the tree brings the runtime class. What makes one itself would fight with the tree for it.
+
+    k3s and RKE2 bring theirs with the server, for the whole cluster; so one such node is enough.
+    """
+    name = cluster.options["runtime_class"]
+    if not name or operator_serves(cluster):
+        return False
+    if name not in _OF_RANCHER:
+        return True
+    version = tuple(int(part) for part in str(cluster.options["version"]).split(".")[:2])
+    return not any(version >= _FIRST_WITH_CLASSES[runtime] for runtime in cluster.runtimes & set(_FIRST_WITH_CLASSES))
+
+
+def operator_serves(cluster: Cluster) -> bool:
+    """Whether a GPU Operator serves pools of the cluster; it makes its own runtime class."""
+    return cluster.options["stack"] == "gpu_operator" and bool(cluster.plugin_configurations)
+
+
 def labels_of(cluster: Cluster, item: Configuration) -> dict[str, str]:
     """Return the labels that a node of C(item) must have for the rendered releases to find it."""
     labels = {POOL_LABEL: _label_value(item.pool), CONFIGURATION_LABEL: item.name}
-    if item.sharing.backend == "hami":
+    operator = cluster.options["stack"] == "gpu_operator"
+    if not item.served_by_device_plugin:
         # HAMi's own label, gpu=on, has no prefix, and Node Feature Discovery would give it one.
         labels[BACKEND_LABEL] = item.sharing.backend
-        if cluster.options["stack"] == "gpu_operator":
-            labels["nvidia.com/gpu.deploy.device-plugin"] = "false"
-    elif cluster.options["stack"] == "gpu_operator":
-        labels[PLUGIN_CONFIG_LABEL] = item.name
-        if cluster.options["mig_manager"] == "operator":
-            labels[MIG_CONFIG_LABEL] = item.name if item.strategy != "none" else "all-disabled"
+        if operator:
+            # The operator's plugin would offer the same GPUs a second time. Without its pods nothing reads a configuration.
+            labels[DEPLOY_PLUGIN_LABEL] = "false"
+    elif operator:
+        labels[PLUGIN_CONFIG_LABEL] = plugin_key(item)
+    if operator and cluster.options["mig_manager"] == "operator":
+        labels[MIG_CONFIG_LABEL] = item.name if item.strategy != "none" else "all-disabled"
     return labels
 
 

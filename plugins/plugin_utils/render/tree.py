@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import addons, device_plugin, gpu_operator, objects
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import (
+    addons,
+    device_plugin,
+    gpu_operator,
+    injection,
+    mig_manager,
+    objects,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import documents, json_text, yaml_text
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.examples import examples
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gitops import (
@@ -41,6 +48,7 @@ def cluster_tree(cluster: Cluster) -> dict[str, str]:
 
     :raises Refused: the pools cannot be served together, or a value has no effect.
     """
+    injection.refuse_contradictions(cluster)
     _refuse_mixed_backends(cluster)
     files: dict[str, str] = {}
     config_maps: list[dict[str, Any]] = []
@@ -61,27 +69,36 @@ def cluster_tree(cluster: Cluster) -> dict[str, str]:
 
 
 def capacity(cluster: Cluster) -> dict[str, Any]:
-    """Return what must appear in the cluster: by configuration once, and by node a reference to it."""
+    """Return what must appear in the cluster: by configuration once, and by node a reference to it and what differs."""
     configurations = {}
     for item in cluster.configurations:
         unit = next(iter(item.capacity.slices.values()), None)
         configurations[item.name] = {
             **item.capacity.as_dict(),
+            "content": item.content,
             "pool": item.pool,
             "gpus": item.gpus,
             "mig_strategy": item.strategy,
+            "device_list_strategy": item.injection.strategy,
             "node_labels": objects.labels_of(cluster, item),
             "sharing": {
                 "mode": item.sharing.mode,
                 "backend": item.sharing.backend,
-                "replicas": unit.replicas if unit else 1,
+                "mps_of_host": item.sharing.mps_of_host,
+                "replicas": dict(item.sharing.resource_replicas) or (unit.replicas if unit else 1),
                 "memory_mib": (unit.limit_mib or unit.memory_mib) if unit else None,
             },
         }
     nodes = {
-        node: {"host": host, "pool": item.pool, "configuration": item.name, "resources": dict(item.capacity.resources)}
+        node: {
+            "host": host,
+            "pool": item.pool,
+            "configuration": item.name,
+            "resources": dict(sorted(shown.resources.items())),
+            **({"labels": dict(sorted(shown.labels.items()))} if shown.labels != item.capacity.labels else {}),
+        }
         for item in cluster.configurations
-        for node, host in zip(item.nodes, item.hosts, strict=True)
+        for node, host, shown in zip(item.nodes, item.hosts, item.capacities, strict=True)
     }
     return {"schema": 1, "cluster": cluster.name, "configurations": configurations, "nodes": nodes}
 
@@ -89,6 +106,7 @@ def capacity(cluster: Cluster) -> dict[str, Any]:
 def _plugin_releases(cluster: Cluster, files: dict[str, str], config_maps: list[dict[str, Any]]) -> list[Release]:
     served = cluster.plugin_configurations
     if not served:
+        _refuse_nobody_partitions(cluster)
         return []
     namespace = str(cluster.options["namespace"])
     if cluster.options["stack"] == "device_plugin":
@@ -102,7 +120,7 @@ def _plugin_releases(cluster: Cluster, files: dict[str, str], config_maps: list[
     config_maps.append(shared)
     mig_name = None
     if cluster.options["mig_manager"] == "operator":
-        mig = gpu_operator.mig_config_map(cluster)
+        mig = mig_manager.config_map(cluster)
         config_maps.append(mig)
         mig_name = str(mig["metadata"]["name"])
     text = gpu_operator.values(cluster, shared, mig_name)
@@ -111,7 +129,7 @@ def _plugin_releases(cluster: Cluster, files: dict[str, str], config_maps: list[
 
 def _addon_releases(cluster: Cluster, files: dict[str, str]) -> list[Release]:
     releases = []
-    operator = _operator(cluster)
+    operator = objects.operator_serves(cluster)
     if cluster.options["node_feature_discovery"] and not operator:
         text = addons.node_feature_discovery(cluster)
         releases.append(_release(files, addons.NODE_FEATURE_DISCOVERY, addons.NODE_FEATURE_DISCOVERY, text))
@@ -131,21 +149,17 @@ def _release(files: dict[str, str], name: str, chart: str, text: str) -> Release
     return Release(name, CHARTS[chart], path, text)
 
 
-def _operator(cluster: Cluster) -> bool:
-    """Whether a GPU Operator serves pools of the cluster; it makes its own runtime class."""
-    return cluster.options["stack"] == "gpu_operator" and bool(cluster.plugin_configurations)
-
-
 def _objects(cluster: Cluster, config_maps: list[dict[str, Any]]) -> dict[str, str]:
     files = {"objects/namespace.yaml": documents(f"{_MADE_BY} gpu_kubernetes_namespace.", [objects.namespace(cluster)])}
     if cluster.options["objects"] != "manifests":
         return files
-    if cluster.options["runtime_class"] and not _operator(cluster):
+    if objects.has_runtime_class(cluster):
         text = documents(f"{_MADE_BY} gpu_kubernetes_runtime_class.", [objects.runtime_class(cluster)])
         files["objects/runtime-class.yaml"] = text
     for config_map in config_maps:
         name = str(config_map["metadata"]["name"])
-        header = f"{_MADE_BY} nvidia_mig_*, nvidia_sharing_*. The name ends in a hash of the content."
+        header = f"{_MADE_BY} nvidia_mig_*, nvidia_sharing_*."
+        header += " The name ends in a hash of the content." if config_map["immutable"] else ""
         item = {**config_map, "metadata": objects.annotated(config_map["metadata"], kept(cluster))}
         files[f"objects/{name.rpartition('-')[0]}.yaml"] = documents(header, [item])
     return files
@@ -167,16 +181,25 @@ def _node_labels(cluster: Cluster) -> dict[str, str]:
 def _own_chart(cluster: Cluster, config_maps: list[dict[str, Any]]) -> str:
     chart = cluster.options["objects"] == "chart"
     checks = [
-        {"name": item.name, "resource": resource, "nodeSelector": {CONFIGURATION_LABEL: item.name}}
+        {
+            "name": item.name,
+            "resource": resource,
+            "runtimeClassName": cluster.options["runtime_class"] if item.injection.pods_need_runtime_class else "",
+            "nodeSelector": {CONFIGURATION_LABEL: item.name},
+        }
         for item in cluster.configurations
         for resource in sorted(item.capacity.resources)
     ]
     values: dict[str, Any] = {
-        "runtimeClass": {"create": chart and not _operator(cluster), "name": cluster.options["runtime_class"]},
+        "runtimeClass": {
+            "create": chart and objects.has_runtime_class(cluster),
+            "name": cluster.options["runtime_class"],
+        },
         "configMaps": {item["metadata"]["name"]: item["data"] for item in config_maps} if chart else {},
         "policies": {
             "mode": cluster.options["policies"],
             "exemptLabel": EXEMPT_LABEL,
+            **injection.policy_values(cluster),
         },
         "verification": {"image": VECTOR_ADD_IMAGE, "checks": checks},
     }
@@ -208,6 +231,19 @@ def _gitops(cluster: Cluster, releases: list[Release]) -> dict[str, str]:
     labels = bool(cluster.options["node_feature_discovery"])
     rendered = (argocd if kind == "argocd" else flux)(cluster, releases, labels)
     return {f"{kind}/{name}.yaml": documents(_MADE_BY, items) for name, items in rendered.items()}
+
+
+def _refuse_nobody_partitions(cluster: Cluster) -> None:
+    """Without a pool of the device plugin there is no operator, and so no MIG manager."""
+    if (cluster.options["stack"], cluster.options["mig_manager"]) != ("gpu_operator", "operator"):
+        return
+    for item in cluster.configurations:
+        if item.strategy != "none":
+            raise Refused(
+                f"gpu_kubernetes_mig_manager of pool {item.pool}",
+                f"operator, and no GPU Operator is rendered for cluster {cluster.name}: no pool of it is served by the device plugin",
+                "Set gpu_kubernetes_mig_manager: host.",
+            )
 
 
 def _refuse_mixed_backends(cluster: Cluster) -> None:

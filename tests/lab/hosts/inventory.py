@@ -31,6 +31,8 @@ def inventory_text(
         "    ansible_ssh_common_args: >-",
         f"      -o UserKnownHostsFile={paths.known_hosts} -o StrictHostKeyChecking=yes -o IdentitiesOnly=yes",
         *(f"    {name}: {value}" for name, value in variables.items()),
+        "    # The hosts have Debian's containerd 1.6, which cannot inject CDI devices.",
+        "    nvidia_toolkit_device_injection: volume_mounts",
         "  children:",
         "    gpu_hosts:",
     ]

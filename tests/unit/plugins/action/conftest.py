@@ -29,7 +29,7 @@ BARE = {
     ],
     "nvml": {"available": False, "reason": "libnvidia-ml.so.1 is not installed"},
     "gpus": None,
-    "runtimes": {"containerd": {"version": "1.6.20", "active": True, "config_path": "/etc/containerd/config.toml"}},
+    "runtimes": {"containerd": {"version": "2.1.5", "active": True, "config_path": "/etc/containerd/config.toml"}},
 }
 
 

@@ -72,7 +72,7 @@ def test_what_is_refused_names_host_and_variable_and_nothing_was_touched(plan, v
 
 
 def test_all_that_is_refused_is_told(plan):
-    result, _shown = plan(nvidia_sharing_replicas="many", nvidia_toolkit_runtime="containred")
+    result, _shown = plan(nvidia_sharing_gpus_per_pod="many", nvidia_toolkit_runtime="containred")
     assert len(result["refusals"]) == 2
     assert result["msg"].count("gpu-1: ") == 2
 

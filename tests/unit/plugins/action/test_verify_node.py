@@ -33,7 +33,7 @@ class Scenario:
     """A cluster and a clock: what the node offers, and its pods, from which second on."""
 
     def __init__(self, offers, pods=()):
-        self.offers, self.changes, self.now = offers, list(pods), 0.0
+        self.offers, self.changes, self.now = offers, [(0, []), *pods], 0.0
 
     def at(self, entries):
         return [value for since, value in entries if since <= self.now][-1]
@@ -56,11 +56,11 @@ class Scenario:
 
 @pytest.fixture
 def verify(call, monkeypatch):
-    def do(scenario, check_mode=False, **arguments):
+    def do(scenario, check_mode=False, variables=None, **arguments):
         monkeypatch.setattr(verify_node.ActionModule, "cluster", lambda _self, _arguments: scenario)
         monkeypatch.setattr(verify_node, "time", scenario)
         given = {"node": "n", "facts": {"gpus": GPUS}, "labels": False, "timeout": 300, **arguments}
-        result, _shown = call(verify_node, given, {}, check_mode)
+        result, _shown = call(verify_node, given, variables or {}, check_mode)
         return result
 
     return do
@@ -109,3 +109,32 @@ def test_in_check_mode_nothing_was_restarted(verify):
     scenario = Scenario([(0, 2)], [(0, [plugin("old")])])
     assert verify(scenario, check_mode=True, restarted=[plugin("old")], settle=15)["healthy"]
     assert scenario.now == 0
+
+
+def test_the_operators_mig_manager_is_asked_where_the_variables_say_that_it_partitions(verify):
+    operator = {"gpu_kubernetes_stack": "gpu_operator", "gpu_kubernetes_mig_manager": "operator"}
+    result = verify(Scenario([(0, 2)]), variables=operator, timeout=0, fail=False)
+    assert [check["name"] for check in result["checks"] if check["status"] == "failed"] == ["mig manager"]
+    assert verify(Scenario([(0, 2)]), variables={"gpu_kubernetes_stack": "gpu_operator"}, timeout=0)["healthy"]
+
+
+def test_a_plugin_whose_devices_the_host_refuses_comes_before_all_that_follows(verify):
+    container = {
+        "name": "nvidia-device-plugin-ctr",
+        "env": [{"name": "DEVICE_LIST_STRATEGY", "value": "envvar"}, {"name": "MPS_ROOT", "value": "/run/nvidia/mps"}],
+        "volumeMounts": [{"mountPath": "/var/lib/kubelet/device-plugins"}],
+    }
+    pods = [{**plugin("a"), "spec": {"containers": [container], "runtimeClassName": "nvidia"}}]
+    toolkit = {"accept_envvar_unprivileged": False, "accept_volume_mounts": True}
+    result = verify(Scenario([(0, 2)], [(0, pods)]), timeout=0, facts={"gpus": GPUS, "toolkit": toolkit}, fail=False)
+    assert not result["healthy"]
+    found = {check["name"]: check for check in result["checks"]}
+    assert list(found) == ["node", "device plugin", "allocatable", "labels"]
+    assert found["allocatable"]["status"] == "passed", "the node offers what is described, and no pod gets it"
+    assert "hands devices over by envvar" in found["device plugin"]["evidence"]
+    assert "nvidia_toolkit_device_injection" in found["device plugin"]["next_step"]
+    shared = {"nvidia_sharing_mode": "mps", "nvidia_sharing_mps_manager": "host", "nvidia_sharing_replicas": 4}
+    result = verify(Scenario([(0, 8)], [(0, pods)]), timeout=0, variables=shared, fail=False)
+    (pipe,) = [check for check in result["checks"] if check["name"] == "MPS pipe"]
+    assert pipe["status"] == "failed"
+    assert "/run/nvidia/mps/nvidia.com/gpu/pipe, and no MPS daemon runs" in pipe["evidence"]

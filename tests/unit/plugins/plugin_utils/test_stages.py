@@ -17,7 +17,7 @@ BARE = {
         "architecture": "x86_64",
         "kernel_headers": True,
     },
-    "runtimes": {"containerd": {"version": "1.6.20", "active": True, "config_path": "/etc/containerd/config.toml"}},
+    "runtimes": {"containerd": {"version": "2.1.5", "active": True, "config_path": "/etc/containerd/config.toml"}},
     "pci": [{"address": "0000:18:00.0", "device_id": "0x26b9", "kind": "gpu", "board": "l40s-48gb"}],
     "gpus": None,
 }
@@ -36,6 +36,22 @@ def test_a_bare_host_needs_what_its_wish_has():
     assert list(plans) == list(STAGES)
     assert [name for name, plan in plans.items() if plan.needed] == ["driver", "toolkit", "runtime", "sharing"]
     assert [refusal.message for plan in plans.values() for refusal in plan.refusals] == []
+
+
+def test_a_runtime_without_cdi_is_refused_with_both_ways_out():
+    """Debian 12 has containerd 1.6, which starts containers without their devices and without an error."""
+    old = {**BARE, "runtimes": {"containerd": {**BARE["runtimes"]["containerd"], "version": "1.6.20"}}}
+    (refusal,) = plan_stages(old, wish())["runtime"].refusals
+    assert refusal.thing == "nvidia_toolkit_device_injection"
+    assert "containerd 1.6.20 does not inject" in refusal.reason
+    assert "Install containerd 1.7.2 or newer, or set nvidia_toolkit_device_injection: volume_mounts." in refusal.remedy
+
+
+def test_a_contradiction_is_refused_once_and_names_both_variables():
+    plans = plan_stages(BARE, wish(nvidia_toolkit_cdi=False))
+    (refusal,) = [refusal for plan in plans.values() for refusal in plan.refusals]
+    assert refusal.thing == "nvidia_toolkit_device_injection"
+    assert "nvidia_toolkit_cdi is false" in refusal.reason
 
 
 def test_no_facts_at_all_raise_nothing():

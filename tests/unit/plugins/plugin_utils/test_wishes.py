@@ -33,6 +33,11 @@ def refused(**variables):
     return caught.value
 
 
+@pytest.mark.parametrize(("given", "taken"), [(True, "true"), (False, "false"), ("false", "false"), ("auto", "auto")])
+def test_a_choice_between_truth_values_and_auto(given, taken):
+    assert collected(nvidia_sharing_mps_multi_user=given)["nvidia_sharing_mps_multi_user"] == taken
+
+
 def test_without_variables_the_wish_is_the_defaults_of_all_roles():
     wish = collected()
     for role in HOST_ROLES:
@@ -43,8 +48,8 @@ def test_without_variables_the_wish_is_the_defaults_of_all_roles():
 
 
 def test_values_are_brought_to_their_type():
-    wish = collected(nvidia_sharing_replicas="4", nvidia_toolkit_hold="no", nvidia_driver_branch=580)
-    assert (wish["nvidia_sharing_replicas"], wish["nvidia_toolkit_hold"]) == (4, False)
+    wish = collected(nvidia_sharing_gpus_per_pod="4", nvidia_toolkit_hold="no", nvidia_driver_branch=580)
+    assert (wish["nvidia_sharing_gpus_per_pod"], wish["nvidia_toolkit_hold"]) == (4, False)
     assert wish["nvidia_driver_branch"] == "580"
 
 
@@ -56,7 +61,12 @@ def test_templates_are_rendered():
 @pytest.mark.parametrize(
     ("variables", "thing", "reason", "remedy"),
     [
-        ({"nvidia_sharing_replicas": "many"}, "nvidia_sharing_replicas", "'many' is no whole number", "default is 0"),
+        (
+            {"nvidia_sharing_gpus_per_pod": "many"},
+            "nvidia_sharing_gpus_per_pod",
+            "'many' is no whole number",
+            "default is 1",
+        ),
         ({"nvidia_toolkit_hold": "perhaps"}, "nvidia_toolkit_hold", "'perhaps' is no truth value", "default is True"),
         ({"nvidia_sharing_mode": "msp"}, "nvidia_sharing_mode", "'msp' is none of its values: none,", "mean mps?"),
         (
@@ -68,6 +78,12 @@ def test_templates_are_rendered():
         ({"nvidia_toolkit_runtime": "zzz"}, "nvidia_toolkit_runtime", "none of its values", "ansible-doc -t role"),
         ({"nvidia_sharing_mps_limits": [{"gpu": 0}]}, "nvidia_sharing_mps_limits", "missing required arguments", "doc"),
         ({"gpu_facts_gpus": [{"board": "t4", "count": "x"}]}, "gpu_facts_gpus", "'x'", "ansible-doc"),
+        (
+            {"nvidia_toolkit_allow_visible_devices_variable": True},
+            "nvidia_toolkit_allow_visible_devices_variable",
+            "no longer exists",
+            "set nvidia_toolkit_device_injection: envvar",
+        ),
         ({"nvidia_mig_layot": "x"}, "nvidia_mig_layot", "no role", "mean nvidia_mig_layout?"),
         ({"nvidea_mig_layout": "x"}, "nvidea_mig_layout", "no role", "mean nvidia_mig_layout?"),
         ({"gpu_fact_pool": "x"}, "gpu_fact_pool", "no role", "mean gpu_facts_pool?"),
@@ -85,10 +101,10 @@ def test_a_mistake_names_variable_reason_and_remedy(variables, thing, reason, re
 
 
 def test_all_mistakes_are_told_at_once():
-    refusal = refused(nvidia_sharing_replicas="many", nvidia_mig_layot="x", nvidia_toolkit_runtime="containred")
+    refusal = refused(nvidia_sharing_gpus_per_pod="many", nvidia_mig_layot="x", nvidia_toolkit_runtime="containred")
     assert [one.thing for one in refusals_of(refusal)] == [
         "nvidia_toolkit_runtime",
-        "nvidia_sharing_replicas",
+        "nvidia_sharing_gpus_per_pod",
         "nvidia_mig_layot",
     ]
     assert refusal.message.count("\n") == 2

@@ -167,12 +167,22 @@ def test_ending(daemon, control):
 
 
 @pytest.mark.parametrize(
-    ("program", "installed", "multi_user"),
-    [(None, False, False), (b"-d -f", True, False), (b"\0-M\0--multiuser-server\0", True, True)],
+    ("program", "installed", "option"),
+    [
+        (None, False, None),
+        # Strings of Debian's programs 535.261.03 and 550.163.01, which differ in nothing that matters here, and of 555.58.02.
+        (b"enabled\0disabled\0nvidia-cuda-mps-server\0", True, None),
+        (
+            b"disabled\0-multiuser-server\0nvidia\0Only root user may enable -multiuser-server!\0",
+            True,
+            "-multiuser-server",
+        ),
+        (b"\0-M\0--multiuser-server\0", True, "-M"),
+    ],
 )
-def test_what_the_release_can(monkeypatch, tmp_path, program, installed, multi_user):
+def test_what_the_release_can(monkeypatch, tmp_path, program, installed, option):
     path = tmp_path / "nvidia-cuda-mps-control"
     if program is not None:
         path.write_bytes(program)
     monkeypatch.setattr(mps_control.command, "find", lambda _name: str(path) if path.exists() else None)
-    assert (mps_control.installed(), mps_control.has_multi_user()) == (installed, multi_user)
+    assert (mps_control.installed(), mps_control.multi_user_option()) == (installed, option)

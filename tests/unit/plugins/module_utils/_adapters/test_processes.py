@@ -12,6 +12,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processe
     device_holders,
     parse_cgroup,
     program_processes,
+    service_of,
 )
 
 POD = "8e0f1c0e-2f5a-4a53-9c0b-1b0f6f7f8a91"
@@ -102,6 +103,28 @@ def test_programs_are_found_by_their_file(tree):
     assert [(process.pid, process.parent, process.foreign) for process in found] == [(900, 1, False), (910, 900, True)]
     assert found[0].environment == {"A": "b=c"}
     assert found[1].environment is None
+    assert found[0].unit is None
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "service"),
+    [
+        # Version 2, with the slice of a template; version 1; both, in a systemd-nspawn container; a container of systemd's driver, of
+        # cgroupfs, and a user's session.
+        ("9:name=systemd:/../..\n8:pids:/\n0::/system.slice/gpufleet-mps@node.service\n", "gpufleet-mps@node.service"),
+        ("0::/system.slice/system-gpufleet\\x2dmps.slice/gpufleet-mps@node.service\n", "gpufleet-mps@node.service"),
+        (
+            "4:memory:/kubepods/x.service\n1:name=systemd:/system.slice/gpufleet-mps@node.service\n",
+            "gpufleet-mps@node.service",
+        ),
+        ("0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-4711.scope\n", None),
+        ("0::/system.slice/containerd.service/kubepods/pod1/4711\n", None),
+        ("0::/user.slice/user-1000.slice/session-1.scope\n", None),
+        ("", None),
+    ],
+)
+def test_the_service_of_a_process(cgroup, service):
+    assert service_of(cgroup) == service
 
 
 @pytest.mark.parametrize(("stat", "parent"), [("9 (a) b) S 7 9", 7), ("", 0), ("9 (a) S", 0)])

@@ -9,6 +9,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.architectu
     ARCHITECTURES,
     is_at_least,
     kernel_modules,
+    mps_clients,
+    mps_clients_of_device_plugin,
+    mps_has_multi_user,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import (
     BOARDS,
@@ -135,6 +138,47 @@ def test_kernel_modules():
     assert kernel_modules("blackwell") == ("open",)
     with pytest.raises(KeyError):
         kernel_modules("fermi")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "branch", "slices", "clients"),
+    [
+        ("hopper", 580, None, 48),
+        ("hopper", 590, None, 60),
+        # Nothing is refused for a driver that is not known.
+        ("hopper", None, None, 60),
+        ("volta", 535, None, 48),
+        ("pascal", 580, None, 16),
+        ("pascal", 590, None, 16),
+        ("rubin", 580, None, 48),
+        (None, 580, None, 48),
+        # On a MIG device in proportion to its compute slices.
+        ("hopper", 580, (1, 7), 6),
+        ("hopper", 580, (3, 7), 20),
+        ("hopper", 580, (7, 7), 48),
+        ("ampere", 580, (1, 4), 12),
+        ("hopper", 595, (1, 7), 8),
+    ],
+)
+def test_clients_of_mps(architecture, branch, slices, clients):
+    assert mps_clients(architecture, branch, *(slices or (None, None))) == clients
+
+
+def test_the_daemon_of_the_device_plugin_has_limits_of_its_own():
+    assert [mps_clients_of_device_plugin(name) for name in ("pascal", "volta", "turing", "hopper", None)] == [
+        16,
+        16,
+        48,
+        48,
+        48,
+    ]
+    assert [mps_has_multi_user(name) for name in ("maxwell", "pascal", "volta", "hopper", None)] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 def test_order_of_architectures():

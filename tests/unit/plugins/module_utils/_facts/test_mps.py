@@ -112,6 +112,14 @@ def test_the_device_plugins_daemon_is_in_its_own_container(host):
     assert "container" in source.unknown["mps[0].responds"]
 
 
+def test_our_daemon_is_asked_although_it_has_shared_memory_of_its_own(host):
+    pipe = "/run/nvidia/mps/nvidia.com/gpu/pipe"
+    host.process(900, [CONTROL, "-d"], environment={"CUDA_MPS_PIPE_DIRECTORY": pipe}, namespace="mnt:[2]")
+    host.write("/proc/900/cgroup", "0::/system.slice/gpufleet-mps@node.service\n")
+    host.daemons[pipe] = Daemon(25.0)
+    assert read_mps(host.source())[0]["responds"] is True
+
+
 def test_another_hosts_daemon(host):
     host.process(900, [CONTROL, "-d"], environment={})
     source = host.source(local=False)

@@ -58,14 +58,15 @@ TOOLKIT = [
 
 
 @pytest.mark.parametrize(
-    ("config", "accepts"),
+    ("config", "envvar", "volume_mounts"),
     [
-        (None, True),
-        ("#accept-nvidia-visible-devices-envvar-when-unprivileged = false\n", True),
-        ("accept-nvidia-visible-devices-envvar-when-unprivileged = false\n[nvidia-container-cli]\n", False),
+        (None, True, False),
+        ("#accept-nvidia-visible-devices-envvar-when-unprivileged = false\n", True, False),
+        ("accept-nvidia-visible-devices-envvar-when-unprivileged = false\n[nvidia-container-cli]\n", False, False),
+        ("accept-nvidia-visible-devices-as-volume-mounts = true\n", True, True),
     ],
 )
-def test_toolkit(tree, config, accepts):
+def test_toolkit(tree, config, envvar, volume_mounts):
     tree.program("/usr/bin/nvidia-ctk")
     if config:
         tree.write("/etc/nvidia-container-runtime/config.toml", config)
@@ -73,7 +74,8 @@ def test_toolkit(tree, config, accepts):
         "version": "1.20.0",
         "packages": {"nvidia-container-toolkit": "1.20.0-1"},
         "holds": [],
-        "accept_envvar_unprivileged": accepts,
+        "accept_envvar_unprivileged": envvar,
+        "accept_volume_mounts": volume_mounts,
     }
     assert tree.calls == []
 
@@ -111,6 +113,7 @@ def test_a_toolkit_without_packages_is_asked(tree):
         "packages": None,
         "holds": None,
         "accept_envvar_unprivileged": True,
+        "accept_volume_mounts": False,
     }
     assert {"toolkit.version", "toolkit.packages"} <= set(source.unknown)
 

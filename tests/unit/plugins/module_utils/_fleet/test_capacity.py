@@ -13,6 +13,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity im
     product,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import host_sharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import read
 
 
@@ -156,6 +157,30 @@ def test_a_daemon_of_the_host_gives_the_slice_exactly_and_no_labels_come():
     assert unseen.resources == {"nvidia.com/gpu": 4}
 
 
+@pytest.mark.parametrize(
+    ("options", "limit", "percentage"),
+    [
+        ({"replicas": 4}, 11517, 100),
+        ({"replicas": 4, "mps_active_thread_percentage": 25}, 11517, 25),
+        ({"memory_slice": "4GiB", "mps_active_thread_percentage": 12.5}, 4096, 12.5),
+        ({"replicas": 4, "mps_limits": [{"gpu": 0, "memory": "8GiB"}]}, 8192, 100),
+    ],
+)
+def test_what_is_predicted_is_what_the_daemon_of_the_host_is_told(options, limit, percentage):
+    gpus = [{**gpu, "uuid": "GPU-0"} for gpu in facts("NVIDIA L40S", 1, 46068, "l40s-48gb", "ada")]
+    described = sharing(mode="mps", mps_manager="host", **options)
+    unit = capacity(gpus, "none", [], described).slices["nvidia.com/gpu"]
+    assert (unit.limit_mib, unit.active_thread_percentage) == (limit, percentage)
+    (daemon,) = host_sharing(described, gpus).daemons
+    assert (daemon.limits_mib, daemon.percentage) == ((limit,), percentage)
+
+
+def test_a_daemon_of_the_host_has_the_clients_of_cuda_and_not_those_of_the_plugins_daemon():
+    gpus = facts("Tesla V100-SXM2-16GB", 1, 16384, "v100-16gb", "volta")
+    described = sharing(mode="mps", replicas=48, mps_manager="host")
+    assert capacity(gpus, "none", [], described).resources == {"nvidia.com/gpu": 48}
+
+
 def test_hami_and_dra():
     assert capacity(H100, "none", [], sharing(memory_slice="4GiB", backend="hami")).resources == {"nvidia.com/gpu": 80}
     assert capacity(H100, "none", [], sharing(memory_slice="4GiB", backend="dra")).resources == {}
@@ -216,3 +241,39 @@ def test_a_board_can_be_named_without_its_memory_where_that_is_enough():
 def test_product_names():
     assert product("NVIDIA A100-SXM4-40GB") == "NVIDIA-A100-SXM4-40GB"
     assert product("NVIDIA  RTX (TM) 6000") == "NVIDIA-RTX-TM-6000"
+
+
+def mixed(**options):
+    layout = [{"devices": [0], "mig-enabled": False}, {"devices": [1], "instances": {"1g.10gb": 7}}]
+    layout[0] = {"devices": [0], "instances": {"3g.40gb": 2}}
+    gpus = inventory("h100-80gb-sxm", 3)
+    return capacity(gpus, "mixed", layout, sharing(mode="time_slicing", **options))
+
+
+def test_each_resource_has_replicas_of_its_own():
+    found = mixed(replicas={"gpu": 4, "1g.10gb": 2})
+    assert found.replicas == {"nvidia.com/gpu": 4, "nvidia.com/mig-1g.10gb": 2}
+    assert found.resources == {"nvidia.com/gpu": 4, "nvidia.com/mig-1g.10gb": 14, "nvidia.com/mig-3g.40gb": 2}
+    labels = {**found.labels, **found.approximate}
+    assert (labels["nvidia.com/gpu.replicas"], labels["nvidia.com/gpu.sharing-strategy"]) == ("4", "time-slicing")
+    assert labels["nvidia.com/mig-1g.10gb.replicas"] == "2"
+    assert labels["nvidia.com/mig-1g.10gb.product"].endswith("-SHARED")
+    assert (labels["nvidia.com/mig-3g.40gb.replicas"], labels["nvidia.com/mig-3g.40gb.sharing-strategy"]) == (
+        "1",
+        "none",
+    )
+    assert not labels["nvidia.com/mig-3g.40gb.product"].endswith("-SHARED")
+    assert found.slices["nvidia.com/mig-3g.40gb"].replicas == 1
+
+
+def test_only_what_is_shared_is_renamed():
+    found = mixed(replicas={"1g.10gb": 2}, rename=True)
+    assert found.resources == {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.10gb.shared": 14, "nvidia.com/mig-3g.40gb": 2}
+    labels = {**found.labels, **found.approximate}
+    assert (labels["nvidia.com/gpu.replicas"], labels["nvidia.com/gpu.sharing-strategy"]) == ("1", "none")
+
+
+def test_replicas_for_a_resource_that_the_node_does_not_have_are_refused():
+    with pytest.raises(Refused, match="no such resource") as refusal:
+        mixed(replicas={"2g.20gb": 2})
+    assert "nvidia.com/mig-1g.10gb" in refusal.value.remedy

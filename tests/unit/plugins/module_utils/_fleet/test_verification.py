@@ -81,17 +81,53 @@ def test_a_node_that_the_file_does_not_have_is_refused():
         expected(json.dumps(CAPACITY), "capacity.json", "gpu-2")
 
 
+@pytest.mark.parametrize(
+    ("labels", "status", "evidence"),
+    [
+        ({"nvidia.com/mig.config": "a", "nvidia.com/mig.config.state": "success"}, "passed", "a is applied"),
+        ({"nvidia.com/mig.config": "a", "nvidia.com/mig.config.state": "pending"}, "failed", "still applying"),
+        ({"nvidia.com/mig.config": "a", "nvidia.com/mig.config.state": "rebooting"}, "failed", "reboots the node"),
+        ({"nvidia.com/mig.config": "a", "nvidia.com/mig.config.state": "failed"}, "failed", "failed to apply it"),
+        ({"nvidia.com/mig.config": "a"}, "failed", "nvidia.com/mig.config.state=missing"),
+        ({"nvidia.com/mig.config.state": "success"}, "failed", "nvidia.com/mig.config=missing"),
+    ],
+)
+def test_the_state_of_the_operators_mig_manager(labels, status, evidence):
+    node_labels = {"nvidia.com/mig.config": "a"}
+    document = {**CAPACITY, "configurations": {"a": {"labels": {}, "node_labels": node_labels}}}
+    wanted = expected(json.dumps(document), "capacity.json", "gpu-1")
+    first = compare(node({"nvidia.com/gpu": "8"}, labels), wanted)[0]
+    assert (first.name, first.status) == ("mig manager", status)
+    assert evidence in first.evidence
+    assert bool(first.next_step) is (status == "failed")
+    of_host = expected(json.dumps(CAPACITY), "capacity.json", "gpu-1")
+    checks = compare(node({"nvidia.com/gpu": "8"}, {**labels, "nvidia.com/mig.config.state": "failed"}), of_host)
+    assert "mig manager" not in statuses(checks), "left over from before, and the host partitions now"
+
+
+def test_a_node_can_show_other_labels_than_its_configuration():
+    entry = {"configuration": "a", "resources": {"nvidia.com/gpu": 7}, "labels": {"nvidia.com/gpu.count": "7"}}
+    document = {**CAPACITY, "nodes": {"gpu-1": entry}}
+    wanted = expected(json.dumps(document), "capacity.json", "gpu-1")
+    assert (wanted.resources, wanted.labels) == ({"nvidia.com/gpu": 7}, {"nvidia.com/gpu.count": "7"})
+
+
 def check(name, status):
     return {"name": name, "status": status, "evidence": "e", "next_step": ""}
 
 
 def test_host_and_node_are_one_list_and_the_first_failure_counts():
-    node_checks = [check("node", "passed"), check("allocatable", "failed"), check("labels", "passed")]
+    node_checks = [
+        check("node", "passed"),
+        check("device plugin", "passed"),
+        check("allocatable", "failed"),
+        check("labels", "passed"),
+    ]
     found = verification([check("pci", "passed"), check("mig", "failed")], node_checks)
     assert found.summary == "not as described, first failure: mig"
     assert found.as_dict()["failed_check"] == "mig"
     names = [item["name"] for item in found.as_dict()["checks"]]
-    assert names == ["pci", "mig", "node", "allocatable", "labels"]
+    assert names == ["pci", "mig", "node", "device plugin", "allocatable", "labels"]
 
 
 def test_a_healthy_host_says_how_many_warnings_it_has():
@@ -105,10 +141,13 @@ def shown(found):
 
 def test_checks_of_the_node_that_cannot_run_are_skipped_with_the_reason():
     reason = "no cluster was asked: gpu_verify_kubeconfig is not set"
-    assert shown(verification([], None)) == [(name, "skipped", reason) for name in ("node", "allocatable", "labels")]
+    assert shown(verification([], None)) == [
+        (name, "skipped", reason) for name in ("node", "device plugin", "allocatable", "labels")
+    ]
     away = verification([check("pci", "passed")], None, unasked="Failed to read node a: refused")
     assert shown(away)[1:] == [
         ("node", "failed", "Failed to read node a: refused"),
+        ("device plugin", "skipped", "the check node failed"),
         ("allocatable", "skipped", "the check node failed"),
         ("labels", "skipped", "the check node failed"),
     ]
@@ -119,7 +158,7 @@ def test_a_host_that_cannot_be_read_or_is_described_wrongly_is_not_healthy():
     unread = verification(None, None, unread="Failed to connect: timed out.")
     assert shown(unread) == [
         ("reach", "failed", "Failed to connect: timed out"),
-        *((name, "skipped", "the check reach failed") for name in ("node", "allocatable", "labels")),
+        *((name, "skipped", "the check reach failed") for name in ("node", "device plugin", "allocatable", "labels")),
     ]
     refused = verification([check("pci", "failed"), check("driver", "skipped")], None, refused="no such profile.")
     assert refused.as_dict()["failed_check"] == "pci", "what is wrong with the host comes before its description"

@@ -116,7 +116,7 @@ class TestStage:
         "nvidia_toolkit_default_runtime": False,
         "nvidia_toolkit_cdi": True,
     }
-    FACTS = {"version": "1.7.0", "nvidia": True, "default_runtime": "runc", "cdi": None}
+    FACTS = {"version": "1.7.28", "nvidia": True, "default_runtime": "runc", "cdi": True}
 
     def run(self, found, **variables):
         return stage({"runtimes": {} if found is None else {"containerd": found}}, {**self.VARIABLES, **variables})
@@ -125,6 +125,18 @@ class TestStage:
         assert not self.run(self.FACTS).needed
         drivers = {"nvidia": "systemd", "runc": "systemd"}
         assert not self.run({**self.FACTS, "binary": BINARY, "cgroup_drivers": drivers}).needed
+
+    def test_containerd_2_has_cdi_without_being_told(self):
+        assert not self.run({**self.FACTS, "version": "2.1.5", "cdi": None}).needed
+
+    @pytest.mark.parametrize("version", ["1.6.20", "1.7.1"])
+    def test_a_runtime_without_cdi_is_refused_unless_something_else_is_described(self, version):
+        (refusal,) = self.run({**self.FACTS, "version": version}).refusals
+        assert f"containerd {version} does not inject the CDI devices" in refusal.message
+        assert not self.run(
+            {**self.FACTS, "version": version, "cdi": None if version < "1.7" else True},
+            nvidia_toolkit_device_injection="volume_mounts",
+        ).refusals
 
     def test_none(self):
         assert not self.run(None, nvidia_toolkit_runtime="none").needed
@@ -136,6 +148,7 @@ class TestStage:
             ({}, {"nvidia_toolkit_default_runtime": True}, "make"),
             ({"default_runtime": "nvidia"}, {}, "make"),
             ({"cdi": False}, {}, "enable"),
+            ({"cdi": None}, {}, "enable"),
             ({"binary": "/opt/other"}, {}, "correct"),
             ({"binary": None}, {}, "correct"),
             ({"cgroup_drivers": {"nvidia": "cgroupfs", "runc": "systemd"}}, {}, "correct"),

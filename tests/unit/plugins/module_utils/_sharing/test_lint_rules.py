@@ -217,3 +217,40 @@ def test_configurations_inside_other_files():
     assert configurations("f", operator) == [("f[devicePlugin.config.data.a]", "version: v1\n")]
     assert configurations("f", "version: v1\n") == [("f", "version: v1\n")]
     assert configurations("f", "a: [") == [("f", "a: [")]
+
+
+def accepting(envvar=False, mounts=False, containerd="2.1.5"):
+    return {
+        **facts(gpu()),
+        "toolkit": {"accept_envvar_unprivileged": envvar, "accept_volume_mounts": mounts},
+        "runtimes": {"containerd": {"version": containerd}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("strategies", "node", "remedy"),
+    [
+        ("[envvar]", accepting(), "Write [cdi-cri]"),
+        ("[volume-mounts]", accepting(), "Write [cdi-cri]"),
+        ("[cdi-cri]", accepting(mounts=True, containerd="1.6.20"), "Write [volume-mounts]"),
+        ("[envvar]", accepting(containerd="1.6.20"), "Configure the node's container toolkit"),
+    ],
+)
+def test_a_strategy_that_the_node_does_not_accept_is_an_error(strategies, node, remedy):
+    (finding,) = lint(PLUGIN.format(f"deviceListStrategy: {strategies}"), node).findings
+    assert (finding.level, finding.path) == ("error", "flags.plugin.deviceListStrategy")
+    assert "unprivileged pods would get no GPU" in finding.message
+    assert remedy in finding.remedy
+
+
+def test_a_file_that_leaves_the_strategy_to_the_plugin_is_a_warning_where_the_node_refuses_it():
+    (finding,) = lint("version: v1\n", accepting()).findings
+    assert finding.level == "warning"
+    assert "default is envvar" in finding.message
+    assert not lint("version: v1\n", accepting(envvar=True)).findings
+    assert not lint("version: v1\n", facts(gpu())).findings
+
+
+@pytest.mark.parametrize("strategies", ["[cdi-cri]", "[envvar, cdi-cri]"])
+def test_one_way_that_is_open_is_enough(strategies):
+    assert not lint(PLUGIN.format(f"deviceListStrategy: {strategies}"), accepting()).findings

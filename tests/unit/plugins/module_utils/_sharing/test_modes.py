@@ -47,6 +47,8 @@ def test_nothing_said_is_nothing_shared():
         ({"mode": "mps", "replicas": 4, "mps_priority": "below_normal"}, "mps_priority"),
         ({"mode": "mps", "replicas": 4, "mps_protocol": 3}, "mps_protocol"),
         ({"mode": "mps", "replicas": 4, "mps_multi_user": True}, "mps_multi_user"),
+        ({"mode": "none", "mps_multi_user": "true"}, "mps_multi_user"),
+        ({"mode": "mps", "replicas": 61, "mps_manager": "host"}, "replicas"),
         ({"mode": "time_slicing", "replicas": 4, "mps_limits": [{"gpu": 0, "memory": "8GiB"}]}, "mps_limits"),
     ],
 )
@@ -55,6 +57,21 @@ def test_contradictions_name_the_variable(options, thing):
         modes.read(wish(**options))
     assert refusal.value.thing == f"nvidia_sharing_{thing}"
     assert refusal.value.remedy
+
+
+@pytest.mark.parametrize("multi_user", [None, "", "auto", False, "false", "False"])
+def test_that_the_plugins_daemon_serves_one_user_at_a_time_may_be_said(multi_user):
+    assert modes.read(wish(mode="mps", replicas=4, mps_multi_user=multi_user)).mode == "mps"
+    assert modes.read(wish(mps_multi_user=multi_user)).mode == "none"
+
+
+@pytest.mark.parametrize(
+    ("value", "multi_user"),
+    [("auto", None), (None, None), ("", None), (True, True), ("true", True), (False, False), ("false", False)],
+)
+def test_multi_user_as_yaml_and_the_command_line_give_it(value, multi_user):
+    found = modes.read(wish(mode="mps", replicas=60, mps_manager="host", mps_multi_user=value))
+    assert found.host.multi_user is multi_user
 
 
 @pytest.mark.parametrize(
@@ -106,6 +123,14 @@ def test_guarantees(options, enforced):
     assert set(holds.as_dict()) == {"counted_by", "enforced_by", "visible_in_nvidia_smi", "limit"}
 
 
+def test_that_the_plugins_daemon_serves_one_user_at_a_time_is_a_limit_of_its_guarantee():
+    plugin, host = (
+        modes.guarantee(modes.read(wish(mode="mps", replicas=2, mps_manager=who))) for who in modes.MPS_MANAGERS
+    )
+    assert "one user ID at a time" in plugin.limit
+    assert "user" not in host.limit
+
+
 def test_mps_of_the_device_plugin_and_mig_exclude_each_other():
     sharing = modes.read(wish(mode="mps", replicas=2))
     for strategy in ("single", "mixed"):
@@ -114,3 +139,35 @@ def test_mps_of_the_device_plugin_and_mig_exclude_each_other():
     modes.refuse_on_mig(sharing, "none")
     modes.refuse_on_mig(modes.read(wish(mode="mps", replicas=2, mps_manager="host")), "mixed")
     modes.refuse_on_mig(modes.read(wish(mode="time_slicing", replicas=2)), "mixed")
+
+
+def replicas(value, mode="time_slicing", **more):
+    return modes.read({"nvidia_sharing_mode": mode, "nvidia_sharing_replicas": value, **more})
+
+
+@pytest.mark.parametrize("key", ["1g.10gb+me", "1g.10gb.me", "mig-1g.10gb.me", "nvidia.com/mig-1g.10gb.me"])
+def test_replicas_by_resource(key):
+    found = replicas({"nvidia.com/gpu": "4", key: 2})
+    assert found.resource_replicas == (("nvidia.com/gpu", 4), ("nvidia.com/mig-1g.10gb.me", 2))
+    assert (found.replicas_on(None), found.replicas_on(None, resource="nvidia.com/mig-1g.10gb.me")) == (4, 2)
+    assert found.replicas_on(None, resource="nvidia.com/mig-3g.40gb") == 1
+    assert found.counted
+
+
+@pytest.mark.parametrize(
+    ("value", "mode", "more", "match"),
+    [
+        ({"gpu": 1}, "time_slicing", {}, r"nvidia_sharing_replicas\.gpu: 1 replicas share nothing"),
+        ({"gpu": "many"}, "time_slicing", {}, r"nvidia_sharing_replicas\.gpu"),
+        ({"gpus": 2}, "time_slicing", {}, "neither gpu nor a MIG profile"),
+        ({"gpu": 2, "nvidia.com/gpu": 3}, "time_slicing", {}, "named twice"),
+        ({}, "time_slicing", {}, "the mapping is empty"),
+        ([4], "time_slicing", {}, "is a list"),
+        ({"gpu": 2}, "mps", {}, "one limit"),
+        ({"gpu": 2}, "none", {}, "no effect"),
+        ({"gpu": 2}, "time_slicing", {"nvidia_sharing_memory_slice": "4GiB"}, "both nvidia_sharing_replicas"),
+    ],
+)
+def test_replicas_that_cannot_be_taken(value, mode, more, match):
+    with pytest.raises(Refused, match=match):
+        replicas(value, mode, **more)

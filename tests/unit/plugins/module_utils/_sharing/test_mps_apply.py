@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_lib
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import ProgramProcess
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_apply, mps_plan, mps_units
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import Daemon, HostSharing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import SHM, Daemon, HostSharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_commands import limit_text
 
 
@@ -31,6 +31,7 @@ def daemon(name="node", **changes):
         percentage=25.0,
         priority=1,
         multi_user=False,
+        shm_directory=SHM,
     )
     return dataclasses.replace(made, **changes)
 
@@ -54,13 +55,20 @@ class Machine:
         self.multi_user = False
         self.protocol_3 = True
         self.programs = []
+        # Questions that get no answer yet, and the shared memory of each daemon and what is mounted for pods.
+        self.late = 0
+        self.mounts = {"/dev/shm": "the host's"}
 
     # systemd
     def available(self):
         return self.systemd
 
     def unit(self, name):
-        return SimpleNamespace(enabled="enabled" if name in self.enabled else "disabled")
+        found = mps_apply.configured(name.partition("@")[2].partition(".")[0])
+        active = found is not None and found.pipe_directory in self.running
+        return SimpleNamespace(
+            enabled="enabled" if name in self.enabled else "disabled", active="active" if active else "inactive"
+        )
 
     def daemon_reload(self):
         self.log.append("daemon-reload")
@@ -74,13 +82,20 @@ class Machine:
     def start(self, name):
         self.log.append(f"start {name}")
 
-    def restart(self, name):
+    def restart(self, name, timeout=120.0):
+        assert timeout >= 120.0
         self.log.append(f"restart {name}")
         if self.failing == "restart":
             raise CommandError(["systemctl", "restart", name], "the unit is failed")
+        if name == mps_units.SHM_UNIT:
+            self.mounts[SHM] = f"tmpfs {len(self.log)}"
+            return
         found = mps_apply.configured(name.partition("@")[2].partition(".")[0])
         self.deaf.discard(found.pipe_directory)
         self.running[found.pipe_directory] = {"percentage": 100.0, "limits": {}, "priority": "0"}
+        pid = 5000 + len(self.log)
+        self.programs = [*self.others(found), ours(pid, found.pipe_directory)]
+        self.mounts[f"/proc/{pid}/root/dev/shm"] = self.mounts[found.shm_directory or "/dev/shm"]
         mps_apply.apply_settings(found)
 
     def stop(self, name):
@@ -88,6 +103,23 @@ class Machine:
         found = mps_apply.configured(name.partition("@")[2].partition(".")[0])
         if found:
             self.running.pop(found.pipe_directory, None)
+            self.programs = self.others(found)
+        if name == mps_units.SHM_UNIT:
+            self.mounts.pop(SHM)
+
+    def others(self, daemon):
+        return [
+            one
+            for one in self.programs
+            if (one.environment or {}).get("CUDA_MPS_PIPE_DIRECTORY") != daemon.pipe_directory
+        ]
+
+    # Files
+    def is_mount(self, path):
+        return path in self.mounts
+
+    def same(self, one, other):
+        return None if one not in self.mounts else self.mounts[one] == self.mounts.get(other)
 
     # NVML
     def gpus(self):
@@ -100,13 +132,24 @@ class Machine:
         self.compute[index] = mode
 
 
+def ours(pid, pipe):
+    """A daemon of our unit: it has a mount namespace of its own, because of its shared memory."""
+    environment = {"CUDA_MPS_PIPE_DIRECTORY": pipe}
+    return ProgramProcess(
+        pid, 1, ("nvidia-cuda-mps-control", "-d"), environment, foreign=True, unit="gpufleet-mps@node.service"
+    )
+
+
 class Control:
     machine: Machine
 
     def __init__(self, pipe):
-        self.pipe = pipe
+        self.pipe = self.pipe_directory = pipe
 
     def _found(self):
+        if self.machine.late:
+            self.machine.late -= 1
+            raise MpsNotRunning(self.pipe)
         if self.pipe not in self.machine.running:
             raise MpsNotRunning(self.pipe)
         return self.machine.running[self.pipe]
@@ -156,12 +199,16 @@ def machine(tmp_path, monkeypatch):
     Control.machine = made
     monkeypatch.setattr(mps_apply, "MpsControl", Control)
     monkeypatch.setattr(mps_apply.mps_control, "installed", lambda: True)
-    monkeypatch.setattr(mps_apply.mps_control, "has_multi_user", lambda: made.multi_user)
+    monkeypatch.setattr(mps_apply.mps_control, "multi_user_option", lambda: "-M" if made.multi_user else None)
     monkeypatch.setattr(mps_apply, "MpsControl3", Control3)
     monkeypatch.setattr(mps_apply.mps_control3, "has_protocol_3", lambda: made.protocol_3)
     # The processes of this machine are not those of the host.
     monkeypatch.setattr(mps_apply, "program_processes", lambda _files, _program: tuple(made.programs))
     monkeypatch.setattr(mps_apply, "systemd", made)
+    monkeypatch.setattr(mps_apply.files, "is_mount", made.is_mount)
+    monkeypatch.setattr(mps_apply.files, "same", made.same)
+    monkeypatch.setattr(mps_apply, "_PAUSE", 0.001)
+    monkeypatch.setattr(mps_units, "READY_SECONDS", 0.2)
     monkeypatch.setattr(mps_apply.nvml_mig, "set_compute_mode", made.set_compute_mode)
     monkeypatch.setattr(mps_apply, "RECORD", str(tmp_path / "sharing.json"))
     monkeypatch.setattr(mps_apply, "_UNITS", str(tmp_path / "units"))
@@ -181,7 +228,7 @@ def test_a_host_is_brought_to_its_wish_and_stays_there(machine):
     assert machine.enabled == {"gpufleet-mps@node.service", mps_units.SHM_UNIT}
     assert machine.log == [
         "daemon-reload",
-        f"start {mps_units.SHM_UNIT}",
+        f"restart {mps_units.SHM_UNIT}",
         "restart gpufleet-mps@node.service",
     ]
     assert mps_apply.recorded() == WISH
@@ -222,7 +269,9 @@ def test_a_daemon_that_is_not_wished_goes(machine):
     bring(machine, WISH)
     bring(machine, HostSharing(compute_mode="default"))
     assert machine.running == {}
-    assert machine.enabled == {mps_units.SHM_UNIT}
+    # What only it needed goes with it.
+    assert machine.enabled == set()
+    assert not machine.is_mount(SHM)
     assert machine.compute == {0: "default", 1: "default"}
     assert mps_apply.observe(machine).daemons == ()
 
@@ -266,8 +315,8 @@ def test_a_file_that_somebody_changed_does_not_cost_clients_their_daemon(machine
     assert mps_apply.configured("node") == WISH.daemons[0]
 
 
-def process(*words, foreign=False, **environment):
-    return ProgramProcess(4711, 1, ("nvidia-cuda-mps-control", *words), environment, foreign)
+def process(*words, foreign=False, unit=None, **environment):
+    return ProgramProcess(4711, 1, ("nvidia-cuda-mps-control", *words), environment, foreign, unit)
 
 
 @pytest.mark.parametrize(
@@ -280,6 +329,9 @@ def process(*words, foreign=False, **environment):
         (process("-d", CUDA_VISIBLE_DEVICES="GPU-9"), False),
         (process(), False),
         (process("-d", CUDA_MPS_PIPE_DIRECTORY="/run/nvidia/mps/node/pipe"), False),
+        # Only ours have a mount namespace and are not in a container.
+        (process("-d", foreign=True, unit="gpufleet-mps@gpu7.service"), False),
+        (process("-d", foreign=True, unit="nvidia-mps.service"), True),
     ],
 )
 def test_never_two_daemons_on_one_gpu(machine, found, refused):
@@ -360,6 +412,70 @@ def test_a_step_that_fails_says_which(machine):
         bring(machine, WISH)
     machine.failing = None
     assert "set MPS defaults node" in bring(machine, WISH)
+
+
+def test_a_daemon_that_answers_late_is_waited_for(machine):
+    bring(machine, WISH)
+    # A daemon that runs is asked again before it is taken for dead: starting it anew would end its clients.
+    machine.late = 3
+    machine.log.clear()
+    assert bring(machine, WISH) == []
+    assert machine.log == []
+    # One that was just started is told its settings when it answers.
+    mps_apply.apply(Plan((Step("stop MPS daemon", "node", "", data={"name": "node"}),)), WISH, None)
+    machine.late = 3
+    mps_apply.apply(Plan((Step("start MPS daemon", "node", "", data={"name": "node"}),)), WISH, None)
+    assert machine.running[WISH.daemons[0].pipe_directory]["percentage"] == 25.0
+
+
+def test_a_daemon_that_never_answers_is_waited_for_within_a_bound(machine):
+    machine.late = 10**9
+    with pytest.raises(mps_apply.SharingError, match=r"Failed to start MPS daemon node: No answer .* within 0\.2 s"):
+        mps_apply.apply(mps_plan.plan(mps_apply.observe(machine), WISH), WISH, machine)
+    # A unit that does not run is not waited for.
+    machine.running.clear()
+    left = machine.late
+    assert not mps_apply.observe(machine).daemons[0].responds
+    assert left - machine.late == 1
+
+
+@pytest.mark.parametrize("how", ["unmounted", "the host's"])
+def test_a_daemon_with_other_shared_memory_than_its_clients_is_replaced(machine, how):
+    bring(machine, WISH)
+    if how == "unmounted":
+        machine.mounts.pop(SHM)
+    else:
+        machine.mounts[SHM] = machine.mounts["/dev/shm"]
+    machine.servers[WISH.daemons[0].pipe_directory] = {910: [1001]}
+    with pytest.raises(Refused, match=r"its shared memory is not that of its clients.* processes 1001 are its clients"):
+        bring(machine, WISH)
+    machine.log.clear()
+    assert bring(machine, WISH, "force") == ["stop MPS daemon node", "start MPS daemon node"]
+    assert f"restart {mps_units.SHM_UNIT}" in machine.log
+    assert machine.mounts[SHM].startswith("tmpfs")
+
+
+def test_what_the_device_plugin_mounts_is_left_to_it(machine):
+    machine.mounts[SHM] = "the plugin's"
+    assert bring(machine, HostSharing()) == ["record the sharing of this host"]
+    assert machine.is_mount(SHM)
+
+
+def test_daemons_for_clients_on_the_host_have_its_shared_memory(machine):
+    bring(machine, WISH)
+    own = daemon("gpu0", devices=("GPU-0",), limits_mib=(4096,), shm_directory="")
+    done = bring(machine, HostSharing(compute_mode="exclusive_process", daemons=(own,)))
+    assert done[:2] == ["stop MPS daemon node", f"unmount shared memory {SHM}"]
+    assert not machine.is_mount(SHM)
+
+
+def test_the_option_is_written_as_the_release_spells_it(machine, monkeypatch):
+    monkeypatch.setattr(mps_apply.mps_control, "multi_user_option", lambda: "-multiuser-server")
+    wanted = dataclasses.replace(WISH, daemons=(daemon(multi_user=True),))
+    bring(machine, wanted)
+    with open(mps_units.environment_path("node"), encoding="utf-8") as handle:
+        assert "MPS_OPTIONS=-multiuser-server\n" in handle.read()
+    assert bring(machine, wanted) == []
 
 
 def test_a_release_without_multi_user_server_is_known_before_anything_is_touched(machine):

@@ -4,14 +4,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_plan, mps_units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import (
-    HostOptions,
+    ROOT,
+    SHM,
     HostSharing,
+    client_limits,
     host_sharing,
+    one_user_at_a_time,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host_options import HostOptions
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_plan import (
     Observed,
@@ -25,8 +31,16 @@ GPUS = [{"index": index, "uuid": f"GPU-{index}", "memory_mib": L40S, "mig": {"cu
 SLICES = Sharing(mode="mps", slice_mib=4096, mps_manager="host")
 
 
-def wished(sharing=SLICES, gpus=GPUS, **options):
-    return host_sharing(sharing, HostOptions(**options), gpus)
+#: Of Debian 12: its MPS has no multi-user server.
+BRANCH = 535
+
+
+def with_options(sharing=SLICES, **options):
+    return dataclasses.replace(sharing, host=HostOptions(**options), mps_scope=options.get("scope", "node"))
+
+
+def wished(sharing=SLICES, gpus=GPUS, branch=BRANCH, **options):
+    return host_sharing(with_options(sharing, **options), gpus, branch)
 
 
 def observed(sharing, *, clients=(), enabled=True, limits=None, foreign=(), mode=None, responds=True):
@@ -132,15 +146,15 @@ def test_differences_name_what_reading_back_showed():
 
 
 def test_time_slice_is_set_once():
-    wish = host_sharing(Sharing(mode="time_slicing", replicas=4, time_slice="long"), HostOptions(), GPUS)
+    wish = host_sharing(Sharing(mode="time_slicing", replicas=4, time_slice="long"), GPUS)
     assert wish == HostSharing(compute_mode="default", time_slice="long")
     assert ("set time slice", "all GPUs") in actions(mps_plan.plan(Observed(), wish))
     assert not mps_plan.plan(Observed(recorded=wish), wish).changes
 
 
 def test_the_device_plugins_daemon_is_none_of_the_hosts_business():
-    assert host_sharing(Sharing(mode="mps", replicas=4), HostOptions(), GPUS) == HostSharing()
-    assert host_sharing(Sharing(), HostOptions(), GPUS) == HostSharing(compute_mode="default")
+    assert host_sharing(Sharing(mode="mps", replicas=4), GPUS) == HostSharing()
+    assert host_sharing(Sharing(), GPUS) == HostSharing(compute_mode="default")
 
 
 @pytest.mark.parametrize(
@@ -165,12 +179,16 @@ def test_one_daemon_for_each_gpu():
 def test_one_daemon_for_each_mig_device():
     gpu = {
         **GPUS[0],
+        "board": "h100-80gb-sxm",
         "mig": {"current": True},
         "gpu_instances": [
             {
                 "id": 1,
                 "memory_mib": 40448,
-                "compute_instances": [{"id": 0, "uuid": "MIG-a"}, {"id": 1, "uuid": "MIG-b"}],
+                "compute_instances": [
+                    {"id": 0, "profile": "2c.3g.40gb", "uuid": "MIG-a"},
+                    {"id": 1, "profile": "1c.3g.40gb", "uuid": "MIG-b"},
+                ],
             }
         ],
     }
@@ -206,3 +224,158 @@ def test_the_unit_names_the_host_program():
 def test_sharing_survives_its_record():
     sharing = wished(scope="gpu", limits_mib={0: 1024}, priority="below_normal", percentage=25.0)
     assert HostSharing.from_dict(sharing.as_dict()) == sharing
+
+
+def test_the_daemon_of_a_node_is_where_the_plugin_looks_for_the_resource():
+    (plain,) = wished().daemons
+    (renamed,) = wished(dataclasses.replace(SLICES, rename=True)).daemons
+    assert plain.pipe_directory == f"{ROOT}/nvidia.com/gpu/pipe"
+    assert renamed.pipe_directory == f"{ROOT}/nvidia.com/gpu.shared/pipe"
+    # The name is the resource's: daemons that the cluster does not see keep theirs.
+    assert wished(dataclasses.replace(SLICES, rename=True), scope="gpu") == wished(scope="gpu")
+
+
+def test_a_new_name_moves_the_daemon_and_spares_its_clients():
+    before, after = wished(), wished(dataclasses.replace(SLICES, rename=True))
+    with pytest.raises(Refused, match="processes 812 are its clients"):
+        mps_plan.plan(observed(before, clients=(812,)), after)
+    assert actions(mps_plan.plan(observed(before), after)) == [
+        ("stop MPS daemon", "node"),
+        ("start MPS daemon", "node"),
+        ("record", "the sharing of this host"),
+    ]
+
+
+def test_only_clients_in_pods_have_shared_memory_of_their_own():
+    assert [daemon.shm_directory for daemon in wished().daemons] == [SHM]
+    assert [daemon.shm_directory for daemon in wished(scope="gpu").daemons] == ["", ""]
+
+
+def test_differences_name_shared_memory_that_is_not_the_clients():
+    sharing = wished()
+    (found,) = observed(sharing).daemons
+    state = dataclasses.replace(observed(sharing), daemons=(dataclasses.replace(found, shm=False),))
+    assert mps_plan.differences(state, sharing) == [f"the MPS daemon node has another /dev/shm than {SHM}"]
+
+
+@pytest.mark.parametrize(
+    ("options", "branch", "can", "architecture", "multi_user"),
+    [
+        # Pods of a node come from tenants that run as different users.
+        ({}, 580, None, "ada", True),
+        ({}, None, None, None, True),
+        ({}, 535, None, "ada", False),
+        ({}, 550, None, "ada", False),
+        # The program on the host knows better than its number.
+        ({}, 580, False, "ada", False),
+        ({}, 580, True, "pascal", False),
+        ({"multi_user": False}, 580, True, "ada", False),
+        ({"multi_user": True}, 580, True, "ada", True),
+        ({"scope": "gpu"}, 580, True, "ada", False),
+        ({"scope": "gpu", "multi_user": True}, 580, True, "ada", True),
+        ({"scope": "gpu", "protocol": 3}, 615, True, "ada", True),
+    ],
+)
+def test_who_shares_a_server(options, branch, can, architecture, multi_user):
+    gpus = [{**gpu, "architecture": architecture} for gpu in GPUS]
+    found = host_sharing(with_options(**options), gpus, branch, can)
+    assert {daemon.multi_user for daemon in found.daemons} == {multi_user}
+
+
+def test_several_users_on_gpus_that_cannot_are_refused():
+    gpus = [{**GPUS[0], "architecture": "pascal"}]
+    with pytest.raises(Refused, match="nvidia_sharing_mps_multi_user: GPU 0 is of the pascal architecture"):
+        wished(gpus=gpus, multi_user=True)
+
+
+@pytest.mark.parametrize(
+    ("sharing", "branch", "text"),
+    [
+        (with_options(), 535, "The MPS daemon of this host serves one user ID at a time"),
+        (with_options(), 535, "555 or later"),
+        (with_options(), 580, None),
+        (with_options(scope="gpu"), 580, "set nvidia_sharing_mps_multi_user: true"),
+        (Sharing(mode="mps", replicas=4), 580, "The MPS daemon of the device plugin serves one user ID at a time"),
+        # Accepted, or nothing to accept.
+        (with_options(multi_user=False), 535, None),
+        (Sharing(mode="mps", replicas=4, host=HostOptions(multi_user=False)), 580, None),
+        (Sharing(mode="time_slicing", replicas=4), 580, None),
+        (Sharing(), 580, None),
+    ],
+)
+def test_one_user_at_a_time_is_said_where_nobody_accepted_it(sharing, branch, text):
+    said = one_user_at_a_time(sharing, host_sharing(sharing, GPUS, branch))
+    assert said is None if text is None else text in said
+
+
+def mig_gpu(*devices):
+    instances = [
+        {
+            "id": number,
+            "memory_mib": memory,
+            "compute_instances": [{"id": 0, "profile": profile, "uuid": f"MIG-{number}"}],
+        }
+        for number, (profile, memory) in enumerate(devices)
+    ]
+    return {
+        **GPUS[0],
+        "board": "h100-80gb-sxm",
+        "architecture": "hopper",
+        "mig": {"current": True},
+        "gpu_instances": instances,
+    }
+
+
+@pytest.mark.parametrize(
+    ("replicas", "branch", "refused"),
+    [
+        (6, 580, None),
+        (7, 580, "1g.10gb, 1 of the 7 compute slices of its GPU with driver branch 580 has at most 6 clients, not 7"),
+        (8, 595, None),
+        (9, 595, "1g.10gb, 1 of the 7 compute slices of its GPU, has at most 8 clients, not 9"),
+        (40, 580, "at most 6 clients, not 40"),
+    ],
+)
+def test_clients_of_a_mig_device(replicas, branch, refused):
+    gpu = mig_gpu(("3g.40gb", 40448), ("1g.10gb", 9984))
+    sharing = Sharing(mode="mps", replicas=replicas, mps_manager="host")
+    if refused is None:
+        assert len(wished(sharing, [gpu], branch, scope="instance").daemons) == 2
+        return
+    with pytest.raises(Refused, match=f"nvidia_sharing_replicas on GPU 0: .*{refused}"):
+        wished(sharing, [gpu], branch, scope="instance")
+
+
+def test_a_slice_is_what_one_client_gets_where_nobody_counts_clients():
+    # Nine slices of 1 GiB fit, six clients can have one each.
+    (daemon,) = wished(
+        dataclasses.replace(SLICES, slice_mib=1024), [mig_gpu(("1g.10gb", 9984))], 580, scope="instance"
+    ).daemons
+    assert daemon.limits_mib == (1024,)
+
+
+def test_compute_slices_of_a_board_that_the_table_does_not_know():
+    gpu = {**mig_gpu(("1g.24gb", 24000)), "board": None, "name": "NVIDIA Next"}
+    sharing = Sharing(mode="mps", replicas=12, mps_manager="host")
+    with pytest.raises(Refused, match="1 of the 7 compute slices"):
+        wished(sharing, [gpu], 580, scope="instance")
+    offered = {**gpu, "profiles": [{"name": "1g.24gb"}, {"name": "4g.96gb"}]}
+    assert wished(sharing, [offered], 580, scope="instance").daemons
+
+
+@pytest.mark.parametrize(
+    ("replicas", "branch", "refused"), [(48, 580, False), (49, 580, True), (60, 590, False), (61, 590, True)]
+)
+def test_clients_of_a_whole_gpu(replicas, branch, refused):
+    gpus = [{**gpu, "architecture": "volta"} for gpu in GPUS]
+    sharing = Sharing(mode="mps", replicas=replicas, mps_manager="host")
+    if refused:
+        with pytest.raises(Refused, match=f"a GPU of the volta architecture.* at most .* clients, not {replicas}"):
+            wished(sharing, gpus, branch)
+    else:
+        assert wished(sharing, gpus, branch).daemons
+
+
+def test_what_the_clients_of_the_plugins_daemon_get_is_the_plugins_arithmetic():
+    limits = client_limits(Sharing(mode="mps", replicas=11), GPUS[0])
+    assert (limits.memory_mib, limits.percentage) == (4188, 9)

@@ -93,3 +93,27 @@ def test_names():
     # systemd wants the unit of a mount to be called as its path.
     where = directives(mps_units.SHM_UNIT_TEXT)["Where"]
     assert where.strip("/").replace("/", "-") + ".mount" == mps_units.SHM_UNIT
+
+
+def test_shared_memory_of_pods_is_a_tmpfs_of_its_own():
+    found = directives(mps_units.SHM_UNIT_TEXT)
+    assert (found["What"], found["Type"], found["Where"]) == ("tmpfs", "tmpfs", "/run/nvidia/mps/shm")
+    assert {"nosuid", "nodev", "noexec"} <= set(found["Options"].split(","))
+    # The daemon's /dev/shm is what its clients get, and it does not start before that is mounted.
+    daemon = directives(mps_units.SHM_DROP_IN_TEXT)
+    assert daemon["BindPaths"] == f"{found['Where']}:/dev/shm"
+    assert daemon["RequiresMountsFor"] == found["Where"]
+    assert mps_units.shm_drop_in("node") == "gpufleet-mps@node.service.d/shm.conf"
+
+
+@pytest.mark.parametrize(
+    ("unit", "ours"),
+    [
+        ("gpufleet-mps@node.service", True),
+        ("gpufleet-mps@mig0-7-0.service", True),
+        ("gpufleet-mps.service", False),
+        (None, False),
+    ],
+)
+def test_our_units_are_known_by_their_names(unit, ours):
+    assert mps_units.is_instance(unit) is ours

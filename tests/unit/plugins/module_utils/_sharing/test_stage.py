@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import host_sharing
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.stage import host_options, stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.stage import stage
 
 
 def gpus(count=2, **changes):
@@ -34,7 +34,7 @@ def wish(**options):
 
 def recorded(options, devices):
     variables = wish(**options)
-    return {"sharing": host_sharing(modes.read(variables), host_options(variables), devices).as_dict()}
+    return {"sharing": host_sharing(modes.read(variables), devices).as_dict()}
 
 
 HOST = {"mode": "mps", "memory_slice": "4GiB", "mps_manager": "host"}
@@ -96,7 +96,7 @@ def test_a_record_that_cannot_be_read_is_written_anew():
 
 def test_daemons_of_mig_devices_that_are_there_and_answer_need_nothing():
     options = {"mode": "mps", "replicas": 2, "mps_manager": "host", "mps_scope": "instance"}
-    part = {"id": 0, "uuid": "MIG-1"}
+    part = {"id": 0, "profile": "1g.10gb", "uuid": "MIG-1"}
     instance = {"id": 3, "memory_mib": 9856, "compute_instances": [part]}
     devices = gpus(1, mig={"current": True}, gpu_instances=[instance])
     facts = {"gpus": devices, "recorded": recorded(options, devices)}
@@ -148,9 +148,10 @@ def test_back_to_whole_gpus():
         (wish(**HOST, mps_limits=[{"gpu": 0, "memory": "8GB"}]), gpus(), "ambiguous"),
         (wish(**HOST, mps_protocol=4), gpus(), "no protocol 4"),
         (wish(**HOST, mps_protocol=3), gpus(), "speaks protocol 2 only"),
-        (wish(**HOST, mps_protocol=3, mps_scope="gpu"), gpus(), "only in multi-user mode"),
+        (wish(**HOST, mps_protocol=3, mps_scope="gpu", mps_multi_user=False), gpus(), "only in multi-user mode"),
+        (wish(**HOST, mps_multi_user="several"), gpus(), "One of: auto, true, false"),
         (
-            wish(**HOST, mps_protocol=3, mps_scope="gpu", mps_multi_user=True, mps_active_thread_percentage=12.5),
+            wish(**HOST, mps_protocol=3, mps_scope="gpu", mps_active_thread_percentage=12.5),
             gpus(),
             "whole percents",
         ),
@@ -175,3 +176,84 @@ def test_daemons_for_mig_devices_follow_from_the_stage_before():
 def test_time_slicing_on_mig_needs_nothing_of_the_instances():
     plan = stage({"gpus": gpus()}, {**wish(mode="time_slicing", replicas=2), "nvidia_mig_strategy": "mixed"})
     assert [step.action for step in plan.steps] == ["set time slice", "record"]
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {
+            "gpus": gpus(
+                1,
+                board="h100-80gb-sxm",
+                memory_mib=81559,
+                architecture="hopper",
+                mig={"supported": True, "current": False},
+            )
+        },
+        {"pci": cards(1, "h100-80gb-sxm"), "nvml": {"reason": "no driver"}},
+    ],
+    ids=["with a driver", "without one"],
+)
+@pytest.mark.parametrize(("replicas", "refused"), [(6, False), (7, True)])
+def test_clients_are_counted_before_the_mig_devices_are_made(facts, replicas, refused):
+    variables = {
+        **wish(mode="mps", replicas=replicas, mps_manager="host", mps_scope="instance"),
+        "nvidia_mig_strategy": "mixed",
+        "nvidia_mig_layout": [{"devices": "all", "instances": {"3g.40gb": 1, "1g.10gb": 1}}],
+        "nvidia_driver_branch": "580",
+    }
+    if refused:
+        with pytest.raises(Refused, match=r"the MIG device 1g.10gb, .* at most 6 clients, not 7"):
+            stage(facts, variables)
+    else:
+        assert stage(facts, variables).needed
+    # A layout that cannot be met is refused where it is planned.
+    assert stage(facts, {**variables, "nvidia_mig_layout": [{"devices": "all", "instances": {"1g.11gb": 1}}]}).needed
+
+
+@pytest.mark.parametrize(
+    ("driver", "variables", "refused"),
+    [
+        ({"loaded_version": "580.126.09"}, {"nvidia_driver_branch": "595"}, True),
+        ({"loaded_version": "595.45.04"}, {"nvidia_driver_branch": "580"}, False),
+        ({"on_disk_version": "595.45.04"}, {}, False),
+        ({}, {"nvidia_driver_branch": "580"}, True),
+        ({}, {"nvidia_driver_branch": "580", "nvidia_driver_version": "595.45.04"}, False),
+        ({}, {}, False),
+    ],
+)
+def test_the_driver_says_how_many_clients_there_are(driver, variables, refused):
+    facts = {"gpus": gpus(), "driver": driver}
+    described = {**wish(mode="mps", replicas=60, mps_manager="host"), **variables}
+    if refused:
+        with pytest.raises(Refused, match="with driver branch 580 has at most 48 clients, not 60"):
+            stage(facts, described)
+    else:
+        assert stage(facts, described).needed
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({**wish(**HOST), "nvidia_driver_branch": "535"}, True),
+        ({**wish(**HOST), "nvidia_driver_branch": "580"}, False),
+        ({**wish(**HOST, mps_multi_user="false"), "nvidia_driver_branch": "535"}, False),
+        (wish(mode="mps", replicas=4), True),
+        (wish(mode="mps", replicas=4, mps_multi_user=False), False),
+        ({}, False),
+    ],
+)
+def test_the_plan_says_where_mps_serves_one_user_at_a_time(variables, said):
+    warnings = stage({"gpus": gpus()}, variables).warnings
+    assert any("one user ID at a time" in text for text in warnings) is said
+
+
+def test_the_record_and_the_plan_agree_on_who_shares_a_server():
+    devices = gpus(compute_mode="exclusive_process")
+    facts = {"gpus": devices, "driver": {"loaded_version": "580.126.09"}, "recorded": recorded(HOST, devices)}
+    facts["mps"] = [{"pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe", "responds": True, "clients": 1}]
+    assert not stage(facts, wish(**HOST)).needed
+    steps = stage(facts, wish(**HOST, mps_multi_user=False)).steps
+    assert [step.action for step in steps] == ["stop MPS daemon", "start MPS daemon", "record"]
+    renamed = stage(facts, wish(**HOST, rename=True)).steps
+    assert [step.action for step in renamed] == ["stop MPS daemon", "start MPS daemon", "record"]

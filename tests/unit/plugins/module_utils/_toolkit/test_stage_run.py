@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import stage_run, system
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.injection import Injection
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.plan import check_simulation, plan, select
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.wish import PACKAGES, ToolkitState, ToolkitWish
@@ -137,10 +138,10 @@ def actions(report):
 
 
 def test_from_nothing_and_again(host):
-    assert actions(run(host, check=True)) == ["configure", "install", "hold", "forbid"]
+    assert actions(run(host, check=True)) == ["configure", "install", "hold", "accept"]
     assert host.manager.calls == []
     report = run(host)
-    assert actions(report) == ["configure", "install", "hold", "forbid"]
+    assert actions(report) == ["configure", "install", "hold", "accept"]
     assert report.version == "1.20.0"
     assert {host.manager.packages[name] for name in PACKAGES} == {"1.20.0-1"}
     assert host.manager.held == set(PACKAGES)
@@ -264,7 +265,7 @@ def test_predecessors_go_in_the_same_transaction(host):
 
 def test_the_way_back_for_the_environment_variable(host):
     run(host)
-    assert actions(run(host, ToolkitWish(cdi=False, accept_variable=True))) == ["let"]
+    assert actions(run(host, ToolkitWish(cdi=False, injection=Injection("envvar")))) == ["accept"]
     assert host.config == ""
 
 
@@ -277,7 +278,7 @@ def test_hold_is_taken_off(host):
 def test_a_site_that_manages_its_repository(host):
     host.manager.urls.add("https://site")
     report = run(host, ToolkitWish(cdi=False, manage_repository=False))
-    assert actions(report) == ["install", "hold", "forbid"]
+    assert actions(report) == ["install", "hold", "accept"]
 
 
 def test_absent(host):
@@ -311,7 +312,7 @@ def test_cdi_and_its_units(host, monkeypatch):
     first = plan(states[0], ToolkitWish())
     assert [s.action for s in first.steps][-1] == "generate"
     second = plan(states[1], ToolkitWish())
-    assert [s.action for s in second.steps] == ["forbid", "enable", "generate"]
+    assert [s.action for s in second.steps] == ["accept", "enable", "generate"]
     monkeypatch.setattr(host, "enable_refresh", lambda: done.append("enable"))
     monkeypatch.setattr(stage_run.cdi, "refresh", lambda: done.append("generate"))
     for action in ("enable", "generate"):
@@ -333,7 +334,7 @@ class TestStage:
         "nvidia_toolkit_version": "1.20.0",
         "nvidia_toolkit_runtime": "containerd",
         "nvidia_toolkit_cdi": True,
-        "nvidia_toolkit_allow_visible_devices_variable": False,
+        "nvidia_toolkit_device_injection": "auto",
         "nvidia_toolkit_hold": True,
         "nvidia_toolkit_allow_vulnerable": False,
         "nvidia_toolkit_manage_repository": True,
@@ -342,7 +343,11 @@ class TestStage:
         "nvidia_toolkit_repository_key_file": "",
         "nvidia_toolkit_repository_key_fingerprint": "",
     }
-    INSTALLED = {"packages": dict.fromkeys(PACKAGES, "1.20.0-1"), "accept_envvar_unprivileged": False}
+    INSTALLED = {
+        "packages": dict.fromkeys(PACKAGES, "1.20.0-1"),
+        "accept_envvar_unprivileged": False,
+        "accept_volume_mounts": False,
+    }
     SPECIFICATION = {"path": "/var/run/cdi/nvidia.yaml", "kind": "nvidia.com/gpu", "missing": [], "stale": []}
 
     def run(self, toolkit=None, gpus=None, cdi=(), identifier="debian", **variables):
@@ -366,8 +371,10 @@ class TestStage:
         ("changes", "step"),
         [
             ({"toolkit": {"packages": {}}}, "install"),
-            ({"toolkit": {**INSTALLED, "accept_envvar_unprivileged": True}}, "forbid"),
-            ({"nvidia_toolkit_allow_visible_devices_variable": True}, "allow"),
+            ({"toolkit": {**INSTALLED, "accept_envvar_unprivileged": True}}, "accept"),
+            ({"toolkit": {**INSTALLED, "accept_volume_mounts": True}}, "accept"),
+            ({"nvidia_toolkit_device_injection": "envvar"}, "accept"),
+            ({"nvidia_toolkit_device_injection": "volume_mounts"}, "accept"),
             ({"toolkit": {**INSTALLED, "holds": []}}, "hold"),
             ({"toolkit": {**INSTALLED, "holds": list(PACKAGES[1:])}}, "hold"),
             ({"toolkit": {**INSTALLED, "holds": list(PACKAGES)}, "nvidia_toolkit_hold": False}, "release"),

@@ -8,8 +8,9 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.toml_read import loads
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import floors
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import accepts_variable, edit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import accepts, edit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.distributions import distribution_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.injection import Injection
 
 
 @pytest.mark.parametrize(
@@ -76,26 +77,31 @@ load-kmods = true # needed here
 
 
 class TestConfig:
+    ENVVAR = "accept-nvidia-visible-devices-envvar-when-unprivileged"
+    VOLUME_MOUNTS = "accept-nvidia-visible-devices-as-volume-mounts"
+
     @pytest.mark.parametrize("text", [None, "", DEFAULT, DEFAULT.replace("\n", "\r\n")])
-    def test_shared_nodes(self, text):
-        after = edit(text, accept_variable=False)
-        data = loads(after)
-        assert data["accept-nvidia-visible-devices-envvar-when-unprivileged"] is False
-        assert data["accept-nvidia-visible-devices-as-volume-mounts"] is True
+    @pytest.mark.parametrize("method", ["cdi", "volume_mounts", "envvar"])
+    def test_exactly_one_way_is_accepted(self, text, method):
+        wanted = Injection(method)
+        after = edit(text, wanted.accepts_envvar, wanted.accepts_volume_mounts)
+        assert accepts(after, self.ENVVAR) is (method == "envvar")
+        assert accepts(after, self.VOLUME_MOUNTS) is (method == "volume_mounts")
+        loads(after)
         assert all(line in after for line in (text or "").splitlines())
-        assert edit(after, accept_variable=False) == after
-        assert not accepts_variable(after)
+        assert edit(after, wanted.accepts_envvar, wanted.accepts_volume_mounts) == after
 
     @pytest.mark.parametrize("text", ["", DEFAULT])
-    def test_the_way_back(self, text):
-        assert edit(edit(text, accept_variable=False), accept_variable=True) == text
+    @pytest.mark.parametrize("volume_mounts", [True, False])
+    def test_the_way_back(self, text, volume_mounts):
+        assert edit(edit(text, False, volume_mounts), True, False) == text
 
     def test_the_way_back_after_another_program_removed_the_marks(self):
-        text = "accept-nvidia-visible-devices-envvar-when-unprivileged = false\n"
-        assert accepts_variable(edit(text, accept_variable=True))
+        assert accepts(edit(f"{self.ENVVAR} = false\n", True, False), self.ENVVAR)
 
     def test_default(self):
-        assert accepts_variable(None)
+        assert accepts(None, self.ENVVAR)
+        assert not accepts(None, self.VOLUME_MOUNTS)
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,10 @@ def pools():
 def clusters_of():
     """Return the clusters of pools: {pool: variables}, two hosts in each, with options for all."""
 
-    def build(pools, facts=None, hosts=2, of_host=None, **options):
+    def build(pools, facts=None, hosts=2, of_host=None, before=None, **options):
         groups = {pool: [f"{pool}-{number}" for number in range(hosts)] for pool in pools}
         groups["gpu_hosts"] = [host for members in groups.values() for host in members]
-        fleet = Fleet(groups, lambda host, _variables: (facts or {}).get(host))
+        fleet = Fleet(groups, lambda host, _variables: (facts or {}).get(host), lambda _cluster: before or {})
         common = {f"gpu_kubernetes_{name}": value for name, value in options.items()}
         for pool, variables in pools.items():
             for host in groups[pool]:

@@ -150,7 +150,10 @@ def test_the_operator_where_it_can(clusters_of, pools):
     assert layouts["batch"] == [{"devices": "all", "mig-enabled": True, "mig-devices": {"1g.5gb": 7}}]
     assert layouts["all-disabled"] == [{"devices": "all", "mig-enabled": False}]
     labels = {rule["name"]: rule["labels"] for rule in documents(tree["node-labels/pools.yaml"])[0]["spec"]["rules"]}
-    assert labels["gpufleet batch"]["nvidia.com/device-plugin.config"] == "batch"
+    (plugin,) = documents(tree["objects/nvidia-device-plugin.yaml"])
+    assert values["devicePlugin"]["config"]["name"] == plugin["metadata"]["name"]
+    for rule in labels.values():
+        assert rule["nvidia.com/device-plugin.config"] in plugin["data"]
     assert labels["gpufleet shared"]["nvidia.com/mig.config"] == "all-disabled"
     assert "values/node-feature-discovery.yaml" not in tree, "the operator brings its own"
 
@@ -314,7 +317,46 @@ def test_what_holds_the_driver_leaves_a_node_whose_clients_are_paused(clusters_o
     kubelet_plugin = yaml.safe_load(by_dra["values/dra-driver-nvidia-gpu.yaml"])["kubeletPlugin"]
     for found, name in ((plugin, "training"), (exporter, "training"), (kubelet_plugin, "dra")):
         spec = {"nodeSelector": found.get("nodeSelector"), "affinity": found["affinity"]}
-        labels = {"gpufleet.github.io/configuration": name}
+        labels = {"gpufleet.github.io/configuration": name, "gpufleet.github.io/backend": name}
         assert clients.placed(spec, labels), found
         assert not clients.placed(spec, clients.paused(labels)), found
-        assert not clients.placed(spec, {"gpufleet.github.io/configuration": "other"}), found
+        assert not clients.placed(spec, {"gpufleet.github.io/backend": "hami"}), found
+    assert not clients.placed({"nodeSelector": plugin["nodeSelector"]}, {"gpufleet.github.io/configuration": "other"})
+
+
+def test_replicas_of_each_resource_reach_the_plugins_file(clusters_of, pools):
+    pools["training"].update(
+        nvidia_mig_layout=[{"devices": [0], "instances": {"1g.10gb": 7}}],
+        nvidia_sharing_mode="time_slicing",
+        nvidia_sharing_replicas={"gpu": 4, "1g.10gb": 2},
+    )
+    tree = tree_of(clusters_of, {"training": pools["training"]})
+    config = yaml.safe_load(documents(tree["objects/nvidia-device-plugin-training.yaml"])[0]["data"]["training"])
+    assert config["sharing"]["timeSlicing"]["resources"] == [
+        {"name": "nvidia.com/gpu", "replicas": 4},
+        {"name": "nvidia.com/mig-1g.10gb", "replicas": 2},
+    ]
+    shows = json.loads(tree["capacity.json"])["nodes"]["training-0"]["resources"]
+    assert shows == {"nvidia.com/gpu": 28, "nvidia.com/mig-1g.10gb": 14}
+    sharing = json.loads(tree["capacity.json"])["configurations"]["training"]["sharing"]
+    assert sharing["replicas"] == {"nvidia.com/gpu": 4, "nvidia.com/mig-1g.10gb": 2}
+    assert "in 2 parts" in tree["examples/training-mig-1g-10gb.yaml"]
+    assert "in 4 parts" in tree["examples/training-gpu.yaml"]
+    assert "4 on a device" in tree["README.md"]
+
+
+def test_two_time_slices_of_one_gpu_are_legal(clusters_of, pools):
+    pools["shared"].update(
+        gpu_facts_gpus=[{"board": "l40s-48gb", "count": 1}],
+        nvidia_sharing_mode="time_slicing",
+        nvidia_sharing_gpus_per_pod=2,
+    )
+    tree = tree_of(clusters_of, {"shared": pools["shared"]})
+    config = documents(tree["objects/nvidia-device-plugin-shared.yaml"])[0]["data"]["shared"]
+    assert yaml.safe_load(config)["sharing"]["timeSlicing"]["failRequestsGreaterThanOne"] is False
+    pools["shared"]["nvidia_sharing_gpus_per_pod"] = 13
+    with pytest.raises(Refused, match="13 time slices, and a node of the pool has 1"):
+        clusters_of({"shared": pools["shared"]})
+    pools["shared"].update(nvidia_sharing_mode="mps", nvidia_sharing_gpus_per_pod=2)
+    with pytest.raises(Refused, match="2 GPUs, and a node of the pool has 1"):
+        clusters_of({"shared": pools["shared"]})

@@ -1,0 +1,194 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How devices reach containers, in the values of each chart; the decision itself is the hosts' (_toolkit/injection.py)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.injection import (
+    CDI,
+    ENVVAR,
+    FIRST_KUBELET_WITH_CDI,
+    STRATEGIES,
+    VARIABLE,
+    VOLUME_MOUNTS,
+    Injection,
+)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import EXTRA, Part
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Cluster, Configuration
+
+DRIVER_ROOT = "/"
+#: Where the packages of the NVIDIA Container Toolkit put the hooks that a CDI specification names.
+CDI_HOOK = "/usr/bin/nvidia-cdi-hook"
+#: With this capability the toolkit takes NVIDIA_VISIBLE_DEVICES of a container also where it refuses it in unprivileged ones.
+SYS_ADMIN = {"capabilities": {"add": ["SYS_ADMIN"]}}
+_WHY: Mapping[str, str] = {
+    CDI: (
+        "The container runtime injects the devices. The plugin itself reads the driver below /driver-root to write its CDI specification,\n"
+        "and sees the GPUs by NVIDIA_VISIBLE_DEVICES, which the hosts' toolkit takes of containers with SYS_ADMIN only: that is why it\n"
+        "has this one capability and is not privileged."
+    ),
+    VOLUME_MOUNTS: (
+        "The toolkit reads mounts that the plugin makes. It takes NVIDIA_VISIBLE_DEVICES of containers with SYS_ADMIN only, which the\n"
+        "plugin has for that reason."
+    ),
+    ENVVAR: (
+        "The toolkit takes NVIDIA_VISIBLE_DEVICES of every container, so the plugin needs no privilege, and any pod can ask for any GPU."
+    ),
+}
+
+
+def plugin_parts(injection: Injection) -> list[Part]:
+    """Return the parts of the device plugin's values that follow from the decision."""
+    own: dict[str, Any] = {"deviceListStrategy": injection.strategy}
+    if injection.method == CDI:
+        own.update({"nvidiaDriverRoot": DRIVER_ROOT, "cdi": {"nvidiaHookPath": CDI_HOOK}})
+    if injection.driver_pods_need_sys_admin:
+        own["securityContext"] = SYS_ADMIN
+    return [(f"{VARIABLE}: {injection.method}. {_WHY[injection.method]}", own)]
+
+
+def exporter_parts(injections: Iterable[Injection]) -> list[Part]:
+    """Return the parts of the metrics exporter's values: it sees all GPUs as the device plugin does."""
+    if not any(injection.driver_pods_need_sys_admin for injection in injections):
+        return []
+    note = f"{VARIABLE}: the hosts' toolkit takes NVIDIA_VISIBLE_DEVICES of containers with SYS_ADMIN only."
+    return [(note, {"securityContext": SYS_ADMIN})]
+
+
+def hami_values(injection: Injection) -> dict[str, Any]:
+    """Return what of C(devicePlugin) in HAMi's values follows from the decision.
+
+    HAMi documents cdi-annotations as its CDI strategy (Project-HAMi/HAMi, docs/config.md).
+    """
+    if injection.method == CDI:
+        return {"deviceListStrategy": "cdi-annotations", "nvidiaDriverRoot": DRIVER_ROOT, "nvidiaHookPath": CDI_HOOK}
+    return {"deviceListStrategy": injection.strategy}
+
+
+def operator_parts(injection: Injection) -> list[Part]:
+    """Return the parts of the GPU Operator's values; with CDI it gives its plugin cdi-annotations and cdi-cri by itself."""
+    cdi = injection.method == CDI
+    note = f"{VARIABLE}: {injection.method}. Its device plugin is privileged and sees every GPU of the host."
+    return [(note, {"cdi": {"enabled": cdi}})]
+
+
+def operator_plugin_environment(injection: Injection) -> list[dict[str, str]]:
+    """Return the environment of the operator's device plugin that the decision needs."""
+    return [] if injection.method == CDI else [{"name": "DEVICE_LIST_STRATEGY", "value": injection.strategy}]
+
+
+def policy_values(cluster: Cluster) -> dict[str, Any]:
+    """Return what the admission policies have to know of the decision."""
+    decided = [item.injection for item in cluster.configurations]
+    return {
+        "deviceInjection": sorted({one.method for one in decided}),
+        "defaultRuntime": any(one.default_runtime for one in decided),
+    }
+
+
+def kubernetes_version(cluster: Cluster) -> tuple[int, int]:
+    """Return the minor version of the cluster, such as C((1, 34)).
+
+    :raises Refused: C(gpu_kubernetes_version) is none.
+    """
+    text = str(cluster.options["version"])
+    match = re.fullmatch(r"v?(\d+)\.(\d+)(?:\.\d+.*)?", text)
+    if match is None:
+        raise Refused(
+            "gpu_kubernetes_version", f"{text!r} must be a minor version of Kubernetes", 'Write it in quotes: "1.34".'
+        )
+    return int(match.group(1)), int(match.group(2))
+
+
+def common(cluster: Cluster, items: Sequence[Configuration], what: str) -> Injection:
+    """Return the decision of C(items), which one release serves.
+
+    :param what: the release, for the message.
+    :raises Refused: they differ.
+    """
+    first = items[0]
+    for item in items[1:]:
+        if item.injection.method != first.injection.method:
+            raise Refused(
+                f"{VARIABLE} in cluster {cluster.name}",
+                f"it is {first.injection.method} for pool {first.pool} and {item.injection.method} for pool {item.pool}, "
+                f"and one {what} serves both",
+                f"Set the same {VARIABLE} for both pools, give them different clusters (gpu_kubernetes_cluster), "
+                "or use gpu_kubernetes_stack: device_plugin, which gives each pool a release of its own.",
+            )
+    return first.injection
+
+
+def refuse_contradictions(cluster: Cluster) -> None:
+    """Refuse what would leave pods without their devices, before anything is written.
+
+    :raises Refused: two variables contradict each other; the message names both.
+    """
+    version = kubernetes_version(cluster)
+    for item in cluster.configurations:
+        injection = item.injection
+        if injection.method == CDI and version < FIRST_KUBELET_WITH_CDI:
+            first = ".".join(map(str, FIRST_KUBELET_WITH_CDI))
+            raise Refused(
+                f"{VARIABLE} of pool {item.pool}",
+                f"it is {CDI}, and the kubelet of gpu_kubernetes_version {cluster.options['version']} hands no CDI devices to the runtime",
+                f"Kubernetes {first} or newer does; for this one set {VARIABLE}: {VOLUME_MOUNTS}.",
+            )
+        if item.sharing.backend == "dra" and injection.method != CDI:
+            raise Refused(
+                f"{VARIABLE} of pool {item.pool}",
+                f"it is {injection.method}, and nvidia_sharing_backend: dra hands its devices to the runtime by CDI",
+                f"Set {VARIABLE}: {CDI}, or another nvidia_sharing_backend.",
+            )
+        if not cluster.options["runtime_class"] and not injection.default_runtime and item.sharing.backend != "dra":
+            raise Refused(
+                f"gpu_kubernetes_runtime_class in cluster {cluster.name}",
+                f"it is empty, and nvidia_toolkit_default_runtime of pool {item.pool} is false: nothing would bring the driver into the "
+                "pods of the device plugin and the metrics exporter",
+                "Set gpu_kubernetes_runtime_class: nvidia, or nvidia_toolkit_default_runtime: true.",
+            )
+        _refuse_other_strategy(cluster, item)
+
+
+def _refuse_other_strategy(cluster: Cluster, item: Configuration) -> None:
+    """What the user adds to a chart's values may not say otherwise."""
+    extra = cluster.options["values"]
+    operator = cluster.options["stack"] == "gpu_operator"
+    hami = _at(extra.get("hami"), "devicePlugin", "deviceListStrategy")
+    found: list[tuple[str, Any, Any]] = []
+    if item.served_by_device_plugin and not operator:
+        wanted = STRATEGIES[item.injection.method]
+        found.append(
+            ("nvidia-device-plugin", _at(extra.get("nvidia-device-plugin"), "deviceListStrategy"), (wanted, None))
+        )
+    elif item.served_by_device_plugin:
+        cdi = item.injection.method == CDI
+        found.append(("gpu-operator", _at(extra.get("gpu-operator"), "cdi", "enabled"), (cdi, None)))
+    elif item.sharing.backend == "hami":
+        found.append(("hami", hami, (hami_values(item.injection)["deviceListStrategy"], None)))
+    for chart, value, allowed in found:
+        if value not in allowed:
+            path = {
+                "nvidia-device-plugin": "deviceListStrategy",
+                "gpu-operator": "cdi.enabled",
+                "hami": "devicePlugin.deviceListStrategy",
+            }[chart]
+            raise Refused(
+                f"{EXTRA}['{chart}'].{path}",
+                f"it is {value!r}, and {VARIABLE} of pool {item.pool} is {item.injection.method}, which needs {allowed[0]!r}: "
+                "pods would get no GPU",
+                f"Remove it, and choose with {VARIABLE}.",
+            )
+
+
+def _at(values: Any, *keys: str) -> Any:
+    for key in keys:
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return values

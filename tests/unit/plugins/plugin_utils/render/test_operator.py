@@ -1,0 +1,138 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the GPU Operator finds on its nodes, and what k3s and RKE2 bring themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.ready_made import label
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.mig_manager import ready_made_layouts
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
+
+#: What people find on nodes whose MIG manager has no ConfigMap of ours.
+DEFAULT = json.loads((Path(__file__).parent / "data/mig_parted_default.json").read_text())["layouts"]
+#: Profiles of GB200 that drivers before its release had; no board of the table has them.
+FORMER_PROFILES = {"all-3g.95gb", "all-4g.95gb", "all-7g.189gb"}
+OTHER_BACKENDS = {
+    "dra": {"nvidia_sharing_backend": "dra", "nvidia_sharing_memory_slice": "4GiB"},
+    "hami": {"nvidia_sharing_backend": "hami", "nvidia_sharing_memory_slice": "4GiB"},
+}
+PLUGIN_LABEL, DEPLOY_LABEL = "nvidia.com/device-plugin.config", "nvidia.com/gpu.deploy.device-plugin"
+
+
+def tree_of(clusters_of, pools, **options):
+    return cluster_tree(clusters_of(pools, **{"version": "1.36", **options})[0])
+
+
+def documents(text):
+    return [item for item in yaml.safe_load_all(text) if item]
+
+
+def labels_of(tree):
+    rules = documents(tree["node-labels/pools.yaml"])[0]["spec"]["rules"]
+    return {rule["labels"]["gpufleet.github.io/pool"]: rule["labels"] for rule in rules}
+
+
+@pytest.mark.parametrize("backend", OTHER_BACKENDS)
+@pytest.mark.parametrize("mig_manager", ["host", "operator"])
+def test_the_operators_plugin_stays_away_from_nodes_of_another_backend(clusters_of, pools, backend, mig_manager):
+    other = {"gpu_facts_gpus": pools["shared"]["gpu_facts_gpus"], **OTHER_BACKENDS[backend]}
+    # HAMi takes nvidia.com/gpu, so the plugin's pool offers MIG devices by their own names.
+    both = {"training": pools["training"], "other": other}
+    tree = tree_of(clusters_of, both, stack="gpu_operator", mig_manager=mig_manager)
+    labels = labels_of(tree)
+    assert labels["other"][DEPLOY_LABEL] == "false"
+    assert labels["other"]["gpufleet.github.io/backend"] == backend
+    assert PLUGIN_LABEL not in labels["other"]
+    assert DEPLOY_LABEL not in labels["training"]
+    (config_map,) = documents(tree["objects/nvidia-device-plugin.yaml"])
+    assert {one[PLUGIN_LABEL] for one in labels.values() if PLUGIN_LABEL in one} <= set(config_map["data"])
+    if mig_manager == "operator":
+        layouts = yaml.safe_load(documents(tree["objects/gpufleet-mig.yaml"])[0]["data"]["config.yaml"])["mig-configs"]
+        assert {one["nvidia.com/mig.config"] for one in labels.values()} <= set(layouts)
+
+
+def test_without_an_operator_nobody_would_partition(clusters_of, pools):
+    claims = {**pools["training"], **OTHER_BACKENDS["dra"], "nvidia_mig_layout": "all-1g.10gb"}
+    with pytest.raises(Refused, match="no GPU Operator is rendered"):
+        tree_of(clusters_of, {"claims": claims}, stack="gpu_operator", mig_manager="operator")
+
+
+def matching(entries, device):
+    return [
+        (enabled, devices or {})
+        for devices_of, enabled, devices in entries
+        if devices_of is None or device in devices_of
+    ]
+
+
+def test_the_ready_made_layouts_are_those_of_the_manager(clusters_of, pools):
+    del pools["training"]
+    tree = tree_of(clusters_of, pools, stack="gpu_operator", mig_manager="operator")
+    (config_map,) = documents(tree["objects/gpufleet-mig.yaml"])
+    ours = yaml.safe_load(config_map["data"]["config.yaml"])["mig-configs"]
+    assert set(DEFAULT) - set(ours) == FORMER_PROFILES
+    assert {"batch", "all-disabled", "all-enabled", "all-balanced", "all-1g.5gb"} <= set(ours)
+    compared = 0
+    for board in BOARDS:
+        offered = {"all-disabled", "all-enabled", "all-balanced", *(label(profile.name) for profile in board.profiles)}
+        for name in offered & set(DEFAULT) if board.mig else ():
+            mine = [(one.get("device-filter"), one["mig-enabled"], one.get("mig-devices")) for one in ours[name]]
+            for device in board.pci_device_ids:
+                theirs = matching(DEFAULT[name], device)
+                most = {profile.name: profile.max_instances for profile in board.profiles}
+                held = all(count <= most[kind] for _on, devices in theirs for kind, count in devices.items())
+                if theirs and held:  # A layout without a filter is that of the larger board of two.
+                    assert matching(mine, device) == theirs, (name, board.key)
+                    compared += 1
+    assert compared > 150
+
+
+def test_a_pool_named_like_a_ready_made_layout_is_refused(clusters_of, pools):
+    assert "all-balanced" in ready_made_layouts()
+    with pytest.raises(Refused, match="ready-made MIG layout"):
+        tree_of(clusters_of, {"all-balanced": pools["batch"]}, stack="gpu_operator", mig_manager="operator")
+
+
+@pytest.mark.parametrize(
+    ("runtimes", "options", "made"),
+    [
+        (("containerd", "containerd"), {}, True),
+        (("k3s", "k3s"), {}, False),
+        (("rke2", "rke2"), {}, False),
+        # A node of k3s has a server of k3s, whatever the others are.
+        (("containerd", "k3s"), {}, False),
+        (("k3s", "k3s"), {"version": "1.28"}, True),
+        (("rke2", "rke2"), {"version": "1.31"}, True),
+        (("k3s", "k3s"), {"runtime_class": "gpu"}, True),
+        (("k3s", "k3s"), {"stack": "gpu_operator"}, False),
+    ],
+)
+def test_k3s_and_rke2_bring_the_runtime_class_themselves(clusters_of, pools, runtimes, options, made):
+    two = {"batch": pools["batch"], "shared": pools["shared"]}
+    for pool, runtime in zip(two.values(), runtimes):
+        # Kubernetes 1.28 has no CDI devices of plugins yet.
+        pool.update(nvidia_toolkit_runtime=runtime, nvidia_toolkit_device_injection="volume_mounts")
+    tree = tree_of(clusters_of, two, **options)
+    assert ("objects/runtime-class.yaml" in tree) is made
+    values = yaml.safe_load(tree_of(clusters_of, two, objects="chart", **options)["values/gpufleet-nvidia.yaml"])
+    assert values["runtimeClass"]["create"] is made
+    assert values["runtimeClass"]["name"], "pods still name it"
+
+
+def test_what_of_the_toolkit_the_cluster_does_not_see_splits_no_pool(clusters_of, pools):
+    of_host = {
+        "shared-0": {"nvidia_toolkit_version": "1.19.1", "nvidia_toolkit_repository_url": "https://mirror.example.com"},
+        "shared-1": {"nvidia_toolkit_runtime": "crio"},
+    }
+    (cluster,) = clusters_of({"shared": pools["shared"]}, of_host=of_host)
+    assert [item.name for item in cluster.configurations] == ["shared"]
+    assert cluster.runtimes == {"containerd", "crio"}
