@@ -7,11 +7,11 @@
  */
 #include "nvml_call.h"
 
-EXPORT nvmlReturn_t virtualGpuReset(int gpu);
-EXPORT nvmlReturn_t virtualGpuTimeslice(int gpu, int *timeslice);
+EXPORT nvmlReturn_t virtualGpuReset(int index);
+EXPORT nvmlReturn_t virtualGpuTimeslice(int index, int *timeslice);
 
-/* Reset one GPU. Refused while anybody holds it: a process, or another process that has NVML open. */
-nvmlReturn_t virtualGpuReset(int gpu)
+/* Reset the GPU of this index. Refused while anybody holds it: a process, or another process that has NVML open. */
+nvmlReturn_t virtualGpuReset(int index)
 {
     struct machine m;
     nvmlReturn_t fault = call_begin("gpuReset"), result = NVML_SUCCESS;
@@ -21,7 +21,8 @@ nvmlReturn_t virtualGpuReset(int gpu)
         return call_end("gpuReset", NVML_ERROR_NO_PERMISSION);
     if (machine_change(&m) != 0)
         return call_end("gpuReset", NVML_ERROR_UNKNOWN);
-    if (gpu < 0 || gpu >= (int)m.hardware.gpu_count)
+    int gpu = gpu_at_index(&m, (unsigned)index);
+    if (gpu < 0)
         result = NVML_ERROR_INVALID_ARGUMENT;
     else if (m.hardware.passthrough)
         result = NVML_ERROR_NOT_SUPPORTED;
@@ -35,11 +36,12 @@ nvmlReturn_t virtualGpuReset(int gpu)
 }
 
 /* Set the time slice (0 default to 3 long), or read it when *timeslice is negative. */
-nvmlReturn_t virtualGpuTimeslice(int gpu, int *timeslice)
+nvmlReturn_t virtualGpuTimeslice(int index, int *timeslice)
 {
     struct machine m;
     if (*timeslice < 0) {
-        if (machine_read(&m) != 0 || gpu < 0 || gpu >= (int)m.hardware.gpu_count)
+        int gpu = machine_read(&m) == 0 ? gpu_at_index(&m, (unsigned)index) : -1;
+        if (gpu < 0)
             return NVML_ERROR_INVALID_ARGUMENT;
         *timeslice = m.running.gpus[gpu].timeslice;
         return NVML_SUCCESS;
@@ -48,7 +50,8 @@ nvmlReturn_t virtualGpuTimeslice(int gpu, int *timeslice)
         return NVML_ERROR_NO_PERMISSION;
     if (*timeslice > 3 || machine_change(&m) != 0)
         return NVML_ERROR_INVALID_ARGUMENT;
-    if (gpu < 0 || gpu >= (int)m.hardware.gpu_count)
+    int gpu = gpu_at_index(&m, (unsigned)index);
+    if (gpu < 0)
         return finish_change(&m, NVML_ERROR_INVALID_ARGUMENT);
     m.running.gpus[gpu].timeslice = (uint8_t)*timeslice;
     return finish_change(&m, NVML_SUCCESS);

@@ -252,9 +252,10 @@ static void sync_modules(const struct machine *m)
 
 /* ---- proc/driver/nvidia, nvidia-caps, nvidia-nvswitch ---- */
 
+/* In decimal 0400 for the right to configure (MIG user guide, "Device nodes and capabilities") and 0444 for all others. */
 static void put_capability(const char *path, int minor)
 {
-    put(path, "DeviceFileMinor: %d\nDeviceFileMode: 256\nDeviceFileModify: 1\n", minor);
+    put(path, "DeviceFileMinor: %d\nDeviceFileMode: %d\nDeviceFileModify: 1\n", minor, minor == 1 ? 0400 : 0444);
 }
 
 /* Files for the instances that are there, and only for them. */

@@ -37,6 +37,8 @@ def test_pci_devices_need_no_driver(machine: VirtualMachine) -> None:
     assert (devices / "0000:05:00.0/class").read_text() == "0x068000\n"
     assert (devices / "0000:18:00.0/config").read_bytes()[:4] == bytes.fromhex("de103023")
     assert not (devices / "0000:18:00.0/driver").is_symlink()
+    # As in sysfs: an entry is a link, and the first folder after /sys/devices names the PCIe root.
+    assert (devices / "0000:18:00.0").readlink().as_posix() == "../../../devices/pci0000:17/0000:18:00.0"
     assert not (machine.tree / "sys/module/nvidia").exists()
     assert list((machine.tree / "proc/driver").iterdir()) == []
 
@@ -61,7 +63,8 @@ def test_loaded_driver(machine: VirtualMachine, flavour: str, line: str) -> None
         "nvidia_uvm",
         "nvidia_modeset",
     ]
-    assert "195 nvidia-frontend\n" in machine.text("proc/devices")
+    for line in ("195 nvidia-frontend\n", " nvidia-caps\n", " nvidia-caps-imex-channels\n"):
+        assert line in machine.text("proc/devices")
     assert "GPU UUID: \t GPU-" in machine.text("proc/driver/nvidia/gpus/0000:18:00.0/information")
     machine.gpu("unload")
     assert not (machine.tree / "sys/module/nvidia").exists()
@@ -102,6 +105,8 @@ def test_capabilities_follow_the_instances(machine: VirtualMachine) -> None:
     assert [p.name for p in base.iterdir()] == ["gi7"]
     assert f"DeviceFileMinor: {minors['gpu1/gi7/access']}\n" in (base / "gi7/access").read_text()
     assert f"DeviceFileMinor: {minors['gpu1/gi7/ci0/access']}\n" in (base / "gi7/ci0/access").read_text()
+    for path, mode in {"gpu1/mig/gi7/access": 0o444, "gpu1/mig/gi7/ci0/access": 0o444, "mig/config": 0o400}.items():
+        assert f"DeviceFileMode: {mode}\n" in machine.text(f"proc/driver/nvidia/capabilities/{path}")
     shown = machine.show()["gpus"][1]["gpu_instances"][0]
     assert (str(shown["minor"]), str(shown["compute_instances"][0]["minor"])) == (
         minors["gpu1/gi7/access"], minors["gpu1/gi7/ci0/access"],
