@@ -27,6 +27,14 @@ lab-up: setup ## Boot the lab hosts and write build/lab/inventory.yml
 lab-down: ## Stop the lab hosts and remove their files
 	@tests/lab/lab down
 
+.PHONY: cluster-up
+cluster-up: setup ## Boot the demo's hosts as nodes of a real Kubernetes cluster (a first build takes 25 minutes)
+	@tests/lab/lab up --name cluster --nodes
+
+.PHONY: cluster-down
+cluster-down: ## Remove every trace of that cluster
+	@tests/lab/lab down --name cluster
+
 .PHONY: test
 test: ## Run everything that proves the product (make TIERS="unit lint" test for a part)
 	@tools/test.sh $(TIERS)

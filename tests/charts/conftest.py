@@ -16,7 +16,7 @@ import pytest
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
 
-sys.path[:0] = [str(HERE), str(REPOSITORY / "tests" / "cluster")]
+sys.path[:0] = [str(HERE), str(REPOSITORY / "tests" / "lab")]
 
 
 def pytest_configure(config):
@@ -55,7 +55,7 @@ def helm(tmp_path_factory):
 @pytest.fixture(scope="session")
 def cluster():
     """Return a real control plane."""
-    from control_plane import control_plane
+    from nodes.control_plane import control_plane
 
     with control_plane() as plane:
         yield plane

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent / "lab")]
 
 SPEC = """{"hosts": [%s]}"""
 HOST = '{"name": "%s", "group": "training", "boards": [{"board": "h100-80gb-sxm", "count": 2}], "driver": "none"}'
@@ -28,8 +28,8 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def fleet(tmp_path_factory):
-    from control_plane import control_plane
     from fleet import NODES, OLD, Fleet
+    from nodes.control_plane import control_plane
     from stand_ins import StandIns
 
     folder = tmp_path_factory.mktemp("fleet")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from control_plane import ControlPlane
+from nodes.control_plane import ControlPlane
 from stand_ins import EXPORTER_LABEL, LABEL, StandIns
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -14,16 +14,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 
 import pytest
-from fleet import REPOSITORY, Fleet, Run
+from debian import EXACT, FIXED, HERE, RELEASED, REVISIONS
+from fleet import Fleet, Run
 from stand_ins import StandIns
 from transcript import stale
-
-sys.path.insert(0, str(REPOSITORY / "tests" / "lab"))
-
-from debian import EXACT, FIXED, HERE, RELEASED, REVISIONS
 
 NODES = ("debian-node-1", "debian-node-2", "debian-node-3")
 FIRST, SECOND, THIRD = NODES
@@ -84,7 +80,7 @@ apt-get -q update
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    from control_plane import control_plane
+    from nodes.control_plane import control_plane
 
     folder = tmp_path_factory.mktemp("pair")
     name = f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-debian"

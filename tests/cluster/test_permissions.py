@@ -14,7 +14,7 @@ from fleet import documented_role
 
 @pytest.fixture(scope="module")
 def plane():
-    from control_plane import control_plane
+    from nodes.control_plane import control_plane
 
     with control_plane() as found:
         yield found

@@ -7,13 +7,16 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from nodes.charts import Charts
+
 from .lab import Lab, all_labs, purge
 from .progress import LabError, Progress
-from .spec import DEMO, read_spec
+from .spec import DEMO, as_nodes, read_spec
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -29,6 +32,7 @@ def _parser() -> argparse.ArgumentParser:
 
     up = add("up", "Bring a lab up; a second time it switches on what is off.")
     up.add_argument("--spec", type=Path, help="a file that lists the hosts (default: the three hosts of the demo)")
+    up.add_argument("--nodes", action="store_true", help="make the hosts nodes of a Kubernetes cluster")
     down = add("down", "Remove every process, mount and directory of the lab; the cache stays.")
     down.add_argument("--purge", action="store_true", help="remove the cache too")
     add("status", "Say what the hosts of all labs are doing.")
@@ -36,6 +40,12 @@ def _parser() -> argparse.ArgumentParser:
     inventory.add_argument("--show", action="store_true", help="print the inventory itself")
     execute = add("exec", "Run a program in a host, without ssh.", host=True)
     execute.add_argument("command", nargs=argparse.REMAINDER, help="-- program and its arguments")
+    add("kubeconfig", "Print the path of the cluster's kubeconfig, where the hosts are nodes.")
+    kubectl = add("kubectl", "Run kubectl as the cluster's administrator.")
+    kubectl.add_argument("command", nargs=argparse.REMAINDER, help="-- kubectl's arguments")
+    charts = add("charts", "Install a rendered tree into the cluster, with the projects' own charts.")
+    charts.add_argument("tree", type=Path, help="the cluster's directory in the rendered tree")
+    charts.add_argument("--set", action="append", default=[], help="KEY=VALUE of the device plugin's chart")
     add("reboot", "Reboot a host in order and wait until it is back.", host=True)
     add("power-cut", "End every process of a host at once, boot it and wait until it is back.", host=True)
     add("stop", "Shut a host down in order; it stays off.", host=True)
@@ -63,7 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace, lab: Lab, progress: Progress) -> int:
     action = options.action
     if action == "up":
-        lab.up(read_spec(options.spec) if options.spec else DEMO)
+        specs = read_spec(options.spec) if options.spec else DEMO
+        lab.up(as_nodes(specs) if options.nodes else specs)
     elif action == "down":
         if not lab.down() and not options.purge:
             progress.say(f"there is no lab '{lab.name}'")
@@ -76,11 +87,31 @@ def _run(options: argparse.Namespace, lab: Lab, progress: Progress) -> int:
             lab.hosts()
         # The path alone can be asked for before the lab is up.
         print(lab.paths.inventory.read_text(encoding="utf-8") if options.show else lab.paths.inventory)
+    elif action in ("kubeconfig", "kubectl", "charts"):
+        return _in_cluster(options, lab, progress)
     elif action == "repository":
         lab.repository(options.switch == "on")
         progress.say(f"the package repository of '{lab.name}' is {options.switch}")
     else:
         return _on_host(options, lab, progress)
+    return 0
+
+
+def _in_cluster(options: argparse.Namespace, lab: Lab, progress: Progress) -> int:
+    cluster = lab.cluster()
+    if cluster is None:
+        raise LabError(
+            f"Failed to find the cluster of the lab '{lab.name}': no host of it is a node. Bring it up with 'lab up --nodes'."
+        )
+    if options.action == "kubeconfig":
+        print(cluster.plane.kubeconfig)
+    elif options.action == "charts":
+        Charts(cluster.plane, options.tree, progress).install(options.set)
+    else:
+        words = options.command[1:] if options.command[:1] == ["--"] else options.command
+        return subprocess.run(
+            [cluster.plane.folder / "kubectl", f"--kubeconfig={cluster.plane.kubeconfig}", *words]
+        ).returncode
     return 0
 
 

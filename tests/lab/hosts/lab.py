@@ -17,6 +17,9 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from nodes.cluster import Cluster, ensure_node_layers, remove_network, stop_control_plane
+from nodes.network import free_number, given_numbers
+
 from . import cache, paths
 from .base import ensure_base
 from .commands import run
@@ -85,6 +88,9 @@ class Lab:
             self._create(specs)
         self._serve_repository()
         hosts = self.hosts()
+        cluster = self.cluster()
+        if cluster:
+            cluster.start()
         for host in hosts:
             host.start()
 
@@ -94,7 +100,18 @@ class Lab:
             say(f"{host.name}: {host.state()}, ssh on 127.0.0.1:{host.port} ({seconds:.1f} s)")
 
         self._for_all(hosts, wait)
+        if cluster:
+            cluster.wait_until_ready()
         say(f"the lab '{self.name}' is up; inventory: {self.paths.inventory}")
+
+    def cluster(self) -> Cluster | None:
+        """The cluster that hosts of the lab are nodes of; None where no host is one.
+
+        :raises LabError: there is no such lab.
+        """
+        specs = [host.spec for host in self.hosts()]
+        number = json.loads(self.paths.state.read_text(encoding="utf-8")).get("network")
+        return None if number is None else Cluster(self.paths, number, specs, self._progress)
 
     def _finish(self, host: Host) -> None:
         """What needs a running host, once."""
@@ -118,6 +135,8 @@ class Lab:
             layer = ensure_layer(self._progress)
             programs.result()
         repository = ensure_repository(base, self._progress)
+        nodes = any(spec.node != "none" for spec in specs)
+        above = ensure_node_layers(specs, base, self._progress) if nodes else {}
         directory = self.paths.directory
         if directory.exists():
             # Cut off before its state was complete.
@@ -127,11 +146,15 @@ class Lab:
         with cache.locked(paths.labs() / ".lock", self._progress, "a lab"):
             numbers = free_ports(len(specs) + 1, given_ports())
             ports = {spec.name: port for spec, port in zip(specs, numbers[1:])}
+            cluster = Cluster(self.paths, free_number(given_numbers()), specs, self._progress) if nodes else None
+            if cluster:
+                cluster.create()
             state = {
                 "hosts": [host_to_json(spec) for spec in specs],
                 "ports": ports,
                 "repository_port": numbers[0],
                 "repository": str(repository),
+                "network": cluster.number if cluster else None,
             }
             (directory / "lab.json.partial").write_text(json.dumps(state, indent=1), encoding="utf-8")
             run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"lab {self.name}", "-f", self.paths.key])
@@ -139,7 +162,10 @@ class Lab:
             known: list[str] = []
             for spec in specs:
                 host = Host(self.name, spec, ports[spec.name], self.paths.host(spec.name))
-                key = host.create([layer, base / "root"], repository, public, before_first_boot(spec, repository))
+                lower = [*above.get(spec.node, ()), layer, base / "root"]
+                key = host.create(lower, repository, public, before_first_boot(spec, repository))
+                if cluster and spec.node != "none":
+                    cluster.configure(spec.name, host.paths.upper)
                 known.append(f"[127.0.0.1]:{host.port} {' '.join(key.split()[:2])}\n")
             self.paths.known_hosts.write_text("".join(known), encoding="ascii")
             variables = repository_variables(repository, f"http://127.0.0.1:{numbers[0]}")
@@ -185,10 +211,12 @@ class Lab:
 
     def _remove(self) -> None:
         self._stop_server()
+        stop_control_plane(self.paths)
         hosts_directory = self.paths.directory / "hosts"
         names = [entry.name for entry in hosts_directory.iterdir()] if hosts_directory.is_dir() else []
         hosts = [Host(self.name, HostSpec(name, "gpu_hosts", ()), 0, self.paths.host(name)) for name in names]
         self._for_all(hosts, Host.destroy)
+        remove_network(self.paths)
         shutil.rmtree(self.paths.directory)
 
     def _stop_server(self) -> None:

@@ -104,6 +104,11 @@ class LabPaths:
         return self.directory / "ssh_config"
 
     @property
+    def cluster(self) -> Path:
+        """Keys, data and logs of the control plane, where hosts are nodes."""
+        return self.directory / "cluster"
+
+    @property
     def server_pid(self) -> Path:
         return self.directory / "repository-server.pid"
 

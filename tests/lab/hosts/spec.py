@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from .progress import LabError
 
 _HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,39}[a-z0-9])?")
 _GROUP_NAME = re.compile(r"[a-z_][a-z0-9_]*")
-_HOST_KEYS = {"name", "group", "boards", "nvswitch", "driver", "headers"}
+_HOST_KEYS = {"name", "group", "boards", "nvswitch", "driver", "headers", "node"}
 _DRIVERS = ("none", "installed")
+_NODES = ("none", "containerd-1.6", "containerd-2.4")
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,10 @@ class Boards:
 
 @dataclass(frozen=True)
 class HostSpec:
-    """One host: its pool (an inventory group below gpu_hosts), its hardware and what is on its disk."""
+    """One host: its pool (an inventory group below gpu_hosts), its hardware and what is on its disk.
+
+    :param node: whether it is a node of the lab's Kubernetes cluster, by the container runtime of its kubelet.
+    """
 
     name: str
     group: str
@@ -39,6 +43,7 @@ class HostSpec:
     nvswitch: int = 0
     driver: str = "none"
     headers: bool = True
+    node: str = "none"
 
 
 DEMO = (
@@ -47,6 +52,11 @@ DEMO = (
     HostSpec("gpu-shared-1", "shared", (Boards("l40s", 4),)),
 )
 """The lab of the demo: MIG mixed, MIG single and MPS."""
+
+
+def as_nodes(hosts: tuple[HostSpec, ...]) -> tuple[HostSpec, ...]:
+    """The same hosts as nodes of a cluster, with Debian's containerd where they name no other."""
+    return tuple(replace(host, node=_NODES[1]) if host.node == "none" else host for host in hosts)
 
 
 def read_spec(path: Path) -> tuple[HostSpec, ...]:
@@ -110,6 +120,9 @@ def _host(entry: Any, path: str) -> HostSpec:
     driver, headers, nvswitch = entry.get("driver", "none"), entry.get("headers", True), entry.get("nvswitch", 0)
     if driver not in _DRIVERS:
         raise LabError(f"Failed to read {path}.driver: {driver!r} must be one of {', '.join(_DRIVERS)}.")
+    node = entry.get("node", "none")
+    if node not in _NODES:
+        raise LabError(f"Failed to read {path}.node: {node!r} must be one of {', '.join(_NODES)}.")
     if not isinstance(headers, bool):
         raise LabError(f"Failed to read {path}.headers: {headers!r} must be true or false.")
     if isinstance(nvswitch, bool) or not isinstance(nvswitch, int) or not 0 <= nvswitch <= 16:
@@ -124,6 +137,7 @@ def _host(entry: Any, path: str) -> HostSpec:
         nvswitch=nvswitch,
         driver=driver,
         headers=headers,
+        node=node,
     )
 
 

@@ -50,6 +50,8 @@ class Supervisor:
         write_whole(self._paths.pid, f"{os.getpid()}\n")
         while not self._down:
             status = self._boot_once()
+            # Groups of containers that the end of the host left: a kubelet would look after each of them.
+            remove_cgroup(self._settings["machine"])
             if self._power_cut:
                 self._power_cut = False
                 self._log("power was cut, booting again")
@@ -59,7 +61,6 @@ class Supervisor:
                 self._log(f"off (status {status})")
                 break
         self._paths.pid.unlink(missing_ok=True)
-        remove_cgroup(self._settings["machine"])
         return 0
 
     def _signalled(self, number: int, _frame: FrameType | None) -> None:

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build NVIDIA's tools, unmodified and at pinned versions, through Go's module proxy.
+"""Build NVIDIA's tools and what real nodes need beside them, unmodified and at pinned versions, through Go's module proxy.
 
     install.py [TOOL ...]
 
@@ -17,6 +17,7 @@ which a proxy may refuse while it has the version itself.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -34,20 +35,26 @@ _ATTEMPTS = 3
 class Tool:
     """One program of a Go module.
 
-    :param module: its folder below modules/, and the module's name on GitHub.
+    :param module: its folder below modules/; the go.mod there requires the one module that the program is of.
+    :param options: what its own Makefile gives to go build.
     """
 
     name: str
     module: str
+    options: tuple[str, ...] = ()
+
+    @property
+    def required(self) -> tuple[str, str]:
+        """The path of the module that its go.mod requires, and the version."""
+        text = (MODULES / self.module / "go.mod").read_text(encoding="utf-8")
+        found = re.search(r"^require (\S+) (v\S+)$", text, re.MULTILINE)
+        if found is None:
+            raise NotInstalled(f"Failed to build {self.name}: {self.module}/go.mod does not require it")
+        return found.group(1), found.group(2)
 
     @property
     def version(self) -> str:
-        """The version that its go.mod requires."""
-        text = (MODULES / self.module / "go.mod").read_text(encoding="utf-8")
-        found = re.search(rf"^require github\.com/NVIDIA/{re.escape(self.module)} (v\S+)$", text, re.MULTILINE)
-        if found is None:
-            raise NotInstalled(f"Failed to build {self.name}: {self.module}/go.mod does not require it")
-        return found.group(1)
+        return self.required[1]
 
     @property
     def path(self) -> Path:
@@ -55,6 +62,16 @@ class Tool:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         return cache / "gpufleet" / "tools" / f"{self.name}-{self.version}" / self.name
 
+
+# Tags of containerd's own build without the storage drivers that need libraries.
+_CONTAINERD = ("-tags", "no_btrfs,no_devmapper,no_zfs")
+# Its image is built like this: the host's files are mounted below /host-*.
+_DISCOVERY = (
+    "-tags",
+    "osusergo,netgo",
+    "-ldflags",
+    "-s -w -extldflags=-static -X sigs.k8s.io/node-feature-discovery/pkg/utils/hostpath.pathPrefix=/host-",
+)
 
 # The newest versions that the proxy had when this was written; reference work was done with mig-parted v0.15.0 and
 # k8s-device-plugin v0.20.0.
@@ -65,6 +82,14 @@ TOOLS = {
         Tool("nvidia-ctk", "nvidia-container-toolkit"),
         Tool("gpu-feature-discovery", "k8s-device-plugin"),
         Tool("nvidia-device-plugin", "k8s-device-plugin"),
+        Tool("config-manager", "k8s-device-plugin"),
+        Tool("mps-control-daemon", "k8s-device-plugin"),
+        Tool("nfd-master", "node-feature-discovery", _DISCOVERY),
+        Tool("nfd-worker", "node-feature-discovery", _DISCOVERY),
+        Tool("nfd-gc", "node-feature-discovery", _DISCOVERY),
+        Tool("containerd", "containerd", _CONTAINERD),
+        Tool("containerd-shim-runc-v2", "containerd", _CONTAINERD),
+        Tool("ctr", "containerd", _CONTAINERD),
     )
 }
 
@@ -96,13 +121,31 @@ def install(tool: Tool) -> Path:
     return tool.path
 
 
+def source(module: str) -> Path:
+    """The unpacked source of C(module), MODULE@VERSION; the projects' charts are in it.
+
+    :raises NotInstalled: no Go, or the proxy does not give it.
+    """
+    go = shutil.which("go")
+    if go is None:
+        raise NotInstalled(
+            f"Failed to fetch {module}: go is not installed. Install Go 1.26 or newer and put it into PATH"
+        )
+    environment = {**os.environ, "GOWORK": "off", "GOFLAGS": "-mod=mod"}
+    command = [go, "mod", "download", "-json", module]
+    done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotInstalled(f"Failed to fetch {module}: {done.stderr.strip() or done.stdout.strip()}")
+    return Path(json.loads(done.stdout)["Dir"])
+
+
 def _build(go: str, tool: Tool, work: Path) -> None:
-    package = f"github.com/NVIDIA/{tool.module}/cmd/{tool.name}"
+    package = f"{tool.required[0]}/cmd/{tool.name}"
     environment = {**os.environ, "GOWORK": "off", "GOFLAGS": ""}
     # A proxy that has to fetch a module first may answer one request late; what was fetched is kept.
     for attempt in range(1, _ATTEMPTS + 1):
         done = subprocess.run(
-            [go, "build", "-mod=readonly", "-trimpath", "-o", tool.name, package],
+            [go, "build", "-mod=readonly", "-trimpath", *tool.options, "-o", tool.name, package],
             cwd=work,
             env=environment,
             capture_output=True,

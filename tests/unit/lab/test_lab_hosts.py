@@ -26,7 +26,7 @@ from hosts.mirror import choose_addresses, machine_sources
 from hosts.paths import LabPaths
 from hosts.prepare import after_first_boot, before_first_boot, hardware_command
 from hosts.progress import LabError, Progress
-from hosts.spec import DEMO, Boards, HostSpec, host_from_json, host_to_json, parse_spec
+from hosts.spec import DEMO, Boards, HostSpec, as_nodes, host_from_json, host_to_json, parse_spec
 from packages import driver
 
 # ---- mirror ----
@@ -111,6 +111,10 @@ def test_choose_addresses(
         ({"hosts": [{"name": "a", "bords": []}]}, r"hosts\[0\]\.bords: unknown key"),
         ({"hosts": [{"name": "a", "group": "gpu-hosts"}]}, r"hosts\[0\]\.group"),
         ({"hosts": [{"name": "a", "driver": True}]}, r"hosts\[0\]\.driver: True must be one of none, installed"),
+        (
+            {"hosts": [{"name": "a", "node": True}]},
+            r"hosts\[0\]\.node: True must be one of none, containerd-1.6, containerd-2.4",
+        ),
         ({"hosts": [{"name": "a", "headers": "no"}]}, r"hosts\[0\]\.headers: 'no'"),
         ({"hosts": [{"name": "a", "nvswitch": True}]}, r"hosts\[0\]\.nvswitch: True"),
         ({"hosts": [{"name": "a", "boards": [{"board": "t4"}]}]}, r"hosts\[0\]\.boards\[0\]: it must be"),
@@ -123,7 +127,13 @@ def test_a_wrong_specification_is_refused_with_its_path(data: object, message: s
 
 
 def test_a_specification_survives_the_state_file() -> None:
-    assert [host_from_json(host_to_json(host)) for host in DEMO] == list(DEMO)
+    for hosts in (DEMO, as_nodes(DEMO)):
+        assert [host_from_json(host_to_json(host)) for host in hosts] == list(hosts)
+
+
+def test_hosts_become_nodes_with_debians_containerd_unless_they_name_another() -> None:
+    named = HostSpec("b", "pool", (), node="containerd-2.4")
+    assert [host.node for host in as_nodes((HostSpec("a", "pool", ()), named))] == ["containerd-1.6", "containerd-2.4"]
 
 
 def test_what_is_done_to_a_disk(tmp_path: Path) -> None:

@@ -1,0 +1,135 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The demo's three hosts as nodes of a real cluster: kubelets, the charts' own plugin, and what examples/fleet renders for them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LAB = REPOSITORY / "tests" / "lab" / "lab"
+#: Of the device plugin's chart, above the rendered values: the strategy that the rendered toolkit accepts.
+SETTINGS = ("--set", "deviceListStrategy=volume-mounts")
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A lab of this name whose hosts are nodes.
+
+    :param folder: for the rendered tree and for logs.
+    """
+
+    name: str
+    folder: Path
+
+    @property
+    def tree(self) -> Path:
+        return self.folder / "gitops" / "clusters" / "demo"
+
+    def lab(self, action: str, *arguments: str) -> str:
+        done = subprocess.run(
+            [LAB, action, "--name", self.name, *arguments], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"lab {action} {' '.join(arguments)}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def kubectl(self, *arguments: str, text: str | None = None) -> str:
+        command = [LAB, "kubectl", "--name", self.name, "--", *arguments]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def play(self, playbook: str, *arguments: str) -> str:
+        inventories = ["-i", str(REPOSITORY / "examples" / "fleet"), "-i", self.lab("inventory").strip()]
+        program = REPOSITORY / ".venv" / "bin" / "ansible-playbook"
+        tree = f"gpu_kubernetes_output_directory={self.folder / 'gitops'}"
+        environment = {
+            **os.environ,
+            "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections"),
+            "ANSIBLE_CONFIG": str(REPOSITORY / "examples" / "ansible.cfg"),
+            "ANSIBLE_NOCOLOR": "1",
+        }
+        command = [str(program), *inventories, "-e", tree, f"gpufleet.nvidia.{playbook}", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 0, f"{playbook}: {done.stdout[-4000:]}{done.stderr[-1000:]}"
+        return done.stdout
+
+    def up(self) -> None:
+        """From nothing to nodes that offer what the tree says."""
+        self.lab("down")
+        self.lab("up", "--nodes")
+        self.play("site")
+        self.lab("charts", str(self.tree), *SETTINGS)
+        wait_for(
+            lambda: self.offered() == {name: node["resources"] for name, node in self.capacity["nodes"].items()}, 300
+        )
+
+    @property
+    def capacity(self) -> dict[str, Any]:
+        return json.loads((self.tree / "capacity.json").read_text())
+
+    def get(self, *arguments: str) -> Any:
+        return json.loads(self.kubectl("get", *arguments, "-o", "json"))
+
+    def offered(self) -> dict[str, dict[str, int]]:
+        """Node to its extended resources of NVIDIA, as its kubelet reports them."""
+        return {
+            node["metadata"]["name"]: {
+                name: int(count)
+                for name, count in node["status"]["allocatable"].items()
+                if name.partition("/")[0] == "nvidia.com"
+            }
+            for node in self.get("nodes")["items"]
+        }
+
+    def labels(self, node: str) -> dict[str, str]:
+        return self.get("node", node)["metadata"]["labels"]
+
+    def example(self, name: str) -> dict[str, Any]:
+        """A rendered example, as the object that it is."""
+        return yaml.safe_load((self.tree / "examples" / f"{name}.yaml").read_text())
+
+    def fill(self, example: str, count: int) -> None:
+        """Make so many pods of an example that stay: only what they do is another, and that the machine has fewer cores."""
+        pods = [self._staying(self.example(example), number) for number in range(count)]
+        self.kubectl("create", "-f", "-", text=yaml.safe_dump_all(pods))
+
+    @staticmethod
+    def _staying(pod: dict[str, Any], number: int) -> dict[str, Any]:
+        (container,) = pod["spec"]["containers"]
+        pod["metadata"]["labels"] = {"example": pod["metadata"]["name"]}
+        pod["metadata"]["name"] += f"-{number}"
+        pod["spec"]["terminationGracePeriodSeconds"] = 0
+        container["command"] = ["sh", "-c", "nvidia-smi -L && exec sleep 86400"]
+        for part in ("requests", "limits"):
+            container["resources"][part] = {
+                name: value
+                for name, value in container["resources"].get(part, {}).items()
+                if name.startswith("nvidia.com/")
+            }
+        return pod
+
+    def pods(self, example: str) -> list[dict[str, Any]]:
+        return self.get("pods", "-l", f"example={example}")["items"]
+
+
+def wait_for(what: Callable[[], Any], timeout: float = 300) -> Any:
+    """Wait until C(what) returns something that is true, and return it."""
+    until = time.monotonic() + timeout
+    found = what()
+    while not found and time.monotonic() < until:
+        time.sleep(0.5)
+        found = what()
+    assert found, f"waited {timeout:.0f} s in vain"
+    return found

@@ -1,0 +1,92 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A pod gets exactly what was described: real kubelets, the real plugin and real pods on the demo's three pools."""
+
+from __future__ import annotations
+
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+TRAINING, BATCH, SHARED = "gpu-training-1", "gpu-batch-1", "gpu-shared-1"
+#: Example to its node, its resource, and how many of it the node has.
+EXAMPLES = {
+    "training-mig-1g-10gb": (TRAINING, "nvidia.com/mig-1g.10gb", 16),
+    "training-mig-2g-20gb": (TRAINING, "nvidia.com/mig-2g.20gb", 8),
+    "training-mig-3g-40gb": (TRAINING, "nvidia.com/mig-3g.40gb", 8),
+    "batch-gpu": (BATCH, "nvidia.com/gpu", 56),
+    "shared-gpu": (SHARED, "nvidia.com/gpu", 48),
+}
+_DEVICE = re.compile(r"UUID: ((?:GPU|MIG)-[0-9a-f-]+)")
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    from demo import Demo
+
+    found = Demo(f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-nodes", tmp_path_factory.mktemp("demo"))
+    try:
+        found.up()
+        yield found
+    finally:
+        found.lab("down")
+
+
+def devices(listing):
+    """The devices of C(nvidia-smi -L): MIG devices where there are, whole GPUs where not."""
+    found = _DEVICE.findall(listing)
+    return sorted(uuid for uuid in found if uuid.startswith("MIG-")) or sorted(found)
+
+
+def test_every_node_offers_what_is_rendered_and_nothing_else(demo):
+    expected = {name: node["resources"] for name, node in demo.capacity["nodes"].items()}
+    assert demo.offered() == expected
+
+
+@pytest.mark.parametrize("node", [TRAINING, BATCH, SHARED])
+def test_every_label_is_the_predicted_one(demo, node):
+    configuration = demo.capacity["configurations"][demo.capacity["nodes"][node]["configuration"]]
+    expected = {**configuration["node_labels"], **configuration["labels"], **configuration["labels_approximate"]}
+    from demo import wait_for
+
+    wait_for(lambda: expected.keys() <= demo.labels(node).keys(), 90)
+    found = demo.labels(node)
+    assert {name: found.get(name) for name in expected} == expected
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_pods_run_until_the_node_is_full_and_each_sees_exactly_its_device(demo, example):
+    from demo import wait_for
+
+    node, resource, count = EXAMPLES[example]
+    demo.fill(example, count + 1)
+    try:
+        wait_for(lambda: [pod["status"]["phase"] for pod in demo.pods(example)].count("Running") == count, 300)
+        pods = demo.pods(example)
+        running = [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"]
+        (waiting,) = [pod for pod in pods if pod["status"]["phase"] != "Running"]
+        (condition,) = [found for found in waiting["status"]["conditions"] if found["type"] == "PodScheduled"]
+        assert f"Insufficient {resource}" in condition["message"]
+        assert {pod["spec"].get("nodeName") for pod in pods if pod is not waiting} == {node}
+
+        with ThreadPoolExecutor(max_workers=4) as pool:
+            logs = list(pool.map(lambda name: demo.kubectl("logs", name), running))
+            entered = list(pool.map(lambda name: demo.kubectl("exec", name, "--", "nvidia-smi", "-L"), running))
+        seen = [devices(log) for log in logs]
+        assert seen == [devices(shown) for shown in entered], "from the entry point and by kubectl exec"
+        assert {len(found) for found in seen} == {1}, "one device each"
+        there = devices(demo.lab("exec", node, "--", "nvidia-smi", "-L"))
+        given = sorted(uuid for found in seen for uuid in found)
+        if example == "shared-gpu":
+            assert sorted(set(given)) == there, "every GPU"
+            assert {given.count(uuid) for uuid in there} == {count // len(there)}, "as many on each"
+        else:
+            assert len(set(given)) == count, "nobody shares a device"
+            assert set(given) <= set(there)
+    finally:
+        demo.kubectl("delete", "pods", "-l", f"example={example}", "--force", "--grace-period=0")
+        wait_for(lambda: not demo.pods(example), 120)
