@@ -26,7 +26,7 @@ def prepared(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
     path = folder / "config.json"
     path.write_text(json.dumps({"root": {"path": "rootfs"}, **config}))
     path.chmod(0o600)
-    runc.prepare(str(folder))
+    runc.prepare(str(folder), "")
     assert [entry.name for entry in folder.iterdir()] == ["config.json"]
     assert path.stat().st_mode & 0o777 == 0o600
     answer: dict[str, Any] = json.loads(path.read_text())
