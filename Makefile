@@ -19,6 +19,14 @@ demo: ## Run the main job on a lab of three virtual GPU hosts
 demo-down: ## Remove every trace of the demo's lab
 	@tools/demo.sh down
 
+.PHONY: demo-cluster
+demo-cluster: ## Show the whole with real nodes: site, push, Argo CD, pods with their slices (a first build takes 35 minutes)
+	@tools/demo-cluster.sh up
+
+.PHONY: demo-cluster-down
+demo-cluster-down: ## Remove every trace of that
+	@tools/demo-cluster.sh down
+
 .PHONY: lab-up
 lab-up: setup ## Boot the lab hosts and write build/lab/inventory.yml
 	@tests/lab/lab up

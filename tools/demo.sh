@@ -39,6 +39,7 @@ with_lab() {
     fi
     say "changed=0 on every host. Look around: ssh lines are in tests/lab/README.md; the rendered files are in $gitops"
     echo "Remove every trace of the lab with: make demo-down"
+    echo "Next, the same hosts as nodes of a real Kubernetes cluster, up to pods with their slices: make demo-cluster"
 }
 
 without_root() {

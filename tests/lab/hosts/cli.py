@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nodes.charts import Charts
+from nodes.publication import Publication
 
 from .lab import Lab, all_labs, purge
 from .progress import LabError, Progress
@@ -46,6 +47,10 @@ def _parser() -> argparse.ArgumentParser:
     charts = add("charts", "Install a rendered tree into the cluster, with the projects' own charts.")
     charts.add_argument("tree", type=Path, help="the cluster's directory in the rendered tree")
     charts.add_argument("--set", action="append", default=[], help="KEY=VALUE of the device plugin's chart")
+    add("argocd", "Start Argo CD beside the cluster and print the URL of the git repository that it syncs.")
+    publish = add("publish", "Commit a rendered tree, push it and let Argo CD sync the cluster's directory of it.")
+    publish.add_argument("tree", type=Path, help="the output directory of render, with clusters/ in it")
+    publish.add_argument("--message", default="Render the clusters", help="of the commit")
     add("reboot", "Reboot a host in order and wait until it is back.", host=True)
     add("power-cut", "End every process of a host at once, boot it and wait until it is back.", host=True)
     add("stop", "Shut a host down in order; it stays off.", host=True)
@@ -87,7 +92,7 @@ def _run(options: argparse.Namespace, lab: Lab, progress: Progress) -> int:
             lab.hosts()
         # The path alone can be asked for before the lab is up.
         print(lab.paths.inventory.read_text(encoding="utf-8") if options.show else lab.paths.inventory)
-    elif action in ("kubeconfig", "kubectl", "charts"):
+    elif action in ("kubeconfig", "kubectl", "charts", "argocd", "publish"):
         return _in_cluster(options, lab, progress)
     elif action == "repository":
         lab.repository(options.switch == "on")
@@ -107,6 +112,11 @@ def _in_cluster(options: argparse.Namespace, lab: Lab, progress: Progress) -> in
         print(cluster.plane.kubeconfig)
     elif options.action == "charts":
         Charts(cluster.plane, options.tree, progress).install(options.set)
+    elif options.action == "argocd":
+        cluster.argocd.up()
+        print(cluster.argocd.git_url)
+    elif options.action == "publish":
+        Publication(cluster.argocd, cluster.plane, progress).publish(options.tree, options.message)
     else:
         words = options.command[1:] if options.command[:1] == ["--"] else options.command
         return subprocess.run(

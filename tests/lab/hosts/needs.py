@@ -39,30 +39,34 @@ _FILES = {
 }
 
 
+def found(program: str) -> str | None:
+    """Where a program is, also one for administrators; None where it is not installed."""
+    return shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+
+
 def missing_packages() -> list[str]:
     """The Debian packages that have to be installed before a lab can be built, sorted."""
-    search = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-    wanted = {package for program, package in PROGRAMS.items() if not shutil.which(program, path=search)}
+    wanted = {package for program, package in PROGRAMS.items() if not found(program)}
     wanted |= {package for path, package in _FILES.items() if not Path(path).exists()}
     return sorted(wanted)
 
 
 def obstacles() -> list[str]:
     """Why a lab cannot run here at all, one sentence with the remedy each; empty if it can."""
-    found: list[str] = []
+    there: list[str] = []
     if platform.system() != "Linux":
         return [f"The lab needs Linux, this is {platform.system()}. Use a Debian 12 machine or virtual machine."]
     if os.geteuid() != 0:
-        found.append("The lab boots containers and needs root. Run it with sudo, or as root in a virtual machine.")
+        there.append("The lab boots containers and needs root. Run it with sudo, or as root in a virtual machine.")
     if not _has_filesystem("overlay") and shutil.which("modprobe"):
         subprocess.run(["modprobe", "overlay"], capture_output=True, check=False)
     for name, why in (("overlay", "to give every host its own copy of Debian"), ("cgroup2", "for systemd")):
         if not _has_filesystem(name):
-            found.append(f"This kernel has no {name} file system, needed {why}. Load the module or use another kernel.")
+            there.append(f"This kernel has no {name} file system, needed {why}. Load the module or use another kernel.")
     if not shutil.which("apt-get"):
-        found.append("apt-get is missing: the lab builds Debian hosts. Use a Debian or Ubuntu machine.")
-    found.extend(_cache_obstacles(cache_root()))
-    return found
+        there.append("apt-get is missing: the lab builds Debian hosts. Use a Debian or Ubuntu machine.")
+    there.extend(_cache_obstacles(cache_root()))
+    return there
 
 
 def _cache_obstacles(cache: Path) -> list[str]:
@@ -88,9 +92,9 @@ def ensure(progress: Progress, packages: Sequence[str] | None = None) -> None:
 
     :raises LabError: one sentence per missing thing, with the remedy.
     """
-    found = obstacles()
-    if found:
-        raise LabError("\n".join(found))
+    in_the_way = obstacles()
+    if in_the_way:
+        raise LabError("\n".join(in_the_way))
     wanted = list(missing_packages() if packages is None else packages)
     if not wanted:
         return

@@ -22,6 +22,7 @@ from hosts.progress import LabError, Progress
 from hosts.spec import HostSpec
 
 from . import programs
+from .argocd import ArgoCD, stop_argocd
 from .control_plane import ControlPlane, Endpoints
 from .layer import ensure_node_layer
 from .network import Network
@@ -34,6 +35,12 @@ def control_plane_of(lab: paths.LabPaths) -> ControlPlane:
     """The control plane of a lab that exists."""
     data = json.loads((lab.cluster / "cluster.json").read_text(encoding="utf-8"))
     return ControlPlane(lab.cluster, Path(data["programs"]), _endpoints(Network(data["network"])))
+
+
+def argocd_of(lab: paths.LabPaths, progress: Progress) -> ArgoCD:
+    """Argo CD beside the cluster of a lab that exists, whether it runs or not."""
+    number = json.loads((lab.cluster / "cluster.json").read_text(encoding="utf-8"))["network"]
+    return ArgoCD(lab, number, control_plane_of(lab), progress)
 
 
 class Cluster:
@@ -55,6 +62,10 @@ class Cluster:
     @property
     def plane(self) -> ControlPlane:
         return control_plane_of(self._lab)
+
+    @property
+    def argocd(self) -> ArgoCD:
+        return argocd_of(self._lab, self._progress)
 
     def create(self) -> None:
         """Write the keys of control plane and nodes."""
@@ -112,7 +123,8 @@ def ensure_node_layers(specs: Sequence[HostSpec], base: Path, progress: Progress
 
 
 def stop_control_plane(lab: paths.LabPaths) -> None:
-    """End the control plane of a lab, if it has one."""
+    """End the control plane of a lab, if it has one, and Argo CD beside it."""
+    stop_argocd(lab)
     for attempt in range(600):
         supervisor = _supervisor(lab)
         if supervisor is None:

@@ -158,7 +158,7 @@ class ControlPlane:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.data,
-                preexec_fn=_end_with_parent,
+                preexec_fn=end_with_parent,
             )
         (self.data / f"{name}.pid").write_text(f"{process.pid}\n")
         return process
@@ -267,8 +267,8 @@ def stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
         process.wait()
 
 
-def _end_with_parent() -> None:
-    # Nothing of a lab runs unattended.
+def end_with_parent() -> None:
+    """For C(preexec_fn): nothing of a lab runs unattended."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -26,9 +26,12 @@ _APPLETS = ("sh", "cat", "cp", "date", "echo", "env", "false", "find", "grep", "
 #: What NVIDIA's images set, and what the toolkit reads.
 _GPUS = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#: In place of the sample that adds vectors: the GPUs that the container sees, one a line, and the sample's last words.
+#: In place of the sample that adds vectors: what the container was given (GPUs, one a line; their memory; settings of MPS), and the
+#: sample's last words.
 _SAMPLE = """#!/bin/sh
 nvidia-smi -L || exit 1
+nvidia-smi
+env | grep ^CUDA_MPS
 echo "Test PASSED"
 """
 

@@ -38,7 +38,7 @@ def tools(names: tuple[str, ...], progress: Progress) -> list[Path]:
     for name in names:
         tool = install.TOOLS[name]
         if not tool.path.exists():
-            progress.say(f"building {name} {tool.version} (once; a minute or two on 2 cores)")
+            progress.say(f"building {name} {tool.version} (once; {install.TOOLS[name].takes} on 2 cores)")
         with progress.alive(f"the build of {name}"):
             found.append(_installed(tool))
     return found
@@ -49,10 +49,14 @@ def version(name: str) -> str:
     return install.TOOLS[name].version
 
 
+def source(name: str) -> Path:
+    """The source that the program C(name) is built from."""
+    return module_source("@".join(install.TOOLS[name].required))
+
+
 def chart(name: str) -> Path:
     """The chart that comes with the program C(name), unmodified."""
-    source = module_source("@".join(install.TOOLS[name].required))
-    return next(source.glob("deployment*/helm/*/Chart.yaml")).parent
+    return next(source(name).glob("deployment*/helm/*/Chart.yaml")).parent
 
 
 def module_source(module: str) -> Path:

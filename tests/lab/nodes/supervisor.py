@@ -2,13 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Keeps the control plane of a lab running; one process per lab. TERM ends it with everything that it started."""
+"""Keeps programs of a lab's cluster running, the control plane or Argo CD. TERM ends it with everything that it started."""
 
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -20,6 +22,11 @@ from .control_plane import stop
 
 def main(arguments: list[str]) -> int:
     """Run the control plane of the lab in the directory C(arguments[0])."""
+    return keep(control_plane_of(LabPaths(Path(arguments[0]).name)).start)
+
+
+def keep(start: Callable[[], list[subprocess.Popen[bytes]]]) -> int:
+    """Run what C(start) starts until TERM; as soon as one of them ends, end all with status 1."""
     over = False
 
     def end(_number: int, _frame: FrameType | None) -> None:
@@ -28,7 +35,7 @@ def main(arguments: list[str]) -> int:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
-    processes = control_plane_of(LabPaths(Path(arguments[0]).name)).start()
+    processes = start()
     while not over:
         ended = next((process for process in processes if process.poll() is not None), None)
         if ended is not None:
