@@ -98,15 +98,16 @@ class ArgoCD:
         redis = f"{self._address}:{_PORTS['redis']}"
         repository_server = f"{self._address}:{_PORTS['repo-server']}"
         every = f"{_LOOKS_EVERY}s"
+        # Each without a program between, which would end alone.
         return [
             self._run("redis-server", [
                 "--bind", self._address, "--port", str(_PORTS["redis"]), "--protected-mode", "no", "--save", "",
                 "--dir", str(self.data),
             ], executable=needs.found(_REDIS)),
-            self._run("git", [
-                "daemon", f"--listen={self._address}", f"--port={_PORTS['git']}", f"--base-path={self.git_directory}",
+            self._run("git-daemon", [
+                f"--listen={self._address}", f"--port={_PORTS['git']}", f"--base-path={self.git_directory}",
                 "--export-all", "--enable=receive-pack", "--reuseaddr",
-            ]),
+            ], executable=str(Path(run(["git", "--exec-path"]).strip()) / "git-daemon")),
             self._run("charts", [
                 "-m", "http.server", "--bind", self._address, str(_PORTS["charts"]), "--directory", str(self.data / "charts"),
             ], executable=sys.executable),

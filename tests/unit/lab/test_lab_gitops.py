@@ -34,9 +34,7 @@ spec:
 
 def test_only_repository_and_version_of_the_chart_are_others():
     text, said = from_the_lab(APPLICATION, {"nvidia-device-plugin": "0.19.0"}, "http://10.96.0.1:8879")
-    changed = [
-        (old, new) for old, new in zip(APPLICATION.splitlines(), text.splitlines(), strict=True) if old != new
-    ]
+    changed = [(old, new) for old, new in zip(APPLICATION.splitlines(), text.splitlines(), strict=True) if old != new]
     assert changed == [
         ("    - repoURL: https://nvidia.github.io/k8s-device-plugin", "    - repoURL: http://10.96.0.1:8879"),
         ("      targetRevision: 0.20.0", "      targetRevision: 0.19.0"),
