@@ -64,7 +64,10 @@ class Workloads:
 
         :param ends: whether its containers end when they are told to.
         """
-        template = {"metadata": {"labels": {"app": name, **(labels or {})}}, "spec": pod_spec(resource, holds_driver, ends, **pod)}
+        template = {
+            "metadata": {"labels": {"app": name, **(labels or {})}},
+            "spec": pod_spec(resource, holds_driver, ends, **pod),
+        }
         selector = {"matchLabels": {"app": name}}
         self.apps.create_namespaced_replica_set(
             NAMESPACE,
@@ -74,7 +77,9 @@ class Workloads:
             budget = {"metadata": {"name": name}, "spec": {"maxUnavailable": max_unavailable, "selector": selector}}
             self.policy.create_namespaced_pod_disruption_budget(NAMESPACE, budget)
 
-    def daemon_set(self, name: str, labels: dict[str, str] | None = None, holds_driver: bool = False, **pod: Any) -> None:
+    def daemon_set(
+        self, name: str, labels: dict[str, str] | None = None, holds_driver: bool = False, **pod: Any
+    ) -> None:
         """Make a DaemonSet with a pod on every node that it selects."""
         labels = labels or {"app": name}
         template = {"metadata": {"labels": labels}, "spec": pod_spec("cpu", holds_driver, **pod)}
