@@ -20,7 +20,7 @@ if [ -z "$python" ]; then
     exit 1
 fi
 
-wanted=$(cat requirements/controller.txt requirements/development.txt | cksum)
+wanted=$(cat meta/ee-requirements.txt requirements/development.txt | cksum)
 if [ "$(cat .venv/.requirements 2>/dev/null || true)" != "$wanted" ]; then
     if [ ! -x .venv/bin/python ]; then
         say "Making the Python environment .venv ..."

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Show what the GPUs of all hosts of a play are divided into, what is taken, and what the cluster will see of them."""
+"""Show what the GPUs of all hosts of a play are divided into, what is taken, and what the cluster offers of them, or is expected to."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity im
     capacity,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.devices import Holding, holdings
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.inspection import host_table, resource_table
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.inspection import (
+    Resources,
+    host_table,
+    resource_table,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.pods import Pod
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.pods import read as read_pod
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade import is_ready
@@ -109,14 +113,20 @@ class ActionModule(ActionBase):
         except (ApiError, AnsibleError) as error:
             return {**result, "failed": True, "msg": getattr(error, "message", None) or str(error)}
         nodes = [_node(host, about, task_vars["hostvars"][host], cluster) for host, about in hosts.items()]
+        resources = {
+            host: _resources(about, node_of(host, task_vars["hostvars"][host]), cluster)
+            for host, about in hosts.items()
+        }
         unplaced = ledger.unplaced(cluster.pods.get("", [])) if cluster else ()
         strangers = _strangers(cluster, task_vars) if cluster else {}
         document: dict[str, Any] = {
             "hosts": {host: about.facts for host, about in hosts.items() if about.facts},
             "unread": {host: about.unread for host, about in hosts.items() if about.unread},
-            "capacity": {
+            "expected": {
                 host: {"pool": about.pool, **about.found.as_dict()} for host, about in hosts.items() if about.found
             },
+            "offered": {host: entry.offered for host, entry in resources.items()} if cluster else None,
+            "mismatches": {host: entry.mismatches for host, entry in resources.items() if entry.mismatches},
             "ledger": ledger_text.as_dict(nodes),
             "total": ledger_text.totals(nodes, unplaced),
             "pending": ledger_text.waiting_dict(unplaced),
@@ -125,9 +135,9 @@ class ActionModule(ActionBase):
         result.update(document)
         if arguments["html"]:
             when = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-            page = ledger_html.page(
-                nodes, _TITLE, when, unplaced, sorted(strangers), "pods" if cluster else "processes"
-            )
+            users = "pods" if cluster else "processes"
+            by_name = {node.name: entry for node, entry in zip(nodes, resources.values())}
+            page = ledger_html.page(nodes, _TITLE, when, unplaced, sorted(strangers), users, by_name)
             result["changed"] = write_whole(os.path.abspath(arguments["html"]), page)
         if arguments["report"]:
             text = json.dumps(document, indent=1, sort_keys=True) + "\n"
@@ -142,9 +152,9 @@ class ActionModule(ActionBase):
             self._display.display(remarks)
         if arguments["details"]:
             self._display.display(ledger_text.details(nodes, arguments["unit"]))
-        shown = {host: about.sharing for host, about in hosts.items()}
+        shown = {host: {**about.sharing, "confirmed": resources[host].confirmed} for host, about in hosts.items()}
         self._display.display(host_table(document["hosts"], shown))
-        self._display.display(resource_table(document["capacity"]))
+        self._display.display(resource_table(resources))
         if arguments["note"]:
             self._display.display(arguments["note"])
         return result
@@ -211,6 +221,14 @@ def _node(host: str, about: _Host, variables: Any, cluster: _Cluster | None) -> 
             if any(pod.uses_gpu and not pod.ended for pod in pods):
                 notes.append(f"which pod holds which device is not known: {refusal.message}")
     return ledger.node_ledger(name, address, facts, about.replicas, held, pods, None, about.slice_mib, notes)
+
+
+def _resources(about: _Host, node: str, cluster: _Cluster | None) -> Resources:
+    expected = about.found.resources if about.found else None
+    if cluster is None:
+        return Resources(node, about.pool, expected)
+    there = cluster.nodes.get(node)
+    return Resources(node, about.pool, expected, True, None if there is None else gpu_allocatable(there))
 
 
 def _holdings(answer: Mapping[str, Any]) -> Sequence[Holding]:

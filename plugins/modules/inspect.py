@@ -12,7 +12,9 @@ short_description: Show what the GPUs of all hosts of a play are divided into an
 version_added: 0.1.0
 description:
   - Prints the table of C(kubectl inspect cgpu), what of every GPU is given to pods (without a cluster to processes), and for every host
-    each GPU's board, what it is divided into and how much of that is taken, and the extended resources that the cluster will see of it.
+    each GPU's board, what it is divided into and how much of that is taken.
+  - With O(kubeconfig) it also prints the extended resources that each node offers, beside those that its pool's description makes expected, and
+    marks where they differ. Without, the cluster is not asked, and what is printed of it is called expected.
   - Hosts that could not be read, nodes that are not ready or not in the inventory, and pods that wait for GPUs are named below it.
   - The facts are those that M(gpufleet.nvidia.gpu_info) returned into the variable C(gpu_facts_host) of each host.
   - This is an action; the module is only its documentation.
@@ -103,8 +105,20 @@ not_in_inventory:
   description: Nodes of the cluster with GPUs that no host of the inventory stands for, with what they offer.
   type: dict
   returned: success
-capacity:
-  description: For every host its pool, the extended resources and labels that the cluster must show, and the memory of a slice in MiB.
+expected:
+  description:
+    - For every host its pool, the extended resources and labels that the cluster must show, and the memory of a slice in MiB.
+    - This follows from the GPUs of the host and the variables of its pool. It does not say what the cluster shows.
+  type: dict
+  returned: success
+offered:
+  description:
+    - For every host the GPU resources that its node offers (C(status.allocatable)), or null when the cluster has no such node.
+    - Null when the cluster was not asked.
+  type: dict
+  returned: success
+mismatches:
+  description: For every host whose node does not offer what is expected, in what they differ.
   type: dict
   returned: success
 """

@@ -39,10 +39,10 @@ class Cluster:
         self, kubeconfig: str, context: str, patience: float, notify: Callable[[str], None] = lambda _text: None
     ) -> None:
         try:
-            from kubernetes import client, config
+            from kubernetes import client, config, dynamic
         except ImportError as error:
             raise AnsibleError(
-                "Failed to import kubernetes on the controller. Install it there: pip install kubernetes"
+                f"Failed to import kubernetes on the controller: {error}. Install it there: pip install kubernetes"
             ) from error
         try:
             configuration = client.Configuration()
@@ -52,7 +52,9 @@ class Cluster:
                 f"Failed to read the kubeconfig {kubeconfig or '(default)'}: {error}. Set gpu_upgrade_kubeconfig."
             ) from error
         configuration.retries = False
-        self._api = client.ApiClient(configuration)
+        # The dynamic client's request() is the same in every release; ApiClient.call_api changed its signature in 36 and in 37.
+        # Without a discoverer it asks only what is asked here, and leaves no cache of the API in the shared /tmp.
+        self._api = dynamic.DynamicClient(client.ApiClient(configuration), discoverer=lambda _client, _cache: None)
         self._patience = patience
         self._notify = notify
 
@@ -84,16 +86,15 @@ class Cluster:
 
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         try:
-            answer = self._api.call_api(
-                path,
+            answer = self._api.request(
                 method,
-                query_params=list(query.items()),
-                header_params={"Accept": "application/json", "Content-Type": kind},
+                path,
                 body=body,
-                auth_settings=["BearerToken"],
-                _preload_content=False,
+                query_params=list(query.items()),
+                header_params={"Accept": "application/json"},
+                content_type=kind,
+                serialize=False,
                 _request_timeout=(5, 30),
-                _return_http_data_only=True,
             )
             return dict(json.loads(answer.data))
         except ApiException as error:

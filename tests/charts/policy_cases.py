@@ -160,13 +160,14 @@ REFUSED: dict[str, tuple[Item, str]] = {
     "a ConfigMap for envFrom": (data("ConfigMap", NVIDIA_VISIBLE_DEVICES="all"), "data: NVIDIA_VISIBLE_DEVICES"),
     "a Secret for envFrom": (data("Secret", "stringData", NVIDIA_VISIBLE_DEVICES="0"), "data: NVIDIA_VISIBLE_DEVICES"),
     "a Secret for envFrom, encoded": (data("Secret", NVIDIA_VISIBLE_DEVICES="YWxs"), "data: NVIDIA_VISIBLE_DEVICES"),
-    "the device list by /dev/null": (magic_mount({"hostPath": {"path": "/dev/null"}}), f"container main: {_MOUNT}"),
+    # Two policies refuse this one, and the API server names either. Those that follow go by the mount alone.
+    "the device list by /dev/null": (magic_mount({"hostPath": {"path": "/dev/null"}}), "which bypasses GPU accounting"),
     "the device list in another spelling": (
-        magic_mount({"hostPath": {"path": "/dev/null"}}, "/var/run/../run//nvidia-container-devicesall"),
+        magic_mount({"hostPath": {"path": "/tmp/link"}}, "/var/run/../run//nvidia-container-devicesall"),
         _MOUNT,
     ),
     "the device list by CDI name": (
-        magic_mount({"hostPath": {"path": "/dev/null"}}, f"{MAGIC}/cdi/nvidia.com/gpu/all"),
+        magic_mount({"hostPath": {"path": "/tmp/link"}}, f"{MAGIC}/cdi/nvidia.com/gpu/all"),
         _MOUNT,
     ),
     # A hostPath may be a link to /dev/null, and so may a file of any volume that reaches the host.
@@ -290,7 +291,10 @@ REFUSED: dict[str, tuple[Item, str]] = {
 DEBUG_ADMITTED: dict[str, Item] = {"void": debug(env("void"))}
 DEBUG_REFUSED: dict[str, tuple[Item, str]] = {
     "nothing": (debug(), "container debugger: starts in the NVIDIA runtime"),
-    "devices by hand": (debug(env("all")), f"container debugger: {_ENV}"),
+    "devices by hand": (
+        debug({"env": [*env("void")["env"], *env("all")["env"]]}),
+        f"container debugger: {_ENV}",
+    ),
     "privileged": (debug(env("void"), PRIVILEGED), "container debugger: securityContext.privileged"),
     "SYS_ADMIN": (debug(env("void"), capability("SYS_ADMIN")), "container debugger: securityContext.capabilities"),
     "the device list": (

@@ -61,7 +61,7 @@ def programs_of(release: str) -> Path:
     environment = REPOSITORY / "build" / "ansible-versions" / release
     if not (environment / "complete").exists():
         subprocess.run([python, "-m", "venv", "--clear", str(environment)], check=True)
-        wanted = ["-r", str(REPOSITORY / "requirements" / "controller.txt"), f"ansible-core=={release}"]
+        wanted = ["-r", str(REPOSITORY / "meta" / "ee-requirements.txt"), f"ansible-core=={release}"]
         pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, *wanted], check=True)
         (environment / "complete").touch()

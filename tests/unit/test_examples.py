@@ -70,13 +70,30 @@ def test_the_job_templates_of_awx_run_playbooks_of_the_collection():
     assert {entry["unified_job_template"] for entry in objects["controller_schedules"]} <= set(templates)
 
 
-def test_the_execution_environment_has_what_the_collection_needs():
-    wanted = (REPOSITORY / "requirements" / "controller.txt").read_text(encoding="utf-8").splitlines()
-    given = (REPOSITORY / "meta" / "ee-requirements.txt").read_text(encoding="utf-8").splitlines()
-    assert {line for line in wanted if line[:1] != "#"} == {line for line in given if line[:1] != "#"}
+def test_every_package_is_pinned_in_one_place_and_the_readme_installs_from_it():
     described = yaml.safe_load((REPOSITORY / "meta" / "execution-environment.yml").read_text(encoding="utf-8"))
     for path in described["dependencies"].values():
         assert (REPOSITORY / path).is_file()
+    controller = REPOSITORY / described["dependencies"]["python"]
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    (installed,) = re.findall(r"^ +pip install (.*)$", readme, re.MULTILINE)
+    assert installed.endswith(f"/gpufleet/nvidia/{controller.relative_to(REPOSITORY)}")
+    files = [controller, *sorted((REPOSITORY / "requirements").glob("*.txt"))]
+    pinned = [
+        line
+        for file in files
+        for line in file.read_text(encoding="utf-8").split()
+        if re.match(r"[A-Za-z][\w.-]*[<=>]", line)
+    ]
+    names = [re.split("[<=>]", line)[0].lower() for line in pinned]
+    # The oldest Python has releases of its own of what tests run with.
+    twice = {name for name in names if names.count(name) > 1}
+    assert twice <= {"hypothesis", "pytest", "pytest-xdist"}
+    assert {"kubernetes", "nvidia-ml-py"} <= set(names)
+    includes = {
+        file.name: re.findall(r"^-[rc] (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE) for file in files
+    }
+    assert includes["development.txt"] == includes["oldest-python.txt"] == ["../meta/ee-requirements.txt"]
 
 
 def test_the_image_for_awx_has_the_collection_in_the_version_of_this_tree():

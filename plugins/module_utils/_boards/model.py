@@ -94,15 +94,17 @@ class Board:
     :param product_names: as NVML reports them.
     :param pci_device_ids: C(0xDDDDVVVV), device id followed by NVIDIA's vendor id 10DE, upper case.
     :param architecture: key of C(ARCHITECTURES).
-    :param total_memory_mib: memory in MiB; a driver may report a little less.
+    :param total_memory_mib: memory in MiB as a driver reports it, with ECC as the board is delivered; on boards with GDDR6 that is less than
+        the label says. Drivers before 510 report a little less.
     :param memory_label: the size in the vendor's name of the product, such as C(80GB); a label, not a measure.
+    :param memory_source: key of C(SOURCES) for the total memory.
     :param compute_slices: how many compute slices MIG divides the board into.
     :param placement_grid_units: how many memory units MIG divides the board into; not always a power of two.
     :param sm_total: SMs of the whole board.
     :param profiles: its GPU instance profiles; empty for a board without MIG.
     :param caveat: what a reader of the numbers should know.
     :param placements_note: what is known when placements are missing.
-    :param source: where identity and memory come from, for boards without profiles.
+    :param source: where the identity comes from, for boards without profiles.
     """
 
     key: str
@@ -111,6 +113,7 @@ class Board:
     architecture: str
     total_memory_mib: int | None = None
     memory_label: str | None = None
+    memory_source: str | None = None
     compute_slices: int | None = None
     placement_grid_units: int | None = None
     sm_total: int | None = None
@@ -123,6 +126,11 @@ class Board:
     def mig(self) -> bool:
         """Whether the board can be partitioned by MIG."""
         return bool(self.profiles)
+
+    @property
+    def most_memory_mib(self) -> int | None:
+        """The most that a driver can report, which it does where ECC was switched off: what the label says."""
+        return int(self.memory_label[:-2]) * 1024 if self.memory_label else self.total_memory_mib
 
     @property
     def placements_known(self) -> bool:

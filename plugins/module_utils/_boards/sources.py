@@ -68,8 +68,22 @@ SOURCES: dict[str, str] = {
     "S-h20": "[secondary] user transcript, NVIDIA H20, driver 535.247.01: partial -lgip (1g rows)",
     "S-pciids": "[code] NVIDIA/go-nvlib pkg/pciids/default_pci.ids",
     "S-mpd-test": "[code] NVIDIA/mig-parted pkg/mig/builder/builder_test.go (names and max counts)",
-    "S-kti-mock": (
-        "[code] NVIDIA/k8s-test-infra pkg/gpu/mocknvml/configs/mock-nvml-config-{t4,l40s}.yaml: memory in bytes (the "
-        "PCI id given there for L40S is the one of the L40; pci.ids has 26b9)"
+    "S-smi-modal": (
+        "[issue] modal-labs/modal-client#2797: totals that nvidia-smi reports for H100, A100, A10, L40S, L4 and T4. The L40S also in "
+        "akash-network/provider-configs#99 (driver 595.71.05), the A100 40GB in bottlerocket-os/bottlerocket-core-kit#834 (580.126.09)"
     ),
+    "S-smi-p100": "[issue] wookayin/gpustat#130: nvidia-smi of 4 x P100 16 GB, driver 515.65.01",
+    "S-smi-v100-16": "[issue] 1CatAI/1Cat-vLLM#85: nvidia-smi of 2 x V100-SXM2-16GB, driver 570.211.01",
+    "S-smi-v100-32": (
+        "[issue] Wan-Video/Wan2.1#5: nvidia-smi of a V100-SXM2 32 GB, driver 525.105.17 (NVIDIA/k8s-device-plugin#243: 32510 MiB on 450.51.05)"
+    ),
+    "S-smi-h20": "[issue] NVIDIA/nvtrust#128: nvidia-smi of H20, driver 580.95.05",
+    "S-smi-b200": "[issue] NVIDIA/TensorRT-LLM#10278: nvidia-smi of 8 x B200, driver 580.95.05",
+    "S-smi-rtx-3090": "[issue] noonghunna/club-3090#1127: nvidia-smi of 4 x RTX 3090, driver 595.84",
+    "S-smi-rtx-4090": "[issue] RLinf/RLinf#255: nvidia-smi of RTX 4090, driver 550.163.01",
+    "S-smi-public": (
+        "[secondary] outputs of nvidia-smi in public repositories, at least two of each board that agree, drivers 525 to 610, ECC on where "
+        "the board has it on when it is delivered (A40 with ECC off: 49140 MiB)"
+    ),
+    "S-label": "[doc] the size in the product's name; what a driver reports was not found",
 }

@@ -143,6 +143,7 @@ BOARDS: tuple[Board, ...] = (
         architecture="blackwell",
         total_memory_mib=97887,
         memory_label="96GB",
+        memory_source="S-smi-public",
         compute_slices=4,
         placement_grid_units=12,
         sm_total=188,

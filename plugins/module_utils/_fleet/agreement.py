@@ -125,14 +125,18 @@ def _mig_manager(node: Mapping[str, Any]) -> Check:
     return Check("mig manager", FAILED, f"{asked}, {MIG_STATE_LABEL}={state or 'missing'}", step)
 
 
+def different_resources(offered: Mapping[str, int], wanted: Mapping[str, int]) -> list[str]:
+    """Return, for people, where the resources that a node offers are not those that it must; a missing one counts as 0."""
+    return [
+        f"{name}: {offered.get(name, 0)} instead of {wanted.get(name, 0)}"
+        for name in sorted({*offered, *wanted})
+        if offered.get(name, 0) != wanted.get(name, 0)
+    ]
+
+
 def _allocatable(node: Mapping[str, Any], resources: Mapping[str, int]) -> Check:
     there = gpu_allocatable(node)
-    wanted = {name: int(count) for name, count in resources.items() if int(count)}
-    wrong = [
-        f"{name}: {there.get(name, 0)} instead of {wanted.get(name, 0)}"
-        for name in sorted({*there, *wanted})
-        if there.get(name, 0) != wanted.get(name, 0)
-    ]
+    wrong = different_resources(there, {name: int(count) for name, count in resources.items()})
     if not wrong:
         shown = (
             ", ".join(f"{name}: {count}" for name, count in sorted(there.items())) or "no GPU resources, as predicted"
@@ -167,7 +171,7 @@ def _labels(node: Mapping[str, Any], labels: Mapping[str, str]) -> Check:
 
 
 def _of_feature_discovery(name: str) -> bool:
-    """Whether a label says that gpu-feature-discovery is at work. The GPU Operator and NFD write labels of that name space, too."""
+    """Whether a label says that gpu-feature-discovery is at work. The GPU Operator and NFD write labels of that namespace, too."""
     theirs = name.startswith("nvidia.com/gpu.deploy.") or name == "nvidia.com/gpu.present"
     return (name.startswith("nvidia.com/gpu.") and not theirs) or name == "nvidia.com/mig.capable"
 

@@ -282,7 +282,10 @@ def _refuse_unoffered(sharing: Sharing, groups: Mapping[str, Any]) -> None:
 def _hami(gpus: Sequence[Mapping[str, Any]], divided: Mapping[int, GpuWish], sharing: Sharing) -> Capacity:
     if any(wish.enabled for wish in divided.values()):
         raise Refused(
-            "nvidia_sharing_backend", "HAMi slices whole GPUs, and MIG is enabled", "Set nvidia_mig_strategy: none."
+            "nvidia_sharing_backend",
+            "HAMi is rendered in its operating mode hami-core, which shares whole GPUs, and MIG is enabled",
+            "Set nvidia_mig_strategy: none, or a backend other than hami. HAMi's operating mode mig makes and destroys MIG instances by itself, "
+            "against nvidia_mig_layout.",
         )
     memories = [gpu.get("memory_mib") for gpu in gpus]
     known = [memory for memory in memories if memory is not None]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the GPUs of a host are divided into, and how much of that is taken, from the facts document alone."""
+"""What the GPUs of a host are divided into and how much of that is taken, by the facts document; and what the cluster offers of them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .agreement import different_resources
 from .text import ranges, table
 
 _MIB_PER_GIB = 1024
@@ -32,10 +33,51 @@ class GpuUse:
     taken: str
 
 
+@dataclass(frozen=True)
+class Resources:
+    """The extended resources of one host: what the pool's description predicts, and what the cluster says when it was asked.
+
+    :param node: name of the host's node.
+    :param pool: the pool of the host; empty when that is not known.
+    :param expected: what follows from the description; None when it does not, because the host was not read or its variables are wrong.
+    :param asked: whether the cluster was asked.
+    :param offered: C(status.allocatable) of the node; None when the cluster was not asked, or has no such node.
+    """
+
+    node: str
+    pool: str
+    expected: Mapping[str, int] | None
+    asked: bool = False
+    offered: Mapping[str, int] | None = None
+
+    @property
+    def mismatches(self) -> list[str]:
+        """Where the cluster offers something else than is expected, for people."""
+        if not self.asked or self.expected is None:
+            return []
+        if self.offered is None:
+            return [f"the cluster has no node {self.node}"]
+        return different_resources(self.offered, self.expected)
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the cluster offers what is expected."""
+        return self.asked and self.expected is not None and not self.mismatches
+
+    @property
+    def offered_text(self) -> str:
+        return f"no node {self.node}" if self.offered is None else _counts(self.offered)
+
+    @property
+    def expected_text(self) -> str:
+        return "unknown" if self.expected is None else _counts(self.expected)
+
+
 def gpu_use(gpu: Mapping[str, Any], sharing: Mapping[str, Any]) -> GpuUse:
     """Describe one entry of C(gpus) of the facts document.
 
-    :param sharing: C(mode), C(replicas) and C(memory_mib) of a slice, as the pool's capacity says; empty without sharing.
+    :param sharing: C(mode), C(replicas) and C(memory_mib) of a slice, as the pool's capacity says, and C(confirmed), whether the cluster
+        offers that; empty without sharing.
     """
     name = gpu.get("name") or gpu.get("board") or "unknown"
     mig = gpu.get("mig") or {}
@@ -58,6 +100,8 @@ def gpu_use(gpu: Mapping[str, Any], sharing: Mapping[str, Any]) -> GpuUse:
             slice_text = f"{replicas} MPS clients of {_gib(int(sharing.get('memory_mib') or 0))}"
         else:
             slice_text = f"{replicas} time slices"
+        if not sharing.get("confirmed"):
+            slice_text += " (expected)"
         return GpuUse(gpu["index"], name, slice_text, f"{clients}/{replicas}, {_memory(gpu)}")
     return GpuUse(gpu["index"], name, "whole", _memory(gpu))
 
@@ -83,20 +127,34 @@ def host_table(hosts: Mapping[str, Mapping[str, Any]], sharing: Mapping[str, Map
     return table(["HOST", "DRIVER", "GPU", "BOARD", "EACH DIVIDED INTO", "EACH TAKEN"], rows)
 
 
-def resource_table(resources: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return what the cluster will see of each host.
+def resource_table(resources: Mapping[str, Resources]) -> str:
+    """Return what the cluster offers of each host beside what is expected; without a cluster what is expected, and that it is that only.
 
-    :param resources: host name to C(pool) and C(resources) (extended resource name to count).
+    :param resources: by host.
     """
+    if not any(entry.asked for entry in resources.values()):
+        rows = [[host, entry.pool or "unknown", entry.expected_text] for host, entry in resources.items()]
+        return table(["HOST", "POOL", "EXPECTED IN THE CLUSTER"], rows) + (
+            "The cluster was not asked: gpu_inspect_kubeconfig shows what its nodes offer.\n"
+        )
     rows = [
         [
             host,
-            str(entry["pool"]),
-            ", ".join(f"{name}: {count}" for name, count in sorted(entry["resources"].items())) or "none",
+            entry.pool or "unknown",
+            entry.offered_text,
+            entry.expected_text,
+            "MISMATCH" if entry.mismatches else "yes" if entry.confirmed else "unknown",
         ]
         for host, entry in resources.items()
     ]
-    return table(["HOST", "POOL", "RESOURCES IN THE CLUSTER"], rows)
+    shown = table(["HOST", "POOL", "OFFERED BY THE CLUSTER", "EXPECTED", "AS EXPECTED"], rows)
+    if any(entry.mismatches for entry in resources.values()):
+        shown += "MISMATCH: gpufleet.nvidia.verify says why, and what to do.\n"
+    return shown
+
+
+def _counts(resources: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}: {count}" for name, count in sorted(resources.items())) or "none"
 
 
 def _runs(uses: Sequence[GpuUse]) -> list[list[GpuUse]]:

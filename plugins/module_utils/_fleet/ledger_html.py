@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from .inspection import Resources
 from .ledger import MEMORY, UNITS, GpuLedger, NodeLedger, Share
 from .ledger_text import parted, percent, wishes
 from .pods import Pod
@@ -42,6 +43,7 @@ def page(
     unplaced: Sequence[Pod] = (),
     strangers: Sequence[str] = (),
     users: str = "pods",
+    resources: Mapping[str, Resources] | None = None,
 ) -> str:
     """Return the whole file.
 
@@ -49,6 +51,7 @@ def page(
     :param unplaced: pods that wait for GPUs and are on no node.
     :param strangers: nodes with GPUs that the inventory does not have.
     :param users: what holds the GPUs: C(pods) of a cluster, or C(processes) of hosts without one.
+    :param resources: by name of the node in C(nodes), what the cluster offers of it and what is expected.
     """
     taken, total = sum(node.taken(MEMORY) for node in nodes), sum(node.total(MEMORY) for node in nodes)
     body = [
@@ -65,18 +68,20 @@ def page(
         body.append(
             f'<p class="note">Nodes with GPUs that are not in the inventory: {escape(", ".join(strangers))}</p>'
         )
-    body += [_node(node, users) for node in nodes]
+    body += [_node(node, users, (resources or {}).get(node.name)) for node in nodes]
     return (
         f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{escape(title)}</title>'
         f"<style>{_STYLE}</style></head>\n<body>\n" + "\n".join(body) + "\n</body>\n</html>\n"
     )
 
 
-def _node(node: NodeLedger, users: str) -> str:
+def _node(node: NodeLedger, users: str, resources: Resources | None) -> str:
     lines = [
         f"<h2>{escape(node.name)} <small>{escape(node.address)}: {_gib(node.taken(MEMORY))} of"
         f" {_gib(node.total(MEMORY))}</small></h2>"
     ]
+    if resources is not None:
+        lines.append(_resources(resources))
     lines += [f'<p class="note">{escape(note)}</p>' for note in node.notes]
     if node.waiting:
         waiting = "; ".join(f"{pod.title} ({wishes(pod)})" for pod in node.waiting)
@@ -86,6 +91,15 @@ def _node(node: NodeLedger, users: str) -> str:
         held = _table((users.capitalize(), "Hold"), [(title, "; ".join(_held(node, title))) for title in node.titles])
         lines.append(f"<details><summary>{users.capitalize()}: {len(node.titles)}</summary>{held}</details>")
     return "\n".join(lines)
+
+
+def _resources(resources: Resources) -> str:
+    if not resources.asked:
+        return f"<p>Expected in the cluster, which was not asked: {escape(resources.expected_text)}.</p>"
+    if resources.confirmed:
+        return f"<p>Offered by the cluster, as expected: {escape(resources.offered_text)}.</p>"
+    shown = f"Offered by the cluster: {escape(resources.offered_text)}. Expected: {escape(resources.expected_text)}."
+    return f'<p class="note">MISMATCH. {shown}</p>' if resources.mismatches else f"<p>{shown}</p>"
 
 
 def _held(node: NodeLedger, title: str) -> list[str]:

@@ -24,7 +24,7 @@ from .._adapters.pci import read_pci_devices
 from .._adapters.processes import device_holders
 from .apply_plan import OFF, ON, GpuChange
 from .current import HostGpu, host_gpu
-from .from_facts import LETS_GO
+from .from_facts import TOLERATE_RESET
 from .journal import Journal
 from .model import ComputeInstance, GpuInstance
 from .planner import Create, GpuPlan
@@ -255,7 +255,7 @@ class Machine:
             f"{holder.command} (pid {holder.pid})"
             for holder in device_holders(self._files, node).holders
             if node in holder.devices
-            and holder.command != LETS_GO
+            and holder.command not in TOLERATE_RESET
             # NVML opens the device in this process too, and is closed for a reset.
             and holder.pid not in (os.getpid(), *known)
             and not self._is_mine(holder.pid)

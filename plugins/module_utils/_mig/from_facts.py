@@ -14,8 +14,9 @@ from .._boards.model import Board, GpuInstanceProfile
 from .model import ComputeInstance, GpuInstance, GpuWish, InstanceWish
 from .profiles import parse
 
-#: The persistence daemon lets go of a GPU that is reset; its name as the kernel cuts it.
-LETS_GO = "nvidia-persiste"
+#: Daemons that keep running while a GPU is reset, by name as the kernel cuts it: the persistence daemon lets go of the GPU, and the fabric
+#: manager of an HGX A100 has to run, for without it all GPUs on its NVSwitches can only be reset together (manual of nvidia-smi, -r).
+TOLERATE_RESET = frozenset({"nvidia-persiste", "nv-fabricmanage"})
 
 _BY_KEY = {board.key: board for board in BOARDS}
 
@@ -40,7 +41,7 @@ def reset_obstacles(facts: Mapping[str, Any], gpu: Mapping[str, Any], variables:
         {"name": holder.get("command"), "pid": holder.get("pid")}
         for holder in facts.get("holders") or ()
         if node in holder["devices"]
-        and holder.get("command") != LETS_GO
+        and holder.get("command") not in TOLERATE_RESET
         # Which service a process belongs to is not in the facts: one of the host may be among those that are stopped.
         and (holder.get("container_id") or not stopped)
     ]

@@ -152,7 +152,13 @@ GUARANTEES: Mapping[str, Guarantee] = {
         "HAMi scheduler, exact, for each GPU",
         "libvgpu in the container, for each GPU",
         "the slice",
-        "soft: a statically linked program or CUDA_DISABLE_CONTROL=true goes round it; compute is shared",
+        "soft: a statically linked program or CUDA_DISABLE_CONTROL=true bypasses it; compute is shared",
+    ),
+    "dra_devices": Guarantee(
+        "scheduler, exact (DRA)",
+        "hardware: a pod has the GPU or MIG device for itself",
+        "the GPU or MIG device",
+        "the pod asks by a ResourceClaim; needs Kubernetes 1.34.2 and driver 580",
     ),
     "dra": Guarantee(
         "scheduler, exact (DRA consumable capacity)",
@@ -165,6 +171,8 @@ GUARANTEES: Mapping[str, Guarantee] = {
 
 def guarantee(sharing: Sharing) -> Guarantee:
     """Return what holds for a pod of a pool that is shared like this."""
+    if sharing.backend == "dra" and not sharing.slice_mib:
+        return GUARANTEES["dra_devices"]
     if sharing.backend in ("hami", "dra"):
         return GUARANTEES[sharing.backend]
     if sharing.shared and not sharing.replicated:
@@ -206,10 +214,17 @@ def read(wish: Mapping[str, Any]) -> Sharing:
 
 
 def refuse_on_mig(sharing: Sharing, mig_strategy: str) -> None:
-    """Refuse MPS of the device plugin together with MIG.
+    """Refuse ways of sharing that do not go together with MIG: MPS of the device plugin, and memory slices of DRA.
 
-    :raises Refused: the plugin exits, and gpu-feature-discovery publishes no label at all, on such a node.
+    :raises Refused: the plugin exits, and gpu-feature-discovery publishes no label at all, on such a node; the DRA driver has no memory
+        slices of MIG devices.
     """
+    if mig_strategy != "none" and sharing.backend == "dra" and sharing.slice_mib:
+        raise Refused(
+            "nvidia_sharing_memory_slice",
+            f"the DRA driver slices the memory of whole GPUs, and nvidia_mig_strategy is {mig_strategy}",
+            "Remove it: pods then claim the MIG devices of the layout. Or set nvidia_mig_strategy: none.",
+        )
     if mig_strategy == "none" or sharing.mode != "mps":
         return
     if sharing.mps_manager == "device_plugin":
@@ -316,11 +331,18 @@ def _refuse_other_backend(sharing: Sharing) -> None:
             f"{sharing.backend} does the sharing itself, and nvidia_sharing_mode is {sharing.mode}",
             "Set nvidia_sharing_mode: none, or nvidia_sharing_backend: mps.",
         )
-    if not sharing.slice_mib:
+    if sharing.backend == "hami" and not sharing.slice_mib:
         raise Refused(
             "nvidia_sharing_backend",
-            f"{sharing.backend} counts memory, and no slice is set",
+            "hami counts memory, and no slice is set",
             "Set nvidia_sharing_memory_slice, such as 4GiB.",
+        )
+    if sharing.counted or (sharing.gpus_per_pod > 1 and not sharing.slice_mib):
+        name = "nvidia_sharing_replicas" if sharing.counted else "nvidia_sharing_gpus_per_pod"
+        raise Refused(
+            name,
+            f"it has no effect with nvidia_sharing_backend: {sharing.backend}, where each pod says what it wants",
+            "Remove it.",
         )
 
 

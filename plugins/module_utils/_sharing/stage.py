@@ -83,8 +83,11 @@ def _refuse_on_layout(
         refuse_clients_of_devices(sharing, gpu, branch, devices)
 
 
-def _boards(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the boards on the PCI bus as GPUs, for a host without a driver to ask; empty when one is not known."""
+def _boards(facts: Mapping[str, Any], most: bool = False) -> list[dict[str, Any]]:
+    """Return the boards on the PCI bus as GPUs, for a host without a driver to ask; empty when one is not known.
+
+    :param most: with the most memory that a driver can report of them, instead of that of the table of boards.
+    """
     boards = {board.key: board for board in BOARDS}
     cards = [card for card in facts.get("pci") or () if card.get("kind") == "gpu"]
     gpus = []
@@ -97,7 +100,7 @@ def _boards(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "index": index,
                 "uuid": "",
                 "board": board.key,
-                "memory_mib": board.total_memory_mib,
+                "memory_mib": board.most_memory_mib if most else board.total_memory_mib,
                 "architecture": board.architecture,
             }
         )
@@ -109,11 +112,24 @@ def _steps_of_boards(
 ) -> tuple[Step, ...]:
     """Plan for the boards on the PCI bus, before there is a driver to ask. What depends on MIG devices is left open.
 
-    A driver reports a little less memory than the table of boards, so what is refused here is refused later as well.
+    With ECC switched off a driver reports more memory than the table of boards has, up to what the label says: only what is refused with
+    either is refused, for the driver would refuse it as well.
 
     :raises Refused: what these boards can never do.
     """
-    gpus = _boards(facts)
+    try:
+        return _steps_of_cards(sharing, strategy, facts, branch, _boards(facts))
+    except Refused:
+        return _steps_of_cards(sharing, strategy, facts, branch, _boards(facts, most=True))
+
+
+def _steps_of_cards(
+    sharing: modes.Sharing,
+    strategy: str,
+    facts: Mapping[str, Any],
+    branch: int | None,
+    gpus: Sequence[Mapping[str, Any]],
+) -> tuple[Step, ...]:
     if not gpus or strategy != "none" or sharing.host.scope == "instance":
         return ()
     for gpu in gpus:

@@ -33,7 +33,7 @@ def node_feature_discovery(cluster: Cluster) -> str:
     """Return values under which NFD finds NVIDIA's PCI devices and lets gpu-feature-discovery write its labels."""
     parts: list[Part] = [
         (
-            "gpu-feature-discovery writes labels of the name space nvidia.com; the pools' rules those of gpufleet.github.io.",
+            "gpu-feature-discovery writes labels of the namespace nvidia.com; the pools' rules those of gpufleet.github.io.",
             {"master": {"config": {"extraLabelNs": ["nvidia.com", "gpufleet.github.io"]}}},
         ),
         (
@@ -96,27 +96,24 @@ def hami(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
 
 
 def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
-    """Return values of the DRA driver with consumable memory: counted exactly, enforced by nobody.
+    """Return values of the DRA driver: whole GPUs and MIG devices, or memory of GPUs, which nobody enforces.
 
-    :raises Refused: the cluster's Kubernetes has no consumable capacity.
+    :raises Refused: the cluster's Kubernetes has no such claims, or its pools need two different drivers.
     """
     version = injection.kubernetes_version(cluster)
     if version < _FIRST_WITH_DRA:
         raise Refused(
             f"nvidia_sharing_backend of pool {items[0].pool}",
-            f"dra needs consumable capacity, which Kubernetes {cluster.options['version']} does not have",
-            "Use Kubernetes 1.36 (or 1.34 with the feature gate DRAConsumableCapacity), or nvidia_sharing_backend: hami or mps.",
+            f"dra needs resource.k8s.io/v1, which Kubernetes {cluster.options['version']} does not have",
+            "Use Kubernetes 1.34.2 or newer, or nvidia_sharing_backend: hami or mps.",
         )
+    slices = _refuse_other_claims(cluster, items)
     parts: list[Part] = [
         (
             "The driver does not offer whole GPUs beside the device plugin unless told to; its nodes have no device plugin here.",
             {"gpuResourcesEnabledOverride": True},
         ),
-        (
-            f"nvidia_sharing_backend: dra. Memory of a GPU is consumed by claims; nothing enforces it (alpha in the driver).{_gate(version)}",
-            {"featureGates": {"ConsumableShares": True}},
-        ),
-        ("", {"consumableShares": "memory"}),
+        *(_memory_slices(version) if slices else []),
         (
             "ComputeDomains are for GPUs that are joined by NVLink over several nodes; no pool here describes them.",
             {"resources": {"computeDomains": {"enabled": False}}},
@@ -131,6 +128,34 @@ def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
         ),
     ]
     return render_values(DRA_DRIVER, _header(cluster), parts, _extra(cluster, DRA_DRIVER))
+
+
+def _refuse_other_claims(cluster: Cluster, items: tuple[Configuration, ...]) -> bool:
+    """Return whether claims are for memory.
+
+    :raises Refused: pools of one driver differ in that, or added values would have it destroy the hosts' MIG instances.
+    """
+    sliced = [item for item in items if item.sharing.slice_mib]
+    whole = [item for item in items if not item.sharing.slice_mib]
+    if sliced and whole:
+        raise Refused(
+            f"nvidia_sharing_memory_slice of pool {sliced[0].pool}",
+            f"one DRA driver of cluster {cluster.name} serves it and pool {whole[0].pool}, whose pods claim whole devices",
+            "Set it for both pools or for none, or give them different clusters (gpu_kubernetes_cluster).",
+        )
+    gates = _extra(cluster, DRA_DRIVER).get("featureGates")
+    if isinstance(gates, dict) and gates.get("DynamicMIG"):
+        raise Refused(
+            f"gpu_kubernetes_values['{DRA_DRIVER}'].featureGates.DynamicMIG",
+            "when it starts, the driver then destroys MIG instances that it did not create: those of nvidia_mig_layout",
+            "Remove it: the hosts partition their GPUs, and pods claim what is there.",
+        )
+    return bool(sliced)
+
+
+def _memory_slices(version: tuple[int, int]) -> list[Part]:
+    note = f"nvidia_sharing_memory_slice: claims consume memory of a GPU; nothing enforces it (alpha in the driver).{_gate(version)}"
+    return [(note, {"featureGates": {"ConsumableShares": True}}), ("", {"consumableShares": "memory"})]
 
 
 def _gate(version: tuple[int, int]) -> str:

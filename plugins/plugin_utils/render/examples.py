@@ -32,6 +32,11 @@ def examples(cluster: Cluster) -> dict[str, str]:
         for resource in item.capacity.resources:
             name = f"{item.name}-{dns_label(resource.partition('/')[2])}"
             files[f"{name}.yaml"] = documents(_about(item, resource), [_pod(cluster, item, name, {resource: 1})])
+        for kind, name in _claimed(item):
+            files[f"{name}.yaml"] = documents(
+                "\n".join([f"One {kind} of {item.origin}, by a claim.", *_guarantee(item)]),
+                [_device_claim(name, kind), _claiming_pod(cluster, item, name)],
+            )
         for share in _shares(cluster, item):
             name = f"{item.name}-{arithmetic.memory_text(share.memory_mib).lower()}-over-{share.gpus}"
             files[f"{name}.yaml"] = _share(cluster, item, name, share)
@@ -151,6 +156,24 @@ def _pod(
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
+def _claimed(item: Configuration) -> list[tuple[str, str]]:
+    """Return the devices that pods of a DRA pool claim as a whole, C(GPU) or a MIG profile, each with the name of its example."""
+    if item.sharing.backend != "dra" or item.sharing.slice_mib:
+        return []
+    profiles = {profile for devices in item.mig_devices.values() for profile in devices}
+    kinds = sorted(profiles) + (["GPU"] if len(item.mig_devices) < item.gpus else [])
+    return [(kind, f"{item.name}-{dns_label(kind if kind == 'GPU' else f'mig-{kind}')}") for kind in kinds]
+
+
+def _device_claim(name: str, kind: str) -> dict[str, Any]:
+    """Return a claim for a whole GPU, or for a MIG device of a profile. Classes and attribute are the DRA driver's (demo/specs)."""
+    request: dict[str, Any] = {"deviceClassName": "gpu.nvidia.com"}
+    if kind != "GPU":
+        expression = f"device.attributes['gpu.nvidia.com'].profile == '{kind}'"
+        request = {"deviceClassName": "mig.nvidia.com", "selectors": [{"cel": {"expression": expression}}]}
+    return _claim_template(name, {"requests": [{"name": "device", "exactly": request}]})
+
+
 def _claim(name: str, share: arithmetic.Share) -> dict[str, Any]:
     """Return a claim for a part of M distinct GPUs."""
     requests = [
@@ -168,6 +191,10 @@ def _claim(name: str, share: arithmetic.Share) -> dict[str, Any]:
         devices["constraints"] = [
             {"requests": [request["name"] for request in requests], "distinctAttribute": "gpu.nvidia.com/uuid"}
         ]
+    return _claim_template(name, devices)
+
+
+def _claim_template(name: str, devices: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",

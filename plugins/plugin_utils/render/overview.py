@@ -37,10 +37,25 @@ def overview(cluster: Cluster) -> str:
             "What ACK writes as `aliyun.com/gpu-mem` (N) and `aliyun.com/gpu-count` (M):\n\n"
         )
         text += _table(["N", "M", "on each GPU", "limits of the pod"], _cheat_sheet(item))
+    text += _shared_name(cluster)
     assumed = sorted({note for item in cluster.configurations for note in item.capacity.assumed})
     if assumed:
         text += "\n## Assumed\n\n" + "".join(f"- {note}\n" for note in assumed)
     return text
+
+
+def _shared_name(cluster: Cluster) -> str:
+    """Say that two things may offer the same name: the chart of the DRA driver makes a DeviceClass for ordinary requests, too."""
+    by_dra = cluster.with_backend("dra")
+    by_plugin = [item for item in cluster.plugin_configurations if "nvidia.com/gpu" in item.capacity.resources]
+    if not by_dra or not by_plugin:
+        return ""
+    return (
+        "\n## Who serves nvidia.com/gpu\n\n"
+        f"The device plugin offers it on the nodes of pool {by_plugin[0].pool}. From Kubernetes 1.36 on (1.34 with the feature gate\n"
+        f"DRAExtendedResource) the DRA driver serves requests for it on the nodes of pool {by_dra[0].pool} as well: a pod that must have one\n"
+        "or the other needs the node selector of its example.\n"
+    )
 
 
 def _title(item: Configuration) -> str:

@@ -62,17 +62,17 @@ static const struct profile profiles_6[] = { /* h100-96gb-gh200 */
     {"4g.48gb", 3, 5, 4, 1, 1, 47616, 64, 4, 4, 0, 4, 0, 4, 1, {0}},
     {"7g.96gb", 4, 0, 7, 1, 1, 95232, 132, 8, 7, 0, 7, 1, 8, 1, {0}},
 };
-/* h100-96gb-gh200, assumed: total_memory_mib, 1g.12gb.placements, 1g.12gb+me.placements, 1g.24gb.placements, 2g.24gb.placements, 3g.48gb.placements, 4g.48gb.placements, 7g.96gb.placements */
+/* h100-96gb-gh200, assumed: 1g.12gb.placements, 1g.12gb+me.placements, 1g.24gb.placements, 2g.24gb.placements, 3g.48gb.placements, 4g.48gb.placements, 7g.96gb.placements */
 static const struct profile profiles_7[] = { /* h20-96gb */
     {"1g.12gb", 0, 19, 1, 7, 7, 12032, 8, 1, 1, 0, 1, 0, 1, 7, {0, 1, 2, 3, 4, 5, 6}},
     {"1g.12gb+me", 7, 20, 1, 1, 1, 12032, 8, 1, 1, 0, 1, 1, 1, 7, {0, 1, 2, 3, 4, 5, 6}},
     {"1g.24gb", 9, 15, 1, 4, 4, 24064, 8, 1, 1, 0, 1, 0, 2, 4, {0, 2, 4, 6}},
     {"2g.24gb", 1, 14, 2, 3, 3, 24064, 18, 2, 2, 0, 2, 0, 2, 3, {0, 2, 4}},
-    {"3g.48gb", 2, 9, 3, 2, 2, 48128, 28, 3, 3, 0, 3, 0, 4, 2, {0, 4}},
-    {"4g.48gb", 3, 5, 4, 1, 1, 48128, 38, 4, 4, 0, 4, 0, 4, 1, {0}},
-    {"7g.96gb", 4, 0, 7, 1, 1, 96320, 78, 7, 7, 0, 7, 1, 8, 1, {0}},
+    {"3g.48gb", 2, 9, 3, 2, 2, 48192, 28, 3, 3, 0, 3, 0, 4, 2, {0, 4}},
+    {"4g.48gb", 3, 5, 4, 1, 1, 48192, 38, 4, 4, 0, 4, 0, 4, 1, {0}},
+    {"7g.96gb", 4, 0, 7, 1, 1, 96384, 78, 7, 7, 0, 7, 1, 8, 1, {0}},
 };
-/* h20-96gb, assumed: total_memory_mib, sm_total, 1g.12gb.placements, 1g.12gb.copy_engines, 1g.12gb.jpeg, 1g.12gb.ofa, 1g.12gb+me.placements, 1g.12gb+me.copy_engines, 1g.12gb+me.jpeg, 1g.12gb+me.ofa, 1g.24gb.placements, 1g.24gb.profile_id, 1g.24gb.memory_mib, 1g.24gb.multiprocessors, 1g.24gb.copy_engines, 1g.24gb.decoders, 1g.24gb.jpeg, 1g.24gb.ofa, 2g.24gb.placements, 2g.24gb.profile_id, 2g.24gb.memory_mib, 2g.24gb.multiprocessors, 2g.24gb.copy_engines, 2g.24gb.decoders, 2g.24gb.jpeg, 2g.24gb.ofa, 3g.48gb.placements, 3g.48gb.profile_id, 3g.48gb.memory_mib, 3g.48gb.multiprocessors, 3g.48gb.copy_engines, 3g.48gb.decoders, 3g.48gb.jpeg, 3g.48gb.ofa, 4g.48gb.placements, 4g.48gb.profile_id, 4g.48gb.memory_mib, 4g.48gb.multiprocessors, 4g.48gb.copy_engines, 4g.48gb.decoders, 4g.48gb.jpeg, 4g.48gb.ofa, 7g.96gb.placements, 7g.96gb.profile_id, 7g.96gb.memory_mib, 7g.96gb.multiprocessors, 7g.96gb.copy_engines, 7g.96gb.decoders, 7g.96gb.jpeg, 7g.96gb.ofa */
+/* h20-96gb, assumed: sm_total, 1g.12gb.placements, 1g.12gb.copy_engines, 1g.12gb.jpeg, 1g.12gb.ofa, 1g.12gb+me.placements, 1g.12gb+me.copy_engines, 1g.12gb+me.jpeg, 1g.12gb+me.ofa, 1g.24gb.placements, 1g.24gb.profile_id, 1g.24gb.memory_mib, 1g.24gb.multiprocessors, 1g.24gb.copy_engines, 1g.24gb.decoders, 1g.24gb.jpeg, 1g.24gb.ofa, 2g.24gb.placements, 2g.24gb.profile_id, 2g.24gb.memory_mib, 2g.24gb.multiprocessors, 2g.24gb.copy_engines, 2g.24gb.decoders, 2g.24gb.jpeg, 2g.24gb.ofa, 3g.48gb.placements, 3g.48gb.profile_id, 3g.48gb.memory_mib, 3g.48gb.multiprocessors, 3g.48gb.copy_engines, 3g.48gb.decoders, 3g.48gb.jpeg, 3g.48gb.ofa, 4g.48gb.placements, 4g.48gb.profile_id, 4g.48gb.memory_mib, 4g.48gb.multiprocessors, 4g.48gb.copy_engines, 4g.48gb.decoders, 4g.48gb.jpeg, 4g.48gb.ofa, 7g.96gb.placements, 7g.96gb.profile_id, 7g.96gb.memory_mib, 7g.96gb.multiprocessors, 7g.96gb.copy_engines, 7g.96gb.decoders, 7g.96gb.jpeg, 7g.96gb.ofa */
 static const struct profile profiles_8[] = { /* gh200-144gb */
     {"1g.18gb", 0, 19, 1, 7, 7, 17920, 16, 1, 1, 0, 1, 0, 1, 7, {0, 1, 2, 3, 4, 5, 6}},
     {"1g.18gb+me", 7, 20, 1, 1, 1, 17920, 16, 1, 1, 0, 1, 1, 1, 7, {0, 1, 2, 3, 4, 5, 6}},
@@ -92,47 +92,47 @@ static const struct profile profiles_9[] = { /* h200-141gb */
     {"4g.71gb", 3, 5, 4, 1, 1, 71168, 64, 4, 4, 0, 4, 0, 4, 1, {0}},
     {"7g.141gb", 4, 0, 7, 1, 1, 143104, 132, 8, 7, 0, 7, 1, 8, 1, {0}},
 };
-/* h200-141gb, assumed: total_memory_mib, 1g.18gb.placements, 1g.18gb+me.placements, 1g.35gb.placements, 2g.35gb.placements, 3g.71gb.placements, 4g.71gb.placements, 7g.141gb.placements */
+/* h200-141gb, assumed: 1g.18gb.placements, 1g.18gb+me.placements, 1g.35gb.placements, 2g.35gb.placements, 3g.71gb.placements, 4g.71gb.placements, 7g.141gb.placements */
 static const struct profile profiles_10[] = { /* b200-180gb */
     {"1g.23gb", 0, 19, 1, 7, 7, 20992, 18, 2, 1, 0, 1, 0, 1, 7, {0, 1, 2, 3, 4, 5, 6}},
     {"1g.23gb+me", 7, 20, 1, 1, 1, 20992, 18, 2, 1, 0, 1, 1, 1, 7, {0, 1, 2, 3, 4, 5, 6}},
     {"1g.45gb", 9, 15, 1, 4, 4, 45312, 30, 2, 1, 0, 1, 0, 2, 4, {0, 2, 4, 6}},
     {"2g.45gb", 1, 14, 2, 3, 3, 45312, 36, 4, 2, 0, 2, 0, 2, 3, {0, 2, 4}},
-    {"3g.90gb", 2, 9, 3, 2, 2, 90496, 54, 6, 3, 0, 3, 0, 4, 2, {0, 4}},
-    {"4g.90gb", 3, 5, 4, 1, 1, 90496, 74, 8, 4, 0, 4, 0, 4, 1, {0}},
-    {"7g.180gb", 4, 0, 7, 1, 1, 180992, 148, 16, 7, 0, 7, 1, 8, 1, {0}},
+    {"3g.90gb", 2, 9, 3, 2, 2, 90304, 54, 6, 3, 0, 3, 0, 4, 2, {0, 4}},
+    {"4g.90gb", 3, 5, 4, 1, 1, 90304, 74, 8, 4, 0, 4, 0, 4, 1, {0}},
+    {"7g.180gb", 4, 0, 7, 1, 1, 180608, 148, 16, 7, 0, 7, 1, 8, 1, {0}},
 };
-/* b200-180gb, assumed: total_memory_mib, sm_total, 3g.90gb.profile_id, 3g.90gb.memory_mib, 3g.90gb.multiprocessors, 3g.90gb.decoders, 3g.90gb.jpeg, 3g.90gb.ofa, 4g.90gb.profile_id, 4g.90gb.memory_mib, 4g.90gb.multiprocessors, 4g.90gb.decoders, 4g.90gb.jpeg, 4g.90gb.ofa, 7g.180gb.profile_id, 7g.180gb.memory_mib, 7g.180gb.multiprocessors, 7g.180gb.decoders, 7g.180gb.jpeg */
+/* b200-180gb, assumed: sm_total, 3g.90gb.profile_id, 3g.90gb.memory_mib, 3g.90gb.multiprocessors, 3g.90gb.decoders, 3g.90gb.jpeg, 3g.90gb.ofa, 4g.90gb.profile_id, 4g.90gb.memory_mib, 4g.90gb.multiprocessors, 4g.90gb.decoders, 4g.90gb.jpeg, 4g.90gb.ofa, 7g.180gb.profile_id, 7g.180gb.memory_mib, 7g.180gb.multiprocessors, 7g.180gb.decoders, 7g.180gb.jpeg */
 static const struct profile profiles_11[] = { /* gb200-186gb */
     {"1g.23gb", 0, 19, 1, 7, 7, 22528, 18, 2, 1, 0, 1, 0, 1, 7, {0, 1, 2, 3, 4, 5, 6}},
     {"1g.23gb+me", 7, 20, 1, 1, 1, 22528, 18, 2, 1, 0, 1, 1, 1, 7, {0, 1, 2, 3, 4, 5, 6}},
     {"1g.47gb", 9, 15, 1, 4, 4, 46592, 32, 2, 1, 0, 1, 0, 2, 4, {0, 2, 4, 6}},
     {"2g.47gb", 1, 14, 2, 3, 3, 46592, 38, 4, 2, 0, 2, 0, 2, 3, {0, 2, 4}},
-    {"3g.93gb", 2, 9, 3, 2, 2, 93504, 56, 3, 3, 0, 3, 0, 4, 2, {0, 4}},
-    {"4g.93gb", 3, 5, 4, 1, 1, 93504, 76, 4, 4, 0, 4, 0, 4, 1, {0}},
-    {"7g.186gb", 4, 0, 7, 1, 1, 187072, 152, 7, 7, 0, 7, 1, 8, 1, {0}},
+    {"3g.93gb", 2, 9, 3, 2, 2, 93312, 56, 3, 3, 0, 3, 0, 4, 2, {0, 4}},
+    {"4g.93gb", 3, 5, 4, 1, 1, 93312, 76, 4, 4, 0, 4, 0, 4, 1, {0}},
+    {"7g.186gb", 4, 0, 7, 1, 1, 186624, 152, 7, 7, 0, 7, 1, 8, 1, {0}},
 };
-/* gb200-186gb, assumed: total_memory_mib, sm_total, 3g.93gb.profile_id, 3g.93gb.memory_mib, 3g.93gb.multiprocessors, 3g.93gb.copy_engines, 3g.93gb.decoders, 3g.93gb.jpeg, 3g.93gb.ofa, 4g.93gb.profile_id, 4g.93gb.memory_mib, 4g.93gb.multiprocessors, 4g.93gb.copy_engines, 4g.93gb.decoders, 4g.93gb.jpeg, 4g.93gb.ofa, 7g.186gb.profile_id, 7g.186gb.memory_mib, 7g.186gb.multiprocessors, 7g.186gb.copy_engines, 7g.186gb.decoders, 7g.186gb.jpeg, 7g.186gb.ofa */
+/* gb200-186gb, assumed: sm_total, 3g.93gb.profile_id, 3g.93gb.memory_mib, 3g.93gb.multiprocessors, 3g.93gb.copy_engines, 3g.93gb.decoders, 3g.93gb.jpeg, 3g.93gb.ofa, 4g.93gb.profile_id, 4g.93gb.memory_mib, 4g.93gb.multiprocessors, 4g.93gb.copy_engines, 4g.93gb.decoders, 4g.93gb.jpeg, 4g.93gb.ofa, 7g.186gb.profile_id, 7g.186gb.memory_mib, 7g.186gb.multiprocessors, 7g.186gb.copy_engines, 7g.186gb.decoders, 7g.186gb.jpeg, 7g.186gb.ofa */
 static const struct profile profiles_12[] = { /* b300-269gb */
-    {"1g.34gb", 0, 19, 1, 7, 7, 33792, 18, 1, 1, 0, 1, 0, 1, 7, {0, 1, 2, 3, 4, 5, 6}},
-    {"1g.34gb+me", 7, 20, 1, 1, 1, 33792, 18, 1, 1, 0, 1, 1, 1, 7, {0, 1, 2, 3, 4, 5, 6}},
-    {"1g.67gb", 9, 15, 1, 4, 4, 67648, 18, 1, 1, 0, 1, 0, 2, 4, {0, 2, 4, 6}},
-    {"2g.67gb", 1, 14, 2, 3, 3, 67648, 36, 2, 2, 0, 2, 0, 2, 3, {0, 2, 4}},
-    {"3g.135gb", 2, 9, 3, 2, 2, 135360, 54, 3, 3, 0, 3, 0, 4, 2, {0, 4}},
-    {"4g.135gb", 3, 5, 4, 1, 1, 135360, 74, 4, 4, 0, 4, 0, 4, 1, {0}},
-    {"7g.269gb", 4, 0, 7, 1, 1, 270784, 148, 7, 7, 0, 7, 1, 8, 1, {0}},
+    {"1g.34gb", 0, 19, 1, 7, 7, 33856, 18, 1, 1, 0, 1, 0, 1, 7, {0, 1, 2, 3, 4, 5, 6}},
+    {"1g.34gb+me", 7, 20, 1, 1, 1, 33856, 18, 1, 1, 0, 1, 1, 1, 7, {0, 1, 2, 3, 4, 5, 6}},
+    {"1g.67gb", 9, 15, 1, 4, 4, 67712, 18, 1, 1, 0, 1, 0, 2, 4, {0, 2, 4, 6}},
+    {"2g.67gb", 1, 14, 2, 3, 3, 67712, 36, 2, 2, 0, 2, 0, 2, 3, {0, 2, 4}},
+    {"3g.135gb", 2, 9, 3, 2, 2, 135424, 54, 3, 3, 0, 3, 0, 4, 2, {0, 4}},
+    {"4g.135gb", 3, 5, 4, 1, 1, 135424, 74, 4, 4, 0, 4, 0, 4, 1, {0}},
+    {"7g.269gb", 4, 0, 7, 1, 1, 270912, 148, 7, 7, 0, 7, 1, 8, 1, {0}},
 };
-/* b300-269gb, assumed: total_memory_mib, sm_total, 1g.34gb.placements, 1g.34gb.profile_id, 1g.34gb.memory_mib, 1g.34gb.multiprocessors, 1g.34gb.copy_engines, 1g.34gb.decoders, 1g.34gb.encoders, 1g.34gb.jpeg, 1g.34gb.ofa, 1g.34gb+me.placements, 1g.34gb+me.profile_id, 1g.34gb+me.memory_mib, 1g.34gb+me.multiprocessors, 1g.34gb+me.copy_engines, 1g.34gb+me.decoders, 1g.34gb+me.encoders, 1g.34gb+me.jpeg, 1g.34gb+me.ofa, 1g.67gb.placements, 1g.67gb.profile_id, 1g.67gb.memory_mib, 1g.67gb.multiprocessors, 1g.67gb.copy_engines, 1g.67gb.decoders, 1g.67gb.encoders, 1g.67gb.jpeg, 1g.67gb.ofa, 2g.67gb.placements, 2g.67gb.profile_id, 2g.67gb.memory_mib, 2g.67gb.multiprocessors, 2g.67gb.copy_engines, 2g.67gb.decoders, 2g.67gb.encoders, 2g.67gb.jpeg, 2g.67gb.ofa, 3g.135gb.placements, 3g.135gb.profile_id, 3g.135gb.memory_mib, 3g.135gb.multiprocessors, 3g.135gb.copy_engines, 3g.135gb.decoders, 3g.135gb.encoders, 3g.135gb.jpeg, 3g.135gb.ofa, 4g.135gb.placements, 4g.135gb.profile_id, 4g.135gb.memory_mib, 4g.135gb.multiprocessors, 4g.135gb.copy_engines, 4g.135gb.decoders, 4g.135gb.encoders, 4g.135gb.jpeg, 4g.135gb.ofa, 7g.269gb.placements, 7g.269gb.profile_id, 7g.269gb.memory_mib, 7g.269gb.multiprocessors, 7g.269gb.copy_engines, 7g.269gb.decoders, 7g.269gb.encoders, 7g.269gb.jpeg, 7g.269gb.ofa */
+/* b300-269gb, assumed: sm_total, 1g.34gb.placements, 1g.34gb.profile_id, 1g.34gb.memory_mib, 1g.34gb.multiprocessors, 1g.34gb.copy_engines, 1g.34gb.decoders, 1g.34gb.encoders, 1g.34gb.jpeg, 1g.34gb.ofa, 1g.34gb+me.placements, 1g.34gb+me.profile_id, 1g.34gb+me.memory_mib, 1g.34gb+me.multiprocessors, 1g.34gb+me.copy_engines, 1g.34gb+me.decoders, 1g.34gb+me.encoders, 1g.34gb+me.jpeg, 1g.34gb+me.ofa, 1g.67gb.placements, 1g.67gb.profile_id, 1g.67gb.memory_mib, 1g.67gb.multiprocessors, 1g.67gb.copy_engines, 1g.67gb.decoders, 1g.67gb.encoders, 1g.67gb.jpeg, 1g.67gb.ofa, 2g.67gb.placements, 2g.67gb.profile_id, 2g.67gb.memory_mib, 2g.67gb.multiprocessors, 2g.67gb.copy_engines, 2g.67gb.decoders, 2g.67gb.encoders, 2g.67gb.jpeg, 2g.67gb.ofa, 3g.135gb.placements, 3g.135gb.profile_id, 3g.135gb.memory_mib, 3g.135gb.multiprocessors, 3g.135gb.copy_engines, 3g.135gb.decoders, 3g.135gb.encoders, 3g.135gb.jpeg, 3g.135gb.ofa, 4g.135gb.placements, 4g.135gb.profile_id, 4g.135gb.memory_mib, 4g.135gb.multiprocessors, 4g.135gb.copy_engines, 4g.135gb.decoders, 4g.135gb.encoders, 4g.135gb.jpeg, 4g.135gb.ofa, 7g.269gb.placements, 7g.269gb.profile_id, 7g.269gb.memory_mib, 7g.269gb.multiprocessors, 7g.269gb.copy_engines, 7g.269gb.decoders, 7g.269gb.encoders, 7g.269gb.jpeg, 7g.269gb.ofa */
 static const struct profile profiles_13[] = { /* gb300-278gb */
     {"1g.35gb", 0, 19, 1, 7, 7, 34944, 18, 1, 1, 0, 1, 0, 1, 7, {0, 1, 2, 3, 4, 5, 6}},
     {"1g.35gb+me", 7, 20, 1, 1, 1, 34944, 18, 1, 1, 0, 1, 1, 1, 7, {0, 1, 2, 3, 4, 5, 6}},
     {"1g.70gb", 9, 15, 1, 4, 4, 69952, 18, 1, 1, 0, 1, 0, 2, 4, {0, 2, 4, 6}},
     {"2g.70gb", 1, 14, 2, 3, 3, 69952, 38, 2, 2, 0, 2, 0, 2, 3, {0, 2, 4}},
-    {"3g.139gb", 2, 9, 3, 2, 2, 139904, 56, 3, 3, 0, 3, 0, 4, 2, {0, 4}},
-    {"4g.139gb", 3, 5, 4, 1, 1, 139904, 76, 4, 4, 0, 4, 0, 4, 1, {0}},
-    {"7g.278gb", 4, 0, 7, 1, 1, 279872, 152, 7, 7, 0, 7, 1, 8, 1, {0}},
+    {"3g.139gb", 2, 9, 3, 2, 2, 139968, 56, 3, 3, 0, 3, 0, 4, 2, {0, 4}},
+    {"4g.139gb", 3, 5, 4, 1, 1, 139968, 76, 4, 4, 0, 4, 0, 4, 1, {0}},
+    {"7g.278gb", 4, 0, 7, 1, 1, 279936, 152, 7, 7, 0, 7, 1, 8, 1, {0}},
 };
-/* gb300-278gb, assumed: total_memory_mib, sm_total, 1g.35gb.profile_id, 1g.35gb.memory_mib, 1g.35gb.multiprocessors, 1g.35gb.copy_engines, 1g.35gb.decoders, 1g.35gb.encoders, 1g.35gb.jpeg, 1g.35gb.ofa, 1g.35gb+me.profile_id, 1g.35gb+me.memory_mib, 1g.35gb+me.multiprocessors, 1g.35gb+me.copy_engines, 1g.35gb+me.decoders, 1g.35gb+me.encoders, 1g.35gb+me.jpeg, 1g.35gb+me.ofa, 1g.70gb.profile_id, 1g.70gb.memory_mib, 1g.70gb.multiprocessors, 1g.70gb.copy_engines, 1g.70gb.decoders, 1g.70gb.encoders, 1g.70gb.jpeg, 1g.70gb.ofa, 2g.70gb.profile_id, 2g.70gb.memory_mib, 2g.70gb.multiprocessors, 2g.70gb.copy_engines, 2g.70gb.decoders, 2g.70gb.encoders, 2g.70gb.jpeg, 2g.70gb.ofa, 3g.139gb.profile_id, 3g.139gb.memory_mib, 3g.139gb.multiprocessors, 3g.139gb.copy_engines, 3g.139gb.decoders, 3g.139gb.encoders, 3g.139gb.jpeg, 3g.139gb.ofa, 4g.139gb.profile_id, 4g.139gb.memory_mib, 4g.139gb.multiprocessors, 4g.139gb.copy_engines, 4g.139gb.decoders, 4g.139gb.encoders, 4g.139gb.jpeg, 4g.139gb.ofa, 7g.278gb.profile_id, 7g.278gb.memory_mib, 7g.278gb.multiprocessors, 7g.278gb.copy_engines, 7g.278gb.decoders, 7g.278gb.encoders, 7g.278gb.jpeg, 7g.278gb.ofa */
+/* gb300-278gb, assumed: sm_total, 1g.35gb.profile_id, 1g.35gb.memory_mib, 1g.35gb.multiprocessors, 1g.35gb.copy_engines, 1g.35gb.decoders, 1g.35gb.encoders, 1g.35gb.jpeg, 1g.35gb.ofa, 1g.35gb+me.profile_id, 1g.35gb+me.memory_mib, 1g.35gb+me.multiprocessors, 1g.35gb+me.copy_engines, 1g.35gb+me.decoders, 1g.35gb+me.encoders, 1g.35gb+me.jpeg, 1g.35gb+me.ofa, 1g.70gb.profile_id, 1g.70gb.memory_mib, 1g.70gb.multiprocessors, 1g.70gb.copy_engines, 1g.70gb.decoders, 1g.70gb.encoders, 1g.70gb.jpeg, 1g.70gb.ofa, 2g.70gb.profile_id, 2g.70gb.memory_mib, 2g.70gb.multiprocessors, 2g.70gb.copy_engines, 2g.70gb.decoders, 2g.70gb.encoders, 2g.70gb.jpeg, 2g.70gb.ofa, 3g.139gb.profile_id, 3g.139gb.memory_mib, 3g.139gb.multiprocessors, 3g.139gb.copy_engines, 3g.139gb.decoders, 3g.139gb.encoders, 3g.139gb.jpeg, 3g.139gb.ofa, 4g.139gb.profile_id, 4g.139gb.memory_mib, 4g.139gb.multiprocessors, 4g.139gb.copy_engines, 4g.139gb.decoders, 4g.139gb.encoders, 4g.139gb.jpeg, 4g.139gb.ofa, 7g.278gb.profile_id, 7g.278gb.memory_mib, 7g.278gb.multiprocessors, 7g.278gb.copy_engines, 7g.278gb.decoders, 7g.278gb.encoders, 7g.278gb.jpeg, 7g.278gb.ofa */
 static const struct profile profiles_14[] = { /* rtx-pro-6000-96gb */
     {"1g.24gb", 0, 14, 1, 4, 4, 24192, 46, 1, 1, 1, 1, 0, 3, 4, {0, 3, 6, 9}},
     {"1g.24gb+me", 7, 21, 1, 1, 1, 24192, 46, 1, 1, 1, 1, 1, 3, 4, {0, 3, 6, 9}},
@@ -167,7 +167,7 @@ static const struct profile profiles_16[] = { /* rtx-pro-4500-32gb */
 /* rtx-pro-4500-32gb, assumed: total_memory_mib, sm_total, placement_grid_units, 1g.16gb.placements, 1g.16gb.nvml_enum, 1g.16gb.profile_id, 1g.16gb.memory_mib, 1g.16gb.multiprocessors, 1g.16gb+gfx.placements, 1g.16gb+gfx.nvml_enum, 1g.16gb+gfx.profile_id, 1g.16gb+gfx.memory_mib, 1g.16gb+gfx.multiprocessors, 1g.16gb+me.all.placements, 1g.16gb+me.all.nvml_enum, 1g.16gb+me.all.profile_id, 1g.16gb+me.all.memory_mib, 1g.16gb+me.all.multiprocessors, 1g.16gb-me.placements, 1g.16gb-me.nvml_enum, 1g.16gb-me.profile_id, 1g.16gb-me.memory_mib, 1g.16gb-me.multiprocessors, 2g.32gb.placements, 2g.32gb.nvml_enum, 2g.32gb.profile_id, 2g.32gb.memory_mib, 2g.32gb.multiprocessors, 2g.32gb+gfx.placements, 2g.32gb+gfx.nvml_enum, 2g.32gb+gfx.profile_id, 2g.32gb+gfx.memory_mib, 2g.32gb+gfx.multiprocessors */
 /* v100-16gb, assumed: sm_total */
 /* t4-16gb, assumed: sm_total */
-/* rtx-2080-ti, assumed: total_memory_mib, sm_total */
+/* rtx-2080-ti, assumed: sm_total */
 /* l40s-48gb, assumed: sm_total */
 static const struct profile profiles_21[] = { /* a100-80gb-later-driver */
     {"1g.10gb", 0, 19, 1, 7, 7, 9984, 14, 1, 0, 0, 0, 0, 1, 7, {0, 1, 2, 3, 4, 5, 6}},
@@ -183,11 +183,11 @@ static const struct profile profiles_22[] = { /* b200-180gb-earlier-driver */
     {"1g.23gb+me", 7, 20, 1, 1, 1, 22528, 18, 2, 1, 0, 1, 1, 1, 7, {0, 1, 2, 3, 4, 5, 6}},
     {"1g.45gb", 9, 15, 1, 4, 4, 45312, 30, 2, 1, 0, 1, 0, 2, 4, {0, 2, 4, 6}},
     {"2g.45gb", 1, 14, 2, 3, 3, 45312, 36, 4, 2, 0, 2, 0, 2, 3, {0, 2, 4}},
-    {"3g.90gb", 2, 9, 3, 2, 2, 90496, 54, 6, 3, 0, 3, 0, 4, 2, {0, 4}},
-    {"4g.90gb", 3, 5, 4, 1, 1, 90496, 74, 8, 4, 0, 4, 0, 4, 1, {0}},
-    {"7g.180gb", 4, 0, 7, 1, 1, 180992, 148, 16, 7, 0, 7, 1, 8, 1, {0}},
+    {"3g.90gb", 2, 9, 3, 2, 2, 90304, 54, 6, 3, 0, 3, 0, 4, 2, {0, 4}},
+    {"4g.90gb", 3, 5, 4, 1, 1, 90304, 74, 8, 4, 0, 4, 0, 4, 1, {0}},
+    {"7g.180gb", 4, 0, 7, 1, 1, 180608, 148, 16, 7, 0, 7, 1, 8, 1, {0}},
 };
-/* b200-180gb-earlier-driver, assumed: total_memory_mib, sm_total, 3g.90gb.profile_id, 3g.90gb.memory_mib, 3g.90gb.multiprocessors, 3g.90gb.decoders, 3g.90gb.jpeg, 3g.90gb.ofa, 4g.90gb.profile_id, 4g.90gb.memory_mib, 4g.90gb.multiprocessors, 4g.90gb.decoders, 4g.90gb.jpeg, 4g.90gb.ofa, 7g.180gb.profile_id, 7g.180gb.memory_mib, 7g.180gb.multiprocessors, 7g.180gb.decoders, 7g.180gb.jpeg */
+/* b200-180gb-earlier-driver, assumed: sm_total, 3g.90gb.profile_id, 3g.90gb.memory_mib, 3g.90gb.multiprocessors, 3g.90gb.decoders, 3g.90gb.jpeg, 3g.90gb.ofa, 4g.90gb.profile_id, 4g.90gb.memory_mib, 4g.90gb.multiprocessors, 4g.90gb.decoders, 4g.90gb.jpeg, 4g.90gb.ofa, 7g.180gb.profile_id, 7g.180gb.memory_mib, 7g.180gb.multiprocessors, 7g.180gb.decoders, 7g.180gb.jpeg */
 static const struct profile profiles_23[] = { /* gb200-189gb-early */
     {"1g.24gb", 0, 19, 1, 7, 7, 20480, 18, 2, 1, 0, 1, 0, 1, 7, {0, 1, 2, 3, 4, 5, 6}},
     {"1g.24gb+me", 7, 20, 1, 1, 1, 20480, 18, 2, 1, 0, 1, 1, 1, 7, {0, 1, 2, 3, 4, 5, 6}},
@@ -198,8 +198,7 @@ static const struct profile profiles_23[] = { /* gb200-189gb-early */
     {"7g.189gb", 4, 0, 7, 1, 1, 190464, 152, 7, 7, 0, 7, 1, 8, 1, {0}},
 };
 /* gb200-189gb-early, assumed: total_memory_mib, sm_total, 3g.95gb.profile_id, 3g.95gb.multiprocessors, 3g.95gb.copy_engines, 3g.95gb.decoders, 3g.95gb.jpeg, 3g.95gb.ofa, 4g.95gb.profile_id, 4g.95gb.multiprocessors, 4g.95gb.copy_engines, 4g.95gb.decoders, 4g.95gb.jpeg, 4g.95gb.ofa, 7g.189gb.profile_id, 7g.189gb.multiprocessors, 7g.189gb.copy_engines, 7g.189gb.decoders, 7g.189gb.jpeg, 7g.189gb.ofa */
-/* t4-16gb-ecc, assumed: sm_total */
-/* l40s-48gb-ecc, assumed: sm_total */
+/* l40s-48gb-without-ecc, assumed: sm_total */
 
 const struct board boards[] = {
     {"a30-24gb", "NVIDIA A30", 0x20b7, 0x1532, 0x030200, 7, 8, 0, 14, 24576, 4, 4, 56, 0, 165, profiles_0, 5},
@@ -208,25 +207,24 @@ const struct board boards[] = {
     {"h100-80gb-sxm", "NVIDIA H100 80GB HBM3", 0x2330, 0x16c1, 0x030200, 9, 9, 0, 14, 81559, 7, 8, 132, 18, 700, profiles_3, 7},
     {"h100-80gb-pcie", "NVIDIA H100 PCIe", 0x2331, 0x1626, 0x030200, 9, 9, 0, 14, 81559, 7, 8, 114, 0, 350, profiles_4, 7},
     {"h100-nvl-94gb", "NVIDIA H100 NVL", 0x2321, 0x1839, 0x030200, 9, 9, 0, 14, 95830, 7, 8, 132, 12, 400, profiles_5, 7},
-    {"h100-96gb-gh200", "NVIDIA GH200 480GB", 0x2342, 0x16eb, 0x030200, 9, 9, 0, 14, 97792, 7, 8, 132, 0, 900, profiles_6, 7},
-    {"h20-96gb", "NVIDIA H20", 0x2329, 0x1000, 0x030200, 9, 9, 0, 14, 97792, 7, 8, 78, 18, 500, profiles_7, 7},
+    {"h100-96gb-gh200", "NVIDIA GH200 480GB", 0x2342, 0x16eb, 0x030200, 9, 9, 0, 14, 97871, 7, 8, 132, 0, 900, profiles_6, 7},
+    {"h20-96gb", "NVIDIA H20", 0x2329, 0x1000, 0x030200, 9, 9, 0, 14, 97871, 7, 8, 78, 18, 500, profiles_7, 7},
     {"gh200-144gb", "NVIDIA GH200 144G HBM3e", 0x2348, 0x1000, 0x030200, 9, 9, 0, 14, 146944, 7, 8, 132, 0, 900, profiles_8, 7},
-    {"h200-141gb", "NVIDIA H200", 0x2335, 0x18be, 0x030200, 9, 9, 0, 14, 143872, 7, 8, 132, 18, 700, profiles_9, 7},
-    {"b200-180gb", "NVIDIA B200", 0x2901, 0x1999, 0x030200, 10, 10, 0, 14, 183808, 7, 8, 148, 18, 1000, profiles_10, 7},
-    {"gb200-186gb", "NVIDIA GB200", 0x2941, 0x2046, 0x030200, 10, 10, 0, 14, 189952, 7, 8, 152, 18, 1200, profiles_11, 7},
-    {"b300-269gb", "NVIDIA B300 SXM6 AC", 0x3182, 0x1000, 0x030200, 10, 10, 3, 14, 274944, 7, 8, 148, 18, 1100, profiles_12, 7},
-    {"gb300-278gb", "NVIDIA GB300", 0x31c2, 0x1000, 0x030200, 10, 10, 3, 14, 284160, 7, 8, 152, 18, 1400, profiles_13, 7},
+    {"h200-141gb", "NVIDIA H200", 0x2335, 0x18be, 0x030200, 9, 9, 0, 14, 143771, 7, 8, 132, 18, 700, profiles_9, 7},
+    {"b200-180gb", "NVIDIA B200", 0x2901, 0x1999, 0x030200, 10, 10, 0, 14, 183359, 7, 8, 148, 18, 1000, profiles_10, 7},
+    {"gb200-186gb", "NVIDIA GB200", 0x2941, 0x2046, 0x030200, 10, 10, 0, 14, 189471, 7, 8, 152, 18, 1200, profiles_11, 7},
+    {"b300-269gb", "NVIDIA B300 SXM6 AC", 0x3182, 0x1000, 0x030200, 10, 10, 3, 14, 275040, 7, 8, 148, 18, 1100, profiles_12, 7},
+    {"gb300-278gb", "NVIDIA GB300", 0x31c2, 0x1000, 0x030200, 10, 10, 3, 14, 284208, 7, 8, 152, 18, 1400, profiles_13, 7},
     {"rtx-pro-6000-96gb", "NVIDIA RTX PRO 6000 Blackwell Server Edition", 0x2bb5, 0x1000, 0x030200, 10, 12, 0, 13, 97887, 4, 12, 188, 0, 600, profiles_14, 11},
     {"rtx-pro-5000-48gb", "NVIDIA RTX PRO 5000 Blackwell", 0x2bb3, 0x1000, 0x030200, 10, 12, 0, 13, 48640, 2, 12, 110, 0, 300, profiles_15, 7},
     {"rtx-pro-4500-32gb", "NVIDIA RTX PRO 4500 Blackwell", 0x2c31, 0x1000, 0x030200, 10, 12, 0, 13, 32256, 2, 12, 82, 0, 200, profiles_16, 6},
     {"v100-16gb", "Tesla V100-PCIE-16GB", 0x1db4, 0x1214, 0x030200, 5, 7, 0, 2, 16384, 0, 0, 80, 0, 250, NULL, 0},
-    {"t4-16gb", "Tesla T4", 0x1eb8, 0x12a2, 0x030200, 6, 7, 5, 2, 16384, 0, 0, 40, 0, 70, NULL, 0},
+    {"t4-16gb", "Tesla T4", 0x1eb8, 0x12a2, 0x030200, 6, 7, 5, 2, 15360, 0, 0, 40, 0, 70, NULL, 0},
     {"rtx-2080-ti", "NVIDIA GeForce RTX 2080 Ti", 0x1e07, 0x12a4, 0x030000, 6, 7, 5, 5, 11264, 0, 0, 68, 0, 260, NULL, 0},
-    {"l40s-48gb", "NVIDIA L40S", 0x26b9, 0x1851, 0x030200, 8, 8, 9, 14, 49152, 0, 0, 142, 0, 350, NULL, 0},
+    {"l40s-48gb", "NVIDIA L40S", 0x26b9, 0x1851, 0x030200, 8, 8, 9, 14, 46068, 0, 0, 142, 0, 350, NULL, 0},
     {"a100-80gb-later-driver", "NVIDIA A100-SXM4-80GB", 0x20b2, 0x1463, 0x030200, 7, 8, 0, 14, 81920, 7, 8, 108, 12, 400, profiles_21, 7},
-    {"b200-180gb-earlier-driver", "NVIDIA B200", 0x2901, 0x1999, 0x030200, 10, 10, 0, 14, 183808, 7, 8, 148, 18, 1000, profiles_22, 7},
+    {"b200-180gb-earlier-driver", "NVIDIA B200", 0x2901, 0x1999, 0x030200, 10, 10, 0, 14, 183359, 7, 8, 148, 18, 1000, profiles_22, 7},
     {"gb200-189gb-early", "NVIDIA GB200", 0x2941, 0x2046, 0x030200, 10, 10, 0, 14, 193024, 7, 8, 152, 18, 1200, profiles_23, 7},
-    {"t4-16gb-ecc", "Tesla T4", 0x1eb8, 0x12a2, 0x030200, 6, 7, 5, 2, 15360, 0, 0, 40, 0, 70, NULL, 0},
-    {"l40s-48gb-ecc", "NVIDIA L40S", 0x26b9, 0x1851, 0x030200, 8, 8, 9, 14, 46068, 0, 0, 142, 0, 350, NULL, 0},
+    {"l40s-48gb-without-ecc", "NVIDIA L40S", 0x26b9, 0x1851, 0x030200, 8, 8, 9, 14, 49140, 0, 0, 142, 0, 350, NULL, 0},
 };
-const int board_count = 26;
+const int board_count = 25;

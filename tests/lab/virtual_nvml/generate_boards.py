@@ -92,7 +92,7 @@ def fill_board(board: model.Board, extra: lab.Extra, assumed: list[str]) -> mode
     if board.total_memory_mib is None:
         assumed.append("total_memory_mib")
         label = int((board.memory_label or "0GB").rstrip("GB"))
-        board = replace(board, total_memory_mib=extra.total_memory_mib or label * 1024 - 512)
+        board = replace(board, total_memory_mib=label * 1024 - 512)
     for field in ("sm_total", "compute_slices", "placement_grid_units"):
         if getattr(board, field) is None and getattr(extra, field) is not None:
             assumed.append(field)

@@ -50,9 +50,9 @@ def test_query_gpu(machine: VirtualMachine) -> None:
     assert with_units == [
         "index, name, memory.total [MiB], mig.mode.current, compute_mode, compute_cap, pci.bus_id, driver_version",
         "0, NVIDIA H100 80GB HBM3, 81559 MiB, Disabled, Default, 9.0, 00000000:18:00.0, 580.126.09",
-        "1, Tesla T4, 16384 MiB, [N/A], Default, 7.5, 00000000:2A:00.0, 580.126.09",
+        "1, Tesla T4, 15360 MiB, [N/A], Default, 7.5, 00000000:2A:00.0, 580.126.09",
     ]
-    assert machine.smi("-i", "1", "--query-gpu=memory.total", "--format=csv,noheader,nounits").stdout == "16384\n"
+    assert machine.smi("-i", "1", "--query-gpu=memory.total", "--format=csv,noheader,nounits").stdout == "15360\n"
     wrong = machine.smi("--query-gpu=nonsense", "--format=csv")
     assert (wrong.returncode, 'Field "nonsense" is not a valid field' in wrong.stdout) == (2, True)
 

@@ -39,32 +39,37 @@ def read(**variables):
     return {"gpu_facts_host": {"gpu": FACTS}, **variables}
 
 
-def test_the_table_tells_what_is_divided_and_what_the_cluster_sees(show):
-    result, shown = show({"note": "files are there"}, a=read(**SHARED))
-    assert "11 MPS clients" in shown.text
-    assert "nvidia.com/gpu" in shown.text and ": 22" in shown.text
+def test_the_table_tells_what_is_divided_and_what_is_expected_in_the_cluster(show, tmp_path):
+    page = tmp_path / "gpus.html"
+    result, shown = show({"note": "files are there", "html": str(page)}, a=read(**SHARED))
+    assert "11 MPS clients of 4.1 GiB (expected)" in shown.text
+    assert "EXPECTED IN THE CLUSTER\na     shared  nvidia.com/gpu: 22\nThe cluster was not asked" in shown.text
+    assert "Expected in the cluster, which was not asked: nvidia.com/gpu: 22." in page.read_text()
     assert shown.lines[-1] == "files are there"
-    assert result["capacity"]["a"]["pool"] == "shared"
-    assert result["changed"] is False
+    assert result["expected"]["a"]["pool"] == "shared"
+    assert (result["offered"], result["mismatches"]) == (None, {})
+    assert "capacity" not in result, "a prediction is not what the cluster has"
+    assert result["changed"] is True, "the page is new"
 
 
 def test_whole_gpus(show):
     result, shown = show(a=read())
     assert "whole" in shown.text
-    assert result["capacity"]["a"]["resources"] == {"nvidia.com/gpu": 2}
+    assert result["expected"]["a"]["resources"] == {"nvidia.com/gpu": 2}
+    assert result["changed"] is False
 
 
 def test_as_json(show):
     result, shown = show({"format": "json"}, a=read(**SHARED))
     told = json.loads(shown.text)
-    assert (told["hosts"], told["capacity"]) == (result["hosts"], result["capacity"])
+    assert (told["hosts"], told["expected"]) == (result["hosts"], result["expected"])
 
 
 def test_hosts_that_were_not_read_are_named_and_wrong_ones_are_warned_of(show):
     unreachable = {"gpu_facts_host": {"unreachable": True, "msg": "Failed to connect: timed out.\nmore"}}
     result, shown = show(play_hosts=("a", "b", "c"), a=read(), b=unreachable, c=read(nvidia_sharing_replicas="many"))
     assert list(result["hosts"]) == ["a", "c"]
-    assert list(result["capacity"]) == ["a"]
+    assert list(result["expected"]) == ["a"]
     assert result["unread"] == {"b": "it could not be read: Failed to connect: timed out"}
     assert "b: it could not be read: Failed to connect: timed out.\n" in shown.text
     assert len(shown.warnings) == 1 and shown.warnings[0].startswith("c: nvidia_sharing_replicas: 'many'")
@@ -122,6 +127,37 @@ def in_cluster(show, monkeypatch):
         return show({"kubeconfig": "/kube", **(arguments or {})}, **options)
 
     return run
+
+
+def test_what_the_cluster_offers_is_shown_when_it_was_asked_and_mismatches_are_marked(in_cluster, tmp_path):
+    """One node as described, one with other slices, one that is not there, and one whose host was not read."""
+    page = tmp_path / "gpus.html"
+    sliced = {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 3}
+    result, shown = in_cluster(
+        {"a": node(gpus="6"), "node-b": node(gpus="2")},
+        [],
+        {"html": str(page)},
+        play_hosts=("a", "b", "c"),
+        a=read(**sliced),
+        b=read(**sliced, gpu_upgrade_node="node-b"),
+        c={"gpu_facts_host": {"unreachable": True, "msg": "timed out"}},
+    )
+    rows = [line.split("  ") for line in shown.text.splitlines() if "MISMATCH" in line or line.endswith("yes")]
+    assert [[cell.strip() for cell in row if cell] for row in rows[:2]] == [
+        ["a", "shared", "nvidia.com/gpu: 6", "nvidia.com/gpu: 6", "yes"],
+        ["b", "shared", "nvidia.com/gpu: 2", "nvidia.com/gpu: 6", "MISMATCH"],
+    ]
+    assert rows[2] == ["MISMATCH: gpufleet.nvidia.verify says why, and what to do."]
+    assert "not asked" not in shown.text
+    divided = {line.split()[0]: "(expected)" in line for line in shown.text.splitlines() if "3 time slices" in line}
+    assert divided == {"a": False, "b": True}, "only what the cluster offers is called so without a word"
+    assert result["offered"] == {"a": {"nvidia.com/gpu": 6}, "b": {"nvidia.com/gpu": 2}, "c": None}
+    assert result["mismatches"] == {"b": ["nvidia.com/gpu: 2 instead of 6"]}
+    text = page.read_text()
+    assert "<p>Offered by the cluster, as expected: nvidia.com/gpu: 6.</p>" in text
+    assert (
+        '<p class="note">MISMATCH. Offered by the cluster: nvidia.com/gpu: 2. Expected: nvidia.com/gpu: 6.</p>' in text
+    )
 
 
 UUIDS = {"gpus": [{**L40S, "uuid": "GPU-0"}, {**L40S, "uuid": "GPU-1", "index": 1}]}

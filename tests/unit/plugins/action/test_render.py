@@ -96,7 +96,7 @@ def test_the_life_of_a_tree(render, tmp_path):
     first = render()
     assert first["changes"] == planned["changes"]
     assert first["clusters"]["cluster"]["configurations"] == {
-        "shared": {"nodes": 2, "resources": {"nvidia.com/gpu": 48}}
+        "shared": {"nodes": 2, "resources": {"nvidia.com/gpu": 44}}
     }
     assert "diff" not in first
     assert not render()["changed"]
@@ -133,7 +133,7 @@ def test_facts_of_this_run_are_used_and_kept(render, tmp_path):
 
 def test_what_a_run_tells_its_hosts_counts_for_no_other(render, tmp_path):
     """The night shift of one host, then of the other; then a run without it, and one that goes back."""
-    gpu = {"name": "NVIDIA L40S", "board": "l40s-48gb", "architecture": "ada", "memory_mib": 49140}
+    gpu = {"name": "NVIDIA L40S", "board": "l40s-48gb", "architecture": "ada", "memory_mib": 40960}
     gpus = [{**gpu, "index": index, "mig": {"supported": False, "current": False}} for index in range(4)]
 
     def run(host, **extra):
@@ -142,15 +142,15 @@ def test_what_a_run_tells_its_hosts_counts_for_no_other(render, tmp_path):
         return per_node(tmp_path)
 
     render()
-    assert per_node(tmp_path) == {"gpu-1": 48, "gpu-2": 48}
-    assert run("gpu-1", slice="8GiB") == {"gpu-1": 20, "gpu-2": 48}
+    assert per_node(tmp_path) == {"gpu-1": 44, "gpu-2": 44}
+    assert run("gpu-1", slice="8GiB") == {"gpu-1": 20, "gpu-2": 44}
     assert run("gpu-2", slice="8GiB") == {"gpu-1": 20, "gpu-2": 20}
     told = json.loads((tmp_path / "out/facts/gpu-1.json").read_text())["told"]
     assert told == {"nvidia_sharing_memory_slice": "8GiB"}
-    assert run("gpu-1") == {"gpu-1": 44, "gpu-2": 20}, "four fewer than by the table of boards, as the host's facts say"
+    assert run("gpu-1") == {"gpu-1": 40, "gpu-2": 20}, "four fewer than by the table of boards, as the host's facts say"
     assert "told" not in json.loads((tmp_path / "out/facts/gpu-1.json").read_text())
     assert not render().get("failed")
-    assert per_node(tmp_path) == {"gpu-1": 44, "gpu-2": 44}, "the inventory alone"
+    assert per_node(tmp_path) == {"gpu-1": 40, "gpu-2": 40}, "the inventory alone"
 
 
 def per_node(folder):

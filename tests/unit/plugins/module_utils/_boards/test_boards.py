@@ -73,6 +73,35 @@ def test_boards_without_mig_have_sources_and_architectures():
             assert not one.placements_known
 
 
+@pytest.mark.parametrize("one", BOARDS, ids=lambda one: one.key)
+def test_memory_has_a_source_and_is_no_more_than_the_label_says(one):
+    assert (one.total_memory_mib is None) == (one.memory_source is None)
+    assert one.memory_source is None or one.memory_source in SOURCES
+    assert one.total_memory_mib is None or one.total_memory_mib <= one.most_memory_mib
+
+
+@pytest.mark.parametrize(
+    ("key", "reported"),
+    [
+        # As nvidia-smi prints it, with ECC as the board is delivered; the labels say 16, 24, 48 and 80 GB.
+        ("t4-16gb", 15360),
+        ("a10", 23028),
+        ("l4", 23034),
+        ("a40", 46068),
+        ("l40", 46068),
+        ("l40s-48gb", 46068),
+        ("rtx-6000-ada", 49140),
+        ("v100-16gb", 16384),
+        ("a100-80gb", 81920),
+        ("h100-80gb-sxm", 81559),
+        ("h200-141gb", 143771),
+        ("b200-180gb", 183359),
+    ],
+)
+def test_memory_is_what_drivers_report(key, reported):
+    assert board(key).total_memory_mib == reported
+
+
 @pytest.mark.parametrize(
     ("device_id", "key"),
     [
@@ -97,6 +126,8 @@ def test_find_by_device_id(device_id, key):
         ("nvidia h100 80gb hbm3", None, "h100-80gb-sxm"),
         ("A100-SXM4-40GB", 40536, "a100-40gb"),
         ("Tesla T4", 15360, "t4-16gb"),
+        ("Tesla T4", 15109, "t4-16gb"),  # before driver 510
+        ("NVIDIA L40S", 49140, "l40s-48gb"),  # ECC off
         ("GeForce RTX 2080 Ti", 11019, "rtx-2080-ti"),
         ("NVIDIA H100 80GB HBM3", 40000, None),
         ("NVIDIA X1000", None, None),

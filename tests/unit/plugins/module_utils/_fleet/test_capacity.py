@@ -184,7 +184,9 @@ def test_a_daemon_of_the_host_has_the_clients_of_cuda_and_not_those_of_the_plugi
 def test_hami_and_dra():
     assert capacity(H100, "none", [], sharing(memory_slice="4GiB", backend="hami")).resources == {"nvidia.com/gpu": 80}
     assert capacity(H100, "none", [], sharing(memory_slice="4GiB", backend="dra")).resources == {}
-    with pytest.raises(Refused, match="whole GPUs"):
+    with pytest.raises(
+        Refused, match=r"operating mode hami-core, which shares whole GPUs.*operating mode mig makes and destroys"
+    ):
         capacity(H100, "mixed", "all-balanced", sharing(memory_slice="4GiB", backend="hami"))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.inspection import (
+    Resources,
     gpu_use,
     host_table,
     resource_table,
@@ -28,7 +29,7 @@ def instance(profile, size, processes=(), inner=()):
 
 
 ON = {"supported": True, "current": True, "pending": True}
-MPS = {"mode": "mps", "replicas": 11, "memory_mib": 4096}
+MPS = {"mode": "mps", "replicas": 11, "memory_mib": 4096, "confirmed": True}
 PROCESS = {"pid": 1, "memory_mib": 1536}
 
 
@@ -39,7 +40,7 @@ PROCESS = {"pid": 1, "memory_mib": 1536}
         (gpu(processes=[PROCESS]), {}, "whole", "1.5 GiB of 45 GiB"),
         (gpu(memory_mib=None, processes=None), {}, "whole", "0 GiB"),
         (gpu(processes=[PROCESS]), MPS, "11 MPS clients of 4 GiB", "1/11, 1.5 GiB of 45 GiB"),
-        (gpu(), {"mode": "time_slicing", "replicas": 4}, "4 time slices", "0/4, 0 GiB of 45 GiB"),
+        (gpu(), {"mode": "time_slicing", "replicas": 4}, "4 time slices (expected)", "0/4, 0 GiB of 45 GiB"),
         (gpu(), {"mode": "mps", "replicas": 1}, "whole", "0 GiB of 45 GiB"),
         (gpu(mig={"current": False, "pending": True}), {}, "whole, MIG mode pending", "0 GiB of 45 GiB"),
         (gpu(mig=ON), {}, "MIG, no instances", "0/0 instances"),
@@ -94,12 +95,43 @@ def test_a_host_whose_gpus_are_not_known_is_shown_with_the_reason():
     assert "unknown: no NVIDIA GPU" in shown
 
 
-def test_resources_are_sorted():
+def test_without_a_cluster_resources_are_expected_and_sorted():
     shown = resource_table(
         {
-            "a": {"pool": "training", "resources": {"nvidia.com/mig-3g.40gb": 8, "nvidia.com/mig-1g.10gb": 16}},
-            "b": {"pool": "spare", "resources": {}},
+            "a": Resources("a", "training", {"nvidia.com/mig-3g.40gb": 8, "nvidia.com/mig-1g.10gb": 16}),
+            "b": Resources("b", "spare", {}),
+            "c": Resources("c", "", None),
         }
-    )
-    assert "a     training  nvidia.com/mig-1g.10gb: 16, nvidia.com/mig-3g.40gb: 8" in shown
-    assert "b     spare     none" in shown
+    ).splitlines()
+    assert shown[0] == "HOST  POOL      EXPECTED IN THE CLUSTER"
+    assert shown[1] == "a     training  nvidia.com/mig-1g.10gb: 16, nvidia.com/mig-3g.40gb: 8"
+    assert shown[2] == "b     spare     none"
+    assert shown[3] == "c     unknown   unknown"
+    assert shown[4].startswith("The cluster was not asked")
+
+
+GPUS = {"nvidia.com/gpu": 22}
+
+
+@pytest.mark.parametrize(
+    ("expected", "offered", "mismatches", "shown"),
+    [
+        (GPUS, GPUS, [], ["nvidia.com/gpu: 22", "nvidia.com/gpu: 22", "yes"]),
+        (GPUS, {"nvidia.com/gpu": 24}, ["nvidia.com/gpu: 24 instead of 22"], ["nvidia.com/gpu: 24", "nvidia.com/gpu: 22", "MISMATCH"]),
+        (GPUS, {}, ["nvidia.com/gpu: 0 instead of 22"], ["none", "nvidia.com/gpu: 22", "MISMATCH"]),
+        ({}, GPUS, ["nvidia.com/gpu: 22 instead of 0"], ["nvidia.com/gpu: 22", "none", "MISMATCH"]),
+        (GPUS, None, ["the cluster has no node n"], ["no node n", "nvidia.com/gpu: 22", "MISMATCH"]),
+        (None, GPUS, [], ["nvidia.com/gpu: 22", "unknown", "unknown"]),
+        ({}, {}, [], ["none", "none", "yes"]),
+    ],
+)  # fmt: skip
+def test_what_the_cluster_offers_is_shown_beside_what_is_expected(expected, offered, mismatches, shown):
+    entry = Resources("n", "shared", expected, True, offered)
+    assert entry.mismatches == mismatches
+    assert entry.confirmed is (shown[-1] == "yes")
+    header, row, *rest = resource_table({"h": entry}).splitlines()
+    assert [cell.strip() for cell in header.split("  ") if cell] == [
+        "HOST", "POOL", "OFFERED BY THE CLUSTER", "EXPECTED", "AS EXPECTED",
+    ]  # fmt: skip
+    assert [cell.strip() for cell in row.split("  ") if cell] == ["h", "shared", *shown]
+    assert bool(rest) is bool(mismatches)

@@ -174,6 +174,14 @@ def test_this_process_does_not_stand_in_its_own_way(make, tmp_path):
     assert run(host, one(**{"3g_20gb": 1}), files=files)["reset"]
 
 
+@pytest.mark.parametrize("daemon", ["nvidia-persiste", "nv-fabricmanage"])
+def test_daemons_that_keep_running_during_a_reset_are_not_in_its_way(make, tmp_path, daemon):
+    """The fabric manager of an HGX A100 has to run while one of its GPUs is reset."""
+    host = make("a100-40gb")
+    found = run(host, one(**{"3g_20gb": 1}), files=holding(tmp_path / "proc-root", 78, daemon))
+    assert found["reset"] and not found["reboot_required"]
+
+
 @pytest.mark.parametrize("shown", [True, False])
 def test_who_is_on_an_instance_and_not_in_nvmls_list_loses_nothing(make, tmp_path, shown):
     host = make()

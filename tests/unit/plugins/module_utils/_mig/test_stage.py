@@ -116,6 +116,7 @@ HOLDER = {"pid": 9, "command": "python3", "devices": ["/dev/nvidia3", "/dev/nvid
         ({"container_id": "a"}, {"nvidia_mig_restart_services": ["dcgm.service"]}, "python3 (pid 9)"),
         ({"devices": ["/dev/nvidia1"]}, {}, None),
         ({"command": "nvidia-persiste"}, {}, None),
+        ({"command": "nv-fabricmanage"}, {}, None),
     ],
 )
 def test_a_gpu_that_cannot_be_reset_asks_for_a_reboot(holder, wish, said):

@@ -88,6 +88,14 @@ def test_a_bare_host_refuses_what_its_boards_can_never_do(variables, match):
         stage({"pci": cards()}, variables)
 
 
+def test_a_bare_host_is_not_refused_what_its_boards_can_do_without_ecc():
+    """An L40S has 46068 MiB, and with ECC off room for two slices of 23.5 GiB: only its driver can tell."""
+    wanted = wish(mode="mps", memory_slice="24064MiB")
+    assert stage({"pci": cards()}, wanted).unknown
+    with pytest.raises(Refused, match="fits 1 times"):
+        stage({"gpus": gpus(memory_mib=46068)}, wanted)
+
+
 def test_a_record_that_cannot_be_read_is_written_anew():
     for record in ([1], {"daemons": [{}]}, {"daemons": 3}):
         actions = [step.action for step in stage({"gpus": gpus(), "recorded": {"sharing": record}}, {}).steps]

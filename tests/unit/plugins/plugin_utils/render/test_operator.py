@@ -61,7 +61,7 @@ def test_the_operators_plugin_stays_away_from_nodes_of_another_backend(clusters_
 
 
 def test_without_an_operator_nobody_would_partition(clusters_of, pools):
-    claims = {**pools["training"], **OTHER_BACKENDS["dra"], "nvidia_mig_layout": "all-1g.10gb"}
+    claims = {**pools["training"], "nvidia_sharing_backend": "dra", "nvidia_mig_layout": "all-1g.10gb"}
     with pytest.raises(Refused, match="no GPU Operator is rendered"):
         tree_of(clusters_of, {"claims": claims}, stack="gpu_operator", mig_manager="operator")
 

@@ -30,7 +30,7 @@ def test_the_demos_three_pools(clusters_of, pools):
     assert {node["pool"]: node["resources"] for node in capacity["nodes"].values()} == {
         "training": {"nvidia.com/mig-1g.10gb": 16, "nvidia.com/mig-2g.20gb": 8, "nvidia.com/mig-3g.40gb": 8},
         "batch": {"nvidia.com/gpu": 56},
-        "shared": {"nvidia.com/gpu": 48},
+        "shared": {"nvidia.com/gpu": 44},
     }
     assert len(capacity["nodes"]) == 6
     assert [path for path in tree if path.startswith("values/nvidia-device-plugin-")] == [
@@ -360,3 +360,66 @@ def test_two_time_slices_of_one_gpu_are_legal(clusters_of, pools):
     pools["shared"].update(nvidia_sharing_mode="mps", nvidia_sharing_gpus_per_pod=2)
     with pytest.raises(Refused, match="2 GPUs, and a node of the pool has 1"):
         clusters_of({"shared": pools["shared"]})
+
+
+DRA_DEVICES = {
+    "gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 2}],
+    "nvidia_sharing_backend": "dra",
+}
+
+
+def test_dra_without_a_slice_is_for_whole_gpus_and_the_mig_devices_of_the_layout(clusters_of):
+    tree = tree_of(clusters_of, {"claims": DRA_DEVICES})
+    claim, pod = documents(tree["examples/claims-gpu.yaml"])
+    (request,) = claim["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"] == {"deviceClassName": "gpu.nvidia.com"}
+    assert pod["spec"]["resourceClaims"] == [{"name": "gpus", "resourceClaimTemplateName": "claims-gpu"}]
+    assert "runtimeClassName" not in pod["spec"]
+    values = yaml.safe_load(tree["values/dra-driver-nvidia-gpu.yaml"])
+    assert "featureGates" not in values
+    assert "consumableShares" not in values
+    divided = {**DRA_DEVICES, "nvidia_mig_strategy": "mixed", "nvidia_mig_layout": "all-balanced"}
+    tree = tree_of(clusters_of, {"claims": divided})
+    assert [path for path in tree if path.startswith("examples/")] == [
+        f"examples/claims-mig-{profile}.yaml" for profile in ("1g-10gb", "2g-20gb", "3g-40gb")
+    ]
+    claim, _pod = documents(tree["examples/claims-mig-1g-10gb.yaml"])
+    (request,) = claim["spec"]["spec"]["devices"]["requests"]
+    (selector,) = request["exactly"]["selectors"]
+    assert selector["cel"]["expression"] == "device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"
+
+
+@pytest.mark.parametrize(
+    ("variables", "options", "thing"),
+    [
+        (
+            {
+                "nvidia_mig_strategy": "mixed",
+                "nvidia_mig_layout": "all-balanced",
+                "nvidia_sharing_memory_slice": "4GiB",
+            },
+            {},
+            "nvidia_sharing_memory_slice",
+        ),
+        ({"nvidia_sharing_replicas": 4}, {}, "nvidia_sharing_replicas"),
+        ({"nvidia_sharing_gpus_per_pod": 2}, {}, "nvidia_sharing_gpus_per_pod"),
+        ({}, {"values": {"dra-driver-nvidia-gpu": {"featureGates": {"DynamicMIG": True}}}}, "featureGates.DynamicMIG"),
+        ({}, {"version": "1.33"}, "nvidia_sharing_backend"),
+    ],
+)
+def test_what_dra_must_not_do_or_cannot_is_refused(clusters_of, variables, options, thing):
+    with pytest.raises(Refused) as refused:
+        tree_of(clusters_of, {"claims": {**DRA_DEVICES, **variables}}, **options)
+    assert thing in refused.value.thing
+
+
+def test_one_dra_driver_has_one_kind_of_claim(clusters_of):
+    sliced = {**DRA_DEVICES, "nvidia_sharing_memory_slice": "4GiB"}
+    with pytest.raises(Refused, match="serves it and pool whole"):
+        tree_of(clusters_of, {"sliced": sliced, "whole": DRA_DEVICES})
+
+
+def test_a_name_that_two_may_serve_is_said(clusters_of, pools):
+    tree = tree_of(clusters_of, {"claims": DRA_DEVICES, "batch": pools["batch"]})
+    assert "## Who serves nvidia.com/gpu" in tree["README.md"]
+    assert "## Who serves" not in tree_of(clusters_of, {"batch": pools["batch"]})["README.md"]
