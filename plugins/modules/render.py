@@ -18,7 +18,7 @@ description:
     of the roles P(gpufleet.nvidia.gpu_kubernetes#role), P(gpufleet.nvidia.nvidia_mig#role), P(gpufleet.nvidia.nvidia_sharing#role) and
     P(gpufleet.nvidia.gpu_facts#role). Facts that P(gpufleet.nvidia.gpu_facts#role) read in the same run are used before what the
     inventory says of GPUs.
-  - The same input gives the same bytes. A file that is as it should be is not touched; files that are described no more are removed;
+  - The same input gives the same bytes. A file that is as it should be is not touched; files that are no longer needed are removed;
     a file that somebody changed since it was rendered stops the run.
   - Each rendered device plugin configuration is checked with P(gpufleet.nvidia.device_plugin_lint#filter), and each key of Helm values
     against those that the pinned chart reads.
@@ -39,7 +39,7 @@ options:
     type: bool
     default: false
   prune:
-    description: Whether files that an earlier run rendered, and that are described no more, are removed.
+    description: Whether files that an earlier run rendered, and that are no longer needed, are removed.
     type: bool
     default: true
   hosts:

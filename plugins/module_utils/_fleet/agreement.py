@@ -171,7 +171,7 @@ def _labels(node: Mapping[str, Any], labels: Mapping[str, str]) -> Check:
 
 
 def _of_feature_discovery(name: str) -> bool:
-    """Whether a label says that gpu-feature-discovery is at work. The GPU Operator and NFD write labels of that name space, too."""
+    """Whether a label says that gpu-feature-discovery is at work. The GPU Operator and NFD write labels of that namespace, too."""
     theirs = name.startswith("nvidia.com/gpu.deploy.") or name == "nvidia.com/gpu.present"
     return (name.startswith("nvidia.com/gpu.") and not theirs) or name == "nvidia.com/mig.capable"
 

@@ -152,7 +152,7 @@ GUARANTEES: Mapping[str, Guarantee] = {
         "HAMi scheduler, exact, for each GPU",
         "libvgpu in the container, for each GPU",
         "the slice",
-        "soft: a statically linked program or CUDA_DISABLE_CONTROL=true goes round it; compute is shared",
+        "soft: a statically linked program or CUDA_DISABLE_CONTROL=true bypasses it; compute is shared",
     ),
     "dra_devices": Guarantee(
         "scheduler, exact (DRA)",

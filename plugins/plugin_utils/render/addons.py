@@ -33,7 +33,7 @@ def node_feature_discovery(cluster: Cluster) -> str:
     """Return values under which NFD finds NVIDIA's PCI devices and lets gpu-feature-discovery write its labels."""
     parts: list[Part] = [
         (
-            "gpu-feature-discovery writes labels of the name space nvidia.com; the pools' rules those of gpufleet.github.io.",
+            "gpu-feature-discovery writes labels of the namespace nvidia.com; the pools' rules those of gpufleet.github.io.",
             {"master": {"config": {"extraLabelNs": ["nvidia.com", "gpufleet.github.io"]}}},
         ),
         (

@@ -30,6 +30,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model impor
     Configuration,
     content_hash,
     dns_label,
+    pool_label,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import Former, Kind, names
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import WishRefused, collect
@@ -211,7 +212,7 @@ class Fleet:
             before,
         )
         found = [_together(named[content], [part[:2] for part in parts]) for content, parts in kinds.items()]
-        return sorted(found, key=lambda item: (item.name != dns_label(pool), item.name))
+        return sorted(found, key=lambda item: (item.name != pool_label(pool), item.name))
 
     def _pool(self, host: str, named: str | None) -> str:
         mine = self._of_host.get(host, [])

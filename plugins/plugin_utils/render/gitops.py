@@ -5,9 +5,9 @@
 """Objects for GitOps controllers: an Argo CD Application or a Flux HelmRelease for each release of the tree.
 
 Nothing here waits for what comes later. The order is a help, not a condition: every sync is tried again until it succeeds, because
-what it needs (the name space, the custom resources of Node Feature Discovery) is another application's. The labels of the nodes are
-an application of their own: as a part of the plain objects they would keep the name space away until Node Feature Discovery runs,
-which needs the name space.
+what it needs (the namespace, the custom resources of Node Feature Discovery) is another application's. The labels of the nodes are
+an application of their own: as a part of the plain objects they would keep the namespace away until Node Feature Discovery runs,
+which needs the namespace.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Release:
 def kept(cluster: Cluster) -> dict[str, str]:
     """Return annotations of an object that the controller makes and never removes.
 
-    The name space is one, because everything else is in it. A ConfigMap with a hash in its name is another: pods that were started with
+    The namespace is one, because everything else is in it. A ConfigMap with a hash in its name is another: pods that were started with
     it, and are not replaced yet, need it at the next start of their node.
     """
     if cluster.options["gitops"] == "argocd":
@@ -112,7 +112,7 @@ def _argocd_object(cluster: Cluster, name: str, source: Mapping[str, Any], wave:
         "annotations": {"argocd.argoproj.io/sync-wave": wave},
     }
     if name != f"gpufleet-{OBJECTS}":
-        # A pool that is described no more takes its release with it; the name space and what others keep in it stay.
+        # A pool that is no longer needed takes its release with it; the namespace and what others keep in it stay.
         metadata["finalizers"] = ["resources-finalizer.argocd.argoproj.io"]
     options = ["ServerSideApply=true"]
     if name == f"gpufleet-{NODE_LABELS}":

@@ -94,12 +94,21 @@ class Cluster:
         return tuple(item for item in self.configurations if item.sharing.backend == backend)
 
 
-def dns_label(name: str) -> str:
-    """Return C(name) as a DNS label of at most 40 characters, so that release names built from it stay within 63."""
+#: Helm takes names of releases up to 53 characters: nvidia-device-plugin-, this, and -1234 where a pool has several configurations.
+_LONGEST_OF_POOL = 27
+
+
+def dns_label(name: str, longest: int = 40) -> str:
+    """Return C(name) as a DNS label of at most C(longest) characters."""
     label = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    if len(label) <= 40 and label:
+    if len(label) <= longest and label:
         return label
-    return f"{label[:31].strip('-')}-{content_hash(name)}".strip("-")
+    return f"{label[: longest - 9].strip('-')}-{content_hash(name)}".strip("-")
+
+
+def pool_label(pool: str) -> str:
+    """Return what the configurations and releases of C(pool) are named after."""
+    return dns_label(pool, _LONGEST_OF_POOL)
 
 
 def plugin_key(configuration: Configuration) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import content_hash, dns_label
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import content_hash, pool_label
 
 _LONGEST_NAME = 63
 
@@ -100,7 +100,7 @@ def names(pool: str, kinds: Iterable[Kind], before: Mapping[str, Former]) -> dic
     for _shared, _position, name, content in pairs:
         if content not in found and name not in found.values():
             found[content] = name
-    label = dns_label(pool)
+    label = pool_label(pool)
     for kind in ordered:
         if kind.content in found:
             continue

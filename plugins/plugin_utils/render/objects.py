@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plain objects of a cluster: name space, runtime class, and the labels that put nodes into their pools."""
+"""Plain objects of a cluster: namespace, runtime class, and the labels that put nodes into their pools."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FIRST_WITH_CLASSES = {"k3s": (1, 29), "rke2": (1, 32)}
 
 
 def namespace(cluster: Cluster) -> dict[str, Any]:
-    """Return the name space of all releases.
+    """Return the namespace of all releases.
 
     Device plugins mount host paths, which only the level privileged admits, and see every GPU, which the policies forbid others.
     """

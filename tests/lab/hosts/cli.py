@@ -17,7 +17,7 @@ from nodes.publication import Publication
 
 from .lab import Lab, all_labs, purge
 from .progress import LabError, Progress
-from .spec import DEMO, as_nodes, read_spec
+from .spec import DEMO, DEMO_NODES, as_nodes, read_spec
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,8 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace, lab: Lab, progress: Progress) -> int:
     action = options.action
     if action == "up":
-        specs = read_spec(options.spec) if options.spec else DEMO
-        lab.up(as_nodes(specs) if options.nodes else specs)
+        if options.nodes:
+            lab.up(as_nodes(read_spec(options.spec)) if options.spec else DEMO_NODES)
+        else:
+            lab.up(read_spec(options.spec) if options.spec else DEMO)
     elif action == "down":
         if not lab.down() and not options.purge:
             progress.say(f"there is no lab '{lab.name}'")

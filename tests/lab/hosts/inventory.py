@@ -11,6 +11,9 @@ from collections.abc import Mapping, Sequence
 from .paths import LabPaths
 from .spec import HostSpec
 
+#: What containerd 1.6 of Debian, on most hosts, leaves no choice of: it cannot inject CDI devices.
+_OF_1_6 = "nvidia_toolkit_device_injection: volume_mounts"
+
 
 def inventory_text(
     paths: LabPaths, hosts: Sequence[HostSpec], ports: Mapping[str, int], variables: Mapping[str, str]
@@ -19,6 +22,12 @@ def inventory_text(
 
     :param variables: where the lab's package repository is; a site's inventory refers to them.
     """
+    newer = any(host.node == "containerd-2.4" for host in hosts)
+
+    def entry(host: HostSpec) -> str:
+        own = f", {_OF_1_6}" if newer and host.node != "containerd-2.4" else ""
+        return f"{host.name}: {{ansible_port: {ports[host.name]}{own}}}"
+
     lines = [
         "# Written by the lab: how to reach the hosts and where packages are. What the pools should be comes from",
         "# the inventory that is used beside it.",
@@ -31,23 +40,20 @@ def inventory_text(
         "    ansible_ssh_common_args: >-",
         f"      -o UserKnownHostsFile={paths.known_hosts} -o StrictHostKeyChecking=yes -o IdentitiesOnly=yes",
         *(f"    {name}: {value}" for name, value in variables.items()),
-        "    # The hosts have Debian's containerd 1.6, which cannot inject CDI devices.",
-        "    nvidia_toolkit_device_injection: volume_mounts",
+        *([f"    {_OF_1_6}"] if not newer else []),
         "  children:",
         "    gpu_hosts:",
     ]
     direct = [host for host in hosts if host.group == "gpu_hosts"]
     if direct:
         lines.append("      hosts:")
-        lines.extend(f"        {host.name}: {{ansible_port: {ports[host.name]}}}" for host in direct)
+        lines.extend(f"        {entry(host)}" for host in direct)
     groups = sorted({host.group for host in hosts if host.group != "gpu_hosts"})
     if groups:
         lines.append("      children:")
     for group in groups:
         lines.extend((f"        {group}:", "          hosts:"))
-        lines.extend(
-            f"            {host.name}: {{ansible_port: {ports[host.name]}}}" for host in hosts if host.group == group
-        )
+        lines.extend(f"            {entry(host)}" for host in hosts if host.group == group)
     return "\n".join(lines) + "\n"
 
 

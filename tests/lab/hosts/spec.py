@@ -54,6 +54,10 @@ DEMO = (
 """The lab of the demo: MIG mixed, MIG single and MPS."""
 
 
+DEMO_NODES = tuple(replace(host, node=_NODES[2] if host.group == "training" else _NODES[1]) for host in DEMO)
+"""The same as nodes of a cluster: one pool with a containerd that injects CDI devices, two with Debian's."""
+
+
 def as_nodes(hosts: tuple[HostSpec, ...]) -> tuple[HostSpec, ...]:
     """The same hosts as nodes of a cluster, with Debian's containerd where they name no other."""
     return tuple(replace(host, node=_NODES[1]) if host.node == "none" else host for host in hosts)

@@ -29,6 +29,8 @@ from .network import Network
 from .node_files import node_files, write_node_files
 
 _READY_WITHIN = 180.0
+_WATCHES = Path("/proc/sys/fs/inotify/max_user_instances")
+_ENOUGH_WATCHES = 4096
 
 
 def control_plane_of(lab: paths.LabPaths) -> ControlPlane:
@@ -81,6 +83,7 @@ class Cluster:
 
     def start(self) -> None:
         """Make the network and start the control plane, unless it is there."""
+        self._allow_watches()
         self._network.up(1 + max(index for index, _runtime in self._nodes.values()))
         if _supervisor(self._lab) is None:
             environment = {**os.environ, "PYTHONPATH": str(paths.LAB_SOURCE), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -91,6 +94,12 @@ class Cluster:
                     start_new_session=True,
                 )  # fmt: skip
             paths.write_whole(_pid(self._lab), f"{process.pid}\n")
+
+    def _allow_watches(self) -> None:
+        """A kernel's default lets one user watch files in 128 places; a node with its pods takes thirty of them."""
+        if int(_WATCHES.read_text(encoding="ascii")) < _ENOUGH_WATCHES:
+            _WATCHES.write_text(f"{_ENOUGH_WATCHES}\n", encoding="ascii")
+            self._progress.say(f"raised {_WATCHES} of this machine to {_ENOUGH_WATCHES}; it stays so until it reboots")
 
     def wait_until_ready(self) -> None:
         """Wait until every node is ready.

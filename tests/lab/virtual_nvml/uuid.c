@@ -2,7 +2,7 @@
  * GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
  * SPDX-License-Identifier: GPL-3.0-or-later
  *
- * UUIDs of version 5 (RFC 9562): derived from a name space and a name by SHA-1.
+ * UUIDs of version 5 (RFC 9562): derived from a namespace and a name by SHA-1.
  */
 #include "model.h"
 

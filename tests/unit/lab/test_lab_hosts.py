@@ -26,7 +26,7 @@ from hosts.mirror import choose_addresses, machine_sources
 from hosts.paths import LabPaths
 from hosts.prepare import after_first_boot, before_first_boot, hardware_command
 from hosts.progress import LabError, Progress
-from hosts.spec import DEMO, Boards, HostSpec, as_nodes, host_from_json, host_to_json, parse_spec
+from hosts.spec import DEMO, DEMO_NODES, Boards, HostSpec, as_nodes, host_from_json, host_to_json, parse_spec
 from packages import driver
 
 # ---- mirror ----
@@ -127,7 +127,7 @@ def test_a_wrong_specification_is_refused_with_its_path(data: object, message: s
 
 
 def test_a_specification_survives_the_state_file() -> None:
-    for hosts in (DEMO, as_nodes(DEMO)):
+    for hosts in (DEMO, DEMO_NODES):
         assert [host_from_json(host_to_json(host)) for host in hosts] == list(hosts)
 
 

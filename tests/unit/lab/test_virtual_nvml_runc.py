@@ -26,7 +26,7 @@ def prepared(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
     path = folder / "config.json"
     path.write_text(json.dumps({"root": {"path": "rootfs"}, **config}))
     path.chmod(0o600)
-    runc.prepare(str(folder), "")
+    runc.prepare(str(folder), "c1")
     assert [entry.name for entry in folder.iterdir()] == ["config.json"]
     assert path.stat().st_mode & 0o777 == 0o600
     answer: dict[str, Any] = json.loads(path.read_text())
@@ -97,3 +97,9 @@ def test_everything_that_is_mounted_comes_with_the_lab() -> None:
     assert (_PATH.parent / Path(runc.SHOW_HARDWARE).name).stat().st_mode & 0o100
     assert (_PATH.parent / "container").is_file()
     assert (_PATH.parents[2] / "local/sbin/runc").resolve() == _PATH
+
+
+def test_a_container_joins_the_group_that_a_kubelet_makes_for_its_pod(tmp_path: Path) -> None:
+    uid = "d77d8c47-f96c-4dea-ac4e-f65f50c0cb5e"
+    edited = prepared(tmp_path, {"annotations": {"io.kubernetes.cri.sandbox-uid": uid}})
+    assert edited["linux"]["cgroupsPath"] == f"/kubepods/pod{uid}/c1"

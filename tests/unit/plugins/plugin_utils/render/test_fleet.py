@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import fleet as module
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import dns_label
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import dns_label, pool_label
 
 
 def test_a_description_is_computed_once_for_all_hosts_that_share_it(clusters_of, pools, monkeypatch):
@@ -83,3 +83,10 @@ def test_every_wrong_variable_is_named_at_once(clusters_of, pools):
         clusters_of(pools)
     assert "batch-0: gpu_kubernetes_stack" in refusal.value.message
     assert "batch-0: nvidia_mig_strategy" in refusal.value.message
+
+
+@pytest.mark.parametrize("pool", ["training", "a" * 27, "a" * 28, "rack_12_of_the_second_hall_with_h100"])
+def test_releases_of_a_pool_have_names_that_helm_takes(pool):
+    """Helm refuses names of more than 53 characters (helm.sh/helm/v3, pkg/chartutil/validate_name.go)."""
+    assert len(f"nvidia-device-plugin-{pool_label(pool)}-1234") <= 53
+    assert pool_label(pool) == pool or len(pool) > 27
