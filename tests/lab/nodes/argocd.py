@@ -160,7 +160,11 @@ class ArgoCD:
         definitions = programs.source(program.name) / "manifests" / "crds"
         for name in _CRDS:
             self._plane.kubectl("apply", "--server-side", "-f", str(definitions / f"{name}-crd.yaml"))
-        self._plane.kubectl("apply", "--server-side", "-f", "-", text=json.dumps(_settings()))
+        kinds = [f"crd/{name}s.argoproj.io" for name in _CRDS]
+        self._plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *kinds)
+        # The API server checks them; kubectl would fetch all definitions first, which takes long on a busy machine.
+        text = json.dumps(_settings())
+        self._plane.kubectl("apply", "--server-side", "--validate=ignore", "-f", "-", text=text)
 
     def _package(self) -> None:
         """The projects' charts as an index and archives, under the versions that the projects publish them with."""

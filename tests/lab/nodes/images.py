@@ -26,12 +26,15 @@ _APPLETS = ("sh", "cat", "cp", "date", "echo", "env", "false", "find", "grep", "
 #: What NVIDIA's images set, and what the toolkit reads.
 _GPUS = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#: In place of the sample that adds vectors: what the container was given (GPUs, one a line; their memory; settings of MPS), and the
+#: In place of the sample that adds vectors: what the container was given (GPUs, one a line; their memory; MPS's limits), and the
 #: sample's last words.
 _SAMPLE = """#!/bin/sh
 nvidia-smi -L || exit 1
 nvidia-smi
-env | grep ^CUDA_MPS
+if env | grep ^CUDA_MPS; then
+    echo "MPS memory limit: $(echo get_default_device_pinned_mem_limit 0 | nvidia-cuda-mps-control)"
+    echo "MPS active thread percentage: $(echo get_default_active_thread_percentage | nvidia-cuda-mps-control)"
+fi
 echo "Test PASSED"
 """
 
