@@ -107,7 +107,7 @@ class ArgoCD:
             self._run("git-daemon", [
                 f"--listen={self._address}", f"--port={_PORTS['git']}", f"--base-path={self.git_directory}",
                 "--export-all", "--enable=receive-pack", "--reuseaddr",
-            ], executable=str(Path(run(["git", "--exec-path"]).strip()) / "git-daemon")),
+            ], executable=f"{_git_programs()}/git-daemon"),
             self._run("charts", [
                 "-m", "http.server", "--bind", self._address, str(_PORTS["charts"]), "--directory", str(self.data / "charts"),
             ], executable=sys.executable),
@@ -126,10 +126,11 @@ class ArgoCD:
 
     def _run(self, name: str, arguments: list[str], executable: str | None = None) -> subprocess.Popen[bytes]:
         home = self.data / "home"
-        helm = programs.helm(self._progress).parent
+        # Argo CD calls helm, and the git server calls itself for each request.
+        search = [str(programs.helm(self._progress).parent), os.environ.get("PATH", os.defpath), _git_programs()]
         environment = {
             **os.environ,
-            "PATH": f"{helm}:{os.environ.get('PATH', os.defpath)}",
+            "PATH": ":".join(search),
             "HOME": str(home),
             "KUBECONFIG": str(self._plane.kubeconfig),
             "ARGOCD_FAKE_IN_CLUSTER": "true",
@@ -210,6 +211,10 @@ def stop_argocd(lab: paths.LabPaths) -> None:
             break
         os.kill(supervisor, signal.SIGTERM if attempt < 100 else signal.SIGKILL)
         time.sleep(0.05)
+
+
+def _git_programs() -> str:
+    return run(["git", "--exec-path"]).strip()
 
 
 def _settings() -> dict[str, object]:
