@@ -119,6 +119,8 @@ class ArgoCD:
             self._run("argocd-application-controller", [
                 f"--kubeconfig={self._plane.kubeconfig}", f"--namespace={NAMESPACE}", f"--redis={redis}",
                 f"--repo-server={repository_server}", "--repo-server-plaintext",
+                # A busy machine is slow, and no reason to call a chart unreadable.
+                "--repo-server-timeout-seconds=180",
                 f"--app-resync={_LOOKS_EVERY}", "--app-resync-jitter=0",
                 f"--metrics-port={_FIRST_METRICS_PORT + self._number}",
             ], executable=str(self._program())),

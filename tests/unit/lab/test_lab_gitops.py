@@ -14,6 +14,7 @@ import pytest
 TESTS = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TESTS / "lab"), str(TESTS / "cluster")]
 
+from gitops import state
 from hosts.progress import LabError
 from nodes.publication import from_the_lab
 from pod_slices import pod_slice, table
@@ -97,3 +98,20 @@ def test_a_pod_is_told_by_what_it_asked_for_and_what_it_printed():
 def test_a_pod_that_was_given_nothing_says_so():
     nothing = pod_slice(pod("three", "gpu-batch-1", cpu="1"), "No devices were found\n")
     assert (nothing.asked, nothing.device, nothing.memory, nothing.limit) == ("", "none", "-", "-")
+
+
+def application(revisions, sync="Synced", health="Healthy", **more):
+    return {"status": {"sync": {"status": sync, "revisions": revisions}, "health": {"status": health}, **more}}
+
+
+def test_an_application_is_done_at_the_commit_when_synced_and_healthy():
+    assert state(application(["0.19.0", "abc"]), "abc") == ""
+    assert (
+        state({"status": {"sync": {"status": "Synced", "revision": "abc"}, "health": {"status": "Healthy"}}}, "abc")
+        == ""
+    )
+    assert state(application(["0.19.0", "older"]), "abc") == "has not seen the commit"
+    assert state({}, "abc") == "has not seen the commit"
+    failed = {"phase": "Running", "message": 'namespaces "nvidia-gpu" not found'}
+    text = state(application(["abc"], "OutOfSync", "Missing", operationState=failed), "abc")
+    assert text == 'OutOfSync, Missing Running: namespaces "nvidia-gpu" not found'
