@@ -47,7 +47,7 @@ def python(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def plane():
-    from control_plane import control_plane
+    from nodes.control_plane import control_plane
 
     with control_plane() as found:
         for name in ("a", "b"):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from pathlib import Path
 
 _PREFIX = "gpufleet-lab-"
+_EMPTY_WITHIN = 20.0
 
 
 def _hierarchies() -> list[Path]:
@@ -34,9 +36,15 @@ def enter_own_cgroup(machine: str) -> None:
 
 
 def remove_cgroup(machine: str) -> None:
-    """Remove the group of C(machine) with the groups below it; they are empty once the host is off."""
+    """Remove the group of C(machine) with the groups below it, as soon as the last process of the host has ended."""
+    until = time.monotonic() + _EMPTY_WITHIN
     for hierarchy in _hierarchies():
         top = hierarchy / f"{_PREFIX}{machine}"
-        for directory, _names, _files in os.walk(top, topdown=False):
-            with contextlib.suppress(OSError):
-                Path(directory).rmdir()
+        while True:
+            for directory, _names, _files in os.walk(top, topdown=False):
+                with contextlib.suppress(OSError):
+                    Path(directory).rmdir()
+            if not top.exists() or time.monotonic() > until:
+                break
+            # A killed process is in its group until the kernel is done with it.
+            time.sleep(0.05)
