@@ -27,10 +27,14 @@ class Demo:
     """A lab of this name whose hosts are nodes.
 
     :param folder: for the rendered tree and for logs.
+    :param inventory: what the pools should be.
+    :param spec: of the lab; None for the demo's.
     """
 
     name: str
     folder: Path
+    inventory: Path = REPOSITORY / "examples" / "fleet"
+    spec: Path | None = None
 
     @property
     def tree(self) -> Path:
@@ -57,7 +61,7 @@ class Demo:
         return done.stdout
 
     def play(self, playbook: str, *arguments: str) -> str:
-        inventories = ["-i", str(REPOSITORY / "examples" / "fleet"), "-i", self.lab("inventory").strip()]
+        inventories = ["-i", str(self.inventory), "-i", self.lab("inventory").strip()]
         program = REPOSITORY / ".venv" / "bin" / "ansible-playbook"
         tree = f"gpu_kubernetes_output_directory={self.folder / 'gitops'}"
         environment = {
@@ -74,7 +78,7 @@ class Demo:
     def up(self) -> None:
         """From nothing to nodes that offer what the tree says."""
         self.lab("down")
-        self.lab("up", "--nodes")
+        self.lab("up", "--nodes", *(["--spec", str(self.spec)] if self.spec else []))
         self.play("site")
         self.lab("charts", str(self.tree))
         wait_for(
