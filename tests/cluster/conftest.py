@@ -63,3 +63,16 @@ def fleet(tmp_path_factory):
             if found.stand_ins:
                 found.stand_ins.stop()
             found.lab("down")
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory):
+    """The demo's hosts as nodes. All files share them, so every test leaves them as they were."""
+    from demo import Demo
+
+    found = Demo(f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-nodes", tmp_path_factory.mktemp("demo"))
+    try:
+        found.up()
+        yield found
+    finally:
+        found.lab("down")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LAB = REPOSITORY / "tests" / "lab" / "lab"
+_DEVICE = re.compile(r"UUID: ((?:GPU|MIG)-[0-9a-f-]+)")
 
 
 @dataclass(frozen=True)
@@ -112,11 +114,11 @@ class Demo:
 
     def fill(self, example: str, count: int) -> None:
         """Make so many pods of an example that stay: only what they do is another, and that the machine has fewer cores."""
-        pods = [self._staying(self.example(example), number) for number in range(count)]
+        pods = [self.staying(self.example(example), number) for number in range(count)]
         self.kubectl("create", "-f", "-", text=yaml.safe_dump_all(pods))
 
     @staticmethod
-    def _staying(pod: dict[str, Any], number: int) -> dict[str, Any]:
+    def staying(pod: dict[str, Any], number: int = 0) -> dict[str, Any]:
         (container,) = pod["spec"]["containers"]
         pod["metadata"]["labels"] = {"example": pod["metadata"]["name"]}
         pod["metadata"]["name"] += f"-{number}"
@@ -132,6 +134,12 @@ class Demo:
 
     def pods(self, example: str) -> list[dict[str, Any]]:
         return self.get("pods", "-l", f"example={example}")["items"]
+
+
+def devices(listing: str) -> list[str]:
+    """The devices of C(nvidia-smi -L): MIG devices where there are, whole GPUs where not."""
+    found = _DEVICE.findall(listing)
+    return sorted(uuid for uuid in found if uuid.startswith("MIG-")) or sorted(found)
 
 
 def wait_for(what: Callable[[], Any], timeout: float = 300) -> Any:
