@@ -9,9 +9,9 @@ cd "$(dirname "$0")/.."
 
 #: In the order in which they start: the quick ones that fail first, then the long ones, so that none of them is left for the end.
 FIRST=(unit lint)
-BESIDE=(cluster lab debian resolver dkms slow sanity molecule oldest-python importer charts)
+BESIDE=(cluster nodes lab debian resolver dkms slow sanity molecule oldest-python importer charts)
 BY_NAME=(bench)
-NEED_ROOT=" lab cluster debian resolver dkms molecule bench "
+NEED_ROOT=" lab cluster nodes debian resolver dkms molecule bench "
 JOBS=${JOBS:-2}
 AGAIN=${AGAIN:-yes}
 #: Exit status of a tier that cannot run here; the last line that it printed says why.
@@ -61,6 +61,7 @@ tier_charts() { run_pytest tests/charts -m charts; }
 tier_lab() { run_pytest tests/lab -m lab; }
 tier_dkms() { run_pytest tests/lab -m dkms; }
 tier_cluster() { run_pytest tests/cluster -m cluster; }
+tier_nodes() { run_pytest tests/cluster -m nodes; }
 tier_debian() { run_pytest tests/cluster -m debian; }
 tier_molecule() { tools/molecule.sh; }
 tier_bench() { .venv/bin/python tests/bench/run.py; }

@@ -19,11 +19,21 @@ SPEC = """{"hosts": [%s]}"""
 HOST = '{"name": "%s", "group": "training", "boards": [{"board": "h100-80gb-sxm", "count": 2}], "driver": "none"}'
 
 
+#: Each has hosts of its own, and a tier. Files of any other name are of the tier cluster, whose kubelets are stand-ins.
+TIERS = {
+    "test_debian": "debian",
+    "test_gitops": "nodes",
+    "test_nodes": "nodes",
+    "test_pods": "nodes",
+    "test_pool_kinds": "nodes",
+}
+
+
 def pytest_collection_modifyitems(items):
     for item in items:
-        if HERE in Path(item.fspath).parents:
-            # Each has a fleet of its own, and a tier.
-            item.add_marker(pytest.mark.debian if "debian" in Path(item.fspath).name else pytest.mark.cluster)
+        path = Path(item.fspath)
+        if HERE in path.parents:
+            item.add_marker(next((tier for name, tier in TIERS.items() if path.name.startswith(name)), "cluster"))
 
 
 @pytest.fixture(scope="session")
@@ -53,3 +63,16 @@ def fleet(tmp_path_factory):
             if found.stand_ins:
                 found.stand_ins.stop()
             found.lab("down")
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory):
+    """The demo's hosts as nodes. All files share them, so every test leaves them as they were."""
+    from demo import Demo
+
+    found = Demo(f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-nodes", tmp_path_factory.mktemp("demo"))
+    try:
+        found.up()
+        yield found
+    finally:
+        found.lab("down")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LAB = REPOSITORY / "tests" / "lab" / "lab"
+_DEVICE = re.compile(r"UUID: ((?:GPU|MIG)-[0-9a-f-]+)")
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,14 @@ class Demo:
     """A lab of this name whose hosts are nodes.
 
     :param folder: for the rendered tree and for logs.
+    :param inventory: what the pools should be.
+    :param spec: of the lab; None for the demo's.
     """
 
     name: str
     folder: Path
+    inventory: Path = REPOSITORY / "examples" / "fleet"
+    spec: Path | None = None
 
     @property
     def tree(self) -> Path:
@@ -57,7 +63,7 @@ class Demo:
         return done.stdout
 
     def play(self, playbook: str, *arguments: str) -> str:
-        inventories = ["-i", str(REPOSITORY / "examples" / "fleet"), "-i", self.lab("inventory").strip()]
+        inventories = ["-i", str(self.inventory), "-i", self.lab("inventory").strip()]
         program = REPOSITORY / ".venv" / "bin" / "ansible-playbook"
         tree = f"gpu_kubernetes_output_directory={self.folder / 'gitops'}"
         environment = {
@@ -74,7 +80,7 @@ class Demo:
     def up(self) -> None:
         """From nothing to nodes that offer what the tree says."""
         self.lab("down")
-        self.lab("up", "--nodes")
+        self.lab("up", "--nodes", *(["--spec", str(self.spec)] if self.spec else []))
         self.play("site")
         self.lab("charts", str(self.tree))
         wait_for(
@@ -108,11 +114,11 @@ class Demo:
 
     def fill(self, example: str, count: int) -> None:
         """Make so many pods of an example that stay: only what they do is another, and that the machine has fewer cores."""
-        pods = [self._staying(self.example(example), number) for number in range(count)]
+        pods = [self.staying(self.example(example), number) for number in range(count)]
         self.kubectl("create", "-f", "-", text=yaml.safe_dump_all(pods))
 
     @staticmethod
-    def _staying(pod: dict[str, Any], number: int) -> dict[str, Any]:
+    def staying(pod: dict[str, Any], number: int = 0) -> dict[str, Any]:
         (container,) = pod["spec"]["containers"]
         pod["metadata"]["labels"] = {"example": pod["metadata"]["name"]}
         pod["metadata"]["name"] += f"-{number}"
@@ -128,6 +134,12 @@ class Demo:
 
     def pods(self, example: str) -> list[dict[str, Any]]:
         return self.get("pods", "-l", f"example={example}")["items"]
+
+
+def devices(listing: str) -> list[str]:
+    """The devices of C(nvidia-smi -L): MIG devices where there are, whole GPUs where not."""
+    found = _DEVICE.findall(listing)
+    return sorted(uuid for uuid in found if uuid.startswith("MIG-")) or sorted(found)
 
 
 def wait_for(what: Callable[[], Any], timeout: float = 300) -> Any:

@@ -6,11 +6,10 @@
 
 from __future__ import annotations
 
-import os
-import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from demo import devices, wait_for
 
 TRAINING, BATCH, SHARED = "gpu-training-1", "gpu-batch-1", "gpu-shared-1"
 #: Rendered example to its node and its resource. The first pool's runtime injects CDI devices, the others' are given volume mounts.
@@ -21,25 +20,6 @@ EXAMPLES = {
     "batch-gpu": (BATCH, "nvidia.com/gpu"),
     "shared-gpu": (SHARED, "nvidia.com/gpu"),
 }
-_DEVICE = re.compile(r"UUID: ((?:GPU|MIG)-[0-9a-f-]+)")
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory):
-    from demo import Demo
-
-    found = Demo(f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-nodes", tmp_path_factory.mktemp("demo"))
-    try:
-        found.up()
-        yield found
-    finally:
-        found.lab("down")
-
-
-def devices(listing):
-    """The devices of C(nvidia-smi -L): MIG devices where there are, whole GPUs where not."""
-    found = _DEVICE.findall(listing)
-    return sorted(uuid for uuid in found if uuid.startswith("MIG-")) or sorted(found)
 
 
 def test_every_node_offers_what_is_rendered_and_nothing_else(demo):
@@ -51,8 +31,6 @@ def test_every_node_offers_what_is_rendered_and_nothing_else(demo):
 def test_every_label_is_the_predicted_one(demo, node):
     configuration = demo.capacity["configurations"][demo.capacity["nodes"][node]["configuration"]]
     expected = {**configuration["node_labels"], **configuration["labels"], **configuration["labels_approximate"]}
-    from demo import wait_for
-
     wait_for(lambda: expected.keys() <= demo.labels(node).keys(), 90)
     found = demo.labels(node)
     assert {name: found.get(name) for name in expected} == expected
@@ -60,8 +38,6 @@ def test_every_label_is_the_predicted_one(demo, node):
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_pods_run_until_the_node_is_full_and_each_sees_exactly_its_device(demo, example):
-    from demo import wait_for
-
     node, resource = EXAMPLES[example]
     count = demo.capacity["nodes"][node]["resources"][resource]
     demo.fill(example, count + 1)

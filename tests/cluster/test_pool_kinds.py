@@ -1,0 +1,166 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every kind of pool, on a node whose containerd injects CDI devices and on one whose containerd cannot.
+
+The hosts are changed from one kind to the next as a site changes them: other variables, site, the rendered tree synced. After each
+change the nodes offer what capacity.json says, the rendered example runs until they are full, and its containers see exactly theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from demo import Demo, wait_for
+from test_nodes import devices
+
+SPEC = {
+    "hosts": [
+        {
+            "name": f"node-{pool}",
+            "group": pool,
+            "boards": [{"board": "h100-80gb-sxm", "count": 2}],
+            "driver": "installed",
+        }
+        | {"node": node}
+        for pool, node in (("mounts", "containerd-1.6"), ("cdi", "containerd-2.4"))
+    ]
+}
+POOLS = ("mounts", "cdi")
+COMMON = {
+    "nvidia_driver_branch": "580",
+    "nvidia_driver_state": "unmanaged",
+    "nvidia_toolkit_version": "1.20.0",
+    "gpu_kubernetes_cluster": "demo",
+}
+GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of pool.
+
+    :param variables: that describe it.
+    :param resources: that a node with 2 x H100 80GB then offers.
+    :param example: of the rendered examples, without the pool's name.
+    :param asks: how many devices a pod of it asks for.
+    :param shares: how many containers are given the same device.
+    """
+
+    variables: dict[str, Any]
+    resources: dict[str, int]
+    example: str
+    asks: int = 1
+    shares: int = 1
+
+    @property
+    def fits(self) -> int:
+        """How many pods of the example a node holds: the example is for the first of the resources."""
+        return next(iter(self.resources.values())) // self.asks
+
+
+MIXED = {"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": "all-balanced"}
+SINGLE = {"nvidia_mig_strategy": "single", "nvidia_mig_layout": [{"devices": "all", "instances": {"1g.10gb": 7}}]}
+SLICES = {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 3}
+MPS = {"nvidia_sharing_mode": "mps", "nvidia_sharing_memory_slice": "20GiB"}
+HOST = {**MPS, "nvidia_sharing_mps_manager": "host"}
+KINDS = {
+    "whole GPUs": Kind({}, {GPU: 2}, "gpu"),
+    "time slicing": Kind(SLICES, {GPU: 6}, "gpu", shares=3),
+    "time slicing, renamed": Kind({**SLICES, "nvidia_sharing_rename": True}, {SHARED: 6}, "gpu-shared", shares=3),
+    "MPS by the host, renamed": Kind({**HOST, "nvidia_sharing_rename": True}, {SHARED: 6}, "gpu-shared", shares=3),
+    "20 GiB over each of 2 GPUs, MPS by the host": Kind(
+        {**HOST, "nvidia_sharing_gpus_per_pod": 2}, {GPU: 6}, "40gib-over-2", asks=2, shares=3
+    ),
+    "MPS by the device plugin": Kind(MPS, {GPU: 6}, "gpu", shares=3),
+    "MIG single": Kind(SINGLE, {GPU: 14}, "gpu"),
+    "MIG mixed": Kind(
+        MIXED, {"nvidia.com/mig-1g.10gb": 4, "nvidia.com/mig-2g.20gb": 2, "nvidia.com/mig-3g.40gb": 2}, "mig-1g-10gb"
+    ),
+}
+
+
+class Nodes(Demo):
+    """The two nodes, which one set of variables after the other describes."""
+
+    def become(self, variables: dict[str, Any], *arguments: str) -> None:
+        """Describe both pools, change the hosts, render, and bring the cluster to what is rendered."""
+        described = {**COMMON, **variables}
+        hosts = {"gpu_hosts": {"vars": described, "children": {pool: {} for pool in POOLS}}}
+        self.inventory.write_text(json.dumps(hosts))
+        self.play("site", *arguments)
+        self.lab("charts", str(self.tree))
+        if variables.get("nvidia_sharing_mode") == "mps":
+            # A new configuration reaches the nodes of an MPS pool when somebody deletes the plugin's pods: the nodes are drained here.
+            self.kubectl("delete", "pods", "-n", "nvidia-gpu", "-l", "app.kubernetes.io/name=nvidia-device-plugin")
+
+    def expected(self) -> dict[str, dict[str, int]]:
+        return {name: node["resources"] for name, node in self.capacity["nodes"].items()}
+
+    def offers_what_is_rendered(self) -> None:
+        """A resource that was offered before stays on a node with 0."""
+        wait_for(lambda: {name: _nonzero(found) for name, found in self.offered().items()} == self.expected(), 180)
+
+
+def _nonzero(resources: dict[str, int]) -> dict[str, int]:
+    return {name: count for name, count in resources.items() if count}
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kinds")
+    spec = folder / "lab.json"
+    spec.write_text(json.dumps(SPEC))
+    name = f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-kinds"
+    found = Nodes(name, folder, folder / "inventory.json", spec)
+    try:
+        found.lab("down")
+        found.lab("up", "--nodes", "--spec", str(spec))
+        yield found
+    finally:
+        found.lab("down")
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+def test_a_pod_gets_exactly_what_was_described(nodes, kind):
+    nodes.become(kind.variables)
+    assert nodes.expected() == {f"node-{pool}": kind.resources for pool in POOLS}, "what is rendered"
+    nodes.offers_what_is_rendered()
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        list(pool.map(lambda name: fill(nodes, kind, name), POOLS))
+
+
+def test_the_way_that_nvidia_ships_works_where_a_site_wants_it(nodes):
+    """With envvar the plugin has no privilege at all."""
+    # For one of them the lab's own inventory says otherwise.
+    nodes.become({}, "-e", "nvidia_toolkit_device_injection=envvar")
+    nodes.offers_what_is_rendered()
+    for pool in POOLS:
+        fill(nodes, KINDS["whole GPUs"], pool)
+
+
+def fill(nodes: Nodes, kind: Kind, pool: str) -> None:
+    """Make one pod more than the node has room for, and look into all of them."""
+    example = f"{pool}-{kind.example}"
+    nodes.fill(example, kind.fits + 1)
+    try:
+        wait_for(lambda: [pod["status"]["phase"] for pod in nodes.pods(example)].count("Running") == kind.fits, 180)
+        pods = nodes.pods(example)
+        assert {pod["status"]["phase"] for pod in pods} == {"Running", "Pending"}, "the next one waits"
+        running = [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"]
+        seen = {name: devices(nodes.kubectl("logs", name)) for name in running}
+        assert seen == {name: devices(nodes.kubectl("exec", name, "--", "nvidia-smi", "-L")) for name in running}
+        assert {len(found) for found in seen.values()} == {kind.asks}, "as many devices as it asked for, and no other"
+        given = Counter(uuid for found in seen.values() for uuid in found)
+        assert set(given) <= set(devices(nodes.lab("exec", f"node-{pool}", "--", "nvidia-smi", "-L")))
+        assert set(given.values()) == {kind.shares}, "evenly over the devices that it was given"
+    finally:
+        nodes.kubectl("delete", "pods", "-l", f"example={example}", "--force", "--grace-period=0")
+        wait_for(lambda: not nodes.pods(example), 120)
