@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -164,6 +165,8 @@ class ArgoCD:
         for name in _CRDS:
             self._plane.kubectl("apply", "--server-side", "-f", str(definitions / f"{name}-crd.yaml"))
         kinds = [f"crd/{name}s.argoproj.io" for name in _CRDS]
+        # kubectl refuses to wait for a condition as long as there is no condition at all.
+        self._plane.kubectl("wait", "--for=jsonpath={.status.conditions}", "--timeout=60s", *kinds)
         self._plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *kinds)
         # The API server checks them; kubectl would fetch all definitions first, which takes long on a busy machine.
         text = json.dumps(_settings())
@@ -242,7 +245,8 @@ def _settings() -> dict[str, object]:
     objects = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
         *(named("ConfigMap", name) for name in settings),
-        named("Secret", "argocd-secret"),
+        # The server, which does not run here, would make its key; the others do not start a cluster's cache without one.
+        named("Secret", "argocd-secret", stringData={"server.secretkey": secrets.token_hex(16)}),
         project,
     ]
     return {"apiVersion": "v1", "kind": "List", "items": objects}
