@@ -15,7 +15,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.injection
     CDI,
     ENVVAR,
     FIRST_KUBELET_WITH_CDI,
-    STRATEGIES,
     VARIABLE,
     VOLUME_MOUNTS,
     Injection,
@@ -159,33 +158,25 @@ def refuse_contradictions(cluster: Cluster) -> None:
 
 def _refuse_other_strategy(cluster: Cluster, item: Configuration) -> None:
     """What the user adds to a chart's values may not say otherwise."""
-    extra = cluster.options["values"]
-    operator = cluster.options["stack"] == "gpu_operator"
-    hami = _at(extra.get("hami"), "devicePlugin", "deviceListStrategy")
-    found: list[tuple[str, Any, Any]] = []
-    if item.served_by_device_plugin and not operator:
-        wanted = STRATEGIES[item.injection.method]
-        found.append(
-            ("nvidia-device-plugin", _at(extra.get("nvidia-device-plugin"), "deviceListStrategy"), (wanted, None))
+    wanted: Any
+    keys: tuple[str, ...]
+    if item.sharing.backend == "hami":
+        chart, keys = "hami", ("devicePlugin", "deviceListStrategy")
+        wanted = hami_values(item.injection)["deviceListStrategy"]
+    elif not item.served_by_device_plugin:
+        return
+    elif cluster.options["stack"] == "gpu_operator":
+        chart, keys, wanted = "gpu-operator", ("cdi", "enabled"), item.injection.method == CDI
+    else:
+        chart, keys, wanted = "nvidia-device-plugin", ("deviceListStrategy",), item.injection.strategy
+    value = _at(cluster.options["values"].get(chart), *keys)
+    if value not in (None, wanted):
+        raise Refused(
+            f"{EXTRA}['{chart}'].{'.'.join(keys)}",
+            f"it is {value!r}, and {VARIABLE} of pool {item.pool} is {item.injection.method}, which needs {wanted!r}: "
+            "pods would get no GPU",
+            f"Remove it, and choose with {VARIABLE}.",
         )
-    elif item.served_by_device_plugin:
-        cdi = item.injection.method == CDI
-        found.append(("gpu-operator", _at(extra.get("gpu-operator"), "cdi", "enabled"), (cdi, None)))
-    elif item.sharing.backend == "hami":
-        found.append(("hami", hami, (hami_values(item.injection)["deviceListStrategy"], None)))
-    for chart, value, allowed in found:
-        if value not in allowed:
-            path = {
-                "nvidia-device-plugin": "deviceListStrategy",
-                "gpu-operator": "cdi.enabled",
-                "hami": "devicePlugin.deviceListStrategy",
-            }[chart]
-            raise Refused(
-                f"{EXTRA}['{chart}'].{path}",
-                f"it is {value!r}, and {VARIABLE} of pool {item.pool} is {item.injection.method}, which needs {allowed[0]!r}: "
-                "pods would get no GPU",
-                f"Remove it, and choose with {VARIABLE}.",
-            )
 
 
 def _at(values: Any, *keys: str) -> Any:
