@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run the tiers of the tests, each with its own set-up: tools/test.sh [TIER...]. Without an argument all but `bench`.
+# Run the tiers of the tests, each with its own set-up: tools/test.sh [TIER...]. Without an argument all but BY_NAME.
 #   JOBS=2     how many tiers run side by side, beside the quick ones that run first
 #   AGAIN=yes  a tier that failed beside others is tried once more by itself (its failed files alone, where pytest runs it), and the
 #              summary says so: a fault fails again, a machine that had too much to do at once does not. AGAIN=no: never.
@@ -9,9 +9,11 @@ cd "$(dirname "$0")/.."
 
 #: In the order in which they start: the quick ones that fail first, then the long ones, so that none of them is left for the end.
 FIRST=(unit lint)
-BESIDE=(cluster nodes lab debian resolver dkms slow sanity molecule oldest-python importer charts)
-BY_NAME=(bench)
-NEED_ROOT=" lab cluster nodes debian resolver dkms molecule bench "
+BESIDE=(nodes cluster lab debian resolver dkms slow sanity molecule oldest-python importer charts)
+BY_NAME=(pods gitops bench)
+#: Starts pods by the dozen, which disturbs whatever runs beside it.
+ALONE=" nodes "
+NEED_ROOT=" lab cluster nodes pods gitops debian resolver dkms molecule bench "
 JOBS=${JOBS:-2}
 AGAIN=${AGAIN:-yes}
 #: Exit status of a tier that cannot run here; the last line that it printed says why.
@@ -62,6 +64,8 @@ tier_lab() { run_pytest tests/lab -m lab; }
 tier_dkms() { run_pytest tests/lab -m dkms; }
 tier_cluster() { run_pytest tests/cluster -m cluster; }
 tier_nodes() { run_pytest tests/cluster -m nodes; }
+tier_pods() { run_pytest tests/cluster -m pods; }
+tier_gitops() { run_pytest tests/cluster -m gitops; }
 tier_debian() { run_pytest tests/cluster -m debian; }
 tier_molecule() { tools/molecule.sh; }
 tier_bench() { .venv/bin/python tests/bench/run.py; }
@@ -144,10 +148,11 @@ for tier in "${tiers[@]}"; do
         continue
     fi
     limit=$JOBS
-    [[ " ${FIRST[*]} " != *" $tier "* ]] || limit=1
+    [[ " ${FIRST[*]}$ALONE" != *" $tier "* ]] || limit=1
     while [ ${#tier_of[@]} -ge "$limit" ]; do await_one; done
     echo "== $tier: begins ($logs/$tier.log)"
     begin "$tier"
+    [[ $ALONE != *" $tier "* ]] || await_one
 done
 while [ ${#tier_of[@]} -gt 0 ]; do await_one; done
 

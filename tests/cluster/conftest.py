@@ -22,9 +22,10 @@ HOST = '{"name": "%s", "group": "training", "boards": [{"board": "h100-80gb-sxm"
 #: Each has hosts of its own, and a tier. Files of any other name are of the tier cluster, whose kubelets are stand-ins.
 TIERS = {
     "test_debian": "debian",
-    "test_gitops": "nodes",
+    "test_gitops": "gitops",
     "test_nodes": "nodes",
-    "test_pods": "nodes",
+    "test_pods_bypass": "nodes",
+    "test_pods": "pods",
     "test_pool_kinds": "nodes",
 }
 
