@@ -38,8 +38,7 @@ def check(pods: Iterable[Mapping[str, Any]], facts: Mapping[str, Any]) -> Check:
         strategies = _strategies(container)
         if strategies is None:
             return Check(CHECK, SKIPPED, f"the device list strategy of {name} is in its configuration file alone")
-        methods = [injection.CDI if one.startswith("cdi-") else one.replace("-", "_") for one in strategies]
-        if not any(accepted.get(method, True) for method in methods):
+        if not any(accepted.get(method, True) for method in injection.methods_of(strategies)):
             return Check(
                 CHECK,
                 FAILED,

@@ -136,8 +136,7 @@ def _cdi(strategies: Any, node: Node | None, report: Report) -> None:
 def _injection(strategies: Any, node: Node, report: Report) -> None:
     """One of the chosen ways has to be open on the node: otherwise pods are given devices and get none, without an error."""
     chosen = strategies if isinstance(strategies, list) and strategies else [injection.STRATEGIES[injection.ENVVAR]]
-    methods = [injection.CDI if name.startswith("cdi-") else name.replace("-", "_") for name in chosen]
-    if any(node.accepted.get(method, True) for method in methods):
+    if any(node.accepted.get(method, True) for method in injection.methods_of(chosen)):
         return
     path = "flags.plugin.deviceListStrategy"
     opened = [injection.STRATEGIES[method] for method in injection.METHODS if node.accepted.get(method)]

@@ -18,7 +18,7 @@ Source of what the toolkit does: nvidia-container-toolkit 1.20, internal/config/
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,6 +115,11 @@ class Injection:
 def choose(method: str, runtime: str) -> str:
     """Return the method that C(method) stands for on hosts with C(runtime)."""
     return _DEFAULTS[runtime] if method == AUTO else method
+
+
+def methods_of(strategies: Iterable[str]) -> list[str]:
+    """Return the method behind each of the device plugin's device list strategies; cdi-cri and cdi-annotations are one."""
+    return [CDI if name.startswith("cdi-") else name.replace("-", "_") for name in strategies]
 
 
 def read(variables: Mapping[str, Any]) -> Injection:
