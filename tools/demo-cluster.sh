@@ -20,7 +20,7 @@ up() {
     tools/setup.sh
     mkdir -p "$output"
     # On two cores, and once: what is built is kept in the cache.
-    say "Programs that are not in the cache are built first: Kubernetes 15 minutes, Argo CD 8, device plugin, discovery and helm 3 each"
+    say "Programs that are not in the cache are built first: Kubernetes 7 minutes, Argo CD 5, device plugin, discovery and helm 2 each"
     say "Booting three virtual GPU hosts (8 x H100 80GB, 8 x A100 40GB, 4 x L40S) as nodes of a real Kubernetes cluster"
     tests/lab/lab up --name "$lab" --nodes
     say "Starting Argo CD, and the git repository that it syncs"

@@ -119,6 +119,12 @@ gpu:
       type: list
       elements: dict
       returned: always
+    mps_control:
+      description: >-
+        Whether the control program of MPS is installed, and in C(multi_user) whether its release can let clients of several users share a
+        server; V(none) where it is not installed.
+      type: dict
+      returned: always
     toolkit:
       description: The NVIDIA container toolkit.
       type: dict

@@ -24,14 +24,18 @@ def installed() -> bool:
 
 
 def multi_user_option() -> str | None:
-    """Return how this release spells the option for a multi-user server, or None when it has none.
+    """Return how the installed release spells the option for a multi-user server, or None when it has none."""
+    path = command.find(PROGRAM)
+    return multi_user_option_of((files.read_bytes(path) or b"") if path is not None else b"")
+
+
+def multi_user_option_of(program: bytes) -> str | None:
+    """Return how the release whose control program is C(program) spells the option for a multi-user server, or None.
 
     Releases 535 and 550 have none, and with C(-M) end as if there were no daemon to talk to. 555 takes C(-multiuser-server) only,
     and prints its help for anything else. 580 and 615 take C(-M). The help of the older ones names no options, so the names
     are looked for in the program.
     """
-    path = command.find(PROGRAM)
-    program = (files.read_bytes(path) or b"") if path is not None else b""
     if b"\0-multiuser-server\0" in program:
         return "-multiuser-server"
     return "-M" if b"multiuser-server" in program else None

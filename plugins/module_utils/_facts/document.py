@@ -24,7 +24,7 @@ from .driver import library_path, read_driver
 from .gpus import read_gpus, unavailable
 from .health import read_health
 from .host import read_host
-from .mps import read_mps
+from .mps import read_mps, read_mps_control
 from .runtimes import read_runtimes
 from .services import read_services
 from .source import Source
@@ -75,6 +75,7 @@ def read_document(source: Source, archive: str | None = None, subsets: Sequence[
         "gpus": gpus,
         "fabric": read_fabric(source, devices, services, nvml["fabric_state"]),
         "mps": read_mps(source),
+        "mps_control": read_mps_control(source),
         "toolkit": read_toolkit(source, packages, driver["holds"]),
         "runtimes": read_runtimes(source, services),
         "kubelet": read_kubelet(source, services),

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._adapters.command import CommandError
-from .._adapters.mps_control import MpsControl, MpsError
+from .._adapters.mps_control import MpsControl, MpsError, multi_user_option_of
 from .._adapters.mps_control3 import MpsControl3
 from .._adapters.processes import ProgramProcess, program_processes
 from .._sharing.mps_units import is_instance
@@ -27,6 +27,21 @@ DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"
 def is_daemon(process: ProgramProcess) -> bool:
     """Tell a control daemon from the client of the same name: only the daemon was started with C(-d) or C(-f)."""
     return process.command_line[0].endswith(CONTROL) and any(word in ("-d", "-f") for word in process.command_line[1:])
+
+
+def read_mps_control(source: Source) -> dict[str, Any]:
+    """Return the part C(mps_control) of the facts: what the installed release of the control program can do.
+
+    C(multi_user) is None where the program is not installed.
+    """
+    path = source.files.find_program(CONTROL)
+    program = source.files.read_bytes(path) if path else None
+    if path and program is None:
+        source.note("mps_control.multi_user", f"{path} cannot be read")
+    return {
+        "installed": path is not None,
+        "multi_user": None if program is None else multi_user_option_of(program) is not None,
+    }
 
 
 def read_mps(source: Source) -> list[dict[str, Any]]:

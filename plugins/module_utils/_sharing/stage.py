@@ -42,7 +42,17 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
         return StagePlan(STAGE, needed=True, steps=steps, unknown=f"the GPUs cannot be asked yet: {reason}")
     if strategy != "none" or any((gpu.get("mig") or {}).get("current") for gpu in gpus):
         return _on_mig(sharing, gpus, facts, branch)
-    return _planned(sharing, host_sharing(sharing, gpus, branch), facts, gpus)
+    return _planned(sharing, _wanted(sharing, facts, gpus, branch), facts, gpus)
+
+
+def _wanted(
+    sharing: modes.Sharing, facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], branch: int | None
+) -> HostSharing:
+    """Return what the host has to keep, with the multi-user server that its control program has.
+
+    Where it is not installed yet, or was read by a release that did not say, the branch of the driver decides.
+    """
+    return host_sharing(sharing, gpus, branch, (facts.get("mps_control") or {}).get("multi_user"))
 
 
 def _branch(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> int | None:
@@ -134,7 +144,7 @@ def _steps_of_cards(
         return ()
     for gpu in gpus:
         _refuse_on_gpu(sharing, gpu, branch)
-    wanted = host_sharing(sharing, gpus, branch)
+    wanted = _wanted(sharing, facts, gpus, branch)
     steps = [Step("set compute mode", f"GPU {gpu['index']}", f"the wish is {wanted.compute_mode}") for gpu in gpus]
     plan = mps_plan.plan(mps_plan.Observed(recorded=_recorded(facts)), wanted, "force")
     return (*(steps if wanted.compute_mode not in (None, "default") else ()), *plan.steps)
@@ -149,7 +159,7 @@ def _on_mig(
         return StagePlan(
             STAGE, needed=True, unknown="MIG devices are made by the stage before; the daemons follow from them"
         )
-    return _planned(sharing, host_sharing(sharing, gpus, branch), facts, gpus)
+    return _planned(sharing, _wanted(sharing, facts, gpus, branch), facts, gpus)
 
 
 def _planned(

@@ -149,6 +149,7 @@ def test_the_shape_is_the_documented_one(tree, monkeypatch):
         "gpus",
         "fabric",
         "mps",
+        "mps_control",
         "toolkit",
         "runtimes",
         "kubelet",

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import MpsNotRunning
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.mps import read_mps
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.mps import read_mps, read_mps_control
 
 CONTROL = "nvidia-cuda-mps-control"
 SERVER = "nvidia-cuda-mps-server"
@@ -125,3 +125,20 @@ def test_another_hosts_daemon(host):
     source = host.source(local=False)
     assert read_mps(source)[0]["responds"] is None
     assert "another host" in source.unknown["mps[0].responds"]
+
+
+@pytest.mark.parametrize(
+    ("program", "facts"),
+    [
+        (None, {"installed": False, "multi_user": None}),
+        ("nvidia-cuda-mps-server\0", {"installed": True, "multi_user": False}),
+        ("\0-M\0--multiuser-server\0", {"installed": True, "multi_user": True}),
+    ],
+)
+def test_what_the_installed_program_can_do(host, program, facts):
+    if program is not None:
+        host.program(f"/usr/bin/{CONTROL}")
+        host.write(f"/usr/bin/{CONTROL}", program)
+    source = host.source()
+    assert read_mps_control(source) == facts
+    assert source.unknown == {}

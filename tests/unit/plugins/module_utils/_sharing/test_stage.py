@@ -175,6 +175,16 @@ def test_protocol_3_where_the_cluster_does_not_count():
     assert [step.action for step in plan.steps].count("start MPS daemon") == 2
 
 
+@pytest.mark.parametrize("multi_user", [True, False])
+def test_the_installed_program_says_who_shares_a_server_and_not_the_drivers_branch(multi_user):
+    devices = gpus(compute_mode="exclusive_process")
+    kept = recorded({**HOST, "mps_multi_user": multi_user}, devices)
+    facts = {"gpus": devices, "driver": {"loaded_version": "580.126.09"}, "recorded": kept}
+    facts["mps"] = [{"pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe", "responds": True, "clients": 0}]
+    assert not stage({**facts, "mps_control": {"installed": True, "multi_user": multi_user}}, wish(**HOST)).needed
+    assert stage({**facts, "mps_control": {"installed": True, "multi_user": not multi_user}}, wish(**HOST)).needed
+
+
 def test_daemons_for_mig_devices_follow_from_the_stage_before():
     plan = stage({"gpus": gpus()}, {**wish(**HOST, mps_scope="instance"), "nvidia_mig_strategy": "mixed"})
     assert plan.needed
