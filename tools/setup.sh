@@ -36,7 +36,7 @@ if [ "$(cat .venv/.requirements 2>/dev/null || true)" != "$wanted" ]; then
         fi
     fi
     say "Installing the pinned tools (about 600 MB the first time) ..."
-    if ! .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/development.txt; then
+    if ! .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -r requirements/development.txt; then
         say "pip could not install requirements/development.txt. Check that this machine reaches a Python package registry" \
             "(pip config list), then run the command again."
         exit 1

@@ -33,11 +33,11 @@ def plan_stages(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> dict[str, 
 
     :param facts: the facts document of C(gpu_info).
     :param wish: the variables of all host roles.
-    :return: plans by stage; of a host without GPUs only one, C(hardware), that says so.
+    :return: plans by stage; of a host that was read without root or has no GPU only one, that says so.
     """
-    absent = _without_gpu(facts)
-    if absent:
-        return {"hardware": StagePlan("hardware", needed=True, refusals=(absent,))}
+    for name, refusal in (("privileges", _without_root(facts)), ("hardware", _without_gpu(facts))):
+        if refusal:
+            return {name: StagePlan(name, needed=True, refusals=(refusal,))}
     plans = {}
     for name, function in STAGES.items():
         try:
@@ -45,6 +45,18 @@ def plan_stages(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> dict[str, 
         except Refused as refusal:
             plans[name] = StagePlan(name, needed=True, refusals=(refusal,))
     return plans
+
+
+def _without_root(facts: Mapping[str, Any]) -> Refused | None:
+    """Without root a daemon that runs seems dead, and a plan would want to start it: nothing is concluded from such facts."""
+    if (facts.get("host") or {}).get("root") is not False:
+        return None
+    return Refused(
+        "become",
+        "this host was read without root, which hides its daemons and who uses its GPUs",
+        "Let Ansible become root on it: remove ansible_become: false and ansible_become_user from its variables, and give "
+        "--ask-become-pass where sudo asks for a password.",
+    )
 
 
 def _without_gpu(facts: Mapping[str, Any]) -> Refused | None:

@@ -53,7 +53,7 @@ while test -n "$level"; do
 done
 kill -KILL $all || true
 """
-MODULE, APT = "cat /run/lock/gpufleet.lock", "pidof apt-get"
+MODULE, APT = "cat /run/gpufleet/lock", "pidof apt-get"
 #: Of the lab's packages of NVIDIA's repository: the library and the program that ask the virtual hardware.
 VIRTUAL = r"""
 set -eu

@@ -47,7 +47,7 @@ while not any(seen.search(line) for _pid, line in processes()):
     if time.monotonic() > deadline:
         sys.exit("no process was seen that matches")
     time.sleep(0.02)
-with open("/run/lock/gpufleet.lock") as handle:
+with open("/run/gpufleet/lock") as handle:
     module = int(handle.read()) if order["module"] else 0
 for pid, line in list(processes()):
     if pid == module or killed.search(line):

@@ -177,7 +177,7 @@ class Mig:
     def middle(self, host, step):
         """Wait until a run hangs in a step, and return the pid of who holds the lock."""
         wait(lambda: self.lab.status(host, f"tail -n 1 {JOURNAL} | grep -qF {step!r}") == 0)
-        return int(self.lab.sh(host, "cat /run/lock/gpufleet.lock"))
+        return int(self.lab.sh(host, "cat /run/gpufleet/lock"))
 
     def cdi(self, host):
         """The MIG devices that the CDI specification names by UUID, and those that the host has."""
@@ -378,7 +378,7 @@ def test_of_two_runs_at_once_one_waits_or_refuses(mig):
     refused = mig.refused(HOPPER, "all-7g.80gb", nvidia_mig_lock_timeout=0)
     assert f"process {holder}" in refused["msg"] and "lock_timeout" in refused["msg"]
     second = mig.start(HOPPER, FIRST, nvidia_mig_lock_timeout=1000)
-    opened = "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -c gpufleet.lock"
+    opened = "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -c /run/gpufleet/lock"
     wait(lambda: mig.lab.sh(HOPPER, opened, check=False).strip() == "2")
     mig.clear(HOPPER)
     assert first.end()["changed"]

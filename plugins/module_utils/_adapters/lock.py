@@ -4,7 +4,8 @@
 
 """The lock that everything which changes GPUs of a host holds, so that two runs never interleave.
 
-It is a lock of the kernel on an open file: it ends with its holder, however that ends.
+It is a lock of the kernel on an open file: it ends with its holder, however that ends. Whoever can open a file can lock it, so only root
+can open this one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 
 from .files import read_text
 
-LOCK_PATH = "/run/lock/gpufleet.lock"
+LOCK_PATH = "/run/gpufleet/lock"
 _POLL_SECONDS = 0.1
 
 
@@ -46,7 +47,7 @@ def exclusive(timeout: float, path: str = LOCK_PATH) -> Iterator[None]:
     :raises Locked: another process still holds it after C(timeout).
     """
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         _wait(descriptor, path, timeout)
         os.ftruncate(descriptor, 0)

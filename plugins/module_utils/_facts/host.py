@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shlex
 from typing import Any
@@ -66,6 +67,7 @@ def read_host(source: Source) -> dict[str, Any]:
     source.note("host.secure_boot", reason)
     release_name = kernel.running_kernel()
     return {
+        "root": os.geteuid() == 0,
         "name": files.read("/proc/sys/kernel/hostname") or files.read("/etc/hostname") or platform.node(),
         "kernel": release_name,
         "architecture": platform.machine(),

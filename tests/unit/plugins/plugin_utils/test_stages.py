@@ -85,3 +85,9 @@ def test_a_slice_that_never_fits_the_boards_is_refused_before_there_is_a_driver(
     (refusal,) = plans["sharing"].refusals
     assert refusal.thing == "nvidia_sharing_memory_slice"
     assert "The largest slice of this GPU is" in refusal.remedy
+
+
+def test_facts_that_were_read_without_root_are_not_planned_with():
+    (plan,) = plan_stages({**BARE, "host": {**BARE["host"], "root": False}}, wish()).values()
+    (refusal,) = plan.refusals
+    assert refusal.thing == "become" and "--ask-become-pass" in refusal.remedy

@@ -35,6 +35,13 @@ def test_the_lock_ends_with_a_holder_that_is_killed(tmp_path):
         assert path.read_text() == f"{os.getpid()}\n"
 
 
+def test_only_its_owner_can_open_the_lock_for_who_can_open_it_can_hold_it(tmp_path):
+    path = tmp_path / "gpufleet" / "lock"
+    with lock.exclusive(0, str(path)):
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.parent.stat().st_mode & 0o022 == 0
+
+
 def test_a_link_is_not_followed(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "target")
     with pytest.raises(OSError), lock.exclusive(0, str(tmp_path / "link")):

@@ -1,0 +1,46 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The playbook lint with a real ansible-playbook."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+GOOD = "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 4\n"
+BAD = GOOD.replace("timeSlicing", "timeslicing")
+
+
+@pytest.mark.parametrize(
+    ("patterns", "passes", "said"),
+    [
+        (["conf/good.yaml"], True, "conf/good.yaml does what it says"),
+        (["conf/*.yaml"], False, "timeslicing"),
+        (["conf/none-*.yaml"], False, "device_plugin_lint_files: no file matches"),
+        (["conf/good.yaml", "conf/none.yaml"], False, "conf/none.yaml"),
+        ([], False, "Name the files"),
+    ],
+)
+def test_files_are_looked_for_where_the_user_stands_and_none_is_a_failure(tmp_path, patterns, passes, said):
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "good.yaml").write_text(GOOD)
+    (tmp_path / "conf" / "bad.yaml").write_text(BAD)
+    program = Path(sys.executable).parent / "ansible-playbook"
+    variables = json.dumps({"device_plugin_lint_files": patterns})
+    done = subprocess.run(
+        [str(program), "-i", "localhost,", "gpufleet.nvidia.lint", "-e", variables],
+        cwd=tmp_path,
+        env={**os.environ, "PWD": str(tmp_path), "ANSIBLE_NOCOLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode == 0) is passes, done.stdout + done.stderr
+    assert said in done.stdout
