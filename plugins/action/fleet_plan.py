@@ -90,7 +90,7 @@ class ActionModule(ActionBase):
         result["msg"] = (
             "The fleet is as described."
             if result["as_described"]
-            else f"The fleet is not as described: {fleet.summary()}. gpufleet.nvidia.site brings it there."
+            else f"The fleet is not as described: {fleet.summary()}. {fleet.remedy()}"
         )
         return result
 

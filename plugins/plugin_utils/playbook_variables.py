@@ -2,9 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The variables of the playbooks for day two: names, types and values, checked before anything is touched.
+"""The variables of the playbooks: names, types and values, checked for all hosts before anything is touched.
 
-What the variables mean stands at the head of each playbook and in the argument specification of the role gpu_upgrade; a test compares.
+What the variables mean stands at the head of each playbook and in the argument specifications of the roles; a test compares. Those of the host roles
+are checked where a host is planned.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import (
     RoleInterface,
+    names_of_all_roles,
     registered,
     role_interface,
     validated,
@@ -35,6 +37,7 @@ _SHARE = re.compile(r"[0-9]+%?")
 
 #: The variables that only a playbook has, none of which has to be given. Roles have theirs in argument_specs.yml.
 OWN: dict[str, dict[str, dict[str, Any]]] = {
+    "site": {},
     "plan": {
         "gpu_plan_facts_directory": _PATH,
         "gpu_plan_offline": _TRUTH,
@@ -64,12 +67,24 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
     "rollback": {},
     "repartition": {"gpu_repartition_serial": {"type": "raw"}},
 }
-#: The role whose variables say how carefully a playbook works.
-ROLES = {"upgrade": ("gpu_upgrade",), "rollback": ("gpu_upgrade",), "repartition": ("gpu_upgrade",)}
+#: Roles whose variables a playbook reads, and which nothing else checks before its first host is changed.
+ROLES = {
+    "site": ("gpu_kubernetes",),
+    "upgrade": ("gpu_upgrade",),
+    "rollback": ("gpu_upgrade",),
+    "repartition": ("gpu_upgrade",),
+}
 #: A number of hosts, or a percentage; those with true may be a list of them, as Ansible's serial is.
 SHARES = {"gpu_upgrade_max_unavailable": False, "gpu_repartition_serial": True}
 #: What the names of the variables of these playbooks begin with.
-PREFIXES = ("gpu_plan_", "gpu_verify_", "gpu_inspect_", "gpu_upgrade_", "gpu_repartition_")
+PREFIXES = (
+    "gpu_plan_",
+    "gpu_verify_",
+    "gpu_inspect_",
+    "gpu_upgrade_",
+    "gpu_repartition_",
+    "gpu_kubernetes_",
+)
 
 
 @dataclass(frozen=True)
@@ -138,13 +153,13 @@ def _share(name: str, value: Any, several: bool) -> list[Refused]:
 def _names(variables: Iterable[str]) -> tuple[list[Refused], tuple[str, ...]]:
     refusals, unknown = [], []
     for name in variables:
-        if not str(name).startswith(PREFIXES) or str(name) in _known():
+        if str(name) in _known():
             continue
         meant = _meant(str(name))
         if meant:
             reason = "no playbook and no role of gpufleet.nvidia has such a variable"
             refusals.append(Refused(str(name), reason, f"Did you mean {meant}?"))
-        else:
+        elif str(name).startswith(PREFIXES):
             unknown.append(str(name))
     return refusals, tuple(unknown)
 
@@ -152,11 +167,15 @@ def _names(variables: Iterable[str]) -> tuple[list[Refused], tuple[str, ...]]:
 @cache
 def _known() -> frozenset[str]:
     own = {name for options in OWN.values() for name in options}
-    role = role_interface("gpu_upgrade")
-    return frozenset({*own, *role.options, *role.registered, *registered(_FOLDER)})
+    return frozenset({*own, *names_of_all_roles(), *registered(_FOLDER)})
 
 
 @lru_cache(maxsize=4096)
 def _meant(name: str) -> str | None:
-    near = difflib.get_close_matches(name, sorted(_known()), n=1, cutoff=0.8)
-    return near[0] if near else None
+    """Return the variable that C(name) is a slip of, or None.
+
+    A slip in the beginning is one of a letter or two, or variables of the site's own would be taken for ours.
+    """
+    own = name.startswith(PREFIXES)
+    near = difflib.get_close_matches(name, sorted(_known()), n=1, cutoff=0.8 if own else 0.92)
+    return near[0] if near and (own or abs(len(near[0]) - len(name)) <= 2) else None

@@ -33,9 +33,9 @@ def plan_stages(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> dict[str, 
 
     :param facts: the facts document of C(gpu_info).
     :param wish: the variables of all host roles.
-    :return: plans by stage; of a host that was read without root or has no GPU only one, that says so.
+    :return: plans by stage; of a host that was read without root, or has no GPUs or others than described, only one, that says so.
     """
-    for name, refusal in (("privileges", _without_root(facts)), ("hardware", _without_gpu(facts))):
+    for name, refusal in (("privileges", _without_root(facts)), ("hardware", _other_gpus(facts, wish))):
         if refusal:
             return {name: StagePlan(name, needed=True, refusals=(refusal,))}
     plans = {}
@@ -59,10 +59,20 @@ def _without_root(facts: Mapping[str, Any]) -> Refused | None:
     )
 
 
-def _without_gpu(facts: Mapping[str, Any]) -> Refused | None:
+def _other_gpus(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> Refused | None:
     """Nothing is installed for GPUs that are not there. What could not be read is not taken for absent."""
     cards = facts.get("pci")
-    if cards is None or facts.get("gpus") or any(card.get("kind") == "gpu" for card in cards):
+    if cards is None:
+        return None
+    there = sum(1 for card in cards if card.get("kind") == "gpu")
+    described = sum(int(entry["count"]) for entry in wish.get("gpu_facts_gpus") or ())
+    if there and described and there != described:
+        return Refused(
+            "gpu_facts_gpus",
+            f"the host is described with {described} GPUs, and its PCI bus shows {there}",
+            "Correct the variable, or look for the missing board: lspci -d 10de:",
+        )
+    if there or facts.get("gpus"):
         return None
     return Refused(
         "the group gpu_hosts",

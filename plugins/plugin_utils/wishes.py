@@ -176,9 +176,14 @@ def _meant(name: str, roles: tuple[str, ...]) -> str | None:
 def _names(roles: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
     """Return the variables of C(roles), and what else has a meaning: other roles' variables and registered results."""
     known = [set(role_interface(role).defaults) | set(role_interface(role).options) for role in roles]
+    return tuple(sorted(set().union(*known))), names_of_all_roles()
+
+
+@cache
+def names_of_all_roles() -> frozenset[str]:
+    """Return the names that have a meaning for some role: its variables, and the results that its tasks register."""
     everywhere = [role_interface(role) for role in os.listdir(_ROLES)]
-    taken = [set(one.defaults) | set(one.options) | one.registered for one in everywhere]
-    return tuple(sorted(set().union(*known))), frozenset(set().union(*taken))
+    return frozenset().union(*(set(one.defaults) | set(one.options) | one.registered for one in everywhere))
 
 
 def registered(folder: str) -> frozenset[str]:

@@ -202,7 +202,7 @@ def test_the_plan_works_from_recorded_facts_without_the_hosts(fleet):
         fleet.lab.run("start", MPS)
 
 
-def test_a_dead_repository_a_dead_host_and_a_host_without_gpu_fail_alone(fleet):
+def test_a_refused_host_stops_all_unless_it_is_skipped_and_dead_ones_fail_alone(fleet):
     address = fleet.variables["lab_repository_url"]
     dead = {
         "nvidia_driver_repository_url": f"{address}/compute/cuda/repos/debian12/x86_64",
@@ -214,10 +214,16 @@ def test_a_dead_repository_a_dead_host_and_a_host_without_gpu_fail_alone(fleet):
         "plain": {"hosts": [PLAIN], "vars": {"gpu_facts_gpus": [{"board": "t4", "count": 1}]}},
     }
     fleet.describe(pools, {"site-gone": {"machine": "nowhere"}})
-    before = {host: Untouched(fleet, host) for host in (MPS, PLAIN)}
+    before = {host: Untouched(fleet, host) for host in (MIG, MPS, PLAIN)}
+    gated = fleet.play("site")
+    assert gated.rc != 0
+    assert f"is refused on {PLAIN}, for the reasons above" in re.sub(r"\s+", " ", gated.text), gated.text
+    assert "gpu_facts_skip_refused_hosts: true" in gated.text
+    assert {host: Untouched(fleet, host) for host in before} == before, "one host that is refused stops all"
+    del before[MIG]
     fleet.lab.run("repository", "off")
     try:
-        run = fleet.play("site")
+        run = fleet.play("site", "-e", "gpu_facts_skip_refused_hosts=true")
     finally:
         fleet.lab.run("repository", "on")
     assert run.rc != 0
@@ -266,7 +272,9 @@ def test_a_run_without_work_reads_every_host_once_and_starts_nothing_else_on_it(
     assert run.rc == 0, run.text
     assert [task for task, _host in run.started if task == "Read the host"] == ["Read the host"] * 2
     on_hosts = {task for task, host in run.started if host in (MIG, MPS)}
-    assert on_hosts == {"Read the host", "Plan its stages", "Prove that the host is healthy"}, run.text
+    assert on_hosts == {"Check the variables", "Read the host", "Plan its stages", "Prove that the host is healthy"}, (
+        run.text
+    )
 
 
 @pytest.mark.parametrize("tag", ["driver", "toolkit", "mig", "sharing", "health"])

@@ -167,6 +167,14 @@ class FleetPlan:
         parts.append(self.summary())
         return "\n".join(part for part in parts if part)
 
+    def remedy(self) -> str:
+        """Return what to do about a fleet that is not as described, one sentence."""
+        if any(host.impossible and not host.unread for host in self.hosts):
+            return "Correct what is impossible first: gpufleet.nvidia.site refuses it, and changes no host until it is corrected or left out."
+        if self.drift:
+            return "gpufleet.nvidia.site brings it there."
+        return "Read the hosts that are unread."
+
     def summary(self) -> str:
         changing = sum(1 for host in self.hosts if host.changes and not host.impossible and not host.unread)
         impossible = sum(1 for host in self.hosts if host.impossible and not host.unread)

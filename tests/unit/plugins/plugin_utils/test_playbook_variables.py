@@ -37,7 +37,8 @@ def test_a_playbook_reads_no_other_variables_and_checks_them_first(playbook):
     text = path.read_text(encoding="utf-8")
     read = set(re.findall(rf"\bgpu_{playbook}_\w+", text)) - {"gpu_upgrade_todo"}
     assert read <= {*OWN[playbook], *playbook_variables._known()}
-    first = yaml.safe_load(text)[0]["tasks"][0]
+    play = yaml.safe_load(text)[0]
+    first = play.get("pre_tasks", play.get("tasks"))[0]
     assert first["gpufleet.nvidia.check_variables"] == {"playbook": playbook}
     assert first["run_once"]
 
@@ -75,6 +76,10 @@ def test_what_is_right_is_taken(playbook, variables):
         ("repartition", {"gpu_repartition_serial": []}, "the list is empty"),
         ("repartition", {"gpu_repartition_serial": True}, "True is no number of hosts"),
         ("plan", {"gpu_verify_capcity": "x"}, "Did you mean gpu_verify_capacity?"),
+        ("verify", {"gpu_verfy_kubeconfig": "x"}, "Did you mean gpu_verify_kubeconfig?"),
+        ("site", {"gpu_kuberntes_namespace": "x"}, "Did you mean gpu_kubernetes_namespace?"),
+        ("site", {"gpu_kubernetes_namspace": "x"}, "Did you mean gpu_kubernetes_namespace?"),
+        ("site", {"gpu_kubernetes_prune": "sometimes"}, "gpu_kubernetes_prune: 'sometimes' is no truth value"),
     ],
 )
 def test_what_is_wrong_is_named_with_what_would_be_right(playbook, variables, said):

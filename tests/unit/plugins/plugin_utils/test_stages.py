@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import stages
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES, plan_stages
@@ -91,3 +92,14 @@ def test_facts_that_were_read_without_root_are_not_planned_with():
     (plan,) = plan_stages({**BARE, "host": {**BARE["host"], "root": False}}, wish()).values()
     (refusal,) = plan.refusals
     assert refusal.thing == "become" and "--ask-become-pass" in refusal.remedy
+
+
+@pytest.mark.parametrize(("count", "refused"), [(0, False), (1, False), (8, True)])
+def test_another_number_of_gpus_than_described_is_refused_before_anything_is_installed_for_them(count, refused):
+    described = [{"board": "l40s-48gb", "count": count}] if count else []
+    plans = plan_stages(BARE, wish(gpu_facts_gpus=described))
+    assert (list(plans) == ["hardware"]) is refused
+    if refused:
+        (refusal,) = plans["hardware"].refusals
+        assert refusal.thing == "gpu_facts_gpus"
+        assert "described with 8 GPUs, and its PCI bus shows 1" in refusal.reason
