@@ -207,16 +207,10 @@ class Fleet:
             if run.process.poll() is None:
                 run.kill()
         self.at_work.clear()
-        for kind in ("replicasets", "poddisruptionbudgets"):
+        # The plugin's and the exporter's are of another namespace, and stay.
+        for kind in ("replicasets", "poddisruptionbudgets", "daemonsets"):
             self.plane.kubectl("delete", kind, "--all", "--cascade=background", "--wait=false")
-        # The plugin's and the exporter's stay.
-        sets = self.plane.kubectl("get", "daemonsets", "-o", "name").stdout.split()
-        extra = [name for name in sets if not name.rpartition("/")[2].startswith("nvidia-")]
-        if extra:
-            self.plane.kubectl("delete", *extra, "--cascade=background", "--wait=false")
-        names = self.plane.kubectl("get", "pods", "-o", "name", "-l", "app,app!=nvidia-dcgm-exporter").stdout.split()
-        if names:
-            self.plane.kubectl("delete", "--force", "--grace-period=0", *names, check=False)
+        self.plane.kubectl("delete", "pods", "--all", "--force", "--grace-period=0", check=False)
         keys = [f"gpufleet.github.io/upgrade-{key}-" for key in _KEYS]
         for host in self.nodes:
             self.plane.kubectl("annotate", "node", host, *keys)
@@ -231,7 +225,7 @@ class Fleet:
 
 
 def documented_role() -> str:
-    """Return the ClusterRole that docs/upgrade.md asks for."""
+    """Return the ClusterRole and the Roles that docs/upgrade.md asks for."""
     text = (REPOSITORY / "docs" / "upgrade.md").read_text(encoding="utf-8")
     (role,) = re.findall(r"```yaml\n(apiVersion: rbac.*?)```", text, re.DOTALL)
     return str(role)

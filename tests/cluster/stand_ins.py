@@ -23,7 +23,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.clients imp
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
-NAMESPACE = "default"
+#: Of workloads, and of what the rendered releases bring.
+NAMESPACE, PLUGIN_NAMESPACE = "default", "nvidia-gpu"
 CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
 PLUGIN = {"app.kubernetes.io/name": "nvidia-device-plugin"}
 #: Leaves a node by the label of the collection, as the rendered values of its chart say.
@@ -100,8 +101,9 @@ class StandIns:
             self.core.create_node({"metadata": {"name": name, "labels": labels}})
         plugin = _daemon_set("nvidia-device-plugin", PLUGIN, affinity=PLUGIN_AFFINITY)
         exporter = _daemon_set("nvidia-dcgm-exporter", EXPORTER, nodeSelector={EXPORTER_LABEL: "true"})
+        self.core.create_namespace({"metadata": {"name": PLUGIN_NAMESPACE}})
         for body in (plugin, exporter):
-            self.apps.create_namespaced_daemon_set(NAMESPACE, body)
+            self.apps.create_namespaced_daemon_set(PLUGIN_NAMESPACE, body)
         self._thread.start()
 
     def stop(self) -> None:
@@ -142,7 +144,7 @@ class StandIns:
 
     def pods(self, **labels: str) -> list[dict[str, Any]]:
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
-        answer = self.core.list_namespaced_pod(NAMESPACE, label_selector=selector)
+        answer = self.core.list_pod_for_all_namespaces(label_selector=selector)
         return list(self.api.sanitize_for_serialization(answer)["items"])
 
     # -- the thread ------------------------------------------------------------------------------------------------
@@ -179,7 +181,7 @@ class StandIns:
                 if STUBBORN not in metadata.get("labels", {}):
                     self._gone(pod)
                 continue
-            plugin = PLUGIN.items() <= metadata.get("labels", {}).items()
+            plugin = metadata["namespace"] == PLUGIN_NAMESPACE and PLUGIN.items() <= metadata.get("labels", {}).items()
             if plugin and node in self.plugin_fails:
                 continue
             if node and pod["status"].get("phase") == "Pending" and self._admit(pod):
@@ -253,7 +255,9 @@ class StandIns:
     def _status(self, pod: dict[str, Any], phase: str) -> None:
         condition = {"type": "Ready", "status": "True" if phase == "Running" else "False"}
         self.core.patch_namespaced_pod_status(
-            pod["metadata"]["name"], NAMESPACE, {"status": {"phase": phase, "conditions": [condition]}}
+            pod["metadata"]["name"],
+            pod["metadata"]["namespace"],
+            {"status": {"phase": phase, "conditions": [condition]}},
         )
 
     def _hold(self, pod: dict[str, Any]) -> None:
@@ -281,7 +285,9 @@ class StandIns:
         if owner in HOLDERS:
             self.hosts[pod["spec"]["nodeName"]](f"systemctl stop {owner} 2> /dev/null || true")
         with contextlib.suppress(ApiException):
-            self.core.delete_namespaced_pod(pod["metadata"]["name"], NAMESPACE, grace_period_seconds=0)
+            self.core.delete_namespaced_pod(
+                pod["metadata"]["name"], pod["metadata"]["namespace"], grace_period_seconds=0
+            )
 
     def _count(self, pods: list[dict[str, Any]]) -> None:
         for found in self.apps.list_namespaced_replica_set(NAMESPACE).items:

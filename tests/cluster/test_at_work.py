@@ -53,6 +53,11 @@ def test_a_new_layout_evicts_only_the_pods_on_instances_that_go(at_work):
     by_day, resources = rendered(at_work)
     assert [resources[node]["nvidia.com/mig-1g.10gb"] for node in NODES] == [4, 4, 4]
 
+    # A tenant's pod with the plugin's labels is no concern of ours: neither restarted nor waited for.
+    tenant = {"nodeName": FIRST, "containers": [{"name": "work", "image": "work"}]}
+    labels = "--labels=app=tenant,app.kubernetes.io/name=nvidia-device-plugin"
+    at_work.plane.kubectl("run", "tenant", "--image=work", labels, f"--overrides={json.dumps({'spec': tenant})}")
+    claimed = uids(at_work, "tenant")
     before = {name: uids(at_work, name) for name in ("large", "middle", "small")}
     options["nvidia_mig_layout"] = NIGHT
     shown = at_work.run(*arguments, "--check", "--limit", FIRST, **options)
@@ -85,6 +90,8 @@ def test_a_new_layout_evicts_only_the_pods_on_instances_that_go(at_work):
     assert rendered(at_work)[0] == by_day
     assert uids(at_work, "large") == before["large"]
     assert uids(at_work, "small") == before["small"], "three of eight fit beside two larger instances"
+    assert uids(at_work, "tenant") == claimed
+    at_work.plane.kubectl("delete", "pod", "tenant", "--force", "--grace-period=0")
 
 
 def test_a_repartition_that_is_cut_off_is_finished_by_the_next_run(at_work):
@@ -116,7 +123,7 @@ def test_what_the_plugin_of_before_had_said_is_not_believed(at_work):
     finally:
         at_work.stand_ins.plugin_fails.discard(FIRST)
     assert run.status != 0
-    assert "plugin pods: default/nvidia-device-plugin-" in run.output, run.output[-3000:]
+    assert "plugin pods: nvidia-gpu/nvidia-device-plugin-" in run.output, run.output[-3000:]
     assert at_work.cordoned(FIRST)
     assert at_work.stand_ins.node(FIRST)["status"]["allocatable"]["nvidia.com/mig-1g.10gb"] == "4", "as predicted"
     again = at_work.run(*arguments, driver=OLD)

@@ -53,22 +53,30 @@ def test_they_are_enough_for_every_call_that_is_made(operator):
 
 
 @pytest.mark.parametrize(
-    ("verb", "resource", "allowed"),
+    ("verb", "resource", "namespace", "allowed"),
     [
-        # Those of the modules of kubernetes.core: restart a pod, cordon for a new layout.
-        ("delete", "pods", "yes"),
-        ("get", "pods", "yes"),
-        ("patch", "nodes", "yes"),
-        ("create", "pods", "no"),
-        ("delete", "nodes", "no"),
-        ("get", "secrets", "no"),
-        ("patch", "daemonsets.apps", "no"),
-        ("delete", "leases.coordination.k8s.io", "no"),
+        # Those of the modules of kubernetes.core: restart the plugin's pods, cordon for a new layout.
+        ("delete", "pods", "nvidia-gpu", "yes"),
+        ("delete", "pods", "default", "no"),
+        ("delete", "pods", "kube-system", "no"),
+        ("get", "pods", "default", "yes"),
+        ("patch", "nodes", "", "yes"),
+        ("create", "pods", "default", "no"),
+        ("delete", "nodes", "", "no"),
+        ("get", "secrets", "default", "no"),
+        ("patch", "daemonsets.apps", "nvidia-gpu", "no"),
+        ("update", "leases.coordination.k8s.io/gpufleet-upgrade", "default", "yes"),
+        ("update", "leases.coordination.k8s.io/another", "default", "no"),
+        # The leader of the scheduler is known by such a lease.
+        ("update", "leases.coordination.k8s.io/kube-scheduler", "kube-system", "no"),
+        ("create", "leases.coordination.k8s.io", "kube-system", "no"),
+        ("delete", "leases.coordination.k8s.io", "default", "no"),
     ],
 )
 @pytest.mark.usefixtures("operator")
-def test_and_no_more_than_enough(plane, verb, resource, allowed):
-    answer = plane.kubectl("auth", "can-i", verb, resource, "--as", "operator", check=False)
+def test_and_no_more_than_enough(plane, verb, resource, namespace, allowed):
+    where = ["--namespace", namespace] if namespace else []
+    answer = plane.kubectl("auth", "can-i", verb, resource, *where, "--as", "operator", check=False)
     assert answer.stdout.strip() == allowed
 
 

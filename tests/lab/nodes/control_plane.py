@@ -95,20 +95,26 @@ class ControlPlane:
     def resume(self) -> None:
         os.kill(self._server(), signal.SIGCONT)
 
-    def allow_operator(self, role: str) -> None:
-        """Give the user C(operator) a ClusterRole, as YAML, and nothing else."""
+    def allow_operator(self, roles: str) -> None:
+        """Give the user C(operator) the Roles and ClusterRoles of some YAML documents, and nothing else."""
         import yaml
 
-        name = yaml.safe_load(role)["metadata"]["name"]
         group = "rbac.authorization.k8s.io"
-        binding = {
-            "apiVersion": f"{group}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
-            "subjects": [{"apiGroup": group, "kind": "User", "name": "operator"}],
-        }
-        self.kubectl("apply", "-f", "-", text=f"{role}\n---\n{yaml.safe_dump(binding)}")
+        documents = []
+        for role in yaml.safe_load_all(roles):
+            kind, metadata = role["kind"], role["metadata"]
+            if "namespace" in metadata:
+                namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": metadata["namespace"]}}
+                documents.append(namespace)
+            binding = {
+                "apiVersion": f"{group}/v1",
+                "kind": f"{kind}Binding",
+                "metadata": metadata,
+                "roleRef": {"apiGroup": group, "kind": kind, "name": metadata["name"]},
+                "subjects": [{"apiGroup": group, "kind": "User", "name": "operator"}],
+            }
+            documents += [role, binding]
+        self.kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(documents))
 
     def kubectl(self, *arguments: str, text: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run kubectl as the administrator; C(text) is its standard input."""
