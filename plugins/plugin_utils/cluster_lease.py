@@ -2,11 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One rollout at a time: a Lease in the cluster says who works on the fleet."""
+"""One rollout at a time: a Lease in the cluster says who works on the fleet. Its times are the API server's."""
 
 from __future__ import annotations
 
 import datetime
+import hashlib
 import os
 import socket
 from collections.abc import Mapping
@@ -14,14 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible.errors import AnsibleError
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, parse_time
 
 NAME = "gpufleet-upgrade"
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who runs a rollout: C(user@machine/pid-start)."""
+    """Who runs a rollout: C(user@machine/pid-start-space), where a number of C(space) means one process only."""
 
     where: str
     process: str
@@ -35,7 +36,14 @@ def this_run() -> Holder:
     # An action plugin runs in a worker process; the run is its parent.
     pid = os.getppid()
     user = os.environ.get("USER") or str(os.getuid())
-    return Holder(f"{user}@{socket.gethostname()}", f"{pid}-{_start_of(pid) or 0}")
+    return Holder(f"{user}@{socket.gethostname()}", f"{pid}-{_start_of(pid) or 0}-{_space()}")
+
+
+def _space() -> str:
+    """Return what tells apart containers, and machines of one name: their processes have the same numbers."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as handle:
+        boot = handle.read().strip()
+    return hashlib.sha256(f"{boot} {os.readlink('/proc/self/ns/pid')}".encode()).hexdigest()[:12]
 
 
 def _start_of(pid: int) -> str | None:
@@ -48,14 +56,21 @@ def _start_of(pid: int) -> str | None:
 
 
 def is_gone(holder: str, here: Holder) -> bool:
-    """Whether a holder was a run on this machine that has ended: its lease need not be waited for."""
+    """Whether a holder was a run on this machine that has ended: its lease need not be waited for.
+
+    Of one in another PID namespace, or of before a reboot, nothing is known.
+    """
     where, _slash, process = holder.rpartition("/")
-    pid, _dash, start = process.partition("-")
-    return where == here.where and pid.isdigit() and _start_of(int(pid)) != start
+    pid, start, space = [*process.split("-"), "", ""][:3]
+    mine = where == here.where and space == here.process.rpartition("-")[2]
+    return mine and pid.isdigit() and _start_of(int(pid)) != start
 
 
 def may_take(lease: Mapping[str, Any] | None, here: Holder, now: datetime.datetime, force: bool) -> str | None:
-    """Return why this run must not have the lease, or None when it may."""
+    """Return why this run must not have the lease, or None when it may.
+
+    :param now: by the API server's clock.
+    """
     spec = (lease or {}).get("spec") or {}
     holder = str(spec.get("holderIdentity") or "")
     if not holder or holder == str(here) or force or is_gone(holder, here):
@@ -63,7 +78,7 @@ def may_take(lease: Mapping[str, Any] | None, here: Holder, now: datetime.dateti
     renewed = spec.get("renewTime")
     seconds = int(spec.get("leaseDurationSeconds") or 0)
     if renewed:
-        until = _parse(str(renewed)) + datetime.timedelta(seconds=seconds)
+        until = parse_time(str(renewed)) + datetime.timedelta(seconds=seconds)
         if now < until:
             return f"{holder} works on this fleet since {spec.get('acquireTime')}, and was last seen at {renewed}"
     return None
@@ -76,7 +91,7 @@ def take(cluster: Cluster, namespace: str, here: Holder, seconds: int, force: bo
     """
     for _attempt in range(5):
         lease = cluster.lease(namespace, NAME)
-        now = datetime.datetime.now(datetime.timezone.utc)
+        now = cluster.clock(namespace)
         refusal = may_take(lease, here, now, force)
         if refusal:
             raise AnsibleError(
@@ -107,7 +122,3 @@ def let_go(cluster: Cluster, namespace: str, here: Holder) -> None:
 
 def _format(moment: datetime.datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _parse(text: str) -> datetime.datetime:
-    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))

@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+import datetime
+import json
+
 import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
@@ -36,7 +39,7 @@ def operator(plane):
     return Cluster(str(plane.operator), "", 5)
 
 
-def test_they_are_enough_for_every_call_that_is_made(operator):
+def test_they_are_enough_for_every_call_that_is_made(plane, operator):
     assert list(operator.nodes()) == ["a"]
     operator.change_node("a", {"gpufleet.github.io/upgrade-state": "started"}, True, {"gpufleet.github.io/x": "y"})
     found = operator.node("a")
@@ -47,6 +50,9 @@ def test_they_are_enough_for_every_call_that_is_made(operator):
     assert operator.pods()
     assert operator.evict("default", "work", pod["metadata"]["uid"]) is None
     assert operator.lease("default", "gpufleet-upgrade") is None
+    here = datetime.datetime.now(datetime.timezone.utc)
+    assert abs(operator.clock("default") - here) < datetime.timedelta(seconds=30), "one machine, one time"
+    assert json.loads(plane.kubectl("get", "leases", "-o", "json").stdout)["items"] == [], "it was only asked"
     assert operator.write_lease("default", "gpufleet-upgrade", {"holderIdentity": "me"}, None)
     version = operator.lease("default", "gpufleet-upgrade")["metadata"]["resourceVersion"]
     assert operator.write_lease("default", "gpufleet-upgrade", {"holderIdentity": None}, version)

@@ -34,6 +34,9 @@ class FakeCluster:
     def lease(self, _namespace, _name):
         return self.held
 
+    def clock(self, _namespace):
+        return datetime.datetime.now(datetime.timezone.utc)
+
     def write_lease(self, _namespace, _name, spec, _version):
         self.held = {"metadata": {"resourceVersion": "1"}, "spec": dict(spec)}
         return True
@@ -201,7 +204,9 @@ def test_of_two_operators_on_plain_hosts_the_second_is_refused(plan):
 
 def test_a_dead_run_of_the_same_machine_is_continued_at_once(plan):
     where = cluster_lease.this_run().where
-    record = Record("installing", "580.126.09", TARGET, operator=f"{where}/1-2", since=moment(seconds=10))
+    record = Record(
+        "installing", "580.126.09", TARGET, operator=f"{where}/1-2-{cluster_lease._space()}", since=moment(seconds=10)
+    )
     assert plan(record)["order"] == ["a"]
 
 

@@ -13,7 +13,8 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lea
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_lease import Holder, let_go, may_take, take
 
 NOW = datetime.datetime(2026, 11, 21, 7, 0, tzinfo=datetime.timezone.utc)
-ME = Holder("root@here", "1-2")
+SPACE = cluster_lease._space()
+ME = Holder("root@here", f"1-2-{SPACE}")
 
 
 def lease(holder, seconds_ago=10, duration=60):
@@ -26,11 +27,14 @@ def lease(holder, seconds_ago=10, duration=60):
     [
         (None, False, True),
         ({"spec": {}}, False, True),
-        (lease("root@here/1-2"), False, True),
+        (lease(f"root@here/1-2-{SPACE}"), False, True),
         (lease("root@there/9-9"), False, False),
         (lease("root@there/9-9"), True, True),
         (lease("root@there/9-9", seconds_ago=61), False, True),
-        (lease("root@here/999999999-1"), False, True),
+        (lease(f"root@here/999999999-1-{SPACE}"), False, True),
+        # Alive in another container, or of an earlier release: nobody knows.
+        (lease("root@here/999999999-1-000000000000"), False, False),
+        (lease("root@here/999999999-1"), False, False),
         ({"spec": {"holderIdentity": "root@there/1-1"}}, False, True),
     ],
 )
@@ -39,7 +43,7 @@ def test_who_may_take_it(present, force, allowed):
 
 
 def test_a_run_on_this_machine_that_is_alive_keeps_it():
-    process = f"{os.getpid()}-{cluster_lease._start_of(os.getpid())}"
+    process = f"{os.getpid()}-{cluster_lease._start_of(os.getpid())}-{SPACE}"
     refusal = may_take(lease(f"root@here/{process}"), ME, NOW, False)
     assert refusal.startswith(f"root@here/{process} works on this fleet")
 
@@ -53,7 +57,10 @@ class FakeCluster:
     """A lease store that checks versions as the API server does, and changes under the caller's feet if asked."""
 
     def __init__(self, conflicts=0):
-        self.stored, self.version, self.conflicts = None, 0, conflicts
+        self.stored, self.version, self.conflicts, self.now = None, 0, conflicts, NOW
+
+    def clock(self, _namespace):
+        return self.now
 
     def lease(self, _namespace, _name):
         return (
@@ -81,6 +88,18 @@ def test_taking_renewing_and_giving_back():
     assert cluster.stored["holderIdentity"] == str(ME)
     let_go(cluster, "default", ME)
     take(cluster, "default", Holder("other@there", "5-5"), 60, False)
+
+
+def test_the_api_servers_clock_says_when_a_lease_ends_whatever_the_machines_think():
+    cluster = FakeCluster()
+    take(cluster, "default", Holder("other@there", "5-5"), 60, False)
+    assert cluster.stored["renewTime"].startswith("2026-11-21T07:00:00")
+    cluster.now = NOW + datetime.timedelta(seconds=59)
+    with pytest.raises(AnsibleError, match="Only one rollout"):
+        take(cluster, "default", ME, 60, False)
+    cluster.now = NOW + datetime.timedelta(seconds=61)
+    take(cluster, "default", ME, 60, False)
+    assert cluster.stored["holderIdentity"] == str(ME)
 
 
 def test_a_lease_that_changes_all_the_time_is_given_up():
