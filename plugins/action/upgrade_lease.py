@@ -27,7 +27,7 @@ class ActionModule(ClusterAction):
             return {"holder": str(here)}
         cluster = self.cluster(arguments)
         if arguments["state"] == "present":
-            cluster_lease.take(cluster, arguments["namespace"], here, arguments["duration"], arguments["take_over"])
+            self.hold_lease(cluster, arguments, arguments["namespace"], arguments["duration"], arguments["take_over"])
         else:
             cluster_lease.let_go(cluster, arguments["namespace"], here)
         return {"holder": str(here)}

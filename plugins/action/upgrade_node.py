@@ -47,8 +47,7 @@ class ActionModule(ClusterAction):
     def act(self, arguments: dict[str, Any], _task_vars: dict[str, Any]) -> dict[str, Any]:
         cluster = self.cluster(arguments) if arguments["kubernetes"] else None
         if cluster and arguments["lease_namespace"]:
-            here = cluster_lease.this_run()
-            cluster_lease.take(cluster, arguments["lease_namespace"], here, arguments["lease_duration"], False)
+            self.hold_lease(cluster, arguments, arguments["lease_namespace"], arguments["lease_duration"])
         now = datetime.datetime.now(datetime.timezone.utc).strftime(SINCE)
         node = cluster.node(arguments["node"]) if cluster else None
         before = from_annotations(node["metadata"].get("annotations")) if node else from_values(arguments["record"])

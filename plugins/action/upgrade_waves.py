@@ -52,11 +52,10 @@ class ActionModule(ClusterAction):
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         cluster = self.cluster(arguments) if arguments["kubernetes"] else None
         if cluster and arguments["state"] != "finished" and not self._task.check_mode:
-            here = cluster_lease.this_run()
-            cluster_lease.take(
+            self.hold_lease(
                 cluster,
+                arguments,
                 arguments["lease_namespace"],
-                here,
                 arguments["lease_duration"],
                 arguments["take_over"] and arguments["state"] == "planned",
             )

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease, lease_renewal
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
@@ -42,6 +44,20 @@ class ClusterAction(ActionBase):
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         raise NotImplementedError
+
+    def hold_lease(
+        self, cluster: Cluster, arguments: dict[str, Any], namespace: str, seconds: int, force: bool = False
+    ) -> None:
+        """Take the lease of the fleet for this run, and have it renewed until the run ends.
+
+        :param seconds: for which it holds when nothing renews it any more.
+        :param force: whether to take it from a run that has it.
+        :raises AnsibleError: another run has it.
+        """
+        here = cluster_lease.this_run()
+        cluster_lease.take(cluster, namespace, here, seconds, force)
+        folder = constants.DEFAULT_LOCAL_TMP
+        lease_renewal.start(arguments["kubeconfig"], arguments["context"], namespace, here, seconds, folder)
 
     def cluster(self, arguments: dict[str, Any]) -> Cluster:
         """Return the connection to the API server."""

@@ -47,10 +47,11 @@ def _space() -> str:
 
 
 def _start_of(pid: int) -> str | None:
-    """Return when a process began, in ticks since boot; None when there is none of that number."""
+    """Return when a process began, in ticks since boot; None when there is none of that number, or only what its parent has yet to reap."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as handle:
-            return handle.read().rpartition(")")[2].split()[19]
+            values = handle.read().rpartition(")")[2].split()
+            return None if values[0] == "Z" else values[19]
     except (OSError, IndexError):
         return None
 
@@ -113,11 +114,20 @@ def take(cluster: Cluster, namespace: str, here: Holder, seconds: int, force: bo
     raise AnsibleError(f"Failed to take the lease {namespace}/{NAME}: others change it all the time. Run again.")
 
 
+def is_held(cluster: Cluster, namespace: str, here: Holder) -> bool:
+    """Whether this run has the lease."""
+    return _is_of(cluster.lease(namespace, NAME), here)
+
+
 def let_go(cluster: Cluster, namespace: str, here: Holder) -> None:
     """Give the lease back, if this run has it."""
     lease = cluster.lease(namespace, NAME)
-    if lease and (lease.get("spec") or {}).get("holderIdentity") == str(here):
+    if lease and _is_of(lease, here):
         cluster.write_lease(namespace, NAME, {"holderIdentity": None}, lease["metadata"]["resourceVersion"])
+
+
+def _is_of(lease: Mapping[str, Any] | None, here: Holder) -> bool:
+    return ((lease or {}).get("spec") or {}).get("holderIdentity") == str(here)
 
 
 def _format(moment: datetime.datetime) -> str:

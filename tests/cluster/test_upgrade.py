@@ -82,9 +82,11 @@ def test_a_pod_that_nothing_would_make_again_is_not_touched(fleet):
 def test_of_two_operators_the_second_ends_with_a_message(fleet):
     fleet.plane.kubectl("run", "job", "--image=work", "--labels=app=job", f"--overrides={_alone(FIRST)}")
     fleet.wait_for(lambda: fleet.stand_ins.pods(app="job")[0]["status"].get("phase") == "Running")
-    first = fleet.start("upgrade", gpu_upgrade_wait_for_jobs="app=job")
+    first = fleet.start("upgrade", gpu_upgrade_wait_for_jobs="app=job", gpu_upgrade_lease_duration=9)
     try:
         fleet.wait_for(lambda: fleet.state(FIRST) == "waiting-for-jobs")
+        # Longer than the lease holds, within one step: it is renewed meanwhile.
+        time.sleep(12)
         second = fleet.run("upgrade")
         assert second.status != 0
         assert "works on this fleet since" in second.output

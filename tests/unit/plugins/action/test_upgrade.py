@@ -9,7 +9,7 @@ import datetime
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.action import upgrade_lease, upgrade_node, upgrade_waves
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade import SINCE, Record, from_annotations
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease, lease_renewal
 
 TARGET = "driver 580.159.03"
 
@@ -44,6 +44,14 @@ class FakeCluster:
     @property
     def record(self):
         return from_annotations(self.annotations)
+
+
+@pytest.fixture(autouse=True)
+def renewed(monkeypatch):
+    """The leases for which a process that renews them would be started."""
+    started = []
+    monkeypatch.setattr(lease_renewal, "start", lambda *arguments: started.append(arguments))
+    return started
 
 
 @pytest.fixture
@@ -114,7 +122,7 @@ def lease(call, monkeypatch):
     return do
 
 
-def test_a_lease_is_taken_given_back_and_refused_to_others(lease):
+def test_a_lease_is_taken_renewed_given_back_and_refused_to_others(lease, renewed):
     cluster = FakeCluster()
     assert lease(cluster, "present")["holder"] == cluster.held["spec"]["holderIdentity"]
     lease(cluster, "absent")
@@ -124,6 +132,7 @@ def test_a_lease_is_taken_given_back_and_refused_to_others(lease):
     cluster.held = {"metadata": {"resourceVersion": "1"}, "spec": theirs}
     assert "you@there/1-2 works on this fleet since" in lease(cluster, "present")["msg"]
     assert "failed" not in lease(cluster, "present", take_over=True)
+    assert [started[2] for started in renewed] == ["default", "default"], "where it was taken, and nowhere else"
 
 
 def test_without_a_cluster_there_is_no_lease(lease):

@@ -5,11 +5,15 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
+import subprocess
+import sys
+import time
 
 import pytest
 from ansible.errors import AnsibleError
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease, lease_renewal
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_lease import Holder, let_go, may_take, take
 
 NOW = datetime.datetime(2026, 11, 21, 7, 0, tzinfo=datetime.timezone.utc)
@@ -105,3 +109,74 @@ def test_the_api_servers_clock_says_when_a_lease_ends_whatever_the_machines_thin
 def test_a_lease_that_changes_all_the_time_is_given_up():
     with pytest.raises(AnsibleError, match="change it all the time"):
         take(FakeCluster(conflicts=99), "default", ME, 60, False)
+
+
+def other_run(process):
+    found = cluster_lease.this_run()
+    return Holder(found.where, f"{process.pid}-{cluster_lease._start_of(process.pid)}-{SPACE}")
+
+
+@pytest.fixture
+def run():
+    """A process that lives for as long as a test wants, as a run of ansible-playbook."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+
+
+def test_a_lease_is_renewed_while_its_run_lives_and_no_longer(run):
+    cluster, holder = FakeCluster(), other_run(run)
+    take(cluster, "default", holder, 0, False)
+
+    class Ends(FakeCluster):
+        """The run ends after some renewals."""
+
+        def write_lease(self, *arguments):
+            written = cluster.write_lease(*arguments)
+            if cluster.version == 4:
+                run.kill()
+                run.wait()
+            return written
+
+        def lease(self, *arguments):
+            return cluster.lease(*arguments)
+
+    lease_renewal.renew(Ends(), "default", holder, 0, 0.01)
+    assert cluster.version == 4
+    assert cluster.stored["holderIdentity"] == str(holder), "who died is to be seen"
+
+
+def test_a_lease_that_is_anothers_by_now_is_left_to_it(run):
+    cluster, holder = FakeCluster(), other_run(run)
+    take(cluster, "default", Holder("other@there", "5-5"), 60, False)
+    before = dict(cluster.stored)
+    lease_renewal.renew(cluster, "default", holder, 0, 0.01)
+    assert cluster.stored == before
+
+
+def test_a_run_starts_one_process_that_ends_with_it(run, tmp_path):
+    """The program itself: without a cluster that answers it waits for the run's end."""
+    kubeconfig = tmp_path / "kubeconfig"
+    cluster = {"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    document = {
+        "clusters": [cluster],
+        "contexts": [context],
+        "current-context": "c",
+        "users": [{"name": "u", "user": {}}],
+    }
+    kubeconfig.write_text(json.dumps(document))
+
+    def processes():
+        found = subprocess.run(["pgrep", "-f", str(kubeconfig)], capture_output=True, text=True, check=False)
+        return found.stdout.split()
+
+    for _step in range(3):
+        lease_renewal.start(str(kubeconfig), "", "default", other_run(run), 3600, str(tmp_path))
+    time.sleep(3)
+    assert len(processes()) == 1
+    run.kill()
+    run.wait()
+    until = time.monotonic() + 20
+    while processes() and time.monotonic() < until:
+        time.sleep(0.2)
+    assert processes() == []

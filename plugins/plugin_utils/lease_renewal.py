@@ -1,0 +1,83 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Renew a run's Lease while it lives. A step may take longer than the Lease holds, and Ansible has nothing that runs beside a task: so this is
+a process of its own, which ends with the run, however that ends, or when the Lease is another's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+if __name__ == "__main__":
+    # Outside of Ansible nothing else finds the collection.
+    sys.path.insert(0, str(Path(__file__).absolute().parents[5]))
+
+from ansible.errors import AnsibleError
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
+
+#: Seconds between two looks at the run.
+_PAUSE = 1.0
+#: How often a Lease is renewed while it holds.
+_TIMES = 3
+_PATIENCE = 30.0
+
+
+def start(
+    kubeconfig: str, context: str, namespace: str, holder: cluster_lease.Holder, seconds: int, folder: str
+) -> None:
+    """Start the process that renews the Lease of this run, unless the run has it.
+
+    :param holder: this run.
+    :param seconds: for which the Lease holds.
+    :param folder: of this run alone.
+    """
+    try:
+        with open(os.path.join(folder, "gpufleet-lease-renewal"), "x", encoding="ascii"):
+            pass
+    except FileExistsError:
+        return
+    arguments = [kubeconfig, context, namespace, holder.where, holder.process, seconds]
+    subprocess.Popen(
+        [sys.executable, __file__, json.dumps(arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+def renew(cluster: Cluster, namespace: str, holder: cluster_lease.Holder, seconds: int, pause: float = _PAUSE) -> None:
+    """Renew the Lease until the run has ended or has lost it. An API server that is away is asked again."""
+    due = time.monotonic() + seconds / _TIMES
+    while not cluster_lease.is_gone(str(holder), holder):
+        time.sleep(pause)
+        if time.monotonic() < due:
+            continue
+        try:
+            if not cluster_lease.is_held(cluster, namespace, holder):
+                return
+            cluster_lease.take(cluster, namespace, holder, seconds, False)
+            due = time.monotonic() + seconds / _TIMES
+        except ApiError:
+            continue
+        except AnsibleError:
+            return
+
+
+def main() -> None:
+    kubeconfig, context, namespace, where, process, seconds = json.loads(sys.argv[1])
+    cluster = Cluster(kubeconfig, context, _PATIENCE)
+    renew(cluster, namespace, cluster_lease.Holder(where, process), int(seconds))
+
+
+if __name__ == "__main__":
+    main()
