@@ -44,6 +44,7 @@ class ActionModule(ActionBase):
         root = os.path.abspath(arguments["output_directory"])
         facts = arguments["facts_directory"]
         try:
+            writer.refuse_unwritable(root)
             recorded = RecordedFacts(os.path.join(root, facts) if facts else "")
             clusters = self._fleet(task_vars, recorded, arguments["hosts"], root).clusters()
             trees = {f"clusters/{cluster.name}": cluster_tree(cluster) for cluster in clusters}
@@ -70,6 +71,8 @@ class ActionModule(ActionBase):
             writer.apply(root, changes)
             recorded.keep()
         result["changed"] = bool(changes or newer)
+        done = "to change" if self._task.check_mode else "changed"
+        self._display.display(f"  {root}: {len(clusters)} clusters, {len(changes)} files {done}")
         result["output_directory"] = root
         result["clusters"] = {
             cluster.name: {

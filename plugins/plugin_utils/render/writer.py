@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_bytes, remove, write_whole
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import json_text
 
+VARIABLE = "gpu_kubernetes_output_directory"
 MANIFEST = "manifest.json"
 _SCHEMA = 1
 
@@ -37,14 +39,35 @@ class Change:
     edited: str = ""
 
 
+def refuse_unwritable(root: str) -> None:
+    """Find out before anything is planned whether the output directory can be written, or made.
+
+    :raises Refused: it cannot.
+    """
+    place = root
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
+    if not os.path.isdir(place):
+        raise Refused(VARIABLE, f"{place} is not a directory", "Name another directory, or move away what is there.")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise Refused(
+            VARIABLE,
+            f"user ID {os.geteuid()} may not write to {place}",
+            "Name another directory, or give the right to write there.",
+        )
+
+
 def plan(root: str, trees: Mapping[str, Mapping[str, str]], prune: bool) -> list[Change]:
     """Return what has to change on disk.
 
     :param root: the output directory.
     :param trees: directory below C(root) to its files.
     :param prune: whether files that an earlier manifest names, and nothing describes any more, go.
+    :raises Refused: a file would be written or removed through a symbolic link, which may lead anywhere.
     """
     changes: list[Change] = []
+    for directory in {*trees, *(_former(root, trees) if prune else ())}:
+        _refuse_link(root, directory)
     for directory, files in sorted(trees.items()):
         changes += _directory(root, directory, {**files, MANIFEST: manifest(files)}, prune)
     if prune:
@@ -97,6 +120,7 @@ def _directory(root: str, directory: str, files: Mapping[str, str], prune: bool)
     changes = []
     for path, after in sorted(files.items()):
         relative = f"{directory}/{path}"
+        _refuse_link(root, os.path.dirname(relative))
         present = read_bytes(os.path.join(root, relative))
         if present == after.encode():
             continue
@@ -105,11 +129,22 @@ def _directory(root: str, directory: str, files: Mapping[str, str], prune: bool)
         changes.append(Change(action, relative, _text(present), after, edited))
     gone = sorted((set(ours) | ({MANIFEST} if ours and not files else set())) - set(files)) if prune else []
     for path in gone:
+        _refuse_link(root, os.path.dirname(f"{directory}/{path}"))
         present = read_bytes(os.path.join(root, directory, path))
         if present is not None:
             edited = "" if path == MANIFEST else _edited(present, ours.get(path))
             changes.append(Change("remove", f"{directory}/{path}", _text(present), "", edited))
     return changes
+
+
+def _refuse_link(root: str, directory: str) -> None:
+    place = root
+    for part in directory.split("/"):
+        place = os.path.join(place, part)
+        if os.path.islink(place):
+            raise Refused(
+                place, f"it is a symbolic link to {os.readlink(place)}", "Put a directory in its place, or remove it."
+            )
 
 
 def _edited(present: bytes | None, recorded: frozenset[str] | None) -> str:

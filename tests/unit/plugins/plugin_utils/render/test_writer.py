@@ -10,6 +10,7 @@ import json
 import os
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
 
 TREES = {"clusters/a": {"one.yaml": "1\n", "folder/two.yaml": "2\n"}}
@@ -118,3 +119,28 @@ def test_the_manifest_names_every_file(tmp_path):
     run(tmp_path)
     names = json.loads((tmp_path / "clusters/a/manifest.json").read_text())["files"]
     assert set(names) == set(TREES["clusters/a"])
+
+
+@pytest.mark.parametrize("link", ["clusters", "clusters/a", "clusters/a/folder"])
+def test_nothing_is_written_or_removed_through_a_link(tmp_path, link):
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    run(root)
+    (root / link).rename(elsewhere)
+    (root / link).symlink_to(elsewhere)
+    before = {path: path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()}
+    for trees in (TREES, {"clusters/a": {"one.yaml": "new\n"}}, {"clusters/b": {"one.yaml": "1\n"}}):
+        with pytest.raises(Refused, match="it is a symbolic link to"):
+            writer.plan(str(root), trees, True)
+    assert {path: path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()} == before
+
+
+def test_a_directory_that_cannot_be_written_is_refused_before_anything_else(tmp_path, monkeypatch):
+    writer.refuse_unwritable(str(tmp_path / "not" / "there" / "yet"))
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(Refused, match=r"gpu_kubernetes_output_directory: .*file is not a directory"):
+            writer.refuse_unwritable(str(path))
+    # To root, who runs tests, only a read-only file system says no.
+    monkeypatch.setattr(writer.os, "access", lambda _path, _mode: False)
+    with pytest.raises(Refused, match=f"user ID {os.geteuid()} may not write to {tmp_path}"):
+        writer.refuse_unwritable(str(tmp_path / "output"))
