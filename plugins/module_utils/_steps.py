@@ -60,7 +60,7 @@ class Kind(Enum):
     INSTALL_TOOLKIT = "install {target} {version}"
     UNINSTALL_TOOLKIT = "uninstall {packages}"
     ACCEPT_DEVICES = "accept devices by {method} only"
-    WRITE_CDI_SPECIFICATION = "write the CDI specification"
+    GENERATE_CDI_SPECIFICATION = "generate the CDI specification"
     CONFIGURE_RUNTIME = "configure the runtime {runtime} of {target}"
     CORRECT_RUNTIME = "correct the runtime {runtime} of {target}"
     CORRECT_CGROUPS = "correct the cgroups of the runtime {runtime} of {target}"

@@ -278,7 +278,7 @@ def _following_steps(
     if request.record and _differs(_document(machine, request, found, gpus)):
         steps.append(Step(Kind.RECORD_LAYOUT, RECORD_PATH, "what is there is not what is restored at boot"))
     if cdi.available() and (changes or _cdi_is_stale(gpus)):
-        steps.append(Step(Kind.WRITE_CDI_SPECIFICATION, GPU_KIND, "it has to name the MIG devices that are there"))
+        steps.append(Step(Kind.GENERATE_CDI_SPECIFICATION, GPU_KIND, "it has to name the MIG devices that are there"))
     if changes:
         steps += [
             Step(Kind.RESTART_SERVICE, service, "it reads the GPUs when it starts", (service,))

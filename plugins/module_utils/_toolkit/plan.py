@@ -144,7 +144,7 @@ def _present(state: ToolkitState, wish: ToolkitWish) -> Plan:
             steps.append(Step(Kind.ENABLE_SERVICE, "nvidia-cdi-refresh", why))
         stale = state.cdi_stale or ("the toolkit changes" if differing and state.driver_loaded else "")
         if stale:
-            steps.append(Step(Kind.WRITE_CDI_SPECIFICATION, GPU_KIND, stale))
+            steps.append(Step(Kind.GENERATE_CDI_SPECIFICATION, GPU_KIND, stale))
     return Plan(
         tuple(steps),
         before={"packages": dict(state.packages), "config": state.config},

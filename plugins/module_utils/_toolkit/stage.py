@@ -70,8 +70,8 @@ def _cdi_steps(facts: Mapping[str, Any], changes: bool) -> list[Step]:
         return []
     specifications = [entry for entry in facts.get("cdi") or [] if entry.get("kind") == GPU_KIND]
     if not specifications:
-        return [Step(Kind.WRITE_CDI_SPECIFICATION, GPU_KIND, "there is none")]
+        return [Step(Kind.GENERATE_CDI_SPECIFICATION, GPU_KIND, "there is none")]
     wrong = [entry for entry in specifications if entry.get("missing") or entry.get("stale")]
     if wrong:
-        return [Step(Kind.WRITE_CDI_SPECIFICATION, GPU_KIND, f"{wrong[0].get('path')} describes other devices")]
-    return [Step(Kind.WRITE_CDI_SPECIFICATION, GPU_KIND, "the toolkit changes")] if changes else []
+        return [Step(Kind.GENERATE_CDI_SPECIFICATION, GPU_KIND, f"{wrong[0].get('path')} describes other devices")]
+    return [Step(Kind.GENERATE_CDI_SPECIFICATION, GPU_KIND, "the toolkit changes")] if changes else []

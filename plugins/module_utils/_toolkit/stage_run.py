@@ -182,7 +182,7 @@ _APPLIERS: dict[Kind, Callable[[ToolkitSystem, ToolkitState, ToolkitWish, Step],
     Kind.RELEASE_PACKAGES: _release,
     Kind.ACCEPT_DEVICES: _settings,
     Kind.ENABLE_SERVICE: _enable,
-    Kind.WRITE_CDI_SPECIFICATION: _generate,
+    Kind.GENERATE_CDI_SPECIFICATION: _generate,
     Kind.UNINSTALL_TOOLKIT: _uninstall,
     Kind.REMOVE_REPOSITORY: _forget,
 }

@@ -45,7 +45,8 @@ from jinja2 import Environment
 REPOSITORY = Path(__file__).resolve().parents[3]
 COLLECTION = _steps.__name__.partition(".plugins.")[0]
 
-machine, engine, installed, make = sharing.machine, containerd.engine, program.host, mig.make
+machine, engine, installed = sharing.machine, containerd.engine, program.host
+make, virtual_nvml = mig.make, mig.virtual_nvml
 
 
 def other_words(text):
@@ -84,7 +85,6 @@ def test_the_words_are_others():
 
 def test_the_pods_on_what_a_layout_does_away_with_are_evicted_and_no_others(make):
     host = make()
-    mig.build()
     mig.run(host, mig.one(**{"3g_40gb": 1, "2g_20gb": 1, "1g_10gb": 2}))
     there = {one["profile"]: one["compute_instances"][0]["uuid"] for one in host.gpus()[0]["gpu_instances"]}
     wanted = mig.one(**{"3g_40gb": 1, "1g_10gb": 2})

@@ -310,9 +310,9 @@ def test_cdi_and_its_units(host, monkeypatch):
         ),
     ]
     first = plan(states[0], ToolkitWish())
-    assert [s.kind.key for s in first.steps][-1] == "write_cdi_specification"
+    assert [s.kind.key for s in first.steps][-1] == "generate_cdi_specification"
     second = plan(states[1], ToolkitWish())
-    assert [s.kind.key for s in second.steps] == ["accept_devices", "enable_service", "write_cdi_specification"]
+    assert [s.kind.key for s in second.steps] == ["accept_devices", "enable_service", "generate_cdi_specification"]
     monkeypatch.setattr(host, "enable_refresh", lambda: done.append("enable"))
     monkeypatch.setattr(stage_run.cdi, "refresh", lambda: done.append("generate"))
     for step in second.steps[1:]:
@@ -378,8 +378,8 @@ class TestStage:
             ({"toolkit": {**INSTALLED, "holds": []}}, "hold_packages"),
             ({"toolkit": {**INSTALLED, "holds": list(PACKAGES[1:])}}, "hold_packages"),
             ({"toolkit": {**INSTALLED, "holds": list(PACKAGES)}, "nvidia_toolkit_hold": False}, "release_packages"),
-            ({"gpus": [{"index": 0}]}, "write_cdi_specification"),
-            ({"gpus": [{"index": 0}], "cdi": [{**SPECIFICATION, "stale": ["1"]}]}, "write_cdi_specification"),
+            ({"gpus": [{"index": 0}]}, "generate_cdi_specification"),
+            ({"gpus": [{"index": 0}], "cdi": [{**SPECIFICATION, "stale": ["1"]}]}, "generate_cdi_specification"),
         ],
     )
     def test_needed(self, changes, step):
