@@ -69,7 +69,8 @@ class ActionModule(ClusterAction):
         if plan.blockers:
             why = "; ".join(f"{title}: {reason}" for title, reason in plan.blockers.items())
             kind = "pods" if arguments["every_pod"] else "GPU pods"
-            return {**result, "failed": True, "evicted": [], "msg": _REFUSED.format(kind=kind, node=node, why=why)}
+            message = _REFUSED.format(kind=kind, node=node, why=why)
+            return {**result, "failed": True, "evicted": [], "not_evicted": dict(plan.blockers), "msg": message}
         if self._task.check_mode or not names:
             return {**result, "changed": bool(names), "evicted": names}
         remaining = _evict(cluster, node, plan, arguments["timeout"], arguments["poll"])
@@ -77,7 +78,8 @@ class ActionModule(ClusterAction):
         if remaining:
             why = "; ".join(f"{title}: {reason}" for title, reason in remaining.items())
             message = f"Failed to evict pods from {node} within {arguments['timeout']} s: {why}. {_REMEDY}"
-            return {**result, "failed": True, "changed": bool(gone), "evicted": gone, "msg": message}
+            failed = {"failed": True, "changed": bool(gone), "evicted": gone, "not_evicted": remaining, "msg": message}
+            return {**result, **failed}
         self._display.display(f"{node}: evicted {titles(names)}")
         return {**result, "changed": True, "evicted": names}
 

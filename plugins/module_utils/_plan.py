@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ._steps import Kind, sentence
+
 
 class Refused(Exception):
     """A request that cannot be met, found before anything was touched.
@@ -43,31 +45,36 @@ class Refused(Exception):
 class Step:
     """One thing that a plan does.
 
-    :param action: the verb, such as C(install), C(destroy GPU instance), C(restart).
-    :param target: what it acts on.
-    :param why: why it has to be done.
-    :param disturbs: who notices: instances, clients, pods, services; empty when nobody does.
-    :param data: what the applier needs to carry it out (plain, JSON-serialisable values).
+    :param kind: what is done. Whoever needs to know what a step does reads this and C(data), never its text.
+    :param target: the key of what it acts on: a PCI address, a package, a unit, a path, the name of a daemon.
+    :param why: why it has to be done, for people.
+    :param disturbs: who notices, for people: instances, clients, pods, services; empty when nobody does.
+    :param data: what code needs to carry it out or to judge it (plain, JSON-serialisable values).
     """
 
-    action: str
+    kind: Kind
     target: str
     why: str
     disturbs: tuple[str, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def what(self) -> str:
+        """What it does, in words."""
+        return sentence(self.kind, self.target, self.data)
+
     def as_dict(self) -> dict[str, Any]:
         return {
-            "action": self.action,
+            "kind": self.kind.key,
             "target": self.target,
+            "data": dict(self.data),
+            "text": str(self),
             "why": self.why,
             "disturbs": list(self.disturbs),
-            "data": dict(self.data),
         }
 
     def __str__(self) -> str:
-        text = f"{self.action} {self.target} ({self.why})"
-        return f"{text}; disturbs {', '.join(self.disturbs)}" if self.disturbs else text
+        return sentence(self.kind, self.target, self.data, self.why, self.disturbs)
 
 
 @dataclass(frozen=True)

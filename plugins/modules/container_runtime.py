@@ -93,7 +93,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 plan:
-  description: What was, or in check mode would be, done; each step with what, why and what it disturbs.
+  description: >-
+    What was, or in check mode would be, done. Its C(steps) have each C(kind) and C(target), which are keys that do not change with the
+    words, C(data), C(text), and of the text C(why) and C(disturbs).
   type: dict
   returned: always
 effective:
@@ -142,6 +144,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.apply import apply, observe_and_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.configure import file_diffs
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.wish import BINARY, RUNTIMES, RuntimeWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
 ARGUMENTS = {
     "runtime": {"type": "str", "choices": list(RUNTIMES), "required": True},
@@ -172,7 +175,7 @@ def run(module: AnsibleModule) -> dict[str, Any]:
         "diff": file_diffs(outcome.changes),
         "effective": dict(in_force.as_dict()),
         "effective_change": outcome.before != outcome.after,
-        "restarted": any(step.action == "restart" for step in outcome.plan.steps),
+        "restarted": any(step.kind is Kind.RESTART_SERVICE for step in outcome.plan.steps),
         "disturbs": [who for step in outcome.plan.steps for who in step.disturbs],
     }
 

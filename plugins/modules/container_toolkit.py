@@ -123,7 +123,9 @@ version:
   returned: success
   sample: 1.20.0
 plan:
-  description: What was, or in check mode would be, done; each step with what, why and what it disturbs.
+  description: >-
+    What was, or in check mode would be, done. Its C(steps) have each C(kind) and C(target), which are keys that do not change with the
+    words, C(data), C(text), and of the text C(why) and C(disturbs).
   type: dict
   returned: success
 packages:

@@ -166,11 +166,15 @@ steps:
   type: list
   elements: dict
   contains:
-    action:
-      description: The verb.
+    kind:
+      description: What is done, as a key that does not change with the words.
       type: str
+      sample: install_driver
     target:
-      description: What it acts on.
+      description: The key of what it acts on, such as V(driver), a unit or a path.
+      type: str
+    text:
+      description: The step in words, with why it has to be done and who notices.
       type: str
     why:
       description: Why it has to be done.
@@ -180,7 +184,7 @@ steps:
       type: list
       elements: str
     data:
-      description: Details, such as the packages that the resolver found.
+      description: Details, such as the version and the packages that the resolver found.
       type: dict
 packages:
   description: The installed packages of the driver, by name.

@@ -77,6 +77,10 @@ evicted:
   type: list
   elements: str
   returned: always
+not_evicted:
+  description: Why pods could not be evicted, by pod. A drain of the whole node can help against that, and against no other failure.
+  type: dict
+  returned: when pods could not be evicted
 gone_devices:
   description: UUIDs of the devices that go.
   type: list

@@ -66,7 +66,9 @@ stages:
       description: Whether the stage has to run; false only when the facts prove that nothing is to do.
       type: bool
     steps:
-      description: What it would do; each with what, why and what it disturbs.
+      description: >-
+        What it would do; each with C(kind) and C(target), which are keys that do not change with the words, C(data), C(text), and of the
+        text C(why) and C(disturbs).
       type: list
       elements: dict
     unknown:

@@ -79,11 +79,12 @@ plan:
   sample:
     changes: true
     steps:
-      - action: install
+      - kind: install_host_program
         target: /usr/local/lib/gpufleet/gpufleet-host.pyz
+        data: {}
+        text: install /usr/local/lib/gpufleet/gpufleet-host.pyz (it is not there)
         why: it is not there
         disturbs: []
-        data: {}
     warnings: []
 """
 

@@ -162,8 +162,9 @@ plan:
       type: bool
     steps:
       description: >-
-        In order; each with C(action), C(target), C(why), C(disturbs) and C(data). A step that destroys a GPU instance
-        carries its C(certificate) in C(data).
+        In order; each with C(kind) and C(target) (the PCI address of the GPU, a unit, a path), which are keys that do not change with
+        the words, C(data), C(text), and of the text C(why) and C(disturbs). A step that destroys a GPU instance carries its C(certificate)
+        in C(data); C(data.gone) has the UUIDs of the GPUs and MIG devices that the step does away with.
       type: list
       elements: dict
     warnings:

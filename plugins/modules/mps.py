@@ -152,12 +152,14 @@ EXAMPLES = r"""
 
 RETURN = r"""
 plan:
-  description: What was, or in check mode would be, done; each step with what, why and what it disturbs.
+  description: What was, or in check mode would be, done.
   type: dict
   returned: always
   contains:
     steps:
-      description: The steps, in order.
+      description: >-
+        In order; each with C(kind) and C(target), which are keys that do not change with the words, C(data), C(text), and of the text
+        C(why) and C(disturbs).
       type: list
       elements: dict
     warnings:

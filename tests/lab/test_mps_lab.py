@@ -57,7 +57,7 @@ def fleet(make_fleet):
 
 def steps(answer):
     assert "plan" in answer, answer.get("msg", answer)
-    return [f"{step['action']} {step['target']}" for step in answer["plan"]["steps"]]
+    return [f"{step['kind']} {step['target']}" for step in answer["plan"]["steps"]]
 
 
 def settled(fleet, host, wish):
@@ -158,7 +158,7 @@ def test_check_mode_starts_nothing(fleet):
     before = fleet.facts(WHOLE)
     planned = fleet.module(WHOLE, "mps", SLICE, "--check")
     assert planned["changed"]
-    assert "start MPS daemon node" in steps(planned)
+    assert "start_mps_daemon node" in steps(planned)
     assert planned["sharing"]["compute_mode"] == "exclusive_process"
     assert fleet.facts(WHOLE) == before
     assert fleet.lab.status(WHOLE, "test -e /etc/gpufleet/mps -o -e /etc/gpufleet/sharing.json") != 0
@@ -190,7 +190,7 @@ def test_pods_get_shared_memory_of_mps_and_not_the_hosts(fleet):
 def test_a_daemon_whose_clients_have_other_shared_memory_is_replaced(fleet):
     daemon = unit(fleet, WHOLE, "node", "MainPID")
     fleet.lab.sh(WHOLE, f"umount {SHM}")
-    assert settled(fleet, WHOLE, SLICE) == ["stop MPS daemon node", "start MPS daemon node"]
+    assert settled(fleet, WHOLE, SLICE) == ["stop_mps_daemon node", "start_mps_daemon node"]
     assert unit(fleet, WHOLE, "node", "MainPID") != daemon
     assert shared_memory(fleet, WHOLE)[0::2] == ("tmpfs", True)
 
@@ -211,7 +211,7 @@ touch /dev/shm/of-the-host
 """,
     )
     assert "of-the-host" in fleet.lab.sh(WHOLE, f"ls {SHM}"), "the old state"
-    assert settled(fleet, WHOLE, SLICE)[:2] == ["stop MPS daemon node", "start MPS daemon node"]
+    assert settled(fleet, WHOLE, SLICE)[:2] == ["stop_mps_daemon node", "start_mps_daemon node"]
     fs, options, same = shared_memory(fleet, WHOLE)
     assert (fs, same) == ("tmpfs", True)
     assert "noexec" in options
@@ -220,7 +220,7 @@ touch /dev/shm/of-the-host
 
 def test_a_renamed_resource_has_the_daemon_in_the_directory_of_its_name(fleet):
     wish = {**SLICE, "rename": True}
-    assert settled(fleet, WHOLE, wish)[:2] == ["stop MPS daemon node", "start MPS daemon node"]
+    assert settled(fleet, WHOLE, wish)[:2] == ["stop_mps_daemon node", "start_mps_daemon node"]
     assert settings(fleet, WHOLE, 2, RENAMED) == ("100.0", "0", "4G", "4G")
     assert not answers(fleet, WHOLE, NODE)
     assert [daemon["pipe_directory"] for daemon in fleet.facts(WHOLE)["mps"]] == [RENAMED]
@@ -249,7 +249,7 @@ def test_a_daemon_that_is_late_is_waited_for__its_silence_by_a_stand_in(fleet):
     try:
         # Late when it was started: its settings are told when it answers.
         fleet.lab.sh(WHOLE, "systemctl stop gpufleet-mps@node.service")
-        assert settled(fleet, WHOLE, SLICE) == ["start MPS daemon node"]
+        assert settled(fleet, WHOLE, SLICE) == ["start_mps_daemon node"]
         assert settings(fleet, WHOLE, 2) == ("100.0", "0", "4G", "4G")
         # Late on a host that is busy: it is not taken for dead, and nobody ends its clients by starting it anew.
         daemon = unit(fleet, WHOLE, "node", "MainPID")
@@ -274,14 +274,14 @@ def test_one_user_at_a_time_is_said(fleet):
 
 def test_other_limits_reach_the_daemon_without_a_restart(fleet):
     daemon = unit(fleet, WHOLE, "node", "MainPID")
-    assert settled(fleet, WHOLE, OTHER) == ["set MPS defaults node", "record the sharing of this host"]
+    assert settled(fleet, WHOLE, OTHER) == ["set_mps_defaults node", "record_sharing sharing"]
     assert settings(fleet, WHOLE, 2) == ("25.0", "1", "6G", "8G")
     assert unit(fleet, WHOLE, "node", "MainPID") == daemon
 
 
 def test_what_somebody_set_by_hand_is_set_back(fleet):
     ask(fleet, WHOLE, "set_default_device_pinned_mem_limit 0 1G")
-    assert settled(fleet, WHOLE, OTHER) == ["set MPS defaults node"]
+    assert settled(fleet, WHOLE, OTHER) == ["set_mps_defaults node"]
     assert settings(fleet, WHOLE, 2) == ("25.0", "1", "6G", "8G")
 
 
@@ -309,14 +309,14 @@ def test_health_tells_a_dead_daemon_and_the_next_step(fleet):
     assert answer["failed_check"] == "sharing"
     assert "the recorded MPS daemon node does not run" in answer["msg"]
     assert "gpufleet-mps@node.service" in answer["msg"]
-    assert settled(fleet, WHOLE, OTHER) == ["start MPS daemon node"]
+    assert settled(fleet, WHOLE, OTHER) == ["start_mps_daemon node"]
     assert fleet.module(WHOLE, "health")["healthy"]
 
 
 def test_a_daemon_for_each_gpu_takes_the_place_of_the_one(fleet):
     wish = {**OTHER, "scope": "gpu"}
     done = settled(fleet, WHOLE, wish)
-    assert done[0] == "stop MPS daemon node"
+    assert done[0] == "stop_mps_daemon node"
     assert not answers(fleet, WHOLE)
     # Their clients run on the host, with its shared memory.
     assert shared_memory(fleet, WHOLE, "gpu0")[0::2] == (None, False)
@@ -390,7 +390,7 @@ def test_a_second_daemon_for_the_same_gpus_is_refused(fleet):
 
 def test_time_slices(fleet):
     wish = {"mode": "time_slicing", "replicas": 4, "time_slice": "long"}
-    assert "set time slice all GPUs" in settled(fleet, WHOLE, wish)
+    assert "set_time_slice gpus" in settled(fleet, WHOLE, wish)
     assert "Long" in fleet.lab.sh(WHOLE, "nvidia-smi compute-policy -l")
     fleet.lab.run("reboot", WHOLE)
     assert "Long" in fleet.lab.sh(WHOLE, "nvidia-smi compute-policy -l")

@@ -309,7 +309,7 @@ class TestOnAHost:
             "> /run/gpufleet/restart-containerd.service",
         )
         outcome = self.module(lab)
-        assert [step["action"] for step in outcome["plan"]["steps"]] == ["restart"]
+        assert [step["kind"] for step in outcome["plan"]["steps"]] == ["restart_service"]
         assert self.facts(lab)[0] != started
         assert not self.module(lab)["changed"]
 

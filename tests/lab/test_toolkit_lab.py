@@ -65,7 +65,7 @@ def installed(lab):
 
 
 def actions(outcome):
-    return [step["action"] for step in outcome["plan"]["steps"]]
+    return [step["kind"] for step in outcome["plan"]["steps"]]
 
 
 def test_below_the_floor_nothing_is_touched(lab, toolkit):
@@ -83,7 +83,7 @@ def test_check_mode_then_installed_then_nothing_to_do(lab, toolkit):
     lab.sh(HOST, "echo 'deb https://nvidia.github.io/libnvidia-container/stable/ubuntu18.04/amd64 /' "
                  "> /etc/apt/sources.list.d/nvidia-docker.list")  # fmt: skip
     planned = toolkit(check=True)
-    assert actions(planned)[:3] == ["remove", "configure", "install"]
+    assert actions(planned)[:3] == ["remove_file", "add_repository", "install_toolkit"]
     assert installed(lab) == {}
     outcome = toolkit()
     assert outcome["version"] == "1.20.0"
@@ -107,9 +107,9 @@ def test_a_version_that_is_not_offered(lab, toolkit):
 
 
 def test_the_way_back_and_forth(toolkit):
-    assert actions(toolkit(device_injection="envvar")) == ["accept"]
+    assert actions(toolkit(device_injection="envvar")) == ["accept_devices"]
     assert not toolkit(device_injection="auto", runtime="docker")["changed"]
-    assert actions(toolkit()) == ["accept"]
+    assert actions(toolkit()) == ["accept_devices"]
 
 
 def test_a_killed_transaction_is_completed(lab, toolkit):
@@ -120,7 +120,7 @@ def test_a_killed_transaction_is_completed(lab, toolkit):
     )
     assert "libnvidia-container1" not in installed(lab)
     outcome = toolkit()
-    assert actions(outcome)[:2] == ["repair", "install"]
+    assert actions(outcome)[:2] == ["repair_package_database", "install_toolkit"]
     assert installed(lab) == dict.fromkeys(PACKAGES, "1.20.0-1")
 
 

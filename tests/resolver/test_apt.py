@@ -164,7 +164,7 @@ def test_a_partial_hold_makes_apt_refuse_and_ours_covers_the_closure(system):
         )
         if answer.rc:
             raise PackageError(answer.stdout + answer.stderr)
-    assert made.plan(wish).plan.plan.steps[-1].action == "hold"
+    assert made.plan(wish).plan.plan.steps[-1].kind.key == "hold_packages"
     made.bring(wish)
     assert set(hold_names(made.read().packages)) <= set(apt.holds())
 

@@ -57,10 +57,10 @@ def test_every_plan_resolves_to_one_driver_version(system, world, distribution, 
     installed = {change.name: change.after for change in resolved.changes}
     assert set(versioned(installed).values()) == {LATER}
     assert all(version.startswith("3:") for name, version in installed.items() if "nvidia" in name)
-    actions = [step.action for step in resolved.plan.plan.steps]
-    assert ("enable" in actions) == (world == "streams")
-    headers = next(step for step in resolved.plan.plan.steps if step.data["kind"] == "prerequisites")
-    assert ["kernel-devel", RHEL_KERNEL.rpartition(".")[0]] in headers.data["install"]
+    kinds = [step.kind.key for step in resolved.plan.plan.steps]
+    assert ("enable_module_stream" in kinds) == (world == "streams")
+    headers = next(step for step in resolved.plan.plan.steps if step.kind.key == "install_prerequisites")
+    assert ["kernel-devel", RHEL_KERNEL.rpartition(".")[0]] in headers.data["packages"]
 
 
 def test_the_trap_is_real_without_streams_dnf_takes_the_newest_branch(system):

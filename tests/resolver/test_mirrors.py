@@ -24,6 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish impor
     RepositoryWish,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from repositories import Signer, build_deb, build_deb_repository, build_rpm, build_rpm_repository, call, sign_metadata
 from roots import PLUGIN_MARK, StandInSystem, bare_apt, bare_dnf, bare_zypper, dnf_root
 from stand_ins import (
@@ -132,7 +133,7 @@ def test_a_mirror_is_configured_and_resolved(bare, mirrors, key_file, signer, di
     made, url = bare(distribution, machine), mirrors(distribution, machine)
     wish = wish_for(url, key_file, signer)
     resolved = made.plan(wish)
-    assert resolved.plan.plan.steps[0].data["kind"] == "repository"
+    assert resolved.plan.plan.steps[0].kind is Kind.ADD_REPOSITORY
     installed = {change.name: change.after for change in resolved.changes}
     assert set(versioned(installed).values()) == {LATER}
     assert made.manager.repositories() == (url,)
@@ -218,8 +219,9 @@ def test_on_a_minimal_system_the_plugin_that_locks_comes_first(tmp_path, plugins
     wish = wish_for(mirrors(("rhel", "10"), "x86_64"), str(key), signer)
     assert made.manager.holds() == ()
     resolved = made.bring(wish)
-    kinds = [(step.data["kind"], step.target) for step in resolved.plan.plan.steps]
-    assert kinds.index(("prerequisites", plugin.name)) < [kind for kind, _target in kinds].index("packages")
+    steps = resolved.plan.plan.steps
+    first = next(n for n, step in enumerate(steps) if step.data.get("packages") == [[plugin.name, ""]])
+    assert first < [step.kind for step in steps].index(Kind.INSTALL_DRIVER)
     after = made.read()
     assert set(hold_names(after.packages)) <= set(after.holds)
     assert not made.plan(wish).plan.plan.changes

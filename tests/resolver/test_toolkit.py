@@ -120,7 +120,7 @@ def upgrade(manager) -> list[str]:
 
 
 def actions(report):
-    return [step.action for step in report.plan.steps]
+    return [step.kind.key for step in report.plan.steps]
 
 
 ONE_OF_EACH = [("debian", "12"), ("rhel", "9"), ("sles", "15")]
@@ -131,10 +131,10 @@ each_manager = pytest.mark.parametrize("distribution", ONE_OF_EACH, ids=["apt", 
 def test_installed_held_and_idempotent(make, wish_for, distribution):
     system = make(distribution)
     wish = wish_for(system)
-    assert actions(run_stage(system, wish, check_mode=True))[:2] == ["configure", "install"]
+    assert actions(run_stage(system, wish, check_mode=True))[:2] == ["add_repository", "install_toolkit"]
     assert not system.manager.repositories()
     report = run_stage(system, wish, check_mode=False)
-    assert actions(report)[:3] == ["configure", "install", "hold"]
+    assert actions(report)[:3] == ["add_repository", "install_toolkit", "hold_packages"]
     assert {name: versions(system)[name] for name in PACKAGES} == dict.fromkeys(PACKAGES, "1.20.0")
     assert set(PACKAGES) <= set(system.manager.holds())
     assert not run_stage(system, wish, check_mode=False).plan.changes

@@ -10,12 +10,13 @@ C(_driver/reload.py), because it can only be seen once the packages are there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from .._adapters.packages import Package, Transaction
 from .._plan import Plan, Refused, Step
+from .._steps import Kind
 from .distributions import APT_PIN, MODULE_STREAM
 from .floors import shortfall, warnings
 from .host import Host
@@ -23,11 +24,13 @@ from .packages import DKMS, closure, in_family, of_other_branch
 from .previous import Record, Remains
 from .refusals import board_warnings, refusals, space_refusals
 from .selection import NotOffered, Selection, check_floor, names_of, select
+from .services import PREFERENCES_NAME
 from .wish import PREFIX, REPOSITORY_NAME, DriverWish
 
-#: Kinds of steps, in C(Step.data["kind"]), which the applier looks up.
-REPAIR, REPOSITORY, PIN, STREAM, RECORD = "repair", "repository", "pin", "stream", "record"
-PREREQUISITES, RELEASE, PACKAGES, HOLD, UNPIN = "prerequisites", "release", "packages", "hold", "unpin"
+#: The target of steps on the packages of the driver.
+DRIVER = "driver"
+#: The kinds of the step that has the main transaction.
+PACKAGES = frozenset({Kind.INSTALL_DRIVER, Kind.CHANGE_DRIVER, Kind.REMOVE_DRIVER})
 
 _GPU_CLIENTS = "processes that open a GPU between the installation and the reload"
 
@@ -112,9 +115,7 @@ def plan_present(host: Host, wish: DriverWish, repositories: Repositories) -> Dr
     """
     first_refusal(refusals(host, wish))
     notes = board_warnings(host)
-    steps: list[Step] = []
-    if host.interrupted:
-        steps.append(Step("repair", "the package database", "an earlier run was cut off", data={"kind": REPAIR}))
+    steps = _repair(host)
     if not repositories.configured:
         steps.append(_repository_step(wish))
     why = packages_differ(host, wish)
@@ -137,7 +138,7 @@ def plan_present(host: Host, wish: DriverWish, repositories: Repositories) -> Dr
     steps.append(_main_step(host, selection.version, transaction, why))
     after = {package.name: package.version for package in selection.packages}
     if wish.hold:
-        steps.append(Step("hold", "the whole driver", "unattended upgrades must not move it", data={"kind": HOLD}))
+        steps.append(Step(Kind.HOLD_DRIVER, DRIVER, "unattended upgrades must not move it"))
     return DriverPlan(_plan(host, steps, after, notes), selection.version, transaction, selection)
 
 
@@ -148,17 +149,15 @@ def plan_absent(host: Host, remains: Remains) -> DriverPlan:
     """
     first_refusal(source_of_runfile(host))
     installed = closure(host.packages)
-    steps: list[Step] = []
-    if host.interrupted:
-        steps.append(Step("repair", "the package database", "an earlier run was cut off", data={"kind": REPAIR}))
+    steps = _repair(host)
     held = _held(host)
     if held:
-        steps.append(_release_step(held, "state is absent"))
+        steps.append(release_step(held, "state is absent"))
     transaction = Transaction(remove=tuple(sorted(installed))) if installed else None
     if transaction is not None:
         steps.append(_main_step(host, "", transaction, "state is absent"))
     if remains.named:
-        steps.append(Step("remove", ", ".join(remains.named), "state is absent", data={"kind": UNPIN}))
+        steps.append(Step(Kind.REMOVE_REMAINS, DRIVER, "state is absent", (), {"remains": list(remains.named)}))
     return DriverPlan(_plan(host, steps, {}, []), "", transaction)
 
 
@@ -197,9 +196,7 @@ def plan_previous(host: Host, wish: DriverWish, record: Record | None, repositor
             "Configure a mirror that keeps old versions, or name an offered version.",
         )
     extra = tuple(sorted(name for name in installed if name not in record.packages and "pinning" not in name))
-    steps: list[Step] = []
-    if host.interrupted:
-        steps.append(Step("repair", "the package database", "an earlier run was cut off", data={"kind": REPAIR}))
+    steps = _repair(host)
     if not wanted and not extra:
         steps.extend(_hold_steps(host, wish, installed))
         return DriverPlan(_plan(host, steps, {}, notes), record.version)
@@ -209,12 +206,12 @@ def plan_previous(host: Host, wish: DriverWish, record: Record | None, repositor
     steps.extend(_hold_means(host, wish))
     held = _held(host)
     if held:
-        steps.append(_release_step(held))
+        steps.append(release_step(held))
     if wish.hold and host.distribution.pinning == APT_PIN:
         steps.append(_pin_step(host, record.version, None))
     steps.append(_main_step(host, record.version, transaction, "state is previous", record=False))
     if wish.hold:
-        steps.append(Step("hold", "the whole driver", "unattended upgrades must not move it", data={"kind": HOLD}))
+        steps.append(Step(Kind.HOLD_DRIVER, DRIVER, "unattended upgrades must not move it"))
     return DriverPlan(_plan(host, steps, dict(record.packages), notes), record.version, transaction)
 
 
@@ -249,17 +246,10 @@ def _before(host: Host, wish: DriverWish, selection: Selection, repositories: Re
     steps.extend(_hold_means(host, wish))
     headers = _headers(host, selection, repositories.offered)
     if headers:
-        steps.append(
-            Step(
-                "install",
-                ", ".join(package.name for package in headers),
-                f"modules are built for kernel {host.kernel}",
-                data={"kind": PREREQUISITES, "install": [[item.name, item.version] for item in headers]},
-            )
-        )
+        steps.append(_prerequisites(headers, f"modules are built for kernel {host.kernel}"))
     held = _held(host)
     if held:
-        steps.append(_release_step(held))
+        steps.append(release_step(held))
     if wish.hold and host.distribution.pinning == APT_PIN:
         steps.append(_pin_step(host, selection.version, selection.pinning))
     return steps
@@ -317,30 +307,32 @@ def _transaction(host: Host, wish: DriverWish, selection: Selection) -> Transact
 
 
 def _main_step(host: Host, version: str, transaction: Transaction, why: str, record: bool = True) -> Step:
-    before = ", ".join(host.versions)
-    verb = "remove" if not version else "install" if not before else "change"
-    target = (
-        f"driver {before}" if not version else f"driver {version}" if not before else f"driver {before} to {version}"
-    )
-    return Step(
-        verb,
-        target,
-        why,
-        (_GPU_CLIENTS,) if host.loaded else (),
-        {
-            "kind": PACKAGES,
-            "version": version,
-            "record": record,
-            "install": [[package.name, package.version] for package in transaction.install],
-            "remove": list(transaction.remove),
-        },
-    )
+    data = {
+        "version": version,
+        "record": record,
+        "install": [[package.name, package.version] for package in transaction.install],
+        "remove": list(transaction.remove),
+    }
+    return driver_step(host, why, (_GPU_CLIENTS,) if host.loaded else (), data, bool(version))
 
 
 def _guess(host: Host, wish: DriverWish, why: str) -> Step:
-    target = f"driver {wish.version}" if wish.version else f"the newest driver of branch {wish.branch} that is offered"
-    verb = "change" if host.versions else "install"
-    return Step(verb, target, why, (_GPU_CLIENTS,) if host.loaded else (), {"kind": PACKAGES, "version": wish.version})
+    data = {"version": wish.version, "branch": wish.branch}
+    return driver_step(host, why, (_GPU_CLIENTS,) if host.loaded else (), data)
+
+
+def driver_step(host: Host, why: str, disturbs: Sequence[str], data: Mapping[str, Any], present: bool = True) -> Step:
+    """Return the step that installs, changes or removes the packages of the driver.
+
+    :param data: with C(version), or C(branch) where no version was chosen yet, unless the driver goes.
+    """
+    change = Kind.CHANGE_DRIVER if host.versions else Kind.INSTALL_DRIVER
+    before = ", ".join(host.versions) or "packages"
+    return Step(change if present else Kind.REMOVE_DRIVER, DRIVER, why, tuple(disturbs), {"before": before, **data})
+
+
+def _repair(host: Host) -> list[Step]:
+    return [Step(Kind.REPAIR_PACKAGE_DATABASE, DRIVER, "an earlier run was cut off")] if host.interrupted else []
 
 
 def _held(host: Host) -> list[str]:
@@ -352,53 +344,52 @@ def _hold_means(host: Host, wish: DriverWish) -> list[Step]:
     """Return the step that brings what the package manager needs to hold packages, before anything depends on it."""
     if not (wish.hold and host.missing_for_holds):
         return []
-    data = {"kind": PREREQUISITES, "install": [[name, ""] for name in host.missing_for_holds]}
-    return [Step("install", ", ".join(host.missing_for_holds), "the driver's packages are held with it", data=data)]
+    return [_prerequisites(map(Package, host.missing_for_holds), "the driver's packages are held with it")]
+
+
+def _prerequisites(packages: Iterable[Package], why: str) -> Step:
+    data = {"packages": [[package.name, package.version] for package in packages]}
+    return Step(Kind.INSTALL_PREREQUISITES, DRIVER, why, (), data)
 
 
 def _hold_steps(host: Host, wish: DriverWish, packages: Mapping[str, str]) -> list[Step]:
     wanted, held = set(hold_names(packages)), set(host.holds)
     if wish.hold and wanted - held:
-        missing = sorted(wanted - held)
-        return [
-            *_hold_means(host, wish),
-            Step("hold", ", ".join(missing), "unattended upgrades must not move the driver", data={"kind": HOLD}),
-        ]
+        return [*_hold_means(host, wish), hold_step(wanted - held)]
     if not wish.hold and wanted & held:
-        return [_release_step(sorted(wanted & held), "nvidia_driver_hold is false")]
+        return [release_step(sorted(wanted & held), "nvidia_driver_hold is false")]
     return []
 
 
 def _repository_step(wish: DriverWish) -> Step:
-    return Step(
-        "add", f"repository {REPOSITORY_NAME}", f"{wish.source} packages come from it", data={"kind": REPOSITORY}
-    )
+    return Step(Kind.ADD_REPOSITORY, REPOSITORY_NAME, f"{wish.source} packages come from it")
 
 
-def _release_step(names: Iterable[str], why: str = "held packages cannot be changed") -> Step:
-    listed = list(names)
-    return Step("let go of", ", ".join(listed), why, data={"kind": RELEASE, "names": listed})
+def hold_step(names: Iterable[str]) -> Step:
+    """Return the step that holds packages of the driver."""
+    why = "unattended upgrades must not move the driver"
+    return Step(Kind.HOLD_PACKAGES, DRIVER, why, (), {"packages": sorted(names)})
+
+
+def release_step(names: Iterable[str], why: str = "held packages cannot be changed") -> Step:
+    """Return the step that releases held packages of the driver."""
+    return Step(Kind.RELEASE_PACKAGES, DRIVER, why, (), {"packages": list(names)})
 
 
 def _stream_step(stream: str) -> Step:
-    return Step(
-        "enable",
-        f"module stream nvidia-driver:{stream}",
-        "one stream has one branch",
-        data={"kind": STREAM, "stream": stream},
-    )
+    why = "one stream has one branch"
+    return Step(Kind.ENABLE_MODULE_STREAM, f"nvidia-driver:{stream}", why, (), {"stream": stream})
 
 
 def _pin_step(host: Host, version: str, pinning: Package | None) -> Step:
     package: list[Any] = [pinning.name, pinning.version] if pinning else []
     # The pinning packages conflict with each other, and the one of the old driver must not pin the new one.
     stale = [name for name in host.packages if "nvidia-driver-pinning" in name and name not in package]
-    how = pinning.name if pinning else "an apt preferences file"
     return Step(
-        "pin",
-        f"the driver to {version} with {how}",
+        Kind.PIN_DRIVER,
+        pinning.name if pinning else f"/etc/apt/preferences.d/{PREFERENCES_NAME}",
         "packages of one driver depend on each other with >=, which a newer one satisfies too",
-        data={"kind": PIN, "version": version, "package": package, "remove": stale},
+        data={"version": version, "package": package, "remove": stale},
     )
 
 

@@ -14,19 +14,12 @@ from typing import Any
 
 from .._adapters.packages import Change, Package, PackageError, Transaction
 from .._plan import Refused, Step
+from .._steps import Kind
 from .distributions import APT_PIN, MODULE_STREAM
 from .host import Host
 from .packages import closure
 from .plan import (
-    HOLD,
     PACKAGES,
-    PIN,
-    PREREQUISITES,
-    RELEASE,
-    REPAIR,
-    REPOSITORY,
-    STREAM,
-    UNPIN,
     DriverPlan,
     Repositories,
     hold_names,
@@ -128,7 +121,7 @@ def resolve(system: DriverSystem, host: Host, plan: DriverPlan) -> Resolved:
 
 
 def _with_means(host: Host, plan: DriverPlan) -> Transaction:
-    held = any(step.data.get("kind") == RELEASE for step in plan.plan.steps)
+    held = any(step.kind is Kind.RELEASE_PACKAGES for step in plan.plan.steps)
     transaction = replace(plan.transaction or Transaction(), ignore_holds=held)
     if plan.version and host.distribution.pinning == APT_PIN:
         return replace(
@@ -136,7 +129,7 @@ def _with_means(host: Host, plan: DriverPlan) -> Transaction:
             preferences=preferences(plan.version),
             replaces=(PREFERENCES_NAME, _NVIDIA_PIN, _NVIDIA_PIN + ".pref"),
         )
-    stream = next((str(step.data["stream"]) for step in plan.plan.steps if step.data.get("kind") == STREAM), "")
+    stream = next((str(step.data["stream"]) for step in plan.plan.steps if step.kind is Kind.ENABLE_MODULE_STREAM), "")
     return replace(transaction, stream=f"{MODULE}:{stream}") if stream else transaction
 
 
@@ -174,7 +167,7 @@ def planned_steps(resolved: Resolved) -> tuple[Step, ...]:
     """Return the plan's steps with the packages that the resolver found in the main one."""
     steps = []
     for step in resolved.plan.plan.steps:
-        if step.data.get("kind") == PACKAGES and resolved.changes:
+        if step.kind in PACKAGES and resolved.changes:
             step = replace(step, data={**step.data, "changes": [change.as_dict() for change in resolved.changes]})
         steps.append(step)
     return tuple(steps)
@@ -202,16 +195,17 @@ class PackageApplier:
         self._host = host
         self._wish = wish
         self._resolved = resolved
-        self._kinds: Mapping[str, Callable[[Step], None]] = {
-            REPAIR: lambda _step: system.manager.repair(),
-            REPOSITORY: self._repository,
-            STREAM: lambda step: system.manager.enable_stream(MODULE, str(step.data["stream"])),
-            PREREQUISITES: self._prerequisites,
-            PIN: self._pin,
-            RELEASE: lambda step: system.manager.unhold(list(step.data["names"])),
-            PACKAGES: self._packages,
-            HOLD: self._hold,
-            UNPIN: self._unpin,
+        self._appliers: Mapping[Kind, Callable[[Step], None]] = {
+            Kind.REPAIR_PACKAGE_DATABASE: lambda _step: system.manager.repair(),
+            Kind.ADD_REPOSITORY: self._repository,
+            Kind.ENABLE_MODULE_STREAM: lambda step: system.manager.enable_stream(MODULE, str(step.data["stream"])),
+            Kind.INSTALL_PREREQUISITES: self._prerequisites,
+            Kind.PIN_DRIVER: self._pin,
+            Kind.RELEASE_PACKAGES: lambda step: system.manager.unhold(list(step.data["packages"])),
+            **dict.fromkeys(PACKAGES, self._packages),
+            Kind.HOLD_PACKAGES: self._hold,
+            Kind.HOLD_DRIVER: self._hold,
+            Kind.REMOVE_REMAINS: self._unpin,
         }
 
     def apply(self) -> None:
@@ -223,7 +217,7 @@ class PackageApplier:
         self._record()
         try:
             for step in self._resolved.plan.plan.steps:
-                self._kinds[str(step.data["kind"])](step)
+                self._appliers[step.kind](step)
         except PackageError:
             self._hold_again()
             raise
@@ -236,7 +230,7 @@ class PackageApplier:
         self._system.manager.refresh()
 
     def _prerequisites(self, step: Step) -> None:
-        wanted = tuple(Package(str(name), str(version)) for name, version in step.data["install"])
+        wanted = tuple(Package(str(name), str(version)) for name, version in step.data["packages"])
         self._system.manager.apply(Transaction(install=wanted))
 
     def _pin(self, step: Step) -> None:
@@ -293,7 +287,7 @@ def ensure_repository(
     """
     if not plan.unknown:
         return plan, resolve(system, host, plan)
-    first = [step for step in plan.plan.steps if step.data.get("kind") == REPOSITORY]
+    first = [step for step in plan.plan.steps if step.kind is Kind.ADD_REPOSITORY]
     system.manager.add_repository(system.repository(host, wish))
     try:
         system.manager.refresh()
@@ -315,7 +309,7 @@ def tried_repository(
     """
     if not plan.unknown:
         return plan, resolve(system, host, plan)
-    first = [step for step in plan.plan.steps if step.data.get("kind") == REPOSITORY]
+    first = [step for step in plan.plan.steps if step.kind is Kind.ADD_REPOSITORY]
     with system.manager.trial(system.repository(host, wish)) as manager:
         if manager is None:
             return plan, resolve(system, host, plan)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .._plan import Step
+from .._steps import Kind
 from .host import Host
+from .plan import DRIVER
 from .reload import PREREQUISITES, SERVICES, Reload, plan_reload, still_used
 from .selection import wants_fabric_manager
 from .services import (
@@ -73,10 +75,10 @@ class Settling:
         if blocked is None or (blocked and not host.nouveau_loaded):
             return
         why = "it is loaded" if host.nouveau_loaded else "no package blocks it"
-        if not blocked and self._do(Step("block", "nouveau", why)):
+        if not blocked and self._do(Step(Kind.BLOCK_KERNEL_MODULE, "nouveau", why)):
             self._system.write_file(NOUVEAU_FILE, NOUVEAU_TEXT)
         command = [part.replace("{kernel}", host.kernel) for part in host.distribution.initramfs]
-        if self._do(Step("renew", "the initial file system", "nouveau is loaded from it before the block is read")):
+        if self._do(Step(Kind.RENEW_INITRAMFS, "initramfs", "nouveau is loaded from it before the block is read")):
             self._system.renew_initramfs(command)
 
     def _persistence_files(self) -> bool:
@@ -89,13 +91,13 @@ class Settling:
             return False
         if wanted is not None and has and wanted.strip() in shown:
             return False
-        step = Step("change", PERSISTENCE_UNIT, "the distribution's unit does not keep GPUs initialised")
+        step = Step(Kind.CHANGE_FILE, PERSISTENCE_DROP_IN, "the distribution's unit does not keep GPUs initialised")
         return self._do(step) and self._system.write_file(PERSISTENCE_DROP_IN, wanted)
 
     def _remove_files(self) -> bool:
         changed = False
         for path in (PERSISTENCE_DROP_IN, NOUVEAU_FILE):
-            if self._system.has_file(path) and self._do(Step("remove", path, "state is absent")):
+            if self._system.has_file(path) and self._do(Step(Kind.REMOVE_FILE, path, "state is absent")):
                 changed = self._system.write_file(path, None) or changed
         return changed
 
@@ -109,20 +111,22 @@ class Settling:
             if not self._system.unit_exists(unit):
                 continue
             self._at_boot(unit)
-            if not self._system.active_units([unit]) and self._do(Step("start", unit, "it is wanted and does not run")):
+            if not self._system.active_units([unit]) and self._do(
+                Step(Kind.START_SERVICE, unit, "it is wanted and does not run")
+            ):
                 self._system.start(unit)
         manager_is_old = host.fabric_version not in (None, host.on_disk)
         if (
             FABRIC_UNIT in wanted
             and manager_is_old
-            and self._do(Step("restart", FABRIC_UNIT, "it is of another version"))
+            and self._do(Step(Kind.RESTART_SERVICE, FABRIC_UNIT, "it is of another version"))
         ):
             self._system.restart(FABRIC_UNIT)
 
     def _at_boot(self, unit: str) -> None:
         if self._system.unit_enabled(unit) or self._system.unit_wanted_at_boot(unit):
             return
-        if self._do(Step("enable", unit, "it has to run after a reboot too")):
+        if self._do(Step(Kind.ENABLE_SERVICE, unit, "it has to run after a reboot too")):
             if has_install_section(self._system.unit_text(unit)):
                 self._system.enable(unit)
             else:
@@ -148,10 +152,10 @@ class Settling:
         if reload.blockers:
             self.outcome.reboot.extend(reload.blockers)
             return
-        target = f"driver {wanted}" if wanted else f"driver {host.loaded}"
-        verb = "unload" if wanted is None else "reload" if host.loaded else "load"
+        kind = Kind.UNLOAD_DRIVER if wanted is None else Kind.RELOAD_DRIVER if host.loaded else Kind.LOAD_DRIVER
+        why = f"loaded: {host.loaded or 'none'}, on disk: {wanted or 'none'}"
         disturbs = (*reload.stop, "MIG instances, which do not survive a reload") if host.loaded else ()
-        if self._do(Step(verb, target, f"loaded: {host.loaded or 'none'}, on disk: {wanted or 'none'}", disturbs)):
+        if self._do(Step(kind, DRIVER, why, disturbs, {"version": wanted or host.loaded})):
             self._carry_out(host, reload)
 
     def _carry_out(self, host: Host, reload: Reload) -> None:

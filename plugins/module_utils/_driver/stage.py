@@ -11,11 +11,12 @@ from typing import Any
 
 from .._adapters.package_databases import parse_versionlock
 from .._plan import Refused, StagePlan, Step
+from .._steps import Kind
 from .disturbance import Disturbance, disturbance
 from .floors import shortfall, warnings
 from .host import Host, from_facts
 from .packages import DKMS, closure
-from .plan import hold_names, packages_differ, source_of_runfile
+from .plan import DRIVER, driver_step, hold_names, hold_step, packages_differ, release_step, source_of_runfile
 from .refusals import board_refusals, board_warnings, source_refusals
 from .selection import check_floor, names_of, wants_fabric_manager
 from .wish import DriverWish, from_variables
@@ -89,13 +90,14 @@ def _floor_version(host: Host, wish: DriverWish) -> str:
 def _present_steps(host: Host, wish: DriverWish, why: str, noticed: Disturbance) -> tuple[Step, ...]:
     steps: list[Step] = []
     if why:
-        target = f"driver {wish.version}" if wish.version else f"driver branch {wish.branch}"
-        steps.append(Step("change" if host.versions else "install", target, why, noticed.who, _data(noticed)))
+        data = {"version": wish.version, "branch": wish.branch, **_data(noticed)}
+        steps.append(driver_step(host, why, noticed.who, data))
     elif not host.same_everywhere:
         where = f"loaded: {host.loaded or 'none'}, on disk: {host.on_disk or 'none'}, library: {host.library or 'none'}"
-        steps.append(Step("load", f"driver {host.version}", where, noticed.who, _data(noticed)))
+        data = {"version": host.version, **_data(noticed)}
+        steps.append(Step(Kind.LOAD_DRIVER, DRIVER, where, noticed.who, data))
     if host.nouveau_loaded:
-        steps.append(Step("block", "nouveau", "it holds the GPUs, so the driver cannot have them"))
+        steps.append(Step(Kind.BLOCK_KERNEL_MODULE, "nouveau", "it holds the GPUs, so the driver cannot have them"))
     if not why:
         steps.extend(_keeping_steps(host, wish))
     return tuple(steps)
@@ -105,14 +107,16 @@ def _keeping_steps(host: Host, wish: DriverWish) -> list[Step]:
     steps = []
     wanted, held = set(hold_names(closure(host.packages))), set(host.holds)
     if wish.hold and wanted - held:
-        steps.append(Step("hold", ", ".join(sorted(wanted - held)), "unattended upgrades must not move the driver"))
+        steps.append(hold_step(wanted - held))
     if not wish.hold and wanted & held:
-        steps.append(Step("let go of", ", ".join(sorted(wanted & held)), "nvidia_driver_hold is false"))
+        steps.append(release_step(sorted(wanted & held), "nvidia_driver_hold is false"))
     if wish.persistence and not host.persistence_active:
-        steps.append(Step("start", "nvidia-persistenced", "persistence is wanted"))
+        steps.append(Step(Kind.START_SERVICE, "nvidia-persistenced", "persistence is wanted"))
     if wants_fabric_manager(host, wish) and not (host.fabric_active and host.fabric_version == host.version):
         found = f"version {host.fabric_version}, active: {host.fabric_active}"
-        steps.append(Step("start", "nvidia-fabricmanager", f"it has to run at {host.version}; found {found}"))
+        steps.append(
+            Step(Kind.START_SERVICE, "nvidia-fabricmanager", f"it has to run at {host.version}; found {found}")
+        )
     return steps
 
 
@@ -120,7 +124,8 @@ def _absent_steps(host: Host, noticed: Disturbance) -> tuple[Step, ...]:
     installed = closure(host.packages)
     if not installed:
         return ()
-    return (Step("remove", ", ".join(sorted(installed)), "state is absent", noticed.who, _data(noticed)),)
+    data = {"remove": sorted(installed), **_data(noticed)}
+    return (driver_step(host, "state is absent", noticed.who, data, present=False),)
 
 
 def _data(noticed: Disturbance) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from typing import Any
 from .._adapters.packages import PackageError
 from .._adapters.repositories import fingerprints
 from .._plan import Step, steps_diff
+from .._steps import Kind
 from .host import Host
 from .packages import closure
-from .plan import PIN, REPAIR, REPOSITORY, UNPIN, DriverPlan
+from .plan import DriverPlan
 from .proof import absent_problems, package_problems, running_problems
 from .runner import (
     PackageApplier,
@@ -93,7 +94,7 @@ def run_stage(system: DriverSystem, wish: DriverWish, check: bool) -> Report:
     repaired: tuple[Step, ...] = ()
     if before.interrupted and not check:
         # What is refused is refused above. The rest can only be planned from a package database that is whole.
-        repaired = tuple(step for step in plan.plan.steps if step.data.get("kind") == REPAIR)
+        repaired = tuple(step for step in plan.plan.steps if step.kind is Kind.REPAIR_PACKAGE_DATABASE)
         system.manager.repair()
         before = system.read()
         plan = plan_packages(system, before, wish, check)
@@ -170,13 +171,13 @@ def _files(system: DriverSystem, host: Host, wish: DriverWish, plan: DriverPlan)
     """Return the repository and the pin that the plan writes, as parts of C(--diff)."""
     found = []
     for step in plan.plan.steps:
-        if step.data.get("kind") == REPOSITORY:
+        if step.kind is Kind.ADD_REPOSITORY:
             repository = system.repository(host, wish)
             text = f"{repository.url}\nsigned by {', '.join(fingerprints(repository.key))}\n"
             found.append(_file(f"repository {repository.identifier}", "", text))
-        elif step.data.get("kind") == PIN and not step.data["package"]:
+        elif step.kind is Kind.PIN_DRIVER and not step.data["package"]:
             found.append(_file(PREFERENCES_NAME, system.preferences() or "", preferences(str(step.data["version"]))))
-        elif step.data.get("kind") == UNPIN and system.preferences():
+        elif step.kind is Kind.REMOVE_REMAINS and system.preferences():
             found.append(_file(PREFERENCES_NAME, system.preferences() or "", ""))
     return tuple(found)
 

@@ -17,6 +17,8 @@ from typing import Any
 
 from .source import Source
 
+#: The kind of the specification of the GPUs.
+GPU_KIND = "nvidia.com/gpu"
 FOLDERS = ("/etc/cdi", "/var/run/cdi")
 _SHOWN = 8
 _INDEX = re.compile(r"\d+(:\d+)?")
@@ -141,7 +143,7 @@ def _facts(specification: Specification, gpus: Sequence[Mapping[str, Any]] | Non
         "devices": len(specification.devices),
         "version": specification.version,
     }
-    if specification.kind == "nvidia.com/gpu" and gpus is not None:
+    if specification.kind == GPU_KIND and gpus is not None:
         missing, stale = compare(specification.devices, gpus)
         facts.update({"missing": missing[:_SHOWN], "stale": stale[:_SHOWN]})
     return facts

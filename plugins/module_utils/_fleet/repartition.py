@@ -37,38 +37,12 @@ class Repartition:
 
 
 def gone_devices(report: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the UUIDs that a plan of M(gpufleet.nvidia.mig) does away with.
+    """Return the UUIDs that a plan of M(gpufleet.nvidia.mig) does away with: each step has its own in C(data.gone).
 
     :param report: the module's result in check mode.
     """
     steps = (report.get("plan") or {}).get("steps") or []
-    targets = {str(step["target"]) for step in steps}
-    gone: list[str] = []
-    for gpu in report.get("before") or []:
-        title = f"GPU {gpu['index']} ({gpu['pci_address']})" if gpu.get("pci_address") else f"GPU {gpu['index']}"
-        modes = {"enable MIG", "disable MIG", "reset GPU"}
-        if any(step["action"] in modes and str(step["target"]) == title for step in steps):
-            gone.append(str(gpu["uuid"]))
-            gone.extend(_devices(gpu.get("instances") or []))
-            continue
-        for instance in gpu.get("instances") or []:
-            place = f"{title}: {instance['profile']} at {instance['start']}:{instance['size']} (id {instance['id']})"
-            if place in targets:
-                gone.extend(_devices([instance]))
-                continue
-            lost = {
-                step["data"].get("compute_instance")
-                for step in steps
-                if step["action"] == "destroy compute instance" and str(step["target"]).startswith(f"{place}: ")
-            }
-            gone.extend(
-                str(part["uuid"]) for part in instance["compute_instances"] if part["id"] in lost and part.get("uuid")
-            )
-    return tuple(gone)
-
-
-def _devices(instances: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [str(part["uuid"]) for instance in instances for part in instance["compute_instances"] if part.get("uuid")]
+    return tuple(dict.fromkeys(str(uuid) for step in steps for uuid in step["data"].get("gone") or ()))
 
 
 def repartition(report: Mapping[str, Any], holdings: Sequence[Holding], pods: Sequence[Pod]) -> Repartition:

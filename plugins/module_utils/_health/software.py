@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .._facts.cdi import GPU_KIND
 from .._mig import from_facts, record
 from .._sharing.host import Daemon, HostSharing
+from .._steps import gpu_title
 from .report import CommandAnswer, Evidence, Expectation, Outcome, failed, passed, skipped, warning
 
-_GPU_KIND = "nvidia.com/gpu"
 _TOOLKIT_ROLE = "Run the role gpufleet.nvidia.nvidia_toolkit"
 _MIG_ROLE = "Run the role gpufleet.nvidia.nvidia_mig"
 _SHARING_ROLE = "Run the role gpufleet.nvidia.nvidia_sharing"
@@ -69,14 +70,14 @@ def _only_active(runtimes: Mapping[str, Any]) -> str | None:
 
 def cdi(evidence: Evidence, expectation: Expectation) -> Outcome:
     """The CDI specifications describe exactly the GPUs and MIG devices that there are."""
-    specifications = [item for item in evidence.facts.get("cdi") or [] if item.get("kind") == _GPU_KIND]
+    specifications = [item for item in evidence.facts.get("cdi") or [] if item.get("kind") == GPU_KIND]
     broken = [item["path"] for item in evidence.facts.get("cdi") or [] if item.get("kind") is None]
     if broken:
         return failed(f"{', '.join(broken)} cannot be read", _REFRESH)
     if not specifications:
         if expectation.cdi:
-            return failed(f"there is no CDI specification of kind {_GPU_KIND}", _REFRESH)
-        return skipped(f"there is no CDI specification of kind {_GPU_KIND}, and none is expected")
+            return failed(f"there is no CDI specification of kind {GPU_KIND}", _REFRESH)
+        return skipped(f"there is no CDI specification of kind {GPU_KIND}, and none is expected")
     for item in specifications:
         if item.get("missing"):
             return failed(f"{item['path']} lacks {', '.join(item['missing'])}", _REFRESH)
@@ -90,13 +91,13 @@ def mig(evidence: Evidence, expectation: Expectation) -> Outcome:
     gpus = [gpu for gpu in evidence.facts.get("gpus") or [] if from_facts.has_mig(gpu)]
     if not gpus:
         return skipped("no GPU has MIG")
-    pending = [from_facts.title(gpu) for gpu in gpus if gpu["mig"]["current"] != gpu["mig"]["pending"]]
+    pending = [gpu_title(gpu) for gpu in gpus if gpu["mig"]["current"] != gpu["mig"]["pending"]]
     if pending:
         return failed(
             f"a change of MIG mode is pending on {', '.join(pending)}", f"Reset the GPU or reboot. {_MIG_ROLE}"
         )
     if expectation.mig is not None:
-        wrong = [from_facts.title(gpu) for gpu in gpus if gpu["mig"]["current"] is not expectation.mig]
+        wrong = [gpu_title(gpu) for gpu in gpus if gpu["mig"]["current"] is not expectation.mig]
         if wrong:
             return failed(f"MIG mode is not {'on' if expectation.mig else 'off'} on {', '.join(wrong)}", _MIG_ROLE)
     if (evidence.facts.get("recorded") or {}).get("mig_unfinished"):
@@ -112,7 +113,7 @@ def mig(evidence: Evidence, expectation: Expectation) -> Outcome:
     if differences:
         return failed("; ".join(differences), f"Restart gpufleet-mig.service, or: {_MIG_ROLE.lower()}")
     # A layout leaves the GPUs alone that it does not select: of those there is nothing to compare with.
-    alone = [from_facts.title(gpu) for gpu in gpus if _record_of(gpu, records) is None]
+    alone = [gpu_title(gpu) for gpu in gpus if _record_of(gpu, records) is None]
     return passed(f"{_layout(gpus)}, as recorded" + (f"; nothing is recorded of {', '.join(alone)}" if alone else ""))
 
 
@@ -121,10 +122,10 @@ def _differs(gpu: Mapping[str, Any], records: Sequence[record.GpuRecord]) -> str
     if wanted is None:
         return None
     if wanted.mig is not gpu["mig"]["current"]:
-        return f"MIG mode of {from_facts.title(gpu)} is recorded as {'on' if wanted.mig else 'off'}"
+        return f"MIG mode of {gpu_title(gpu)} is recorded as {'on' if wanted.mig else 'off'}"
     present = record.placed(from_facts.instances_of(gpu))
     if present != wanted.instances:
-        return f"{from_facts.title(gpu)} has {_places(present)}, recorded is {_places(wanted.instances)}"
+        return f"{gpu_title(gpu)} has {_places(present)}, recorded is {_places(wanted.instances)}"
     return None
 
 

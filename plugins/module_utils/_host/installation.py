@@ -15,6 +15,7 @@ from .._adapters import systemd
 from .._adapters.files import read_bytes, read_text, remove, write_whole
 from .._adapters.pynvml_loader import HOST_PROGRAM
 from .._plan import Plan, Step
+from .._steps import Kind
 from .units import UNIT_DIRECTORY, units
 
 VERSION_FILE = os.path.join(os.path.dirname(HOST_PROGRAM), "VERSION")
@@ -66,16 +67,16 @@ def plan(present: Installed, sha256: str, version: str, python: str) -> Plan:
     steps = []
     if present.sha256 != sha256:
         why = "it is not there" if present.sha256 is None else f"it is of version {present.version or 'unknown'}"
-        steps.append(Step("install", HOST_PROGRAM, why))
+        steps.append(Step(Kind.INSTALL_HOST_PROGRAM, HOST_PROGRAM, why))
     elif present.version != version:
-        steps.append(Step("write", VERSION_FILE, "it names another version"))
+        steps.append(Step(Kind.WRITE_FILE, VERSION_FILE, "it names another version"))
     warnings = () if present.systemd else ("This host has no systemd: nothing restores MIG and MPS after a reboot.",)
     if present.systemd:
         for name, text in sorted(units(python).items()):
             if present.unit_files.get(name) != text.strip():
-                steps.append(Step("write", f"{UNIT_DIRECTORY}/{name}", "it differs", data={"unit": name}))
+                steps.append(Step(Kind.WRITE_FILE, f"{UNIT_DIRECTORY}/{name}", "it differs", data={"unit": name}))
         for name in sorted(set(units(python)) - present.enabled):
-            steps.append(Step("enable", name, "it has to run at boot", data={"unit": name}))
+            steps.append(Step(Kind.ENABLE_SERVICE, name, "it has to run at boot"))
     return Plan(
         steps=tuple(steps),
         before=_state(present.sha256, present.unit_files, present.enabled),
@@ -86,13 +87,13 @@ def plan(present: Installed, sha256: str, version: str, python: str) -> Plan:
 
 def plan_removal(present: Installed) -> Plan:
     """Return the steps that remove the program and its units. What they recorded stays."""
-    steps = [Step("disable", name, "it is not wanted", data={"unit": name}) for name in sorted(present.enabled)]
+    steps = [Step(Kind.DISABLE_SERVICE, name, "it is not wanted") for name in sorted(present.enabled)]
     steps += [
-        Step("remove", f"{UNIT_DIRECTORY}/{name}", "it is not wanted", data={"unit": name})
+        Step(Kind.REMOVE_FILE, f"{UNIT_DIRECTORY}/{name}", "it is not wanted", data={"unit": name})
         for name in sorted(present.unit_files)
     ]
     if present.sha256 is not None:
-        steps.append(Step("remove", HOST_PROGRAM, "it is not wanted"))
+        steps.append(Step(Kind.REMOVE_FILE, HOST_PROGRAM, "it is not wanted"))
     return Plan(
         steps=tuple(steps),
         before=_state(present.sha256, present.unit_files, present.enabled),
@@ -102,7 +103,7 @@ def plan_removal(present: Installed) -> Plan:
 
 def needs_program(steps: Plan) -> bool:
     """Return whether the plan installs the program, so that L(apply) needs a file with it."""
-    return any(step.action == "install" for step in steps.steps)
+    return any(step.kind is Kind.INSTALL_HOST_PROGRAM for step in steps.steps)
 
 
 def apply(steps: Plan, source: str | None, version: str, python: str) -> None:
@@ -115,19 +116,19 @@ def apply(steps: Plan, source: str | None, version: str, python: str) -> None:
     texts = units(python)
     unit_changed = False
     for step in steps.steps:
-        if step.action == "install":
+        if step.kind is Kind.INSTALL_HOST_PROGRAM:
             content = read_bytes(source) if source else None
             if content is None:
                 raise InstallationError(f"Failed to install {HOST_PROGRAM}: there is no program to install it from")
             write_whole(HOST_PROGRAM, content, mode=0o755)
             write_whole(VERSION_FILE, f"{version}\n")
-        elif step.action == "write" and step.target == VERSION_FILE:
-            write_whole(VERSION_FILE, f"{version}\n")
-        elif step.action == "write":
+        elif step.kind is Kind.WRITE_FILE and "unit" in step.data:
             unit_changed = write_whole(step.target, texts[step.data["unit"]]) or unit_changed
+        elif step.kind is Kind.WRITE_FILE:
+            write_whole(VERSION_FILE, f"{version}\n")
     if unit_changed:
         systemd.daemon_reload()
-    systemd.enable(step.data["unit"] for step in steps.steps if step.action == "enable")
+    systemd.enable(step.target for step in steps.steps if step.kind is Kind.ENABLE_SERVICE)
 
 
 def apply_removal(steps: Plan) -> None:
@@ -135,8 +136,8 @@ def apply_removal(steps: Plan) -> None:
 
     :raises CommandError: systemd refused.
     """
-    systemd.disable(step.data["unit"] for step in steps.steps if step.action == "disable")
-    removed = [remove(step.target) for step in steps.steps if step.action == "remove"]
+    systemd.disable(step.target for step in steps.steps if step.kind is Kind.DISABLE_SERVICE)
+    removed = [remove(step.target) for step in steps.steps if step.kind is Kind.REMOVE_FILE]
     remove(VERSION_FILE)
     if any("unit" in step.data for step in steps.steps) and any(removed):
         systemd.daemon_reload()

@@ -24,7 +24,7 @@ from .._adapters.pci import read_pci_devices
 from .._adapters.processes import device_holders
 from .apply_plan import OFF, ON, GpuChange
 from .current import HostGpu, host_gpu
-from .from_facts import TOLERATE_RESET
+from .from_facts import TOLERATE_RESET, instance_title
 from .journal import Journal
 from .model import ComputeInstance, GpuInstance
 from .planner import Create, GpuPlan
@@ -200,7 +200,7 @@ class Machine:
         self._step(f"destroy GPU instance {instance.id} ({instance.place}): {gpu.title}")
         with self._in_use(gpu, instance.place):
             nvml_mig.destroy_gpu_instance(self.nvml, gpu.index, instance.id)
-        self.done.destroyed.append(f"{gpu.title}: {instance.place}")
+        self.done.destroyed.append(instance_title(gpu.facts, instance.as_dict()))
 
     def _destroy_compute(self, gpu: HostGpu, instance: GpuInstance, compute: ComputeInstance) -> None:
         self._free(gpu, gpu.pids(instance.id, compute.id))
@@ -216,7 +216,7 @@ class Machine:
         self._step(f"create GPU instance {place}: {gpu.title}")
         with self._in_use(gpu, place):
             new = nvml_mig.create_gpu_instance(self.nvml, gpu.index, profile_id, Placement(made.start, made.size))
-        self.done.created.append(f"{gpu.title}: {place}")
+        self.done.created.append(instance_title(gpu.facts, made.as_dict()))
         self._create_compute(gpu, new, made.profile.name, made.compute)
 
     def _create_compute(self, gpu: HostGpu, gpu_instance: int, name: str, slices: Collection[int]) -> None:

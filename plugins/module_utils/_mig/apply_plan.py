@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .._plan import Refused, Step
+from .._steps import Kind
 from .current import HostGpu
+from .from_facts import devices_of, gpu_step
 from .model import GpuWish
 from .nodes import plan_node
 from .planner import IDLE_ONLY, GpuPlan
@@ -52,22 +54,24 @@ class GpuChange:
 
     def steps(self) -> tuple[Step, ...]:
         """Return what is done, in order."""
-        instances = self.plan.steps(self.gpu.title)
+        instances = self.plan.steps(self.gpu.facts)
         mode = self._mode_steps()
         if self.mode == ON:
             return mode if self.deferred else mode + instances
         return instances + mode
 
     def _mode_steps(self) -> tuple[Step, ...]:
-        title, data = self.gpu.title, {"gpu": self.gpu.index}
+        gpu, gone = self.gpu.facts, {"gone": devices_of(self.gpu.facts)}
         found = []
         if self.set_mode and self.mode == KEEP:
-            found.append(Step("take back the pending change of MIG mode", title, "the mode is as wanted", (), data))
+            found.append(gpu_step(Kind.CANCEL_MIG_CHANGE, gpu, "the mode is as wanted"))
         elif self.set_mode:
-            verb = "enable MIG" if self.mode == ON else "disable MIG"
-            found.append(Step(verb, title, f"wanted: {self.plan.wish}", (), data))
+            kind = Kind.ENABLE_MIG if self.mode == ON else Kind.DISABLE_MIG
+            found.append(gpu_step(kind, gpu, f"wanted: {self.plan.wish}", (), gone))
         if self.mode in (ON, OFF) and self.needs_reset and self.deferred is None:
-            found.append(Step("reset GPU", title, "on this architecture the MIG mode changes by a reset", (), data))
+            found.append(
+                gpu_step(Kind.RESET_GPU, gpu, "on this architecture the MIG mode changes by a reset", (), gone)
+            )
         return tuple(found)
 
 

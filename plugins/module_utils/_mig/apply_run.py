@@ -15,13 +15,16 @@ from typing import Any
 from .._adapters import cdi
 from .._adapters.command import CommandError
 from .._adapters.files import read_text, write_whole
+from .._facts.cdi import GPU_KIND
 from .._plan import Plan, Refused, Step
+from .._steps import Kind
 from .apply import ApplyFailed, Outcome, apply, reset_obstacles
 from .apply_clients import Clients, ServicesFailed, active, full_name, to_notify
 from .apply_machine import Machine
 from .apply_plan import OFF, ON, HostPlan, plan_host
 from .apply_report import describe_gpus, planned_record, stale_uuids, state_after
 from .current import HostGpu, state_of
+from .from_facts import instance_title
 from .journal import Entry, Journal
 from .layouts import Wishes, wishes
 from .record import GpuRecord, Unreadable, read_recorded_layout, recorded_layout, with_others
@@ -104,7 +107,7 @@ def plan(machine: Machine, request: Request, gpus: Sequence[HostGpu]) -> Prepare
     steps = list(found.steps())
     steps += _following_steps(machine, request, found, gpus, bool(steps))
     steps += [
-        Step("restart", service, "a run that was cut off did not start it again", (service,))
+        Step(Kind.RESTART_SERVICE, service, "a run that was cut off did not start it again", (service,))
         for service in owed
         if not (found.active and service in request.services)
     ]
@@ -230,8 +233,8 @@ def report(
         "before": describe_gpus(prepared.gpus),
         "after": describe_gpus(after) if after is not None else None,
         "kept": _kept(prepared, outcome),
-        "destroyed": _planned(prepared, "destroy GPU instance") if done is None else list(done.destroyed),
-        "created": _planned(prepared, "create GPU instance") if done is None else list(done.created),
+        "destroyed": _planned(prepared, Kind.DESTROY_GPU_INSTANCE) if done is None else list(done.destroyed),
+        "created": _planned(prepared, Kind.CREATE_GPU_INSTANCE) if done is None else list(done.created),
         "reset": [] if done is None else list(done.reset),
         "terminated": [] if done is None else sorted(done.terminated),
         "setbacks": [] if outcome is None else list(outcome.setbacks),
@@ -273,12 +276,13 @@ def _following_steps(
 ) -> list[Step]:
     steps = []
     if request.record and _differs(_document(machine, request, found, gpus)):
-        steps.append(Step("record layout", RECORD_PATH, "what is there is not what is restored at boot"))
+        steps.append(Step(Kind.RECORD_LAYOUT, RECORD_PATH, "what is there is not what is restored at boot"))
     if cdi.available() and (changes or _cdi_is_stale(gpus)):
-        steps.append(Step("write CDI specification", cdi.path(), "it has to name the MIG devices that are there"))
+        steps.append(Step(Kind.GENERATE_CDI_SPECIFICATION, GPU_KIND, "it has to name the MIG devices that are there"))
     if changes:
         steps += [
-            Step("restart", service, "it reads the GPUs when it starts", (service,)) for service in request.services
+            Step(Kind.RESTART_SERVICE, service, "it reads the GPUs when it starts", (service,))
+            for service in request.services
         ]
     return steps
 
@@ -334,13 +338,13 @@ def _warnings(found: HostPlan, selected: Wishes, gpus: Sequence[HostGpu]) -> tup
 
 
 def _kept(prepared: Prepared, outcome: Outcome | None) -> list[str]:
-    titles = [f"{gpu.title}: {instance.place}" for gpu in prepared.gpus for instance in gpu.node.current]
-    gone = _planned(prepared, "destroy GPU instance") if outcome is None else outcome.done.destroyed
+    titles = [instance_title(gpu.facts, instance.as_dict()) for gpu in prepared.gpus for instance in gpu.node.current]
+    gone = _planned(prepared, Kind.DESTROY_GPU_INSTANCE) if outcome is None else outcome.done.destroyed
     return [title for title in titles if title not in gone]
 
 
-def _planned(prepared: Prepared, action: str) -> list[str]:
-    return [step.target.partition(" (id ")[0] for step in prepared.steps.steps if step.action == action]
+def _planned(prepared: Prepared, kind: Kind) -> list[str]:
+    return [instance_title(step.data, step.data) for step in prepared.steps.steps if step.kind is kind]
 
 
 def request_of(parameters: Mapping[str, Any]) -> Request:

@@ -14,6 +14,7 @@ from .._adapters import nvml_types as live
 from .._boards.architectures import ARCHITECTURES
 from .._boards.model import Board, GpuInstanceProfile, Placements
 from .._plan import Refused
+from .._steps import gpu_title
 from .from_facts import board_of, instances_of, users
 from .nodes import NodeGpu
 from .profiles import parse, resolve
@@ -49,8 +50,7 @@ class HostGpu:
     @property
     def title(self) -> str:
         """How people call the GPU: C(GPU 0 (0000:18:00.0))."""
-        address = self.state.pci_address
-        return f"GPU {self.index} ({address})" if address else f"GPU {self.index}"
+        return gpu_title(self.facts)
 
     @property
     def has_mig(self) -> bool:

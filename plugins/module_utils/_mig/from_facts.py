@@ -11,6 +11,8 @@ from typing import Any
 
 from .._boards.lookup import BOARDS, find_board
 from .._boards.model import Board, GpuInstanceProfile
+from .._plan import Step
+from .._steps import Kind, gpu_title
 from .model import ComputeInstance, GpuInstance, GpuWish, InstanceWish
 from .profiles import parse
 
@@ -45,7 +47,7 @@ def reset_obstacles(facts: Mapping[str, Any], gpu: Mapping[str, Any], variables:
         # Which service a process belongs to is not in the facts: one of the host may be among those that are stopped.
         and (holder.get("container_id") or not stopped)
     ]
-    return tuple(f"{user} holds {title(gpu)}" for user in users(holding))
+    return tuple(f"{user} holds {gpu_title(gpu)}" for user in users(holding))
 
 
 def instances_of(gpu: Mapping[str, Any]) -> tuple[GpuInstance, ...]:
@@ -57,7 +59,10 @@ def instances_of(gpu: Mapping[str, Any]) -> tuple[GpuInstance, ...]:
     for instance in gpu.get("gpu_instances") or ():
         compute = tuple(
             ComputeInstance(
-                id=int(inner["id"]), slices=parse(inner["profile"]).compute, busy=users(inner.get("processes"))
+                id=int(inner["id"]),
+                slices=parse(inner["profile"]).compute,
+                busy=users(inner.get("processes")),
+                uuid=inner.get("uuid"),
             )
             for inner in instance.get("compute_instances") or ()
         )
@@ -107,7 +112,27 @@ def has_mig(gpu: Mapping[str, Any]) -> bool:
     return bool(profiles_of(gpu)) if supported is None else bool(supported)
 
 
-def title(gpu: Mapping[str, Any]) -> str:
-    """Return how people call the GPU: C(GPU 0 (0000:18:00.0))."""
-    address = gpu.get("pci_address") or gpu.get("address")
-    return f"GPU {gpu.get('index')} ({address})" if address else f"GPU {gpu.get('index')}"
+def devices_of(gpu: Mapping[str, Any]) -> list[str]:
+    """Return the UUIDs of one entry of C(gpus): its own, and those of its MIG devices."""
+    parts = [part for instance in gpu.get("gpu_instances") or () for part in instance.get("compute_instances") or ()]
+    return [str(device["uuid"]) for device in (gpu, *parts) if device.get("uuid")]
+
+
+def gpu_step(
+    kind: Kind, gpu: Mapping[str, Any], why: str, disturbs: Sequence[str] = (), data: Mapping[str, Any] | None = None
+) -> Step:
+    """Return a step on one entry of C(gpus); its target is the PCI address, which is also known without a driver."""
+    address = gpu.get("pci_address")
+    identity = {"index": gpu["index"], "uuid": gpu.get("uuid"), "pci_address": address}
+    return Step(
+        kind, str(address or gpu.get("uuid") or gpu["index"]), why, tuple(disturbs), {**identity, **(data or {})}
+    )
+
+
+def instance_title(gpu: Mapping[str, Any], instance: Mapping[str, Any]) -> str:
+    """Return how people call a GPU instance: C(GPU 0 (0000:18:00.0): 3g.40gb at 4:4).
+
+    :param gpu: what L(_steps.gpu_title) takes.
+    :param instance: C(profile), C(start) and C(size).
+    """
+    return f"{gpu_title(gpu)}: {instance['profile']} at {instance['start']}:{instance['size']}"

@@ -6,14 +6,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from .._boards.model import GpuInstanceProfile
 from .._plan import Step
+from .._steps import Kind
 from .certificate import Certificate
 from .compute import ComputeChange
-from .model import GpuInstance, GpuWish, compute_name
+from .from_facts import gpu_step
+from .model import ComputeInstance, GpuInstance, GpuWish, compute_name
 
 
 @dataclass(frozen=True)
@@ -97,38 +100,32 @@ class GpuPlan:
         users += [user for keep in self.keep for compute in keep.change.destroy for user in compute.busy]
         return tuple(dict.fromkeys(users))
 
-    def steps(self, gpu: str) -> tuple[Step, ...]:
+    def steps(self, gpu: Mapping[str, Any]) -> tuple[Step, ...]:
         """Return the plan as steps.
 
-        :param gpu: how the GPU is called in them, such as C(GPU 0).
+        :param gpu: the GPU in the form of the facts document.
         """
+        wanted = f"wanted: {self.wish}"
         found = []
         for destroy in self.destroy:
             instance = destroy.instance
-            found.append(
-                Step(
-                    "destroy GPU instance",
-                    f"{gpu}: {instance.place} (id {instance.id})",
-                    destroy.certificate.text,
-                    instance.users,
-                    {**instance.as_dict(), "certificate": destroy.certificate.as_dict()},
-                )
-            )
+            data = {
+                **instance.as_dict(),
+                "certificate": destroy.certificate.as_dict(),
+                "gone": _uuids(instance.compute),
+            }
+            found.append(gpu_step(Kind.DESTROY_GPU_INSTANCE, gpu, destroy.certificate.text, instance.users, data))
         for keep in self.keep:
             instance = keep.instance
-            target = f"{gpu}: {instance.place} (id {instance.id})"
             for compute in keep.change.destroy:
                 name = compute_name(instance.profile, compute.slices)
-                data = {"gpu_instance": instance.id, "compute_instance": compute.id, "name": name}
                 why = f"the GPU instance stays, its compute instances become {self.wish}"
-                found.append(Step("destroy compute instance", f"{target}: {name}", why, compute.busy, data))
+                data = {**instance.as_dict(), "compute_instance": compute.id, "name": name, "gone": _uuids([compute])}
+                found.append(gpu_step(Kind.DESTROY_COMPUTE_INSTANCE, gpu, why, compute.busy, data))
             for slices in keep.change.create:
-                name = compute_name(instance.profile, slices)
-                data = {"gpu_instance": instance.id, "slices": slices, "name": name}
-                found.append(Step("create compute instance", f"{target}: {name}", f"wanted: {self.wish}", (), data))
-        for create in self.create:
-            target = f"{gpu}: {create.profile.name} at {create.start}:{create.size}"
-            found.append(Step("create GPU instance", target, f"wanted: {self.wish}", (), create.as_dict()))
+                data = {**instance.as_dict(), "slices": slices, "name": compute_name(instance.profile, slices)}
+                found.append(gpu_step(Kind.CREATE_COMPUTE_INSTANCE, gpu, wanted, (), data))
+        found += [gpu_step(Kind.CREATE_GPU_INSTANCE, gpu, wanted, (), create.as_dict()) for create in self.create]
         return tuple(found)
 
     def as_dict(self) -> dict[str, Any]:
@@ -141,3 +138,7 @@ class GpuPlan:
             "room": self.room,
             "unknown": self.unknown,
         }
+
+
+def _uuids(compute: Iterable[ComputeInstance]) -> list[str]:
+    return [one.uuid for one in compute if one.uuid]

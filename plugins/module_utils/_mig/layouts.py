@@ -29,8 +29,9 @@ from typing import Any, NamedTuple
 
 from .._boards.model import GpuInstanceProfile
 from .._plan import Refused
+from .._steps import gpu_title
 from . import mig_parted
-from .from_facts import board_of, has_mig, instances_of, profiles_of, title, users
+from .from_facts import board_of, has_mig, instances_of, profiles_of, users
 from .geometry import geometry, refuse_infeasible
 from .model import GpuWish, InstanceWish, describe
 from .nodes import NodeGpu, distribute
@@ -152,7 +153,7 @@ def _capable(chosen: Sequence[Gpu], entry: Mapping[str, Any], path: str, profile
         return capable
     by_name = entry.get("devices", "all") != "all"
     if by_name or (not capable and entry.get("device_filter") is None):
-        who = ", ".join(f"{title(gpu)}, {gpu.get('name') or 'of an unknown board'}" for gpu in without)
+        who = ", ".join(f"{gpu_title(gpu)}, {gpu.get('name') or 'of an unknown board'}" for gpu in without)
         raise Refused(f"{path}.devices", f"no MIG on {who}", "Select other GPUs, or set enabled: false.")
     return capable
 
@@ -166,7 +167,7 @@ def _gpu_wish(entry: Mapping[str, Any], gpu: Gpu, path: str, offered: Sequence[G
     if not entry.get("enabled", True):
         return GpuWish(False)
     board = board_of(gpu)
-    of = f"{title(gpu)} ({gpu.get('name') or (board.key if board else 'unknown board')})"
+    of = f"{gpu_title(gpu)} ({gpu.get('name') or (board.key if board else 'unknown board')})"
     if "layout" in entry:
         name = entry["layout"]
         if not isinstance(name, str):
@@ -248,7 +249,7 @@ def _check_feasible(wish: GpuWish, gpu: Gpu, offered: Sequence[GpuInstanceProfil
     shape = geometry(tuple(offered))
     request = shape.request(wish.counts)
     if all(profile.placements for profile in offered if wish.counts[profile.name]) and not shape.layouts_of(request):
-        raise refuse_infeasible(shape, request, path, f"{describe(wish.counts)} on {title(gpu)}")
+        raise refuse_infeasible(shape, request, path, f"{describe(wish.counts)} on {gpu_title(gpu)}")
 
 
 def _node_wishes(
@@ -263,7 +264,7 @@ def _node_wishes(
         meant, missing = set(), None
         for gpu in gpus:
             try:
-                meant.add(resolve(name, _offered(gpu, profiles), where, title(gpu)).name)
+                meant.add(resolve(name, _offered(gpu, profiles), where, gpu_title(gpu)).name)
             except Refused as refused:
                 missing = refused
         if not meant and missing is not None:
@@ -280,7 +281,7 @@ def _node_wishes(
             what = ", ".join(unplaced) or "its profiles"
             raise Refused(
                 path,
-                f"no source says where {title(gpu)} places {what}",
+                f"no source says where {gpu_title(gpu)} places {what}",
                 "Write instances per GPU, or install the driver first.",
             )
     return distribute(counts, [_node_gpu(gpu, _offered(gpu, profiles)) for gpu in gpus], disruption, path)

@@ -21,11 +21,13 @@ class ComputeInstance:
     :param id: the driver's id inside its GPU instance.
     :param slices: its compute slices.
     :param busy: who uses it, for people: C(python3 (pid 812)) or a pod; empty when idle.
+    :param uuid: of the MIG device that it is, where that is known.
     """
 
     id: int
     slices: int
     busy: tuple[str, ...] = ()
+    uuid: str | None = None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from typing import Any
 
 from .._boards.architectures import ARCHITECTURES
 from .._plan import REBOOT_NEEDED, Refused, StagePlan, Step, awaited_reboot
-from .from_facts import board_of, instances_of, profiles_of, reset_obstacles, title, users
+from .._steps import Kind, gpu_title
+from .from_facts import board_of, devices_of, gpu_step, instances_of, profiles_of, reset_obstacles, users
 from .layouts import wishes
 from .model import GpuWish
 from .nodes import NodeGpu, NodePlan, plan_node
@@ -86,7 +87,7 @@ def gpus_without_driver(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _without_driver(
     facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], found: Mapping[int, GpuWish]
 ) -> StagePlan:
-    strangers = [title(gpu) for gpu in gpus if board_of(gpu) is None]
+    strangers = [gpu_title(gpu) for gpu in gpus if board_of(gpu) is None]
     if not found and not strangers:
         return StagePlan(STAGE, needed=False)
     if not found:
@@ -94,7 +95,7 @@ def _without_driver(
         return StagePlan(STAGE, needed=True, unknown=why)
     reason = (facts.get("nvml") or {}).get("reason") or "no driver is loaded"
     steps = tuple(
-        Step("partition GPU", title(gpu), f"wanted: {found[int(gpu['index'])]}", (), found[int(gpu["index"])].as_dict())
+        gpu_step(Kind.PARTITION_GPU, gpu, f"wanted: {found[int(gpu['index'])]}", (), found[int(gpu["index"])].as_dict())
         for gpu in gpus
         if int(gpu["index"]) in found
     )
@@ -130,10 +131,10 @@ def _with_driver(
         obstacles = reset_obstacles(facts, gpu, variables)
         reboot_allowed = bool(variables.get("nvidia_mig_reboot"))
         mode = _mode_steps(gpu, found[index], obstacles, reboot_allowed)
-        instances = plan.gpus[index].steps(title(gpu))
+        instances = plan.gpus[index].steps(gpu)
         steps += [*mode, *instances] if found[index].enabled else [*instances, *mode]
     unknown = [
-        f"{title(gpu)}: {plan.gpus[int(gpu['index'])].unknown}"
+        f"{gpu_title(gpu)}: {plan.gpus[int(gpu['index'])].unknown}"
         for gpu in gpus
         if int(gpu["index"]) in plan.gpus and plan.gpus[int(gpu["index"])].unknown
     ]
@@ -148,10 +149,12 @@ def _with_driver(
     needed = bool(steps or unknown or plan.left_alone)
     if not needed and not _recorded(facts, selected):
         needed = True
-        steps.append(Step("record layout", "/etc/gpufleet/mig.json", "what is there is not what is restored at boot"))
+        steps.append(
+            Step(Kind.RECORD_LAYOUT, "/etc/gpufleet/mig.json", "what is there is not what is restored at boot")
+        )
     if not needed and (facts.get("recorded") or {}).get("mig_unfinished"):
         needed = True
-        steps.append(Step("finish the change of MIG before", "this host", "it was cut off before its end"))
+        steps.append(Step(Kind.FINISH_MIG_CHANGE, "mig", "it was cut off before its end"))
     return StagePlan(
         STAGE,
         needed=needed,
@@ -169,16 +172,16 @@ def _mode_steps(gpu: Mapping[str, Any], wish: GpuWish, obstacles: Sequence[str],
     disturbed = users(gpu.get("processes"))
     if current == wish.enabled and pending in (None, wish.enabled):
         return []
-    data: dict[str, Any] = {"enabled": wish.enabled}
+    data: dict[str, Any] = {"enabled": wish.enabled, "gone": devices_of(gpu)}
     if obstacles and (needs_reset or current != wish.enabled == pending):
         disturbed = (*disturbed, awaited_reboot(obstacles, reboot_allowed, "nvidia_mig_reboot"))
         data["reboot"] = REBOOT_NEEDED
     if current != wish.enabled and pending == wish.enabled:
         why = f"the mode is set, and GPU {gpu.get('index')} has not taken it up"
-        return [Step("reset GPU", title(gpu), why, disturbed, data)]
-    verb = "enable MIG" if wish.enabled else "disable MIG"
+        return [gpu_step(Kind.RESET_GPU, gpu, why, disturbed, data)]
+    kind = Kind.ENABLE_MIG if wish.enabled else Kind.DISABLE_MIG
     why = f"wanted: {wish}" + ("; takes effect with a reset of the GPU" if needs_reset else "")
-    return [Step(verb, title(gpu), why, disturbed, {**data, "needs_reset": needs_reset})]
+    return [gpu_step(kind, gpu, why, disturbed, {**data, "needs_reset": needs_reset})]
 
 
 def _recorded(facts: Mapping[str, Any], selected: Sequence[Mapping[str, Any]]) -> bool:

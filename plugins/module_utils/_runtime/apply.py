@@ -19,6 +19,7 @@ from .._adapters.command import CommandError, run
 from .._adapters.container_runtimes import PENDING_FOLDER, Engine, RuntimeFailure
 from .._adapters.files import read_text, remove, write_whole
 from .._plan import Plan, Refused
+from .._steps import Kind
 from .configure import Service, plan
 from .json_edit import JsonError
 from .toml_read import TomlError
@@ -76,7 +77,8 @@ def apply(engine: Engine, wish: RuntimeWish, outcome: Outcome) -> Effective:
         _note_pending(str(service.unit))
     for change in outcome.changes:
         _put(change.path, change.after)
-    action = next((step.action for step in outcome.plan.steps if step.action in ("restart", "reload")), None)
+    kinds = (Kind.RESTART_SERVICE, Kind.RELOAD_SERVICE)
+    action = next((step.kind for step in outcome.plan.steps if step.kind in kinds), None)
     try:
         _take_over(action, service)
         in_force = _read_back(engine, wish, settle=_SETTLE if action else 0.0, changed=action is not None)
@@ -90,15 +92,15 @@ def apply(engine: Engine, wish: RuntimeWish, outcome: Outcome) -> Effective:
     return in_force
 
 
-def _take_over(action: str | None, service: Service) -> None:
-    if action == "restart":
+def _take_over(action: Kind | None, service: Service) -> None:
+    if action is Kind.RESTART_SERVICE:
         systemd.restart(str(service.unit), timeout=_RESTART_TIMEOUT)
-    elif action == "reload":
+    elif action is Kind.RELOAD_SERVICE:
         # dockerd's unit reloads by SIGHUP; neither needs nor gets a daemon-reload, which takes GPUs from containers.
         run(["systemctl", "reload", str(service.unit)], allowed=(0,))
 
 
-def _put_back(action: str | None, service: Service) -> str:
+def _put_back(action: Kind | None, service: Service) -> str:
     try:
         _take_over(action, service)
     except CommandError as error:

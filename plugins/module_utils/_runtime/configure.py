@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .._plan import Plan, Refused, Step
+from .._steps import Kind
 from . import docker
 from .wish import Effective, FileChange, Files, RuntimeWish
 
@@ -85,7 +86,7 @@ def plan(
         else:
             reloads = runtime == "docker" and not service.restart_pending and all(map(_reloadable, files.changed))
             if reloads:
-                steps.append(Step("reload", str(service.unit), why, data={"unit": service.unit}))
+                steps.append(Step(Kind.RELOAD_SERVICE, str(service.unit), why))
             else:
                 steps.append(_restart_step(runtime, service, why, disruption))
     return Plan(
@@ -111,9 +112,9 @@ def file_diffs(changes: tuple[FileChange, ...]) -> list[dict[str, str]]:
 
 def _file_step(change: FileChange) -> Step:
     if change.after is None:
-        return Step("remove", change.path, "it is not wanted", data={"path": change.path})
-    action = "create" if change.before is None else "change"
-    return Step(action, change.path, "the runtime's configuration is not as wished", data={"path": change.path})
+        return Step(Kind.REMOVE_FILE, change.path, "it is not wanted")
+    kind = Kind.CREATE_FILE if change.before is None else Kind.CHANGE_FILE
+    return Step(kind, change.path, "the runtime's configuration is not as wished")
 
 
 def _reloadable(change: FileChange) -> bool:
@@ -142,4 +143,4 @@ def _restart_step(runtime: str, service: Service, why: str, disruption: str) -> 
                 f"{remedy}set restart to never, or set disruption to force.",
             )
         disturbs = (f"{running}, which are stopped",)
-    return Step("restart", unit, why, disturbs, {"unit": unit})
+    return Step(Kind.RESTART_SERVICE, unit, why, disturbs)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._plan import Refused, StagePlan, Step
+from .._steps import Kind
 from .._toolkit import injection
 from .wish import BINARY, NAME
 
@@ -38,18 +39,22 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
         return StagePlan("runtime", True, refusals=(refusal,))
     steps = []
     if found.get("nvidia") is not True:
-        steps.append(Step("configure", f"the runtime {NAME} of {runtime}", "it is not configured"))
+        steps.append(_step(Kind.CONFIGURE_RUNTIME, runtime, "it is not configured"))
     else:
         steps.extend(_drift(runtime, found))
     default = found.get("default_runtime")
     if wish["nvidia_toolkit_default_runtime"] and default != NAME:
-        steps.append(Step("make", f"{NAME} the default runtime of {runtime}", f"it is {default or 'not known'}"))
+        steps.append(_step(Kind.SET_DEFAULT_RUNTIME, runtime, f"it is {default or 'not known'}"))
     if not wish["nvidia_toolkit_default_runtime"] and default == NAME:
-        steps.append(Step("make", f"runc the default runtime of {runtime}", "nvidia_toolkit_default_runtime is false"))
+        steps.append(_step(Kind.SET_DEFAULT_RUNTIME, runtime, "nvidia_toolkit_default_runtime is false", "runc"))
     if wish["nvidia_toolkit_cdi"] and _without_cdi(runtime, found):
-        steps.append(Step("enable", f"CDI of {runtime}", "it is switched off"))
+        steps.append(_step(Kind.ENABLE_CDI, runtime, "it is switched off"))
     unknown = None if found.get("version") else f"{runtime} does not say its version"
     return StagePlan("runtime", bool(steps) or unknown is not None, tuple(steps), unknown)
+
+
+def _step(kind: Kind, engine: str, why: str, runtime: str = NAME) -> Step:
+    return Step(kind, engine, why, (), {"runtime": runtime})
 
 
 def _without_cdi(runtime: str, found: Mapping[str, Any]) -> bool:
@@ -64,9 +69,9 @@ def _drift(runtime: str, found: Mapping[str, Any]) -> list[Step]:
     steps = []
     if "binary" in found and found["binary"] != BINARY:
         why = f"its program is {found['binary'] or 'not named'}, expected {BINARY}"
-        steps.append(Step("correct", f"the runtime {NAME} of {runtime}", why))
+        steps.append(_step(Kind.CORRECT_RUNTIME, runtime, why))
     drivers = found.get("cgroup_drivers") or {}
     if drivers.get("nvidia") != drivers.get("runc"):
         why = f"it makes cgroups by {drivers.get('nvidia')}, and runc by {drivers.get('runc')}"
-        steps.append(Step("correct", f"the cgroups of the runtime {NAME} of {runtime}", why))
+        steps.append(_step(Kind.CORRECT_CGROUPS, runtime, why))
     return steps

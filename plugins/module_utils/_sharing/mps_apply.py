@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from .._adapters import command, files, mps_control, mps_control3, nvml_mig, systemd
@@ -20,6 +21,7 @@ from .._adapters.nvml_library import NvmlError
 from .._adapters.processes import ProgramProcess, program_processes
 from .._adapters.pynvml_loader import HOST_PROGRAM
 from .._plan import Plan, Step
+from .._steps import Kind
 from . import mps_units
 from .host import SHM, Daemon, HostSharing
 from .mps_plan import ForeignDaemon, Observed, ObservedDaemon, ObservedGpu, Server
@@ -86,7 +88,7 @@ def apply(plan: Plan, wanted: HostSharing, nvml: Nvml | None) -> None:
         try:
             _apply_step(step, daemons, wanted, nvml)
         except (command.CommandError, MpsError, NvmlError, OSError) as error:
-            raise SharingError(f"Failed to {step.action} {step.target}: {error}") from error
+            raise SharingError(f"Failed to {step.what}: {error}") from error
 
 
 def control_of(daemon: Daemon) -> MpsControl | MpsControl3:
@@ -226,26 +228,25 @@ def _shm_mounted() -> bool:
 
 
 def _apply_step(step: Step, daemons: Mapping[str, Daemon], wanted: HostSharing, nvml: Nvml | None) -> None:
-    name = str(step.data.get("name", ""))
-    if step.action == "stop MPS daemon":
-        _stop(name)
-    elif step.action == "unmount shared memory":
+    if step.kind is Kind.STOP_MPS_DAEMON:
+        _stop(step.target)
+    elif step.kind is Kind.UNMOUNT_SHARED_MEMORY:
         systemd.stop(mps_units.SHM_UNIT)
         systemd.disable([mps_units.SHM_UNIT])
-    elif step.action == "set compute mode" and nvml:
+    elif step.kind is Kind.SET_COMPUTE_MODE and nvml:
         nvml_mig.set_compute_mode(nvml, int(step.data["index"]), str(step.data["mode"]))
-    elif step.action == "set time slice":
+    elif step.kind is Kind.SET_TIME_SLICE:
         set_time_slice(str(step.data["time_slice"]))
-    elif step.action == "start MPS daemon":
-        _start(daemons[name])
-    elif step.action == "set MPS defaults":
-        _write_environment(daemons[name])
-        apply_settings(daemons[name])
-    elif step.action == "end idle MPS server":
-        _end_server(daemons, int(step.data["pid"]))
-    elif step.action == "enable MPS daemon":
-        systemd.enable([mps_units.instance(name)])
-    elif step.action == "record":
+    elif step.kind is Kind.START_MPS_DAEMON:
+        _start(daemons[step.target])
+    elif step.kind is Kind.SET_MPS_DEFAULTS:
+        _write_environment(daemons[step.target])
+        apply_settings(daemons[step.target])
+    elif step.kind is Kind.END_IDLE_MPS_SERVER:
+        _end_server(daemons[step.target], int(step.data["pid"]))
+    elif step.kind is Kind.ENABLE_MPS_DAEMON:
+        systemd.enable([mps_units.instance(step.target)])
+    elif step.kind is Kind.RECORD_SHARING:
         files.write_whole(RECORD, json.dumps(wanted.as_dict(), indent=2, sort_keys=True) + "\n")
 
 
@@ -282,12 +283,9 @@ def _stop(name: str) -> None:
     files.remove(mps_units.environment_path(name))
 
 
-def _end_server(daemons: Mapping[str, Daemon], pid: int) -> None:
-    for daemon in daemons.values():
-        control = MpsControl(daemon.pipe_directory)
-        try:
-            # A client may have come since the plan was made; its server is left to it.
-            if pid in control.servers() and not control.clients(pid):
-                control.stop_idle_server(pid)
-        except MpsNotRunning:
-            continue
+def _end_server(daemon: Daemon, pid: int) -> None:
+    control = MpsControl(daemon.pipe_directory)
+    with suppress(MpsNotRunning):
+        # A client may have come since the plan was made; its server is left to it.
+        if pid in control.servers() and not control.clients(pid):
+            control.stop_idle_server(pid)

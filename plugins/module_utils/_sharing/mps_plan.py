@@ -16,6 +16,7 @@ from typing import Any
 
 from .._boards.architectures import FIRST_BRANCH_WITH_MPS_MULTI_USER
 from .._plan import Plan, Refused, Step
+from .._steps import Kind
 from .host import SHM, Daemon, HostSharing
 from .mps_commands import limit_text
 
@@ -121,23 +122,21 @@ def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") ->
     present = {daemon.name: daemon for daemon in observed.daemons}
     wished = {daemon.name for daemon in wanted.daemons}
     steps += [
-        _end(daemon, "stop MPS daemon", "the wish has no such daemon", disruption)
+        _end(daemon, "the wish has no such daemon", disruption)
         for daemon in observed.daemons
         if daemon.name not in wished
     ]
     if observed.shm_mounted and not any(daemon.shm_directory for daemon in wanted.daemons):
-        steps.append(Step("unmount shared memory", SHM, "no MPS daemon of this host uses it"))
+        steps.append(Step(Kind.UNMOUNT_SHARED_MEMORY, SHM, "no MPS daemon of this host uses it"))
     steps += _compute_modes(observed.gpus, wanted)
     if wanted.time_slice and (observed.recorded is None or observed.recorded.time_slice != wanted.time_slice):
         steps.append(
-            Step(
-                "set time slice", "all GPUs", f"the wish is {wanted.time_slice}", data={"time_slice": wanted.time_slice}
-            )
+            Step(Kind.SET_TIME_SLICE, "gpus", f"the wish is {wanted.time_slice}", (), {"time_slice": wanted.time_slice})
         )
     for daemon in wanted.daemons:
         steps += _daemon(present.get(daemon.name), daemon, disruption)
     if observed.recorded != wanted:
-        steps.append(Step("record", "the sharing of this host", "it is restored from there after a reboot"))
+        steps.append(Step(Kind.RECORD_SHARING, "sharing", "it is restored from there after a reboot"))
     return Plan(
         tuple(steps), before=_as_state(observed), after=wanted.as_dict(), warnings=tuple(_warnings(steps, present))
     )
@@ -182,38 +181,38 @@ def _compute_modes(gpus: Sequence[ObservedGpu], wanted: HostSharing) -> list[Ste
                 f"processes {', '.join(str(pid) for pid in gpu.foreign)} use it without MPS, and a GPU of an MPS daemon belongs to its server",
                 "Drain the host first (kubectl drain, or end these processes), then run again.",
             )
-        steps.append(
-            Step(
-                "set compute mode",
-                f"GPU {gpu.index}",
-                f"it is {gpu.compute_mode}, the wish is {wanted.compute_mode}",
-                data={"index": gpu.index, "mode": wanted.compute_mode},
-            )
-        )
+        why = f"it is {gpu.compute_mode}, the wish is {wanted.compute_mode}"
+        steps.append(compute_mode_step(gpu.index, gpu.uuid, wanted.compute_mode, why))
     return steps
 
 
+def compute_mode_step(index: int, uuid: str, mode: str, why: str) -> Step:
+    """Return the step that sets the compute mode of a GPU.
+
+    :param uuid: empty before there is a driver to ask.
+    """
+    return Step(Kind.SET_COMPUTE_MODE, uuid or str(index), why, (), {"index": index, "mode": mode})
+
+
 def _daemon(found: ObservedDaemon | None, wanted: Daemon, disruption: str) -> list[Step]:
-    start = Step("start MPS daemon", wanted.name, "it does not run", data={"name": wanted.name})
+    start = Step(Kind.START_MPS_DAEMON, wanted.name, "it does not run")
     if found is None or not found.responds:
         return [start]
     if found.configured is None or not _same_start(found.configured, wanted):
-        end = _end(
-            found, "stop MPS daemon", "its devices, directories or users change, which needs a new daemon", disruption
-        )
+        end = _end(found, "its devices, directories or users change, which needs a new daemon", disruption)
         return [end, replace(start, why="with the new devices, directories or users")]
     if found.shm is False:
-        end = _end(found, "stop MPS daemon", "its shared memory is not that of its clients", disruption)
+        end = _end(found, "its shared memory is not that of its clients", disruption)
         return [end, replace(start, why="with the shared memory that its clients get")]
     steps = []
     different = _settings(found, wanted)
     if different or found.configured != wanted:
         why = "; ".join(different) or "the settings that it starts with differ"
-        steps.append(Step("set MPS defaults", wanted.name, why, data={"name": wanted.name}))
+        steps.append(Step(Kind.SET_MPS_DEFAULTS, wanted.name, why))
         steps += [
             Step(
-                "end idle MPS server",
-                f"{server.pid} of {wanted.name}",
+                Kind.END_IDLE_MPS_SERVER,
+                wanted.name,
                 "the next one starts with the new defaults",
                 data={"pid": server.pid},
             )
@@ -222,9 +221,7 @@ def _daemon(found: ObservedDaemon | None, wanted: Daemon, disruption: str) -> li
             if not server.clients and wanted.protocol == 2
         ]
     if not found.enabled:
-        steps.append(
-            Step("enable MPS daemon", wanted.name, "it would not come back after a reboot", data={"name": wanted.name})
-        )
+        steps.append(Step(Kind.ENABLE_MPS_DAEMON, wanted.name, "it would not come back after a reboot"))
     return steps
 
 
@@ -268,7 +265,7 @@ def _refuse_release(observed: Observed, wanted: HostSharing) -> None:
         )
 
 
-def _end(daemon: ObservedDaemon, action: str, why: str, disruption: str) -> Step:
+def _end(daemon: ObservedDaemon, why: str, disruption: str) -> Step:
     clients = daemon.clients
     if clients and disruption != "force":
         raise Refused(
@@ -277,7 +274,7 @@ def _end(daemon: ObservedDaemon, action: str, why: str, disruption: str) -> Step
             "Drain the host first, or allow it with nvidia_sharing_mps_disruption: force.",
         )
     disturbs = tuple(f"MPS client {pid}" for pid in clients)
-    return Step(action, daemon.name, why, disturbs, {"name": daemon.name})
+    return Step(Kind.STOP_MPS_DAEMON, daemon.name, why, disturbs)
 
 
 def _warnings(steps: Sequence[Step], present: Mapping[str, ObservedDaemon]) -> list[str]:
@@ -285,7 +282,7 @@ def _warnings(steps: Sequence[Step], present: Mapping[str, ObservedDaemon]) -> l
     return [
         f"MPS server {server.pid} of {step.target} keeps its old limits until its clients end: {', '.join(str(pid) for pid in server.clients)}"
         for step in steps
-        if step.action == "set MPS defaults"
+        if step.kind is Kind.SET_MPS_DEFAULTS
         for server in present[step.target].servers
         if server.clients
     ]

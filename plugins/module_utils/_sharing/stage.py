@@ -145,9 +145,12 @@ def _steps_of_cards(
     for gpu in gpus:
         _refuse_on_gpu(sharing, gpu, branch)
     wanted = _wanted(sharing, facts, gpus, branch)
-    steps = [Step("set compute mode", f"GPU {gpu['index']}", f"the wish is {wanted.compute_mode}") for gpu in gpus]
     plan = mps_plan.plan(mps_plan.Observed(recorded=_recorded(facts)), wanted, "force")
-    return (*(steps if wanted.compute_mode not in (None, "default") else ()), *plan.steps)
+    mode = wanted.compute_mode
+    if mode in (None, "default"):
+        return plan.steps
+    modes_of = [mps_plan.compute_mode_step(int(gpu["index"]), "", str(mode), f"the wish is {mode}") for gpu in gpus]
+    return (*modes_of, *plan.steps)
 
 
 def _on_mig(

@@ -6,15 +6,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .._adapters.packages import Change, Package, Transaction
+from .._facts.cdi import GPU_KIND
 from .._plan import Plan, Refused, Step
+from .._steps import Kind
 from .config import PATH, edit
+from .distributions import IDENTIFIER
 from .floors import check_floor, version_in, version_key
 from .injection import Injection
-from .wish import OLD_PACKAGES, PACKAGES, ToolkitState, ToolkitWish
+from .wish import OLD_PACKAGES, PACKAGES, TOOLKIT, ToolkitState, ToolkitWish
 
 
 def plan(state: ToolkitState, wish: ToolkitWish) -> Plan:
@@ -86,48 +89,62 @@ def injection_step(injection: Injection, in_use: bool, why: str) -> Step:
         if in_use
         else ()
     )
-    return Step("accept", f"devices by {injection.method} only", why, disturbs, {"path": PATH})
+    return Step(Kind.ACCEPT_DEVICES, PATH, why, disturbs, {"method": injection.method})
+
+
+def hold_step(packages: Iterable[str]) -> Step:
+    """Return the step that holds packages of the toolkit."""
+    why = "unattended upgrades must not move the container toolkit"
+    return Step(Kind.HOLD_PACKAGES, TOOLKIT, why, (), {"packages": list(packages)})
+
+
+def release_step(packages: Iterable[str], why: str) -> Step:
+    """Return the step that releases held packages of the toolkit."""
+    return Step(Kind.RELEASE_PACKAGES, TOOLKIT, why, (), {"packages": list(packages)})
+
+
+def _repair(state: ToolkitState) -> list[Step]:
+    if not state.interrupted:
+        return []
+    return [Step(Kind.REPAIR_PACKAGE_DATABASE, TOOLKIT, f"half done: {', '.join(state.interrupted)}")]
 
 
 def _present(state: ToolkitState, wish: ToolkitWish) -> Plan:
     warning = check_floor(wish.version, wish.allow_vulnerable)
-    steps: list[Step] = []
-    if state.interrupted:
-        steps.append(Step("repair", "the package database", f"half done: {', '.join(state.interrupted)}"))
+    steps = _repair(state)
     differing = state.differing(wish.version)
     old = [name for name in OLD_PACKAGES if name in state.packages]
     if wish.manage_repository:
         steps += [
-            Step("remove", path, "it has the repository without its key (Conflicting Signed-By)", data={"path": path})
+            Step(Kind.REMOVE_FILE, path, "it has the repository without its key (Conflicting Signed-By)")
             for path in state.old_sources
         ]
         if state.repository is False:
-            steps.append(Step("configure", "the container toolkit's repository", "it is not configured"))
+            steps.append(Step(Kind.ADD_REPOSITORY, IDENTIFIER, "it is not configured"))
     held = set(state.holds or ())
     if wish.hold and state.missing_for_holds and (differing or not held.issuperset(PACKAGES)):
         names = list(state.missing_for_holds)
-        steps.append(Step("prepare", ", ".join(names), "packages are held with it", data={"packages": names}))
+        steps.append(Step(Kind.INSTALL_PREREQUISITES, TOOLKIT, "packages are held with it", (), {"packages": names}))
     if differing or old:
         why = "; ".join(f"{name} is {found or 'not installed'}" for name, found in differing.items())
         disturbs = ("containers that start during the transaction",) if any(differing.values()) else ()
         data: dict[str, Any] = {"packages": list(PACKAGES), "version": wish.version, "remove": old}
         why = why or f"{', '.join(old)} is its predecessor"
-        steps.append(Step("install", f"the container toolkit {wish.version}", why, disturbs, data))
+        steps.append(Step(Kind.INSTALL_TOOLKIT, TOOLKIT, why, disturbs, data))
     if wish.hold and (differing or not held.issuperset(PACKAGES)):
-        steps.append(Step("hold", "the container toolkit's packages", "unattended upgrades must not move them"))
+        steps.append(hold_step(PACKAGES))
     if not wish.hold and held & set(PACKAGES):
-        steps.append(Step("release", "the container toolkit's packages", "nvidia_toolkit_hold is false"))
+        steps.append(release_step(state.held, "nvidia_toolkit_hold is false"))
     config = edited(state, wish)
     if config != (state.config or ""):
         steps.append(injection_step(wish.injection, bool(state.packages), f"{PATH} says otherwise"))
     if wish.cdi:
         if state.cdi_unit is False:
-            steps.append(
-                Step("enable", "nvidia-cdi-refresh", "it keeps the CDI specification fresh after driver changes")
-            )
+            why = "it keeps the CDI specification fresh after driver changes"
+            steps.append(Step(Kind.ENABLE_SERVICE, "nvidia-cdi-refresh", why))
         stale = state.cdi_stale or ("the toolkit changes" if differing and state.driver_loaded else "")
         if stale:
-            steps.append(Step("generate", "the CDI specification", stale))
+            steps.append(Step(Kind.GENERATE_CDI_SPECIFICATION, GPU_KIND, stale))
     return Plan(
         tuple(steps),
         before={"packages": dict(state.packages), "config": state.config},
@@ -138,14 +155,12 @@ def _present(state: ToolkitState, wish: ToolkitWish) -> Plan:
 
 def _absent(state: ToolkitState, wish: ToolkitWish) -> Plan:
     names = [name for name in (*PACKAGES, *OLD_PACKAGES) if name in state.packages]
-    steps: list[Step] = []
-    if state.interrupted:
-        steps.append(Step("repair", "the package database", f"half done: {', '.join(state.interrupted)}"))
+    steps = _repair(state)
     if state.held:
-        steps.append(Step("release", "the container toolkit's packages", "they are to be removed"))
+        steps.append(release_step(state.held, "they are to be removed"))
     if names:
         disturbs = ("containers that use GPUs cannot be started any more",)
-        steps.append(Step("uninstall", "the container toolkit", "it is not wanted", disturbs, {"remove": names}))
+        steps.append(Step(Kind.UNINSTALL_TOOLKIT, TOOLKIT, "it is not wanted", disturbs, {"packages": names}))
     if wish.manage_repository and state.repository:
-        steps.append(Step("forget", "the container toolkit's repository", "it is not wanted"))
+        steps.append(Step(Kind.REMOVE_REPOSITORY, IDENTIFIER, "it is not wanted"))
     return Plan(tuple(steps), before={"packages": dict(state.packages)}, after={"packages": {}})

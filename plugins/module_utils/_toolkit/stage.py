@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .._facts.cdi import GPU_KIND
 from .._plan import Refused, StagePlan, Step
+from .._steps import Kind
 from .distributions import distribution_of
 from .floors import check_floor
 from .injection import VARIABLE
-from .plan import injection_step
+from .plan import hold_step, injection_step, release_step
 from .wish import PACKAGES, ToolkitState, from_variables
 
 
@@ -40,7 +42,12 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
     if packages is None:
         return StagePlan("toolkit", True, unknown="the installed packages are not known", warnings=tuple(warnings))
     steps = [
-        Step("install", f"{name} {wanted.version}", f"installed is {found}" if found else "it is not installed")
+        Step(
+            Kind.INSTALL_TOOLKIT,
+            name,
+            f"installed is {found}" if found else "it is not installed",
+            data={"version": wanted.version},
+        )
         for name, found in ToolkitState(packages=packages).differing(wanted.version).items()
     ]
     accepts = (toolkit.get("accept_envvar_unprivileged"), toolkit.get("accept_volume_mounts"))
@@ -48,10 +55,9 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
         steps.append(injection_step(wanted.injection, bool(packages), VARIABLE))
     held = toolkit.get("holds")
     if not steps and held is not None and wanted.hold and not set(held).issuperset(PACKAGES):
-        free = ", ".join(sorted(set(PACKAGES) - set(held)))
-        steps.append(Step("hold", free, "unattended upgrades must not move the container toolkit"))
+        steps.append(hold_step(sorted(set(PACKAGES) - set(held))))
     if not steps and held and not wanted.hold:
-        steps.append(Step("release", ", ".join(sorted(held)), "nvidia_toolkit_hold is false"))
+        steps.append(release_step(sorted(held), "nvidia_toolkit_hold is false"))
     if wanted.cdi:
         steps.extend(_cdi_steps(facts, bool(steps)))
     return StagePlan("toolkit", bool(steps), tuple(steps), warnings=tuple(warnings))
@@ -62,10 +68,10 @@ def _cdi_steps(facts: Mapping[str, Any], changes: bool) -> list[Step]:
     if not gpus:
         # Without a driver there is nothing to describe; the driver's stage makes this one run again.
         return []
-    specifications = [entry for entry in facts.get("cdi") or [] if entry.get("kind") == "nvidia.com/gpu"]
+    specifications = [entry for entry in facts.get("cdi") or [] if entry.get("kind") == GPU_KIND]
     if not specifications:
-        return [Step("generate", "the CDI specification", "there is none")]
+        return [Step(Kind.GENERATE_CDI_SPECIFICATION, GPU_KIND, "there is none")]
     wrong = [entry for entry in specifications if entry.get("missing") or entry.get("stale")]
     if wrong:
-        return [Step("generate", "the CDI specification", f"{wrong[0].get('path')} describes other devices")]
-    return [Step("generate", "the CDI specification", "the toolkit changes")] if changes else []
+        return [Step(Kind.GENERATE_CDI_SPECIFICATION, GPU_KIND, f"{wrong[0].get('path')} describes other devices")]
+    return [Step(Kind.GENERATE_CDI_SPECIFICATION, GPU_KIND, "the toolkit changes")] if changes else []

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from .._adapters.packages import Package, PackageError, PackageManager, Transaction
 from .._plan import Plan, Refused, Step
+from .._steps import Kind
 from . import cdi
 from .distributions import IDENTIFIER
 from .floors import version_in
@@ -49,14 +50,14 @@ def run_stage(system: ToolkitSystem, wish: ToolkitWish, check_mode: bool) -> Rep
         if planned.changes and wish.present and state.differing(wish.version):
             _try(system, state, wish)
         return Report(planned, state, state, _version(state) if not planned.changes else _wanted(wish))
-    if any(step.action == "configure" for step in planned.steps):
+    if any(step.kind is Kind.ADD_REPOSITORY for step in planned.steps):
         # A key that is not the right one is found before the first step.
         system.repository(wish)
     done: list[Step] = []
     after, left = state, planned
     for _round in range(_ROUNDS):
         for step in left.steps:
-            _ACTIONS[step.action](system, after, wish, dict(step.data))
+            _APPLIERS[step.kind](system, after, wish, step)
         done.extend(left.steps)
         after = system.read(wish)
         left = plan(after, wish)
@@ -91,7 +92,7 @@ def _resolve(manager: PackageManager, state: ToolkitState, wish: ToolkitWish) ->
     check_simulation(manager.simulate(transaction(state, packages)), packages)
 
 
-def _repair(system: ToolkitSystem, state: ToolkitState, _wish: ToolkitWish, _data: dict[str, object]) -> None:
+def _repair(system: ToolkitSystem, state: ToolkitState, _wish: ToolkitWish, _step: Step) -> None:
     # The four depend on each other at exactly one version: with one of them half done, holds leave the resolver no way
     # out. What is whole afterwards is held again, by the next step or by the next round.
     held = [name for name in PACKAGES if name in (state.holds or ())]
@@ -103,11 +104,11 @@ def _repair(system: ToolkitSystem, state: ToolkitState, _wish: ToolkitWish, _dat
         raise
 
 
-def _remove_file(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, data: dict[str, object]) -> None:
-    system.remove_file(str(data["path"]))
+def _remove_file(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, step: Step) -> None:
+    system.remove_file(step.target)
 
 
-def _configure(system: ToolkitSystem, _state: ToolkitState, wish: ToolkitWish, _data: dict[str, object]) -> None:
+def _configure(system: ToolkitSystem, _state: ToolkitState, wish: ToolkitWish, _step: Step) -> None:
     system.manager.add_repository(system.repository(wish))
     try:
         system.manager.refresh()
@@ -117,7 +118,7 @@ def _configure(system: ToolkitSystem, _state: ToolkitState, wish: ToolkitWish, _
         raise
 
 
-def _install(system: ToolkitSystem, state: ToolkitState, wish: ToolkitWish, _data: dict[str, object]) -> None:
+def _install(system: ToolkitSystem, state: ToolkitState, wish: ToolkitWish, _step: Step) -> None:
     offers = system.manager.offered(PACKAGES)
     if not any(version_in(offer.version) == wish.version for offer in offers):
         system.manager.refresh()
@@ -138,52 +139,50 @@ def _installed(system: ToolkitSystem) -> list[Package]:
     return [Package(name, version) for name, version in system.manager.installed().items() if name in PACKAGES]
 
 
-def _hold(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, _data: dict[str, object]) -> None:
+def _hold(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, _step: Step) -> None:
     system.manager.hold(_installed(system))
 
 
-def _release(system: ToolkitSystem, state: ToolkitState, _wish: ToolkitWish, _data: dict[str, object]) -> None:
+def _release(system: ToolkitSystem, state: ToolkitState, _wish: ToolkitWish, _step: Step) -> None:
     system.manager.unhold(list(state.held))
 
 
-def _prepare(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, data: dict[str, object]) -> None:
-    names = data["packages"]
-    system.manager.apply(Transaction(tuple(Package(str(name)) for name in names) if isinstance(names, list) else ()))
+def _prepare(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, step: Step) -> None:
+    system.manager.apply(Transaction(tuple(Package(str(name)) for name in step.data["packages"])))
 
 
-def _settings(system: ToolkitSystem, _state: ToolkitState, wish: ToolkitWish, _data: dict[str, object]) -> None:
+def _settings(system: ToolkitSystem, _state: ToolkitState, wish: ToolkitWish, _step: Step) -> None:
     # The packages' scripts may just have written the file: it is read again.
     system.write_config(edited(system.read(wish), wish))
 
 
-def _enable(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, _data: dict[str, object]) -> None:
+def _enable(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, _step: Step) -> None:
     system.enable_refresh()
 
 
-def _generate(_system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, _data: dict[str, object]) -> None:
+def _generate(_system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, _step: Step) -> None:
     cdi.refresh()
 
 
-def _uninstall(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, data: dict[str, object]) -> None:
-    names = data["remove"]
-    system.manager.apply(Transaction(remove=tuple(map(str, names)) if isinstance(names, list) else ()))
+def _uninstall(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, step: Step) -> None:
+    system.manager.apply(Transaction(remove=tuple(map(str, step.data["packages"]))))
 
 
-def _forget(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, _data: dict[str, object]) -> None:
+def _forget(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, _step: Step) -> None:
     system.manager.remove_repository(IDENTIFIER)
 
 
-_ACTIONS: dict[str, Callable[[ToolkitSystem, ToolkitState, ToolkitWish, dict[str, object]], None]] = {
-    "repair": _repair,
-    "remove": _remove_file,
-    "configure": _configure,
-    "prepare": _prepare,
-    "install": _install,
-    "hold": _hold,
-    "release": _release,
-    "accept": _settings,
-    "enable": _enable,
-    "generate": _generate,
-    "uninstall": _uninstall,
-    "forget": _forget,
+_APPLIERS: dict[Kind, Callable[[ToolkitSystem, ToolkitState, ToolkitWish, Step], None]] = {
+    Kind.REPAIR_PACKAGE_DATABASE: _repair,
+    Kind.REMOVE_FILE: _remove_file,
+    Kind.ADD_REPOSITORY: _configure,
+    Kind.INSTALL_PREREQUISITES: _prepare,
+    Kind.INSTALL_TOOLKIT: _install,
+    Kind.HOLD_PACKAGES: _hold,
+    Kind.RELEASE_PACKAGES: _release,
+    Kind.ACCEPT_DEVICES: _settings,
+    Kind.ENABLE_SERVICE: _enable,
+    Kind.GENERATE_CDI_SPECIFICATION: _generate,
+    Kind.UNINSTALL_TOOLKIT: _uninstall,
+    Kind.REMOVE_REPOSITORY: _forget,
 }

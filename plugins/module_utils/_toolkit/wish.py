@@ -13,9 +13,11 @@ from typing import Any
 from .floors import DEFAULT_VERSION, version_in
 from .injection import CDI, Injection, read
 
+#: The package that stands for all four.
+TOOLKIT = "nvidia-container-toolkit"
 #: Since 1.18.0 the four depend on each other at exactly their own version.
 PACKAGES = (
-    "nvidia-container-toolkit",
+    TOOLKIT,
     "nvidia-container-toolkit-base",
     "libnvidia-container-tools",
     "libnvidia-container1",

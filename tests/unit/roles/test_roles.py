@@ -14,6 +14,7 @@ import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import registered
 
 ROLES = sorted((Path(__file__).parents[3] / "roles").iterdir())
+PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
 
 #: The roles that bring a host into its state; what they do follows from the facts.
 DEPEND_ON_FACTS = {"nvidia_driver", "nvidia_toolkit", "nvidia_mig", "nvidia_sharing", "nvidia_health"}
@@ -98,6 +99,14 @@ def test_conditions_take_a_truth_value_as_e_gives_it(role):
         if bare.search(condition)
     }
     assert not found
+
+
+def test_no_condition_reads_a_message():
+    """What a module says is for people, and is written otherwise one day."""
+    files = [path for role in ROLES for path in (role / "tasks").glob("*.yml")]
+    read = [(path, one) for path in [*files, *PLAYBOOKS.glob("*.yml")] for one in conditions(load(path))]
+    assert {path.parent for path, _one in read} >= {PLAYBOOKS, ROLES[0].parent / "gpu_upgrade" / "tasks"}
+    assert not [(str(path), one) for path, one in read if re.search(r"\bmsg\b", one)]
 
 
 def test_host_roles_depend_on_the_facts(role):

@@ -8,6 +8,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.action import evict_gpu_pods
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.pods import evictions, read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 
 BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
 
@@ -113,15 +114,27 @@ def test_pods_that_use_no_gpu_leave_only_when_they_hold_one_or_the_node_is_drain
 def test_a_drain_in_which_a_pod_does_not_end_fails(evict):
     found = evict(FakeCluster("work", "stuck", never=("stuck",)), every_pod=True, timeout=0)
     assert found["failed"]
+    assert found["not_evicted"] == {"jobs/stuck": "its eviction was accepted, and it does not end"}
     assert "jobs/stuck: its eviction was accepted, and it does not end" in found["msg"]
+
+
+def test_what_draining_cannot_help_against_is_no_pod_that_was_not_evicted(evict, monkeypatch):
+    def forbidden(*_arguments):
+        raise ApiError("evict pod jobs/work", "forbidden", 403)
+
+    cluster = FakeCluster("work")
+    monkeypatch.setattr(cluster, "evict", forbidden)
+    found = evict(cluster)
+    assert found["failed"] and "not_evicted" not in found
 
 
 def test_a_refusal_says_what_was_to_leave(evict):
     cluster = FakeCluster("work")
     cluster.there["alone"] = document("alone", limits={})
     cluster.there["alone"]["metadata"]["ownerReferences"] = []
-    assert evict(cluster, every_pod=True)["msg"].startswith(
-        "Failed to evict the pods of n; none was touched: jobs/alone"
-    )
-    assert evict(cluster)["evicted"] == ["jobs/work"]
+    refused = evict(cluster, every_pod=True)
+    assert refused["msg"].startswith("Failed to evict the pods of n; none was touched: jobs/alone")
+    assert list(refused["not_evicted"]) == ["jobs/alone"]
+    done = evict(cluster)
+    assert done["evicted"] == ["jobs/work"] and "not_evicted" not in done
     assert "the GPU pods of n" in evict(cluster, holders=["alone"])["msg"]

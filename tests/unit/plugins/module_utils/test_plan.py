@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, StagePlan, Step
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind, sentence
 
 
 def test_refused_says_thing_reason_and_remedy():
@@ -27,17 +28,33 @@ def test_plan_without_steps_changes_nothing():
 
 
 def test_step_reads_as_a_sentence_and_is_plain_data():
-    step = Step("destroy GPU instance", "3 of GPU 0", "its place is needed", ("pod default/train",), {"id": 3})
-    assert str(step) == "destroy GPU instance 3 of GPU 0 (its place is needed); disturbs pod default/train"
-    assert (
-        str(Step("restart", "containerd", "its configuration changed"))
-        == "restart containerd (its configuration changed)"
-    )
-    assert json.loads(json.dumps(step.as_dict()))["data"] == {"id": 3}
+    step = Step(Kind.STOP_MPS_DAEMON, "node", "the wish has none", ("pod default/train",), {"id": 3})
+    assert str(step) == "stop MPS daemon node (the wish has none); disturbs pod default/train"
+    quiet = Step(Kind.RESTART_SERVICE, "containerd", "its configuration changed")
+    assert str(quiet) == "restart containerd (its configuration changed)"
+    assert json.loads(json.dumps(step.as_dict())) == {
+        "kind": "stop_mps_daemon",
+        "target": "node",
+        "data": {"id": 3},
+        "text": str(step),
+        "why": "the wish has none",
+        "disturbs": ["pod default/train"],
+    }
+
+
+def test_lists_of_packages_are_named_with_or_without_their_versions():
+    named = sentence(Kind.INSTALL_PREREQUISITES, "driver", {"packages": [["linux-headers", "6.1"], ["dkms", ""]]})
+    assert named == "install linux-headers, dkms"
+    assert sentence(Kind.RELEASE_PACKAGES, "driver", {"packages": ["a", "b"]}) == "release a, b"
+
+
+def test_a_driver_without_a_version_is_called_by_its_branch():
+    assert sentence(Kind.INSTALL_DRIVER, "driver", {"version": "", "branch": "580"}) == "install driver branch 580"
+    assert sentence(Kind.INSTALL_DRIVER, "driver", {"version": "580.1"}) == "install driver 580.1"
 
 
 def test_diff_is_stable_text():
-    plan = Plan(steps=(Step("set", "x", "y"),), before={"b": 1, "a": 2}, after={"a": 3})
+    plan = Plan(steps=(Step(Kind.CHANGE_FILE, "x", "y"),), before={"b": 1, "a": 2}, after={"a": 3})
     assert plan.diff("gpu01: mig")["before"] == '{\n  "a": 2,\n  "b": 1\n}\n'
     assert plan.diff("gpu01: mig")["after_header"] == "gpu01: mig"
 

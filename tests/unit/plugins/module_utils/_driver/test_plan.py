@@ -73,13 +73,13 @@ def offers(*versions, extra=()):
 
 
 def kinds(plan):
-    return [step.data["kind"] for step in plan.plan.steps]
+    return [step.kind.key for step in plan.plan.steps]
 
 
 def test_a_bare_host_gets_the_newest_version_of_the_branch():
     plan = plan_present(BARE, DriverWish(), offers(OLD, NEW, "595.71.05"))
     assert plan.version == NEW
-    assert kinds(plan) == ["pin", "packages", "hold"]
+    assert kinds(plan) == ["pin_driver", "install_driver", "hold_driver"]
     assert {package.version for package in plan.transaction.install} == {f"{NEW}-1"}
     assert plan.transaction.allow_downgrades
 
@@ -110,21 +110,21 @@ def test_why_packages_have_to_change(host, wish, why):
 
 def test_an_upgrade_lets_go_of_the_holds_first_and_holds_again():
     plan = plan_present(installed(OLD), DriverWish(), offers(OLD, NEW))
-    assert kinds(plan) == ["release", "pin", "packages", "hold"]
+    assert kinds(plan) == ["release_packages", "pin_driver", "change_driver", "hold_driver"]
     assert plan.transaction.allow_downgrades
-    step = next(step for step in plan.plan.steps if step.data["kind"] == "packages")
-    assert step.target == f"driver {OLD} to {NEW}"
+    step = next(step for step in plan.plan.steps if step.kind.key == "change_driver")
+    assert step.what == f"change driver {OLD} to {NEW}"
     assert step.disturbs
 
 
 def test_missing_holds_are_put_back_and_unwanted_ones_let_go():
-    assert kinds(plan_present(installed(holds=("libcuda1",)), DriverWish(), Repositories())) == ["hold"]
-    assert kinds(plan_present(installed(), DriverWish(hold=False), Repositories())) == ["release"]
+    assert kinds(plan_present(installed(holds=("libcuda1",)), DriverWish(), Repositories())) == ["hold_packages"]
+    assert kinds(plan_present(installed(), DriverWish(hold=False), Repositories())) == ["release_packages"]
 
 
 def test_a_repository_that_is_not_there_yet_makes_the_plan_rough():
     plan = plan_present(BARE, DriverWish(), Repositories(configured=False))
-    assert kinds(plan) == ["repository", "packages"]
+    assert kinds(plan) == ["add_repository", "install_driver"]
     assert "not configured yet" in plan.unknown
 
 
@@ -132,7 +132,7 @@ def test_a_pinning_package_is_preferred_and_replaces_the_one_of_the_old_driver()
     pinning = Package("nvidia-driver-pinning-580", f"{NEW}-1")
     host = installed(OLD, packages={**closure(OLD), "nvidia-driver-pinning-570": "570.1-1"})
     plan = plan_present(host, DriverWish(), offers(NEW, extra=(pinning,)))
-    step = next(step for step in plan.plan.steps if step.data["kind"] == "pin")
+    step = next(step for step in plan.plan.steps if step.kind.key == "pin_driver")
     assert step.data["package"] == ["nvidia-driver-pinning-580", f"{NEW}-1"]
     assert step.data["remove"] == ["nvidia-driver-pinning-570"]
 
@@ -140,7 +140,7 @@ def test_a_pinning_package_is_preferred_and_replaces_the_one_of_the_old_driver()
 def test_missing_headers_are_a_step_and_unobtainable_ones_a_refusal():
     host = replace(BARE, headers=False)
     headers = Package(f"linux-headers-{KERNEL}", "6.1.176-1")
-    assert "prerequisites" in kinds(plan_present(host, DriverWish(), offers(NEW, extra=(headers,))))
+    assert "install_prerequisites" in kinds(plan_present(host, DriverWish(), offers(NEW, extra=(headers,))))
     with pytest.raises(Refused, match=f"linux-headers-{KERNEL}"):
         plan_present(host, DriverWish(), offers(NEW))
 
@@ -252,7 +252,7 @@ def test_packages_of_a_mirror_win_over_those_of_other_repositories():
 
 def test_removal_lets_go_and_removes_the_whole_closure():
     plan = plan_absent(installed(), Remains())
-    assert kinds(plan) == ["release", "packages"]
+    assert kinds(plan) == ["release_packages", "remove_driver"]
     assert set(plan.transaction.remove) == set(closure(NEW))
     assert not plan_absent(BARE, Remains()).plan.changes
     with pytest.raises(Refused, match="nvidia-uninstall"):

@@ -23,6 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous i
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import archive_of, select
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish, RepositoryWish
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
 OLD, NEW = "580.126.09", "580.159.03"
 OFFERS = tuple(
@@ -104,7 +105,7 @@ def planned(*steps, version=NEW):
 
 
 def step(kind, **data):
-    return Step("do", kind, "it is tested", data={"kind": kind, **data})
+    return Step(kind, "driver", "it is tested", data=data)
 
 
 @pytest.mark.parametrize("name", ["linux-image-6.1.0-50-amd64", "containerd", "docker-ce", "kubelet", "systemd"])
@@ -140,7 +141,7 @@ def test_packages_that_pull_each_other_away_for_ever_are_given_up():
 
 def test_a_stream_that_will_be_enabled_counts_for_the_resolution():
     manager = Manager([()])
-    runner.resolve(made_system(manager), host(RHEL_9), planned(step("stream", stream="580-open")))
+    runner.resolve(made_system(manager), host(RHEL_9), planned(step(Kind.ENABLE_MODULE_STREAM, stream="580-open")))
     assert manager.asked[0].stream == "nvidia-driver:580-open"
     runner.resolve(made_system(manager), host(RHEL_9), planned())
     assert manager.asked[1].stream == ""
@@ -152,7 +153,7 @@ def test_the_key_of_a_local_repository_package_is_only_taken_where_it_was_compar
     plan = runner.make_plan(
         made_system(Manager(offers=OFFERS)), host(distribution), DriverWish(source="local_repository", repository=own)
     )
-    assert plan.plan.steps[0].data["kind"] != "repository" or not configured
+    assert plan.plan.steps[0].kind is not Kind.ADD_REPOSITORY or not configured
     assert bool(plan.unknown) is not configured
 
 
@@ -170,14 +171,19 @@ def test_every_step_is_carried_out_in_order():
     manager = Manager([()])
     system = made_system(manager)
     plan = planned(
-        step("repair"),
-        step("repository"),
-        step("stream", stream="580-open"),
-        step("prerequisites", install=[["kernel-devel", "5.14"]]),
-        step("pin", version=NEW, package=["nvidia-driver-pinning-580", "1"], remove=["nvidia-driver-pinning-570"]),
-        step("release", names=["nvidia-smi"]),
-        step("packages", version=NEW, record=True),
-        step("hold"),
+        step(Kind.REPAIR_PACKAGE_DATABASE),
+        step(Kind.ADD_REPOSITORY),
+        step(Kind.ENABLE_MODULE_STREAM, stream="580-open"),
+        step(Kind.INSTALL_PREREQUISITES, packages=[["kernel-devel", "5.14"]]),
+        step(
+            Kind.PIN_DRIVER,
+            version=NEW,
+            package=["nvidia-driver-pinning-580", "1"],
+            remove=["nvidia-driver-pinning-570"],
+        ),
+        step(Kind.RELEASE_PACKAGES, packages=["nvidia-smi"]),
+        step(Kind.CHANGE_DRIVER, version=NEW, record=True),
+        step(Kind.HOLD_DRIVER),
     )
     transaction = Transaction((Package("nvidia-open", f"{NEW}-1"),))
     now = host(packages={"nvidia-smi": f"{OLD}-1"}, holds=("nvidia-smi",))
@@ -208,7 +214,7 @@ def test_removal_takes_pin_repository_and_stream_away():
     wish = DriverWish(state="absent")
     # Also where the packages are gone already: an earlier removal was cut off.
     plan = runner.make_plan(system, host(RHEL_9, holds=("nvidia-driver", "vim")), wish)
-    assert [step.data["kind"] for step in plan.plan.steps] == ["release", "unpin"]
+    assert [step.kind for step in plan.plan.steps] == [Kind.RELEASE_PACKAGES, Kind.REMOVE_REMAINS]
     runner.PackageApplier(system, host(RHEL_9), wish, runner.resolve(system, host(RHEL_9), plan)).apply()
     assert manager.log == [
         ("unhold", ["nvidia-driver"]),
@@ -220,7 +226,7 @@ def test_removal_takes_pin_repository_and_stream_away():
     manager.log.clear()
     own = DriverWish(state="absent", repository=RepositoryWish(manage=False))
     manager.stream = ""
-    runner.PackageApplier(system, host(), own, runner.Resolved(planned(step("unpin"), version=""))).apply()
+    runner.PackageApplier(system, host(), own, runner.Resolved(planned(step(Kind.REMOVE_REMAINS), version=""))).apply()
     assert manager.log == []
     system.remains = lambda _wish: Remains()
     assert not runner.make_plan(system, host(RHEL_9), wish).plan.changes
@@ -235,7 +241,7 @@ def test_what_was_let_go_of_is_held_again_when_nothing_was_changed(half, held):
     transaction = Transaction((Package("nvidia-open", f"{NEW}-1"),))
     now = host(packages={"libcuda1": f"{OLD}-1"}, holds=("libcuda1", "gone"))
     applier = runner.PackageApplier(
-        made_system(manager), now, DriverWish(), runner.Resolved(planned(step("packages")), transaction)
+        made_system(manager), now, DriverWish(), runner.Resolved(planned(step(Kind.CHANGE_DRIVER)), transaction)
     )
     with pytest.raises(PackageError, match="Failed to apply"):
         applier.apply()

@@ -298,7 +298,7 @@ def test_check_mode_touches_nothing_and_predicts_the_reload():
     report = run_stage(system, DriverWish(version=NEW), check=True)
     assert report.changed
     assert report.after["libcuda1"] == f"{NEW}-1"
-    assert f"reload driver {NEW}" in [f"{step.action} {step.target}" for step in report.steps]
+    assert f"reload driver {NEW}" in [step.what for step in report.steps]
     assert (system.manager.packages, system.manager.log, system.log, system.record) == (before, [], [], None)
 
 
@@ -312,7 +312,12 @@ def test_a_repository_is_added_first_and_taken_away_again_when_it_lacks_the_vers
 def test_on_a_bare_host_check_mode_tries_the_repository_and_shows_everything():
     system = System(Manager(urls=()))
     report = run_stage(system, DriverWish(), check=True)
-    assert [step.action for step in report.steps][:4] == ["add", "pin", "install", "hold"]
+    assert [step.kind.key for step in report.steps][:4] == [
+        "add_repository",
+        "pin_driver",
+        "install_driver",
+        "hold_driver",
+    ]
     assert report.after["libcuda1"] == f"{NEW}-1"
     assert not report.warnings
     assert (system.manager.urls, system.manager.packages, system.manager.log) == ([], {}, [])
@@ -384,7 +389,7 @@ def test_a_run_that_was_cut_off_is_repaired_first():
     system.manager.half = ("libcuda1",)
     report = run_stage(system, DriverWish(), check=False)
     assert system.manager.log[0] == "repair"
-    assert report.steps[0].action == "repair"
+    assert report.steps[0].kind.key == "repair_package_database"
 
 
 def test_removal():
@@ -405,7 +410,7 @@ def test_a_removal_that_was_cut_off_after_the_packages_is_finished():
     wish = DriverWish(state="absent")
     planned = run_stage(system, wish, check=True)
     report = run_stage(system, wish, check=False)
-    assert [step.action for step in planned.steps] == [step.action for step in report.steps]
+    assert [step.kind.key for step in planned.steps] == [step.kind.key for step in report.steps]
     assert (system.pinned, system.manager.urls, set(system.manager.held)) == (None, [], set())
     assert system.files == {PERSISTENCE_DROP_IN: None}
     assert not run_stage(system, wish, check=False).changed
@@ -593,7 +598,11 @@ def test_the_plan_says_whom_another_driver_disturbs_and_whether_the_host_reboots
 def test_on_a_bare_host_a_driver_disturbs_nobody_but_nouveau_asks_for_a_reboot():
     bare = {**FACTS, "driver": {}}
     (step,) = stage(bare, {}).steps
-    assert (step.action, step.disturbs, dict(step.data)) == ("install", (), {})
+    assert (step.kind.key, step.disturbs, dict(step.data)) == (
+        "install_driver",
+        (),
+        {"version": "", "branch": "580", "before": "packages"},
+    )
     taken = stage({**FACTS, "driver": {"nouveau_loaded": True}}, {}).steps[0]
     assert "nouveau holds the GPUs" in taken.disturbs[0] and taken.data["reboot"] == "needed"
 

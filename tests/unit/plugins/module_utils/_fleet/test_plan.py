@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.plan import
     node_view,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan, Step
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
 DONE = HostPlan("done", "training", {"mig": StagePlan("mig", needed=False)})
 CHANGING = HostPlan(
@@ -23,9 +24,11 @@ CHANGING = HostPlan(
     "training",
     {
         "driver": StagePlan(
-            "driver", True, (Step("reload", "driver", "newer", ("pod a", "pod b")),), warnings=("slow",)
+            "driver", True, (Step(Kind.RELOAD_SERVICE, "driver", "newer", ("pod a", "pod b")),), warnings=("slow",)
         ),
-        "mig": StagePlan("mig", True, (Step("enable MIG", "GPU 0", "wanted", ("pod a",)),), unknown="no driver yet"),
+        "mig": StagePlan(
+            "mig", True, (Step(Kind.ENABLE_SERVICE, "MIG", "wanted", ("pod a",)),), unknown="no driver yet"
+        ),
         "sharing": StagePlan("sharing", False),
     },
 )
@@ -84,7 +87,7 @@ def test_the_text_has_every_step_then_a_line_for_each_host_then_the_sum():
     ("reboots", "whole"), [((), None), ((None, "possible"), "possible"), (("possible", "needed"), "needed")]
 )
 def test_a_host_has_to_reboot_if_one_of_its_steps_needs_it(reboots, whole):
-    steps = tuple(Step("change", "driver", "newer", data={"reboot": one} if one else {}) for one in reboots)
+    steps = tuple(Step(Kind.CHANGE_FILE, "driver", "newer", data={"reboot": one} if one else {}) for one in reboots)
     host = HostPlan("a", "training", {"driver": StagePlan("driver", True, steps)})
     assert host.reboot == whole
     assert host.as_dict()["reboot"] == whole
@@ -94,7 +97,7 @@ def test_a_host_has_to_reboot_if_one_of_its_steps_needs_it(reboots, whole):
 def test_it_can_be_kept_as_json():
     kept = json.loads(json.dumps(FleetPlan([CHANGING, UNREAD], FILES).as_dict()))
     assert kept["drift"] is True
-    assert kept["hosts"]["changing"]["stages"]["driver"]["steps"][0]["action"] == "reload"
+    assert kept["hosts"]["changing"]["stages"]["driver"]["steps"][0]["kind"] == "reload_service"
     assert kept["hosts"]["unread"]["unread"] == "it did not answer"
     assert kept["files"] == list(FILES)
 

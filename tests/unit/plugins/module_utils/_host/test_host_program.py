@@ -111,7 +111,7 @@ def test_another_version_of_the_same_program_is_named(host):
     root, source, _enabled, _reloads = host
     install(source)
     (root / "lib" / "VERSION").write_text("0.9\n")
-    assert [step.action for step in install(None).steps] == ["write"]
+    assert [step.kind.key for step in install(None).steps] == ["write_file"]
 
 
 @pytest.mark.usefixtures("host")
@@ -143,7 +143,7 @@ def test_without_systemd_there_is_a_program_and_a_warning(host, monkeypatch):
     _root, source, _enabled, _reloads = host
     monkeypatch.setattr(installation.systemd, "available", lambda: False)
     plan = install(source)
-    assert [step.action for step in plan.steps] == ["install"] and "no systemd" in plan.warnings[0]
+    assert [step.kind.key for step in plan.steps] == ["install_host_program"] and "no systemd" in plan.warnings[0]
 
 
 @pytest.mark.parametrize(("arguments", "status_code"), [([], 2), (["--help"], 0), (["dance"], 2), (["mps-quit"], 2)])

@@ -13,7 +13,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_report 
     stale_uuids,
     state_after,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import GpuWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import GpuWish, InstanceWish
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import GpuRecord, PlacedInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.build import wish
@@ -53,20 +53,39 @@ def test_the_mode_changes_only_where_it_has_to(key, current, pending, wanted, mo
 
 
 def actions(one):
-    return [step.action for step in one.steps()]
+    return [step.kind.key for step in one.steps()]
 
 
 def test_the_mode_comes_on_before_instances_are_made_and_goes_off_after_they_are_gone():
     on = plan(gpu(key="a100-40gb", current=False), wish({"3g.20gb": 2}))
-    assert actions(on) == ["enable MIG", "reset GPU", "create GPU instance", "create GPU instance"]
+    assert actions(on) == ["enable_mig", "reset_gpu", "create_gpu_instance", "create_gpu_instance"]
     off = plan(gpu(instance("3g.40gb", 4, 4, 1)), GpuWish(False))
-    assert actions(off) == ["destroy GPU instance", "disable MIG"]
-    assert actions(plan(gpu(pending=False), GpuWish(True))) == ["take back the pending change of MIG mode"]
+    assert actions(off) == ["destroy_gpu_instance", "disable_mig"]
+    assert actions(plan(gpu(pending=False), GpuWish(True))) == ["cancel_mig_change"]
+
+
+def test_steps_name_the_devices_that_go():
+    def gone(one, wanted):
+        return [step.data.get("gone", []) for step in plan(one, wanted).steps()]
+
+    old = gpu(instance("3g.40gb", 4, 4, 1), instance("1g.10gb", 0, 1, 2))
+    uuids = {one.profile: [part.uuid for part in one.compute_instances] for one in old.state.gpu_instances}
+    assert all(uuids.values())
+    assert gone(old, wish({"3g.40gb": 1, "2g.20gb": 1})) == [uuids["1g.10gb"], []]
+    # In parts, the GPU instance stays and its one compute instance goes.
+    whole = gpu(instance("3g.40gb", 4, 4, 1))
+    assert gone(whole, GpuWish(True, (InstanceWish("3g.40gb", (1, 1, 1)),))) == [uuids["3g.40gb"], [], [], []]
+    *_instances, mode = gone(old, GpuWish(False))
+    assert mode == [old.state.uuid, *old.mig_uuids]
+    # The GPU as a device goes when MIG comes on, and a reset ends whatever is on it.
+    ampere = gpu(key="a100-40gb", current=False)
+    assert gone(ampere, wish({"3g.20gb": 1})) == [[ampere.state.uuid], [ampere.state.uuid], []]
+    assert gone(gpu(pending=False), GpuWish(True)) == [[]]
 
 
 def test_a_gpu_that_cannot_be_reset_waits_for_a_reboot():
     found = plan(gpu(key="a100-40gb", current=False), wish({"3g.20gb": 2}), HELD)
-    assert actions(found) == ["enable MIG"]
+    assert actions(found) == ["enable_mig"]
     assert found.deferred == HELD
     waiting = plan(gpu(key="a100-40gb", current=False, pending=True), wish({"3g.20gb": 2}), HELD)
     assert not waiting.active and waiting.deferred == HELD

@@ -88,7 +88,7 @@ def test_the_layout_is_recorded_with_its_places(make, tmp_path):
     assert recorded["gpus"][0]["instances"] == [{"profile": "3g.40gb", "start": 4, "size": 4, "compute": [3]}]
     (tmp_path / "mig.json").write_text("{")
     again = run(host, one(**{"3g_40gb": 1}))
-    assert [step["action"] for step in again["plan"]["steps"]] == ["record layout"] and again["changed"]
+    assert [step["kind"] for step in again["plan"]["steps"]] == ["record_layout"] and again["changed"]
     (tmp_path / "mig.json").unlink()
     assert not run(host, one(**{"3g_40gb": 1}), record=False)["changed"]
 
@@ -403,7 +403,7 @@ def test_services_that_a_killed_run_left_stopped_are_started_by_the_next(make, s
     found = run(host, one(**{"3g_40gb": 1}))
     assert services.calls == [("restart", "dcgm.service")]
     assert found["changed"] and found["restarted_services"] == ["dcgm.service"]
-    assert [step["action"] for step in found["plan"]["steps"]] == ["restart"]
+    assert [step["kind"] for step in found["plan"]["steps"]] == ["restart_service"]
     assert not run(host, one(**{"3g_40gb": 1}))["changed"]
 
 

@@ -39,7 +39,7 @@ def test_removing_one_instance_destroys_one():
 def test_a_wish_that_is_met_changes_nothing():
     plan = plan_gpu(EXAMPLE, wish({"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}), H100)
     assert not plan.changes
-    assert plan.steps("GPU 0") == ()
+    assert plan.steps({"index": 0}) == ()
     assert plan.disturbed == ()
 
 
@@ -101,7 +101,7 @@ class TestBusy:
         plan = plan_gpu(self.BUSY, wish({"4g.40gb": 1, "3g.40gb": 1}), H100, FORCE)
         assert len(plan.destroy) == 2
         assert plan.disturbed == ("python3 (pid 812)",)
-        assert plan.steps("GPU 0")[0].disturbs == ("python3 (pid 812)",)
+        assert plan.steps({"index": 0})[0].disturbs == ("python3 (pid 812)",)
 
     def test_force_rather_loses_idle_than_busy_instances(self):
         current = [instance("1g.10gb", 0, 1, busy=("job",)), instance("1g.10gb", 4, 1), instance("1g.10gb", 5, 1)]
@@ -130,8 +130,8 @@ class TestCompute:
         plan = plan_gpu(current, wanted, H100)
         assert not plan.destroy
         assert not plan.create
-        assert [step.action for step in plan.steps("GPU 0")] == ["destroy compute instance"] + [
-            "create compute instance"
+        assert [step.kind.key for step in plan.steps({"index": 0})] == ["destroy_compute_instance"] + [
+            "create_compute_instance"
         ] * 3
         assert plan.changes
 

@@ -66,7 +66,7 @@ def test_nothing_is_needed_when_facts_prove_the_wish():
 def test_what_is_not_recorded_is_recorded(recorded):
     plan = stage(facts(recorded=recorded), WISH)
     assert plan.needed
-    assert [step.action for step in plan.steps] == ["record layout"]
+    assert [step.kind.key for step in plan.steps] == ["record_layout"]
 
 
 def test_another_recorded_mode_is_recorded_again():
@@ -79,7 +79,7 @@ def test_a_change_that_was_cut_off_is_finished():
     given = facts()
     given["recorded"]["mig_unfinished"] = True
     plan = stage(given, WISH)
-    assert plan.needed and [step.action for step in plan.steps] == ["finish the change of MIG before"]
+    assert plan.needed and [step.kind.key for step in plan.steps] == ["finish_mig_change"]
 
 
 def test_no_layout_needs_nothing():
@@ -89,15 +89,14 @@ def test_no_layout_needs_nothing():
 
 def test_steps_of_a_change():
     plan = stage(facts(places=PLACES[:3]), WISH)
-    assert [(step.action, step.target) for step in plan.steps] == [
-        ("create GPU instance", "GPU 0 (0000:18:00.0): 3g.40gb at 4:4")
-    ]
+    assert [step.what for step in plan.steps] == ["create GPU instance GPU 0 (0000:18:00.0): 3g.40gb at 4:4"]
+    assert [(step.kind.key, step.target) for step in plan.steps] == [("create_gpu_instance", "0000:18:00.0")]
 
 
 @pytest.mark.parametrize(("architecture", "reset"), [("hopper", False), ("ampere", True), (None, None)])
 def test_mode_is_enabled_before_instances_are_made(architecture, reset):
     plan = stage(facts(mode=False, places=(), architecture=architecture), WISH)
-    assert [step.action for step in plan.steps] == ["enable MIG"] + ["create GPU instance"] * 4
+    assert [step.kind.key for step in plan.steps] == ["enable_mig"] + ["create_gpu_instance"] * 4
     assert plan.steps[0].data["needs_reset"] is reset
     assert ("reset of the GPU" in plan.steps[0].why) == bool(reset)
 
@@ -123,7 +122,7 @@ def test_a_gpu_that_cannot_be_reset_asks_for_a_reboot(holder, wish, said):
     given = facts(mode=False, places=(), architecture="ampere")
     given["gpus"][0]["minor"] = 3
     step = stage({**given, "holders": [{**HOLDER, **holder}]}, {**WISH, **wish}).steps[0]
-    assert step.action == "enable MIG"
+    assert step.kind.key == "enable_mig"
     assert step.data.get("reboot") == ("needed" if said else None)
     assert (said in step.disturbs[-1]) if said else not step.disturbs
     # What needs no reset needs no reboot.
@@ -133,12 +132,12 @@ def test_a_gpu_that_cannot_be_reset_asks_for_a_reboot(holder, wish, said):
 
 def test_mode_is_disabled_after_instances_are_destroyed():
     plan = stage(facts(), {**WISH, "nvidia_mig_layout": "all-disabled"})
-    assert [step.action for step in plan.steps] == ["destroy GPU instance"] * 4 + ["disable MIG"]
+    assert [step.kind.key for step in plan.steps] == ["destroy_gpu_instance"] * 4 + ["disable_mig"]
 
 
 def test_a_pending_mode_leads_to_a_reset():
     plan = stage(facts(mode=False, pending=True, places=()), WISH)
-    assert plan.steps[0].action == "reset GPU"
+    assert plan.steps[0].kind.key == "reset_gpu"
 
 
 def test_busy_instances_refuse_the_stage_or_are_left_alone():
@@ -200,7 +199,7 @@ class TestWithoutDriver:
     def test_the_wish_is_checked_by_the_table_and_the_rest_is_unknown(self):
         plan = stage(self.bare("0x2330", "0x2330"), WISH)
         assert plan.needed
-        assert [step.action for step in plan.steps] == ["partition GPU"] * 2
+        assert [step.kind.key for step in plan.steps] == ["partition_gpu"] * 2
         assert "libnvidia-ml.so.1 is not installed" in plan.unknown
 
     def test_impossible_wishes_are_refused_already(self):

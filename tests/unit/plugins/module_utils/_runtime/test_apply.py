@@ -141,6 +141,6 @@ def test_a_file_that_is_no_toml_is_refused(engine):
 def test_reload(monkeypatch):
     ran = []
     monkeypatch.setattr(module, "run", lambda command, **_options: ran.append(command))
-    module._take_over("reload", Service("docker.service"))
+    module._take_over(module.Kind.RELOAD_SERVICE, Service("docker.service"))
     module._take_over(None, Service())
     assert ran == [["systemctl", "reload", "docker.service"]]

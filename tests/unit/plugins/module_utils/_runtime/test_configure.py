@@ -32,12 +32,12 @@ ACTIVE = Service("containerd.service", active=True, containers=3)
 
 
 def actions(runtime="containerd", files=CHANGED, before=BEFORE, after=AFTER, service=ACTIVE, **options):
-    return [step.action for step in plan(runtime, WISH, files, before, after, service, **options).steps]
+    return [step.kind.key for step in plan(runtime, WISH, files, before, after, service, **options).steps]
 
 
 def test_files_then_restart():
     made = plan("containerd", WISH, CHANGED, BEFORE, AFTER, ACTIVE)
-    assert [step.action for step in made.steps] == ["change", "create", "remove", "restart"]
+    assert [step.kind.key for step in made.steps] == ["change_file", "create_file", "remove_file", "restart_service"]
     assert made.steps[-1].disturbs == (
         "starting and stopping containers for some seconds (3 running containers go on)",
     )
@@ -45,11 +45,11 @@ def test_files_then_restart():
 
 
 def test_files_that_change_nothing_in_force_need_no_restart():
-    assert actions(before=AFTER) == ["change", "create", "remove"]
+    assert actions(before=AFTER) == ["change_file", "create_file", "remove_file"]
 
 
 def test_a_runtime_that_does_not_run_is_not_started():
-    assert "restart" not in actions(service=Service("containerd.service"))
+    assert "restart_service" not in actions(service=Service("containerd.service"))
 
 
 def test_nothing_to_do():
@@ -58,12 +58,12 @@ def test_nothing_to_do():
 
 def test_an_earlier_run_that_was_cut_off_before_the_restart():
     pending = Service("containerd.service", active=True, restart_pending=True)
-    assert actions(files=SAME, before=AFTER, service=pending) == ["restart"]
+    assert actions(files=SAME, before=AFTER, service=pending) == ["restart_service"]
 
 
 def test_restart_never_warns():
     made = plan("containerd", WISH, CHANGED, BEFORE, AFTER, ACTIVE, restart="never")
-    assert "restart" not in [step.action for step in made.steps]
+    assert "restart_service" not in [step.kind.key for step in made.steps]
     assert "keeps its former configuration" in made.warnings[-1]
 
 
@@ -76,7 +76,7 @@ def test_a_unit_that_kills_containers_is_refused_unless_allowed():
     made = plan("containerd", WISH, CHANGED, BEFORE, AFTER, deadly, disruption="force")
     assert made.steps[-1].disturbs == ("2 running containers, which are stopped",)
     idle = Service("containerd.service", active=True, kill_mode="control-group", containers=0)
-    assert actions(service=idle)[-1] == "restart"
+    assert actions(service=idle)[-1] == "restart_service"
 
 
 def test_docker_reloads_what_it_can_and_keeps_containers():
@@ -84,10 +84,10 @@ def test_docker_reloads_what_it_can_and_keeps_containers():
     features = Files((FileChange("/etc/docker/daemon.json", "{}", '{"features": {"cdi": true}}'),))
     plain = Service("docker.service", active=True, containers=1, keeps_containers=False)
     live = Service("docker.service", active=True, containers=1)
-    assert actions("docker", runtimes, service=plain) == ["change", "reload"]
+    assert actions("docker", runtimes, service=plain) == ["change_file", "reload_service"]
     with pytest.raises(Refused, match="live-restore is off"):
         actions("docker", features, service=plain)
-    assert actions("docker", features, service=live) == ["change", "restart"]
+    assert actions("docker", features, service=live) == ["change_file", "restart_service"]
     unknown = Service("docker.service", active=True, containers=None, keeps_containers=False)
     with pytest.raises(Refused, match="running containers would be lost"):
         actions("docker", features, service=unknown)
@@ -144,20 +144,20 @@ class TestStage:
     @pytest.mark.parametrize(
         ("found", "variables", "step"),
         [
-            ({"nvidia": False}, {}, "configure"),
-            ({}, {"nvidia_toolkit_default_runtime": True}, "make"),
-            ({"default_runtime": "nvidia"}, {}, "make"),
-            ({"cdi": False}, {}, "enable"),
-            ({"cdi": None}, {}, "enable"),
-            ({"binary": "/opt/other"}, {}, "correct"),
-            ({"binary": None}, {}, "correct"),
-            ({"cgroup_drivers": {"nvidia": "cgroupfs", "runc": "systemd"}}, {}, "correct"),
+            ({"nvidia": False}, {}, "configure_runtime"),
+            ({}, {"nvidia_toolkit_default_runtime": True}, "set_default_runtime"),
+            ({"default_runtime": "nvidia"}, {}, "set_default_runtime"),
+            ({"cdi": False}, {}, "enable_cdi"),
+            ({"cdi": None}, {}, "enable_cdi"),
+            ({"binary": "/opt/other"}, {}, "correct_runtime"),
+            ({"binary": None}, {}, "correct_runtime"),
+            ({"cgroup_drivers": {"nvidia": "cgroupfs", "runc": "systemd"}}, {}, "correct_cgroups"),
         ],
     )
     def test_needed(self, found, variables, step):
         made = self.run({**self.FACTS, **found}, **variables)
         assert made.needed
-        assert [s.action for s in made.steps] == [step]
+        assert [s.kind.key for s in made.steps] == [step]
 
     def test_not_installed_is_refused_with_what_is(self):
         assert "no container runtime is" in self.run(None).refusals[0].message

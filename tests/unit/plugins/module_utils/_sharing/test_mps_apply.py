@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan,
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_apply, mps_plan, mps_units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import SHM, Daemon, HostSharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_commands import limit_text
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
 
 def daemon(name="node", **changes):
@@ -220,7 +221,7 @@ def bring(machine, wanted, disruption="refuse"):
     plan = mps_plan.plan(mps_apply.observe(machine), wanted, disruption)
     mps_apply.apply(plan, wanted, machine)
     assert mps_plan.differences(mps_apply.observe(machine), wanted) == []
-    return [f"{step.action} {step.target}" for step in plan.steps]
+    return [step.what for step in plan.steps]
 
 
 def test_a_host_is_brought_to_its_wish_and_stays_there(machine):
@@ -258,7 +259,7 @@ def test_a_client_that_came_since_the_plan_keeps_its_server(machine):
     bring(machine, WISH)
     pipe = WISH.daemons[0].pipe_directory
     machine.servers[pipe] = {910: [1001]}
-    late = Plan((Step("end idle MPS server", "910", "", data={"pid": 910}),))
+    late = Plan((Step(Kind.END_IDLE_MPS_SERVER, "node", "", data={"pid": 910}),))
     mps_apply.apply(late, WISH, None)
     assert machine.servers[pipe] == {910: [1001]}
     machine.running.clear()
@@ -422,9 +423,9 @@ def test_a_daemon_that_answers_late_is_waited_for(machine):
     assert bring(machine, WISH) == []
     assert machine.log == []
     # One that was just started is told its settings when it answers.
-    mps_apply.apply(Plan((Step("stop MPS daemon", "node", "", data={"name": "node"}),)), WISH, None)
+    mps_apply.apply(Plan((Step(Kind.STOP_MPS_DAEMON, "node", ""),)), WISH, None)
     machine.late = 3
-    mps_apply.apply(Plan((Step("start MPS daemon", "node", "", data={"name": "node"}),)), WISH, None)
+    mps_apply.apply(Plan((Step(Kind.START_MPS_DAEMON, "node", ""),)), WISH, None)
     assert machine.running[WISH.daemons[0].pipe_directory]["percentage"] == 25.0
 
 

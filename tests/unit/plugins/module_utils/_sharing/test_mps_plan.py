@@ -64,7 +64,7 @@ def observed(sharing, *, clients=(), enabled=True, limits=None, foreign=(), mode
 
 
 def actions(plan):
-    return [(step.action, step.target) for step in plan.steps]
+    return [(step.kind.key, step.target) for step in plan.steps]
 
 
 def test_nothing_to_do_when_the_host_is_as_wished():
@@ -78,10 +78,10 @@ def test_a_bare_host_gets_mode_daemon_and_record():
         Observed(gpus=tuple(ObservedGpu(gpu["index"], gpu["uuid"], "default") for gpu in GPUS)), wished()
     )
     assert actions(plan) == [
-        ("set compute mode", "GPU 0"),
-        ("set compute mode", "GPU 1"),
-        ("start MPS daemon", "node"),
-        ("record", "the sharing of this host"),
+        ("set_compute_mode", GPUS[0]["uuid"]),
+        ("set_compute_mode", GPUS[1]["uuid"]),
+        ("start_mps_daemon", "node"),
+        ("record_sharing", "sharing"),
     ]
 
 
@@ -95,14 +95,14 @@ def test_a_gpu_with_other_processes_is_not_made_exclusive():
 def test_new_limits_need_no_restart_and_spare_clients():
     before, after = wished(), wished(Sharing(mode="mps", slice_mib=8192, mps_manager="host"))
     plan = mps_plan.plan(observed(before, clients=(812,)), after)
-    assert actions(plan) == [("set MPS defaults", "node"), ("record", "the sharing of this host")]
+    assert actions(plan) == [("set_mps_defaults", "node"), ("record_sharing", "sharing")]
     assert not any(step.disturbs for step in plan.steps)
     assert plan.warnings == ("MPS server 910 of node keeps its old limits until its clients end: 812",)
 
 
 def test_an_idle_server_ends_so_that_the_next_one_has_the_new_limits():
     before, after = wished(), wished(Sharing(mode="mps", slice_mib=8192, mps_manager="host"))
-    assert ("end idle MPS server", "910 of node") in actions(mps_plan.plan(observed(before, clients=()), after))
+    assert ("end_idle_mps_server", "node") in actions(mps_plan.plan(observed(before, clients=()), after))
 
 
 @pytest.mark.parametrize("after", [wished(multi_user=True), HostSharing(compute_mode="default"), wished(scope="gpu")])
@@ -113,20 +113,20 @@ def test_a_daemon_with_clients_is_not_ended(after):
     ):
         mps_plan.plan(state, after)
     steps = mps_plan.plan(state, after, "force").steps
-    stop = next(step for step in steps if step.action == "stop MPS daemon")
+    stop = next(step for step in steps if step.kind.key == "stop_mps_daemon")
     assert stop.disturbs == ("MPS client 812", "MPS client 813")
 
 
 def test_a_dead_daemon_is_started():
     sharing = wished()
     assert actions(mps_plan.plan(observed(sharing, responds=False, clients=None), sharing)) == [
-        ("start MPS daemon", "node")
+        ("start_mps_daemon", "node")
     ]
 
 
 def test_a_daemon_that_would_not_survive_a_reboot_is_enabled():
     sharing = wished()
-    assert actions(mps_plan.plan(observed(sharing, enabled=False), sharing)) == [("enable MPS daemon", "node")]
+    assert actions(mps_plan.plan(observed(sharing, enabled=False), sharing)) == [("enable_mps_daemon", "node")]
 
 
 def test_differences_name_what_reading_back_showed():
@@ -148,7 +148,7 @@ def test_differences_name_what_reading_back_showed():
 def test_time_slice_is_set_once():
     wish = host_sharing(Sharing(mode="time_slicing", replicas=4, time_slice="long"), GPUS)
     assert wish == HostSharing(compute_mode="default", time_slice="long")
-    assert ("set time slice", "all GPUs") in actions(mps_plan.plan(Observed(), wish))
+    assert ("set_time_slice", "gpus") in actions(mps_plan.plan(Observed(), wish))
     assert not mps_plan.plan(Observed(recorded=wish), wish).changes
 
 
@@ -240,9 +240,9 @@ def test_a_new_name_moves_the_daemon_and_spares_its_clients():
     with pytest.raises(Refused, match="processes 812 are its clients"):
         mps_plan.plan(observed(before, clients=(812,)), after)
     assert actions(mps_plan.plan(observed(before), after)) == [
-        ("stop MPS daemon", "node"),
-        ("start MPS daemon", "node"),
-        ("record", "the sharing of this host"),
+        ("stop_mps_daemon", "node"),
+        ("start_mps_daemon", "node"),
+        ("record_sharing", "sharing"),
     ]
 
 

@@ -52,7 +52,7 @@ def cards(count=2, board="l40s-48gb"):
 
 def test_a_bare_host_is_planned_for_the_boards_on_its_bus():
     plan = stage({"pci": [*cards(), {"kind": "nvswitch"}], "nvml": {"reason": "no driver"}}, wish(**HOST))
-    assert [f"{step.action} {step.target}" for step in plan.steps] == [
+    assert [step.what for step in plan.steps] == [
         "set compute mode GPU 0",
         "set compute mode GPU 1",
         "start MPS daemon node",
@@ -98,8 +98,8 @@ def test_a_bare_host_is_not_refused_what_its_boards_can_do_without_ecc():
 
 def test_a_record_that_cannot_be_read_is_written_anew():
     for record in ([1], {"daemons": [{}]}, {"daemons": 3}):
-        actions = [step.action for step in stage({"gpus": gpus(), "recorded": {"sharing": record}}, {}).steps]
-        assert actions == ["record"]
+        actions = [step.kind.key for step in stage({"gpus": gpus(), "recorded": {"sharing": record}}, {}).steps]
+        assert actions == ["record_sharing"]
 
 
 def test_daemons_of_mig_devices_that_are_there_and_answer_need_nothing():
@@ -109,7 +109,7 @@ def test_daemons_of_mig_devices_that_are_there_and_answer_need_nothing():
     devices = gpus(1, mig={"current": True}, gpu_instances=[instance])
     facts = {"gpus": devices, "recorded": recorded(options, devices)}
     variables = {**wish(**options), "nvidia_mig_strategy": "mixed"}
-    assert [step.action for step in stage(facts, variables).steps] == ["start MPS daemon"]
+    assert [step.kind.key for step in stage(facts, variables).steps] == ["start_mps_daemon"]
     facts["mps"] = [{"pipe_directory": "/run/nvidia/mps/mig0-3-0/pipe", "responds": True}]
     assert not stage(facts, variables).needed
 
@@ -125,21 +125,21 @@ def test_what_is_recorded_and_true_needs_nothing(options):
 def test_a_daemon_of_the_host_has_to_answer():
     devices = gpus(compute_mode="exclusive_process")
     facts = {"gpus": devices, "recorded": recorded(HOST, devices)}
-    assert [step.action for step in stage(facts, wish(**HOST)).steps] == ["start MPS daemon"]
+    assert [step.kind.key for step in stage(facts, wish(**HOST)).steps] == ["start_mps_daemon"]
     facts["mps"] = [{"pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe", "responds": True, "clients": 1}]
     assert not stage(facts, wish(**HOST)).needed
 
 
 def test_from_nothing_to_a_daemon_of_the_host():
-    actions = [step.action for step in stage({"gpus": gpus()}, wish(**HOST)).steps]
-    assert actions == ["set compute mode", "set compute mode", "start MPS daemon", "record"]
+    actions = [step.kind.key for step in stage({"gpus": gpus()}, wish(**HOST)).steps]
+    assert actions == ["set_compute_mode", "set_compute_mode", "start_mps_daemon", "record_sharing"]
 
 
 def test_back_to_whole_gpus():
     devices = gpus(compute_mode="exclusive_process")
     facts = {"gpus": devices, "recorded": recorded(HOST, devices)}
-    actions = [step.action for step in stage(facts, {}).steps]
-    assert actions == ["stop MPS daemon", "set compute mode", "set compute mode", "record"]
+    actions = [step.kind.key for step in stage(facts, {}).steps]
+    assert actions == ["stop_mps_daemon", "set_compute_mode", "set_compute_mode", "record_sharing"]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_what_can_never_be_met_is_refused(variables, devices, match):
 
 def test_protocol_3_where_the_cluster_does_not_count():
     plan = stage({"gpus": gpus()}, wish(**HOST, mps_protocol=3, mps_scope="gpu", mps_multi_user=True))
-    assert [step.action for step in plan.steps].count("start MPS daemon") == 2
+    assert [step.kind.key for step in plan.steps].count("start_mps_daemon") == 2
 
 
 @pytest.mark.parametrize("multi_user", [True, False])
@@ -193,7 +193,7 @@ def test_daemons_for_mig_devices_follow_from_the_stage_before():
 
 def test_time_slicing_on_mig_needs_nothing_of_the_instances():
     plan = stage({"gpus": gpus()}, {**wish(mode="time_slicing", replicas=2), "nvidia_mig_strategy": "mixed"})
-    assert [step.action for step in plan.steps] == ["set time slice", "record"]
+    assert [step.kind.key for step in plan.steps] == ["set_time_slice", "record_sharing"]
 
 
 @pytest.mark.parametrize(
@@ -272,6 +272,6 @@ def test_the_record_and_the_plan_agree_on_who_shares_a_server():
     facts["mps"] = [{"pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe", "responds": True, "clients": 1}]
     assert not stage(facts, wish(**HOST)).needed
     steps = stage(facts, wish(**HOST, mps_multi_user=False)).steps
-    assert [step.action for step in steps] == ["stop MPS daemon", "start MPS daemon", "record"]
+    assert [step.kind.key for step in steps] == ["stop_mps_daemon", "start_mps_daemon", "record_sharing"]
     renamed = stage(facts, wish(**HOST, rename=True)).steps
-    assert [step.action for step in renamed] == ["stop MPS daemon", "start MPS daemon", "record"]
+    assert [step.kind.key for step in renamed] == ["stop_mps_daemon", "start_mps_daemon", "record_sharing"]

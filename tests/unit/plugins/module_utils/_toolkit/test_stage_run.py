@@ -134,14 +134,14 @@ def run(host, wish=WISH, check=False):
 
 
 def actions(report):
-    return [step.action for step in report.plan.steps]
+    return [step.kind.key for step in report.plan.steps]
 
 
 def test_from_nothing_and_again(host):
-    assert actions(run(host, check=True)) == ["configure", "install", "hold", "accept"]
+    assert actions(run(host, check=True)) == ["add_repository", "install_toolkit", "hold_packages", "accept_devices"]
     assert host.manager.calls == []
     report = run(host)
-    assert actions(report) == ["configure", "install", "hold", "accept"]
+    assert actions(report) == ["add_repository", "install_toolkit", "hold_packages", "accept_devices"]
     assert report.version == "1.20.0"
     assert {host.manager.packages[name] for name in PACKAGES} == {"1.20.0-1"}
     assert host.manager.held == set(PACKAGES)
@@ -152,7 +152,7 @@ def test_from_nothing_and_again(host):
 
 def test_what_holding_needs_is_installed_before_the_packages(host):
     host.manager.needed = ("a-plugin",)
-    assert actions(run(host))[:3] == ["configure", "prepare", "install"]
+    assert actions(run(host))[:3] == ["add_repository", "install_prerequisites", "install_toolkit"]
     assert host.manager.packages["a-plugin"] == ""
     assert not run(host).plan.changes
 
@@ -212,7 +212,7 @@ def test_a_cut_transaction_is_repaired_and_completed(host):
     assert host.manager.held == set(PACKAGES)
     host.manager.half = ("nvidia-container-toolkit",)
     report = run(host, ToolkitWish(version="1.19.1", cdi=False))
-    assert actions(report) == ["repair", "install", "hold"]
+    assert actions(report) == ["repair_package_database", "install_toolkit", "hold_packages"]
 
 
 def test_holds_are_off_while_apt_repairs_and_on_afterwards(host, monkeypatch):
@@ -221,7 +221,7 @@ def test_holds_are_off_while_apt_repairs_and_on_afterwards(host, monkeypatch):
     repair = host.manager.repair
     monkeypatch.setattr(host.manager, "repair", lambda: (seen.append(set(host.manager.held)), repair()))
     host.manager.half = ("bash",)
-    assert actions(run(host)) == ["repair", "hold"]
+    assert actions(run(host)) == ["repair_package_database", "hold_packages"]
     assert seen == [set()]
     assert host.manager.held == set(PACKAGES)
     host.manager.half = ("bash",)
@@ -265,33 +265,33 @@ def test_predecessors_go_in_the_same_transaction(host):
 
 def test_the_way_back_for_the_environment_variable(host):
     run(host)
-    assert actions(run(host, ToolkitWish(cdi=False, injection=Injection("envvar")))) == ["accept"]
+    assert actions(run(host, ToolkitWish(cdi=False, injection=Injection("envvar")))) == ["accept_devices"]
     assert host.config == ""
 
 
 def test_hold_is_taken_off(host):
     run(host)
-    assert actions(run(host, ToolkitWish(cdi=False, hold=False))) == ["release"]
+    assert actions(run(host, ToolkitWish(cdi=False, hold=False))) == ["release_packages"]
     assert not host.manager.held
 
 
 def test_a_site_that_manages_its_repository(host):
     host.manager.urls.add("https://site")
     report = run(host, ToolkitWish(cdi=False, manage_repository=False))
-    assert actions(report) == ["install", "hold", "accept"]
+    assert actions(report) == ["install_toolkit", "hold_packages", "accept_devices"]
 
 
 def test_absent(host):
     run(host)
     absent = ToolkitWish(present=False)
     assert run(host, absent, check=True).version == ""
-    assert actions(run(host, absent)) == ["release", "uninstall", "forget"]
+    assert actions(run(host, absent)) == ["release_packages", "uninstall_toolkit", "remove_repository"]
     assert not run(host, absent).plan.changes
     host.manager.half = ("x",)
-    assert actions(run(host, absent)) == ["repair"]
+    assert actions(run(host, absent)) == ["repair_package_database"]
     # The lock of a package that is gone keeps the next one out.
     host.manager.held = {PACKAGES[0], "vim"}
-    assert actions(run(host, absent)) == ["release"]
+    assert actions(run(host, absent)) == ["release_packages"]
     assert host.manager.held == {"vim"}
 
 
@@ -310,13 +310,13 @@ def test_cdi_and_its_units(host, monkeypatch):
         ),
     ]
     first = plan(states[0], ToolkitWish())
-    assert [s.action for s in first.steps][-1] == "generate"
+    assert [s.kind.key for s in first.steps][-1] == "generate_cdi_specification"
     second = plan(states[1], ToolkitWish())
-    assert [s.action for s in second.steps] == ["accept", "enable", "generate"]
+    assert [s.kind.key for s in second.steps] == ["accept_devices", "enable_service", "generate_cdi_specification"]
     monkeypatch.setattr(host, "enable_refresh", lambda: done.append("enable"))
     monkeypatch.setattr(stage_run.cdi, "refresh", lambda: done.append("generate"))
-    for action in ("enable", "generate"):
-        stage_run._ACTIONS[action](host, states[1], WISH, {})
+    for step in second.steps[1:]:
+        stage_run._APPLIERS[step.kind](host, states[1], WISH, step)
     assert done == ["enable", "generate"]
 
 
@@ -324,8 +324,8 @@ def test_old_source_files_go_first(host, monkeypatch):
     removed = []
     monkeypatch.setattr(host, "remove_file", removed.append)
     made = plan(ToolkitState(repository=False, old_sources=("/etc/apt/sources.list.d/x.list",)), WISH)
-    assert [s.action for s in made.steps][:2] == ["remove", "configure"]
-    stage_run._ACTIONS["remove"](host, None, WISH, dict(made.steps[0].data))
+    assert [s.kind.key for s in made.steps][:2] == ["remove_file", "add_repository"]
+    stage_run._APPLIERS[made.steps[0].kind](host, None, WISH, made.steps[0])
     assert removed == ["/etc/apt/sources.list.d/x.list"]
 
 
@@ -370,22 +370,22 @@ class TestStage:
     @pytest.mark.parametrize(
         ("changes", "step"),
         [
-            ({"toolkit": {"packages": {}}}, "install"),
-            ({"toolkit": {**INSTALLED, "accept_envvar_unprivileged": True}}, "accept"),
-            ({"toolkit": {**INSTALLED, "accept_volume_mounts": True}}, "accept"),
-            ({"nvidia_toolkit_device_injection": "envvar"}, "accept"),
-            ({"nvidia_toolkit_device_injection": "volume_mounts"}, "accept"),
-            ({"toolkit": {**INSTALLED, "holds": []}}, "hold"),
-            ({"toolkit": {**INSTALLED, "holds": list(PACKAGES[1:])}}, "hold"),
-            ({"toolkit": {**INSTALLED, "holds": list(PACKAGES)}, "nvidia_toolkit_hold": False}, "release"),
-            ({"gpus": [{"index": 0}]}, "generate"),
-            ({"gpus": [{"index": 0}], "cdi": [{**SPECIFICATION, "stale": ["1"]}]}, "generate"),
+            ({"toolkit": {"packages": {}}}, "install_toolkit"),
+            ({"toolkit": {**INSTALLED, "accept_envvar_unprivileged": True}}, "accept_devices"),
+            ({"toolkit": {**INSTALLED, "accept_volume_mounts": True}}, "accept_devices"),
+            ({"nvidia_toolkit_device_injection": "envvar"}, "accept_devices"),
+            ({"nvidia_toolkit_device_injection": "volume_mounts"}, "accept_devices"),
+            ({"toolkit": {**INSTALLED, "holds": []}}, "hold_packages"),
+            ({"toolkit": {**INSTALLED, "holds": list(PACKAGES[1:])}}, "hold_packages"),
+            ({"toolkit": {**INSTALLED, "holds": list(PACKAGES)}, "nvidia_toolkit_hold": False}, "release_packages"),
+            ({"gpus": [{"index": 0}]}, "generate_cdi_specification"),
+            ({"gpus": [{"index": 0}], "cdi": [{**SPECIFICATION, "stale": ["1"]}]}, "generate_cdi_specification"),
         ],
     )
     def test_needed(self, changes, step):
         made = self.run(**changes)
         assert made.needed
-        assert step in [s.action for s in made.steps]
+        assert step in [s.kind.key for s in made.steps]
 
     def test_the_specification_is_made_again_after_the_toolkit(self):
         made = self.run({"packages": {}}, gpus=[{"index": 0}], cdi=[self.SPECIFICATION])
