@@ -18,16 +18,16 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 class ActionModule(NvmlAction):
     """With O(facts) the host is not asked; everything else is in L(NvmlAction)."""
 
-    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         facts = plain(self._task.args.get("facts"))
         if not facts or self._task.args.get("cuda_check"):
             # What is not used is not sent.
             self._task.args.pop("facts", None)
-            return super().run(tmp, task_vars)
+            return super().ask(task_vars)
         # Validation fills the defaults in, also within those of the specification itself.
         _checked, parameters = self.validate_argument_spec(argument_spec=copy.deepcopy(ARGUMENTS))
         if not isinstance(facts, dict) or facts.get("schema") != 1 or "health" not in facts:
-            host = (task_vars or {}).get("inventory_hostname", "localhost")
+            host = task_vars.get("inventory_hostname", "localhost")
             return {
                 "failed": True,
                 "msg": f"{host}: facts must be what gpufleet.nvidia.gpu_info returned under gpu with gather: [{', '.join(SUBSETS)}].",

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect, refusals_of
 
 
-class ActionModule(ActionBase):
+class ActionModule(FleetAction):
     _requires_connection = False
     _VALID_ARGS = frozenset({"facts", "show"})
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible.errors import AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import ledger, ledger_html, ledger_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.agreement import gpu_allocatable
@@ -37,6 +36,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, by_node, titles
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain, said
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pool_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect
@@ -74,12 +74,12 @@ class _Cluster:
         return cls(api.nodes(), pods)
 
 
-class ActionModule(ActionBase):
+class ActionModule(FleetAction):
     _requires_connection = False
     _VALID_ARGS = None
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        task_vars = task_vars or {}
+        task_vars = described(task_vars)
         result = super().run(tmp, task_vars)
         result["changed"] = False
         _checked, arguments = self.validate_argument_spec(

@@ -10,11 +10,11 @@ import os
 from functools import partial
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible.template import Templar
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
@@ -24,13 +24,13 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.told import
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 
 
-class ActionModule(ActionBase):
+class ActionModule(FleetAction):
     _requires_connection = False
     _supports_check_mode = True
     _VALID_ARGS = frozenset({"output_directory", "facts_directory", "overwrite", "prune", "hosts"})
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        task_vars = task_vars or {}
+        task_vars = described(task_vars)
         result = super().run(tmp, task_vars)
         _checked, arguments = self.validate_argument_spec(
             argument_spec={

@@ -10,20 +10,20 @@ import json
 import os
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.verification import verification
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain, said
 
 _COLORS = {"passed": "green", "failed": "red", "warning": "yellow", "skipped": "cyan"}
 
 
-class ActionModule(ActionBase):
+class ActionModule(FleetAction):
     _requires_connection = False
     _VALID_ARGS = frozenset({"hosts", "report"})
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        task_vars = task_vars or {}
+        task_vars = described(task_vars)
         result = super().run(tmp, task_vars)
         result["changed"] = False
         _checked, arguments = self.validate_argument_spec(

@@ -22,7 +22,7 @@ class Manager:
     """As much of Ansible's variable manager as is asked, for hosts that the inventory describes alike."""
 
     def __init__(self, inventory, extra):
-        self._known, self._extra_vars = inventory, extra
+        self._known, self._extra_vars, self._fact_cache = inventory, extra, {}
 
     def get_vars(self, host, include_hostvars):
         assert not include_hostvars
