@@ -82,6 +82,7 @@ class ActionModule(FleetAction):
             }
             for cluster in clusters
         }
+        result["unread"] = recorded.unread
         result["changes"] = [{"action": change.action, "path": change.path} for change in changes]
         if self._task.diff:
             result["diff"] = [
@@ -107,12 +108,21 @@ class ActionModule(FleetAction):
             path = os.path.join(root, "clusters", cluster, "capacity.json")
             return former(read_text(path), path)
 
+        left_out: dict[str, str] = {}
         fleet = Fleet(plain(task_vars.get("groups", {})), recorded.gpus, before)
         for host in fleet.hosts:
             variables = known.of(host)
-            fleet.add(host, variables, partial(render, variables=variables))
+            try:
+                fleet.add(host, variables, partial(render, variables=variables))
+            except Refused as refusal:
+                if host not in recorded.unread:
+                    raise
+                left_out[host] = f"; it is left out: {refusal.message.splitlines()[0]}"
+                continue
             if recorded.is_fresh(host):
                 recorded.tell(host, known.told(host, render))
+        for host, reason in recorded.unread.items():
+            self._display.warning(f"{host} is unread: {reason.rstrip('.')}{left_out.get(host, '')}")
         if not fleet.hosts:
             raise Refused(
                 "the group gpu_hosts", "it has no hosts, so there is nothing to render", "Put the pools below it."

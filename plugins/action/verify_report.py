@@ -11,9 +11,10 @@ import os
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.verification import verification
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.verification import CHECKS, verification
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, check
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain, said
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, said
 
 _COLORS = {"passed": "green", "failed": "red", "warning": "yellow", "skipped": "cyan"}
 
@@ -37,21 +38,27 @@ class ActionModule(FleetAction):
             variables = task_vars["hostvars"][host]
             health = plain(variables.get("nvidia_health_result") or {})
             node = plain(variables.get("gpu_verify_node") or {})
-            read = plain(variables.get("gpu_facts_host") or {})
+            _facts, unread = facts_of(variables.get("gpu_facts_host"))
+            checks = health.get("checks")
+            try:
+                if checks is not None:
+                    check(CHECKS, checks)
+            except Unfit as unfit:
+                checks, unread = None, f"its checks do not fit: {unfit.message}"
             hosts[host] = verification(
-                health.get("checks"),
+                checks,
                 node.get("checks"),
-                unread="" if read.get("gpu") else said(read),
+                unread=unread,
                 refused=_sentence(str(plain(variables.get("__gpu_verify_refused") or ""))),
                 unasked=said(node) if node.get("failed") or node.get("unreachable") else "",
             )
         for host, found in hosts.items():
             self._display.display(f"\n{host}: {found.summary}")
-            for check in found.checks:
-                text = f"  {check['status']:8} {check['name']:14} {check['evidence']}"
-                self._display.display(text, color=_COLORS.get(check["status"]))
-                if check["next_step"]:
-                    self._display.display(f"           next: {check['next_step']}")
+            for one in found.checks:
+                text = f"  {one['status']:8} {one['name']:14} {one['evidence']}"
+                self._display.display(text, color=_COLORS.get(one["status"]))
+                if one["next_step"]:
+                    self._display.display(f"           next: {one['next_step']}")
         document = {host: found.as_dict() for host, found in hosts.items()}
         result["hosts"] = document
         result["healthy"] = all(found.healthy for found in hosts.values())

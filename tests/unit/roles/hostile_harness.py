@@ -173,7 +173,9 @@ class Fleet:
             "gpu_kubernetes_output_directory": str(folder / "tree"),
             "nvidia_driver_version": "580.159.03",
         }
-        inventory = {"gpu_hosts": {"children": {"training": {"hosts": dict.fromkeys(hosts, {}), "vars": described}}}}
+        inventory = {
+            "gpu_hosts": {"children": {"training": {"hosts": {host: {} for host in hosts}, "vars": described}}}
+        }
         (folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
 
     def run(self, playbook: str, *arguments: str) -> subprocess.CompletedProcess:
