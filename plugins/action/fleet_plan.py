@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from ansible.errors import AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, write_whole
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.agreement import Expected
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import capacity
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.plan import (
@@ -24,15 +24,17 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.plan import
     node_view,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, by_node
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain, said
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pool_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect, refusals_of
 
 
-class ActionModule(ActionBase):
+class ActionModule(FleetAction):
     _requires_connection = False
     _VALID_ARGS = frozenset(
         {
@@ -48,7 +50,7 @@ class ActionModule(ActionBase):
     )
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        task_vars = task_vars or {}
+        task_vars = described(task_vars)
         result = super().run(tmp, task_vars)
         result["changed"] = False
         _checked, arguments = self.validate_argument_spec(
@@ -100,17 +102,18 @@ def _facts(host: str, variables: Any, directory: str, offline: bool) -> tuple[di
     path = os.path.join(os.path.abspath(directory), f"{host}.json") if directory else ""
     if offline:
         text = read_text(path) if path else None
+        if not text:
+            return None, f"no recorded facts in {path or 'facts_directory'}"
         try:
-            return (json.loads(text), None) if text else (None, f"no recorded facts in {path or 'facts_directory'}")
-        except ValueError as error:
+            facts = json.loads(text)
+            check_facts(facts)
+        except (ValueError, RecursionError, Unfit) as error:
             return None, f"the recorded facts in {path} cannot be read: {error}"
-    answer = plain(variables.get("gpu_facts_host") or {})
-    facts = answer.get("gpu")
-    if not facts:
-        return None, said(answer) or "it did not answer"
-    if path:
+        return facts, None
+    facts, unread = facts_of(variables.get("gpu_facts_host"))
+    if facts is not None and path:
         write_whole(path, json.dumps(facts, indent=1, sort_keys=True) + "\n")
-    return facts, None
+    return facts, unread or None
 
 
 @dataclass(frozen=True)

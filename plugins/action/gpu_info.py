@@ -6,8 +6,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import own
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.nvml_action import NvmlAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of
 
 
 class ActionModule(NvmlAction):
-    """All of it is in L(NvmlAction)."""
+    """Facts that do not fit their schema are not taken in; everything else is in L(NvmlAction)."""
+
+    def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+        answer = own(super().ask(task_vars))
+        if "gpu" not in answer:
+            return answer
+        facts, unread = facts_of(answer)
+        if facts is not None:
+            return answer
+        kept = {name: value for name, value in answer.items() if name != "gpu"}
+        return {**kept, "failed": True, "msg": f"{task_vars.get('inventory_hostname', 'the host')}: {unread}"}

@@ -12,24 +12,24 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.answer import ARGUMENTS, answer
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.collect import SUBSETS, evidence_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.nvml_action import NvmlAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
 
 
 class ActionModule(NvmlAction):
     """With O(facts) the host is not asked; everything else is in L(NvmlAction)."""
 
-    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        facts = plain(self._task.args.get("facts"))
-        if not facts or self._task.args.get("cuda_check"):
+    def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+        facts, unread = facts_of({"gpu": self._task.args.get("facts")})
+        if not self._task.args.get("facts") or self._task.args.get("cuda_check"):
             # What is not used is not sent.
             self._task.args.pop("facts", None)
-            return super().run(tmp, task_vars)
+            return super().ask(task_vars)
         # Validation fills the defaults in, also within those of the specification itself.
         _checked, parameters = self.validate_argument_spec(argument_spec=copy.deepcopy(ARGUMENTS))
-        if not isinstance(facts, dict) or facts.get("schema") != 1 or "health" not in facts:
-            host = (task_vars or {}).get("inventory_hostname", "localhost")
+        if facts is None or facts.get("schema") != 1 or "health" not in facts:
+            message = f"{task_vars.get('inventory_hostname', 'localhost')}: facts must be what gpufleet.nvidia.gpu_info returned"
             return {
                 "failed": True,
-                "msg": f"{host}: facts must be what gpufleet.nvidia.gpu_info returned under gpu with gather: [{', '.join(SUBSETS)}].",
+                "msg": f"{message} under gpu with gather: [{', '.join(SUBSETS)}]. {unread}".rstrip(),
             }
         return answer(evidence_of(facts), plain(parameters), self._task.check_mode)

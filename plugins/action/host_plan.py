@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect, refusals_of
 
 
-class ActionModule(ActionBase):
+class ActionModule(FleetAction):
     _requires_connection = False
     _VALID_ARGS = frozenset({"facts", "show"})
 
@@ -25,13 +25,14 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         result["changed"] = False
         host = str(task_vars.get("inventory_hostname", "localhost"))
-        arguments = plain(self._task.args)
-        facts = arguments.get("facts")
-        if not isinstance(facts, dict) or facts.get("schema") != 1:
+        arguments = dict(self._task.args)
+        facts, unread = facts_of({"gpu": arguments.get("facts")})
+        if facts is None or facts.get("schema") != 1:
+            message = f"{host}: facts must be what gpufleet.nvidia.gpu_info returned under gpu"
             return {
                 **result,
                 "failed": True,
-                "msg": f"{host}: facts must be what gpufleet.nvidia.gpu_info returned under gpu.",
+                "msg": f"{message}: {unread}" if arguments.get("facts") else f"{message}.",
             }
 
         refusals: list[Refused] = []

@@ -9,34 +9,32 @@ from __future__ import annotations
 from typing import Any
 
 from ansible import constants as C
-from ansible.plugins.action import ActionBase
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import HostAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import host_program
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive import PynvmlNotOnController
 
 
-class ActionModule(ActionBase):
+class ActionModule(HostAction):
     """One call of the module where all is in place, two and a transfer where not, none where the facts say enough."""
 
-    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result = super().run(tmp, task_vars)
+    def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         given = plain(self._task.args)
         installed = given.pop("installed", None)
         absent = given.get("state") == "absent"
         try:
             program = host_program(cache=C.DEFAULT_LOCAL_TMP)
         except PynvmlNotOnController as error:
-            return {**result, "failed": True, "msg": str(error)}
+            return {"failed": True, "msg": str(error)}
         if installed == program.sha256 and not absent:
-            return {**result, "changed": False, "sha256": program.sha256, "version": program.version}
+            return {"changed": False, "sha256": program.sha256, "version": program.version}
         arguments = {**given, "sha256": program.sha256, "version": program.version}
-        answer = self._execute_module(module_args=dict(arguments), task_vars=task_vars)
+        answer: dict[str, Any] = self._execute_module(module_args=dict(arguments), task_vars=task_vars)
         if answer.pop("program_missing", False):
             path = self._send(program.content)
             answer = self._execute_module(module_args={**arguments, "src": path}, task_vars=task_vars)
             answer.pop("program_missing", None)
-        result.update(answer)
-        return result
+        return answer
 
     def _send(self, content: bytes) -> str:
         """Put the program into the task's temporary folder on the host, which Ansible removes, and return its path."""

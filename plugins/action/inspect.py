@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible.errors import AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import ledger, ledger_html, ledger_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.agreement import gpu_allocatable
@@ -37,7 +36,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, by_node, titles
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain, said
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pool_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect
 
@@ -74,12 +74,12 @@ class _Cluster:
         return cls(api.nodes(), pods)
 
 
-class ActionModule(ActionBase):
+class ActionModule(FleetAction):
     _requires_connection = False
     _VALID_ARGS = None
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        task_vars = task_vars or {}
+        task_vars = described(task_vars)
         result = super().run(tmp, task_vars)
         result["changed"] = False
         _checked, arguments = self.validate_argument_spec(
@@ -162,10 +162,8 @@ class ActionModule(ActionBase):
 
 def _read(host: str, variables: Any, known: Mapping[str, Sequence[str]]) -> _Host:
     """Return what the play knows of a host: a mistake of one host is no reason to leave the others out."""
-    answer = plain(variables.get("gpu_facts_host") or {})
-    facts = answer.get("gpu")
-    if not facts:
-        reason = said(answer) or "it did not answer"
+    facts, reason = facts_of(variables.get("gpu_facts_host"))
+    if facts is None:
         return _Host(None, unread=f"it could not be read: {reason}".rstrip("."))
     about = _Host(facts)
     try:
@@ -240,7 +238,11 @@ def _holdings(answer: Mapping[str, Any]) -> Sequence[Holding]:
     if not content:
         reason = str(answer.get("msg") or "there is none").strip().rstrip(".")
         raise Refused("the kubelet's checkpoint of devices", reason, "See whether the kubelet runs on the host.")
-    return holdings(base64.b64decode(str(content)).decode(errors="replace"))
+    try:
+        text = base64.b64decode(str(content)).decode(errors="replace")
+    except ValueError as error:
+        raise Refused("the kubelet's checkpoint of devices", f"it is not base64: {error}") from error
+    return holdings(text)
 
 
 def _strangers(cluster: _Cluster, task_vars: Mapping[str, Any]) -> dict[str, dict[str, int]]:

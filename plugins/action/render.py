@@ -10,11 +10,11 @@ import os
 from functools import partial
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible.template import Templar
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
@@ -24,13 +24,13 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.told import
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 
 
-class ActionModule(ActionBase):
+class ActionModule(FleetAction):
     _requires_connection = False
     _supports_check_mode = True
     _VALID_ARGS = frozenset({"output_directory", "facts_directory", "overwrite", "prune", "hosts"})
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        task_vars = task_vars or {}
+        task_vars = described(task_vars)
         result = super().run(tmp, task_vars)
         _checked, arguments = self.validate_argument_spec(
             argument_spec={
@@ -85,6 +85,7 @@ class ActionModule(ActionBase):
             }
             for cluster in clusters
         }
+        result["unread"] = recorded.unread
         result["changes"] = [{"action": change.action, "path": change.path} for change in changes]
         if self._task.diff:
             result["diff"] = [
@@ -110,12 +111,21 @@ class ActionModule(ActionBase):
             path = os.path.join(root, "clusters", cluster, "capacity.json")
             return former(read_text(path), path)
 
+        left_out: dict[str, str] = {}
         fleet = Fleet(plain(task_vars.get("groups", {})), recorded.gpus, before)
         for host in fleet.hosts:
             variables = known.of(host)
-            fleet.add(host, variables, partial(render, variables=variables))
+            try:
+                fleet.add(host, variables, partial(render, variables=variables))
+            except Refused as refusal:
+                if host not in recorded.unread:
+                    raise
+                left_out[host] = f"; it is left out: {refusal.message.splitlines()[0]}"
+                continue
             if recorded.is_fresh(host):
                 recorded.tell(host, known.told(host, render))
+        for host, reason in recorded.unread.items():
+            self._display.warning(f"{host} is unread: {reason.rstrip('.')}{left_out.get(host, '')}")
         if not fleet.hosts:
             raise Refused(
                 "the group gpu_hosts", "it has no hosts, so there is nothing to render", "Put the pools below it."

@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade imp
     from_values,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.waves import DONE, FAILED
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import LONGEST_OUTPUT, printable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
@@ -52,7 +53,9 @@ class ActionModule(ClusterAction):
         node = cluster.node(arguments["node"]) if cluster else None
         before = from_annotations(node["metadata"].get("annotations")) if node else from_values(arguments["record"])
         state = arguments["state"]
-        record = self._record(arguments, before, node, now)
+        # What is written has to be read again by the next run.
+        arguments["reason"] = printable(arguments["reason"], lines=True, longest=LONGEST_OUTPUT)
+        record = from_values(self._record(arguments, before, node, now).values())
         changed = replace(record, since="") != replace(before, since="")
         if changed and cluster and node is not None and not self._task.check_mode:
             _write(cluster, arguments["node"], record, before, state)

@@ -13,8 +13,10 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import waves
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade import (
+    RECORD_PATH,
     ROLLING_BACK,
     Member,
+    Record,
     at_work_elsewhere,
     from_annotations,
     from_values,
@@ -22,6 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade imp
     wave_node,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, titles
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
@@ -148,7 +151,11 @@ class ActionModule(ClusterAction):
             record = members[node.name].record
             lost = record.interrupted and node.phase == waves.FAILED
             reason = record.failed_reason or (f"the host was lost while {record.state}" if lost else "")
-            report[node.name] = {**record.values(), "phase": node.phase, "failed_reason": reason}
+            report[node.name] = {
+                **record.values(),
+                "phase": node.phase,
+                "failed_reason": reason or members[node.name].unread,
+            }
             if node.phase == waves.FAILED:
                 self._display.display(f"  {node.name}: {record.state}: {reason}")
         left = [node.name for node in nodes if node.phase == waves.WAITING and not node.skip]
@@ -167,9 +174,17 @@ class ActionModule(ClusterAction):
             variables = task_vars["hostvars"][host]
             about = plain(variables.get("__gpu_upgrade_host") or {})
             node = objects.get(about.get("node", host))
-            kept = from_values(plain(variables.get("__gpu_upgrade_record") or {}))
-            record = from_annotations(node["metadata"].get("annotations")) if node else kept
-            member = Member(host, record, bool(about.get("needed")), node, reachable=bool(about))
+            record, unread = Record(), ""
+            try:
+                if node:
+                    record = from_annotations(node["metadata"].get("annotations"))
+                else:
+                    record = from_values(plain(variables.get("__gpu_upgrade_record") or {}))
+            except Unfit as unfit:
+                unread = unfit.message
+                where = f"the annotations of node {about.get('node', host)}" if node else RECORD_PATH
+                self._display.warning(f"{host} is left out: its record in {where} cannot be read: {unread}")
+            member = Member(host, record, bool(about.get("needed")), node, reachable=bool(about), unread=unread)
             members[host] = member
             started = bool(plain(variables.get("__gpu_upgrade_started") or False))
             nodes.append(wave_node(member, target, retry, started_here=started))

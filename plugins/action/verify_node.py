@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import agreement, clients, plugin_pod
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import capacity
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade import is_ready
@@ -37,6 +38,7 @@ class ActionModule(ClusterAction):
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        check_facts(arguments["facts"])
         wanted = _expected(
             arguments, lambda: collect(task_vars, self._templar.template, (*HOST_ROLES, "gpu_kubernetes"))
         )

@@ -10,20 +10,21 @@ import json
 import os
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.verification import verification
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain, said
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.verification import CHECKS, verification
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, check
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, said
 
 _COLORS = {"passed": "green", "failed": "red", "warning": "yellow", "skipped": "cyan"}
 
 
-class ActionModule(ActionBase):
+class ActionModule(FleetAction):
     _requires_connection = False
     _VALID_ARGS = frozenset({"hosts", "report"})
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        task_vars = task_vars or {}
+        task_vars = described(task_vars)
         result = super().run(tmp, task_vars)
         result["changed"] = False
         _checked, arguments = self.validate_argument_spec(
@@ -37,21 +38,27 @@ class ActionModule(ActionBase):
             variables = task_vars["hostvars"][host]
             health = plain(variables.get("nvidia_health_result") or {})
             node = plain(variables.get("gpu_verify_node") or {})
-            read = plain(variables.get("gpu_facts_host") or {})
+            _facts, unread = facts_of(variables.get("gpu_facts_host"))
+            checks = health.get("checks")
+            try:
+                if checks is not None:
+                    check(CHECKS, checks)
+            except Unfit as unfit:
+                checks, unread = None, f"its checks do not fit: {unfit.message}"
             hosts[host] = verification(
-                health.get("checks"),
+                checks,
                 node.get("checks"),
-                unread="" if read.get("gpu") else said(read),
+                unread=unread,
                 refused=_sentence(str(plain(variables.get("__gpu_verify_refused") or ""))),
                 unasked=said(node) if node.get("failed") or node.get("unreachable") else "",
             )
         for host, found in hosts.items():
             self._display.display(f"\n{host}: {found.summary}")
-            for check in found.checks:
-                text = f"  {check['status']:8} {check['name']:14} {check['evidence']}"
-                self._display.display(text, color=_COLORS.get(check["status"]))
-                if check["next_step"]:
-                    self._display.display(f"           next: {check['next_step']}")
+            for one in found.checks:
+                text = f"  {one['status']:8} {one['name']:14} {one['evidence']}"
+                self._display.display(text, color=_COLORS.get(one["status"]))
+                if one["next_step"]:
+                    self._display.display(f"           next: {one['next_step']}")
         document = {host: found.as_dict() for host, found in hosts.items()}
         result["hosts"] = document
         result["healthy"] = all(found.healthy for found in hosts.values())

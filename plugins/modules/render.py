@@ -94,6 +94,12 @@ changes:
   sample:
     - action: update
       path: clusters/production/capacity.json
+unread:
+  description:
+    - By host, why its facts of this run or those of an earlier one cannot be taken in. What the inventory says of its GPUs counts then.
+    - A host of which the inventory says nothing is left out of the files.
+  type: dict
+  returned: success
 edited:
   description: Files that somebody changed since they were rendered.
   type: list

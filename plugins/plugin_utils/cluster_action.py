@@ -10,10 +10,10 @@ from typing import Any
 
 from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease, lease_renewal
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
 CONNECTION: dict[str, dict[str, Any]] = {
@@ -24,7 +24,7 @@ CONNECTION: dict[str, dict[str, Any]] = {
 }
 
 
-class ClusterAction(ActionBase):
+class ClusterAction(FleetAction):
     """An action on the controller: options are checked, refusals and the API's errors end it with their message."""
 
     _requires_connection = False
@@ -35,7 +35,7 @@ class ClusterAction(ActionBase):
         result["changed"] = False
         _checked, arguments = self.validate_argument_spec(argument_spec={**CONNECTION, **self.OPTIONS})
         try:
-            result.update(self.act(plain(arguments), task_vars or {}))
+            result.update(self.act(plain(arguments), described(task_vars)))
         except (Refused, ApiError, AnsibleError) as error:
             if isinstance(error, AnsibleActionFail):
                 raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.plugins.action import ActionBase
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import HostAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive import (
     PynvmlNotOnController,
     pynvml_archive,
@@ -18,27 +18,25 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive imp
 ARCHIVE_OPTION = "_pynvml_archive"
 
 
-class NvmlAction(ActionBase):
+class NvmlAction(HostAction):
     """Base of the action plugins of all modules that speak NVML.
 
     The module answers C(pynvml_missing: true) before it touched anything; then it is run again with pynvml.
     """
 
-    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result = super().run(tmp, task_vars)
+    def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         arguments = {name: value for name, value in self._task.args.items() if name != ARCHIVE_OPTION}
-        answer = self._execute_module(module_args=arguments, task_vars=task_vars)
+        answer: dict[str, Any] = self._execute_module(module_args=arguments, task_vars=task_vars)
         if answer.get("pynvml_missing"):
             try:
                 archive = self._send(pynvml_archive())
             except PynvmlNotOnController as error:
-                return {**result, "failed": True, "msg": str(error)}
+                return {"failed": True, "msg": str(error)}
             # _execute_module adds what it needs to the arguments that it gets: the second run starts from a fresh copy.
             arguments = {name: value for name, value in self._task.args.items() if name != ARCHIVE_OPTION}
             answer = self._execute_module(module_args={**arguments, ARCHIVE_OPTION: archive}, task_vars=task_vars)
         answer.pop("pynvml_missing", None)
-        result.update(answer)
-        return result
+        return answer
 
     def _send(self, archive: bytes) -> str:
         """Put C(archive) into the task's temporary folder on the host, which Ansible removes, and return its path."""

@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
+
 
 def plain(value: Any) -> Any:
     """Return C(value) as plain dict, list, str, int, float, bool or None, all the way down.
@@ -30,4 +34,22 @@ def plain(value: Any) -> Any:
 def said(answer: Mapping[str, Any]) -> str:
     """Return the first line of what a task said, or an empty string; the rest of a message are traces and origins."""
     lines = str(answer.get("msg") or "").strip().splitlines()
-    return lines[0] if lines else ""
+    return str(printable(lines[0])) if lines else ""
+
+
+def facts_of(answer: Any) -> tuple[dict[str, Any] | None, str]:
+    """Return the facts in what a task that read a host registered, or why there are none.
+
+    What does not fit the schema of facts is not taken: the host is one that was not read.
+    """
+    try:
+        found = plain(answer or {})
+        facts = found.get("gpu") if isinstance(found, dict) else None
+        if not facts:
+            return None, (said(found) if isinstance(found, dict) else "") or "it did not answer"
+        check_facts(facts)
+    except Unfit as unfit:
+        return None, f"its facts do not fit: {unfit.message}"
+    except (TypeError, RecursionError) as error:
+        return None, f"its facts are no plain data: {type(error).__name__}"
+    return facts, ""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+COLLECTIONS = str(Path(__file__).resolve().parents[2] / "build" / "collections")
 GOOD = "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 4\n"
 BAD = GOOD.replace("timeSlicing", "timeslicing")
 
@@ -37,7 +38,7 @@ def test_files_are_looked_for_where_the_user_stands_and_none_is_a_failure(tmp_pa
     done = subprocess.run(
         [str(program), "-i", "localhost,", "gpufleet.nvidia.lint", "-e", variables],
         cwd=tmp_path,
-        env={**os.environ, "PWD": str(tmp_path), "ANSIBLE_NOCOLOR": "1"},
+        env={**os.environ, "PWD": str(tmp_path), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_COLLECTIONS_PATH": COLLECTIONS},
         capture_output=True,
         text=True,
         check=False,

@@ -18,6 +18,7 @@ from .._adapters.host_files import HostFiles
 from .._adapters.pci import PciDevice, read_pci_devices
 from .._adapters.processes import device_holders
 from .._adapters.pynvml_loader import PynvmlMissing, load_pynvml
+from .._printable import LONGEST_OUTPUT, printable
 from .boards import board_of_pci
 from .cdi import read_cdi
 from .driver import library_path, read_driver
@@ -26,11 +27,11 @@ from .health import read_health
 from .host import read_host
 from .mps import read_mps, read_mps_control
 from .runtimes import read_runtimes
+from .schema import SCHEMA
 from .services import read_services
 from .source import Source
 from .surroundings import read_fabric, read_host_program, read_kubelet, read_recorded, read_toolkit
 
-SCHEMA = 1
 #: Parts that are long and that few callers need.
 SUBSETS = ("errors", "health", "holders", "profiles")
 
@@ -88,7 +89,12 @@ def read_document(source: Source, archive: str | None = None, subsets: Sequence[
     if "holders" in subsets:
         document["holders"] = _holders(source)
     document["unknown"] = dict(sorted(source.unknown.items()))
-    return document
+    # Names of processes, for one, are whatever somebody called them.
+    return {name: _shown(name, part) for name, part in document.items()}
+
+
+def _shown(name: str, part: Any) -> Any:
+    return printable(part, lines=True, longest=LONGEST_OUTPUT) if name == "health" else printable(part)
 
 
 def pynvml_is_wanted(files: HostFiles, document: Mapping[str, Any]) -> bool:

@@ -12,9 +12,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._plan import Refused
+from .._schema import Unfit, check, fields, items, mapping, text
 
 #: Where the kubelet writes it (C(pkg/kubelet/cm/devicemanager/checkpoint)).
 CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+
+
+_TEXT = text(256)
+#: One list since the beginning, one list for each NUMA node since 1.20.
+_LISTS = mapping(items(_TEXT), 1024)
+_ENTRIES = fields(
+    {
+        "PodDeviceEntries": items(
+            fields(
+                {
+                    **dict.fromkeys(("PodUID", "ContainerName", "ResourceName"), _TEXT),
+                    "DeviceIDs": lambda value, path: (_LISTS if isinstance(value, Mapping) else items(_TEXT))(
+                        value, path
+                    ),
+                },
+                required=("PodUID", "ContainerName", "ResourceName"),
+            )
+        )
+    },
+    required=("PodDeviceEntries",),
+)
 
 
 @dataclass(frozen=True)
@@ -42,12 +64,13 @@ def holdings(text: str) -> tuple[Holding, ...]:
     """
     try:
         entries = json.loads(text)["Data"]["PodDeviceEntries"] or []
+        check(_ENTRIES, {"PodDeviceEntries": entries})
         found = [
             Holding(str(entry["PodUID"]), str(entry["ContainerName"]), str(entry["ResourceName"]), device, replica)
             for entry in entries
             for device, replica in _devices(entry["DeviceIDs"])
         ]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, Unfit) as error:
         raise Refused(
             CHECKPOINT,
             f"it is not what a kubelet writes ({type(error).__name__}: {error})",

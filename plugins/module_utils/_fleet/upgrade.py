@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .._schema import OUTPUT, Unfit, check, fields, number, text, truth
 from .names import LABEL_PREFIX
 from .waves import CURRENT, DONE, FAILED, WAITING, Node
 
@@ -44,6 +46,19 @@ _FIELDS = {
     "operator": f"{PREFIX}upgrade-operator",
     "since": f"{PREFIX}upgrade-since",
 }
+
+
+_WAVE = re.compile("[0-9]{1,6}")
+_RECORD = fields(
+    {
+        "state": text(pattern="|".join(("", *STEPS, DONE, FAILED, REFUSED))),
+        **dict.fromkeys(("from", "from_toolkit", "to", "operator"), text(1024)),
+        "wave": number(0, 10**6),
+        "initial_unschedulable": truth,
+        "failed_reason": OUTPUT,
+        "since": text(64),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -101,34 +116,38 @@ class Record:
         return json.dumps({"schema": 1, **self.values()}, indent=2, sort_keys=True) + "\n"
 
 
-def from_values(values: Mapping[str, Any]) -> Record:
-    """Return the record with these values, as L(Record.values) gives them or as strings."""
-    unschedulable = values.get("initial_unschedulable")
+def from_values(values: Any) -> Record:
+    """Return the record with these values, as L(Record.values) gives them.
+
+    :raises Unfit: it is no record.
+    """
+    check(_RECORD, values)
     return Record(
-        state=str(values.get("state") or ""),
-        origin=str(values.get("from") or ""),
-        target=str(values.get("to") or ""),
-        wave=int(values.get("wave") or 0),
-        initial_unschedulable=unschedulable if isinstance(unschedulable, bool) else unschedulable == "true",
-        failed_reason=str(values.get("failed_reason") or ""),
-        operator=str(values.get("operator") or ""),
-        since=str(values.get("since") or ""),
-        toolkit=str(values.get("from_toolkit") or ""),
+        state=values.get("state") or "",
+        origin=values.get("from") or "",
+        target=values.get("to") or "",
+        wave=values.get("wave") or 0,
+        initial_unschedulable=bool(values.get("initial_unschedulable")),
+        failed_reason=values.get("failed_reason") or "",
+        operator=values.get("operator") or "",
+        since=values.get("since") or "",
+        toolkit=values.get("from_toolkit") or "",
     )
 
 
 def from_annotations(annotations: Mapping[str, str] | None) -> Record:
-    found = annotations or {}
-    return from_values({name: found.get(key) for name, key in _FIELDS.items()})
+    """Return the record in the annotations of a node.
 
-
-def from_text(text: str | None) -> Record:
-    """Return the record of a file on a host; an empty one where there is none, or it is not readable."""
-    try:
-        values = json.loads(text or "{}")
-    except ValueError:
-        return Record()
-    return from_values(values) if isinstance(values, dict) else Record()
+    :raises Unfit: it is no record.
+    """
+    given = {} if annotations is None else annotations
+    if not isinstance(given, Mapping):
+        raise Unfit("", "annotations must be a mapping")
+    found: dict[str, Any] = {name: given.get(key) for name, key in _FIELDS.items()}
+    found["wave"] = int(found["wave"]) if _WAVE.fullmatch(str(found["wave"])) else found["wave"]
+    unschedulable = found["initial_unschedulable"]
+    found["initial_unschedulable"] = {"true": True, "false": False}.get(str(unschedulable), unschedulable)
+    return from_values(found)
 
 
 def begin(
@@ -179,6 +198,7 @@ class Member:
 
     :param needed: whether the facts show something to do.
     :param node: the Node object; None without a cluster, or when the cluster has none of that name.
+    :param unread: why its record cannot be taken; empty where it can.
     """
 
     host: str
@@ -186,6 +206,7 @@ class Member:
     needed: bool
     node: Mapping[str, Any] | None = None
     reachable: bool = True
+    unread: str = ""
 
 
 def wave_node(member: Member, target: str, retry: bool, *, started_here: bool = False) -> Node:
@@ -199,7 +220,10 @@ def wave_node(member: Member, target: str, retry: bool, *, started_here: bool = 
     unschedulable = bool(((member.node or {}).get("spec") or {}).get("unschedulable"))
     ours = record.interrupted or record.state == FAILED
     broken = record.state in (FAILED, REFUSED)
-    if started_here and (record.interrupted or broken):
+    if member.unread:
+        # How far it came is not known: it is left alone, and counts as out of service.
+        phase = WAITING
+    elif started_here and (record.interrupted or broken):
         phase = FAILED
     elif record.interrupted:
         # A rollback that was cut off is among them: it is finished, and the new driver is not brought again by itself.
@@ -214,7 +238,7 @@ def wave_node(member: Member, target: str, retry: bool, *, started_here: bool = 
     return Node(
         member.host,
         phase,
-        ready=(is_ready(member.node) if member.node is not None else True) and member.reachable,
+        ready=(is_ready(member.node) if member.node is not None else True) and member.reachable and not member.unread,
         cordoned=unschedulable,
         cordoned_by_hand=unschedulable and (record.initial_unschedulable if ours else True),
         skip=labels.get(SKIP_LABEL) == "true",

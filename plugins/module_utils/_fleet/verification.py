@@ -10,6 +10,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .._schema import OUTPUT, fields, items, text
+
+#: What M(gpufleet.nvidia.health) answers under C(checks).
+CHECKS = items(
+    fields(
+        {
+            "name": text(64),
+            "status": text(pattern="passed|failed|warning|skipped"),
+            "evidence": OUTPUT,
+            "next_step": OUTPUT,
+        },
+        required=("name", "status", "evidence", "next_step"),
+    ),
+    256,
+)
+
 
 @dataclass(frozen=True)
 class Verification:

@@ -52,5 +52,7 @@ def answer(evidence: Evidence, parameters: Mapping[str, Any], check_mode: bool) 
     }
     if failure and parameters["fail"] and not check_mode:
         result["failed"] = True
-        result["msg"] = f"Failed to prove that {evidence.facts['host']['name']} is healthy: {report.message}"
+        result["msg"] = (
+            f"Failed to prove that {(evidence.facts.get('host') or {}).get('name') or 'the host'} is healthy: {report.message}"
+        )
     return result

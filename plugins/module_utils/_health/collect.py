@@ -32,7 +32,7 @@ def collect(source: Source, archive: str | None, cuda_check: Sequence[str], cuda
 def evidence_of(facts: Mapping[str, Any], cuda: CommandAnswer | None = None) -> Evidence:
     """Return the evidence that is in a facts document with the parts of C(SUBSETS)."""
     health = facts["health"]
-    smi, xids = health["nvidia_smi"], health["xids"]
+    smi, xids = health.get("nvidia_smi"), health.get("xids")
     return Evidence(
         facts=facts,
         nvidia_smi=None if smi is None else CommandAnswer(**smi),

@@ -145,7 +145,7 @@ def fabric(evidence: Evidence, _expectation: Expectation) -> Outcome:
     count = f"{facts['nvswitches']} NVSwitches"
     if not manager.get("installed"):
         return failed(f"there are {count} but no fabric manager; CUDA will not start", _DRIVER_ROLE)
-    if manager.get("version") and manager["version"] != loaded:
+    if manager.get("version") and manager.get("version") != loaded:
         return failed(f"the fabric manager is {manager['version']}, the driver {loaded}", _DRIVER_ROLE)
     if manager.get("active") is False:
         return failed(

@@ -50,7 +50,7 @@ def runtime(evidence: Evidence, expectation: Expectation) -> Outcome:
     if facts.get("nvidia") is None:
         reason = (evidence.facts.get("unknown") or {}).get(f"runtimes.{name}.nvidia", "no reason given")
         return failed(f"what {name} is configured with is unknown: {reason}", _TOOLKIT_ROLE)
-    if not facts["nvidia"]:
+    if not facts.get("nvidia"):
         if expectation.runtime is None:
             return skipped(f"{name} runs without the NVIDIA runtime, and no runtime is expected")
         if facts.get("cdi") and expectation.cdi:
@@ -83,7 +83,7 @@ def cdi(evidence: Evidence, expectation: Expectation) -> Outcome:
             return failed(f"{item['path']} lacks {', '.join(item['missing'])}", _REFRESH)
         if item.get("stale"):
             return failed(f"{item['path']} names {', '.join(item['stale'])}, which there is not", _REFRESH)
-    return passed(", ".join(f"{item['path']}: {item['devices']} devices" for item in specifications))
+    return passed(", ".join(f"{item['path']}: {item.get('devices')} devices" for item in specifications))
 
 
 def mig(evidence: Evidence, expectation: Expectation) -> Outcome:
@@ -91,13 +91,15 @@ def mig(evidence: Evidence, expectation: Expectation) -> Outcome:
     gpus = [gpu for gpu in evidence.facts.get("gpus") or [] if from_facts.has_mig(gpu)]
     if not gpus:
         return skipped("no GPU has MIG")
-    pending = [gpu_title(gpu) for gpu in gpus if gpu["mig"]["current"] != gpu["mig"]["pending"]]
+    pending = [
+        gpu_title(gpu) for gpu in gpus if (gpu.get("mig") or {}).get("current") != (gpu.get("mig") or {}).get("pending")
+    ]
     if pending:
         return failed(
             f"a change of MIG mode is pending on {', '.join(pending)}", f"Reset the GPU or reboot. {_MIG_ROLE}"
         )
     if expectation.mig is not None:
-        wrong = [gpu_title(gpu) for gpu in gpus if gpu["mig"]["current"] is not expectation.mig]
+        wrong = [gpu_title(gpu) for gpu in gpus if (gpu.get("mig") or {}).get("current") is not expectation.mig]
         if wrong:
             return failed(f"MIG mode is not {'on' if expectation.mig else 'off'} on {', '.join(wrong)}", _MIG_ROLE)
     if (evidence.facts.get("recorded") or {}).get("mig_unfinished"):
@@ -121,7 +123,7 @@ def _differs(gpu: Mapping[str, Any], records: Sequence[record.GpuRecord]) -> str
     wanted = _record_of(gpu, records)
     if wanted is None:
         return None
-    if wanted.mig is not gpu["mig"]["current"]:
+    if wanted.mig is not (gpu.get("mig") or {}).get("current"):
         return f"MIG mode of {gpu_title(gpu)} is recorded as {'on' if wanted.mig else 'off'}"
     present = record.placed(from_facts.instances_of(gpu))
     if present != wanted.instances:
@@ -138,7 +140,7 @@ def _places(instances: Sequence[record.PlacedInstance]) -> str:
 
 
 def _layout(gpus: Sequence[Mapping[str, Any]]) -> str:
-    on = sum(1 for gpu in gpus if gpu["mig"]["current"])
+    on = sum(1 for gpu in gpus if (gpu.get("mig") or {}).get("current"))
     instances = sum(len(gpu.get("gpu_instances") or []) for gpu in gpus)
     return f"MIG mode is on for {on} of {len(gpus)} GPUs, {instances} GPU instances"
 

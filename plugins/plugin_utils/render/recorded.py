@@ -12,9 +12,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, write_whole
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import gpus_of_inventory
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
+    Unfit,
+    anything,
+    check,
+    fields,
+    mapping,
+    number,
+)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import OF_HOST
 
 #: Where a run has registered what M(gpufleet.nvidia.gpu_info) returned: after the stages changed the host, else before them.
 REGISTERED = ("gpu_facts_now", "gpu_facts_host")
@@ -32,31 +41,35 @@ class RecordedFacts:
         self._directory = directory
         self._fresh: dict[str, Sequence[Mapping[str, Any]]] = {}
         self._told: dict[str, Mapping[str, Any]] = {}
+        self._unread: dict[str, str] = {}
         self._kept = set(os.listdir(directory)) if directory and os.path.isdir(directory) else set()
 
-    def gpus(self, host: str, variables: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
-        """Return the GPUs of C(host), or None when it was never read.
+    @property
+    def unread(self) -> dict[str, str]:
+        """Why what was said of a host is not taken, by host, as far as L(gpus) and L(earlier) were asked for it."""
+        return dict(self._unread)
 
-        :raises Refused: a file that an earlier run kept is damaged.
-        """
+    def gpus(self, host: str, variables: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
+        """Return the GPUs of C(host), or None when it was never read."""
         cards: list[Mapping[str, Any]] = []
         for name in REGISTERED:
-            answer = variables.get(name)
-            document = answer.get("gpu") if isinstance(answer, Mapping) else None
-            gpus = plain(document.get("gpus")) if isinstance(document, Mapping) else None
-            if gpus:
-                self._fresh[host] = [_essentials(gpu) for gpu in gpus]
+            if not isinstance(variables.get(name), Mapping) or not variables[name].get("gpu"):
+                continue
+            document, unread = facts_of(variables[name])
+            if document is None:
+                self._unread[host] = unread
+            elif document.get("gpus"):
+                self._fresh[host] = [_essentials(gpu) for gpu in document["gpus"]]
                 return self._fresh[host]
-            if isinstance(document, Mapping):
-                cards = [card for card in plain(document.get("pci")) or () if card.get("kind") == "gpu"]
-        return list(self._read(host)["gpus"]) if f"{host}.json" in self._kept else _of_bus(cards)
+            else:
+                cards = [card for card in document.get("pci") or () if card.get("kind") == "gpu"]
+        kept = self._read(host)
+        return list(kept["gpus"]) if kept else _of_bus(cards)
 
     def earlier(self, host: str) -> Mapping[str, Any]:
-        """Return what the run that last read C(host) had told it otherwise than the inventory.
-
-        :raises Refused: a file that an earlier run kept is damaged.
-        """
-        return dict(self._read(host).get("told") or {}) if f"{host}.json" in self._kept else {}
+        """Return what the run that last read C(host) had told it otherwise than the inventory."""
+        kept = self._read(host)
+        return dict(kept.get("told") or {}) if kept else {}
 
     def is_fresh(self, host: str) -> bool:
         """Whether this run has read C(host), as far as L(gpus) was asked for it."""
@@ -82,19 +95,30 @@ class RecordedFacts:
         for path, text in self.outdated().items():
             write_whole(path, text)
 
-    def _read(self, host: str) -> dict[str, Any]:
+    def _read(self, host: str) -> dict[str, Any] | None:
+        """Return what an earlier run kept of a host, or None where there is nothing, or it cannot be taken."""
+        if f"{host}.json" not in self._kept:
+            return None
         path = os.path.join(self._directory, f"{host}.json")
         try:
             document = json.loads(read_text(path) or "")
-            if document["schema"] == _SCHEMA:
-                return {"told": document.get("told"), "gpus": document["gpus"]}
-        except (ValueError, KeyError, TypeError) as error:
-            raise Refused(
-                path, f"the recorded facts of {host} cannot be read: {error}", "Remove the file, or run site.yml."
-            ) from error
-        raise Refused(
-            path, f"the recorded facts of {host} have schema {document['schema']}", "Remove the file, or run site.yml."
-        )
+            check(_FILE, document)
+            check_gpus(document["gpus"])
+        except (ValueError, TypeError, RecursionError, Unfit) as error:
+            reason = error.message if isinstance(error, Unfit) else f"{error}."
+            self._unread[host] = f"{path}: the recorded facts cannot be read: {reason} Remove the file, or run site.yml"
+            return None
+        return dict(document)
+
+
+def _told(value: Any, path: str) -> None:
+    mapping(anything, 256)(value, path)
+    for name in value or ():
+        if not name.startswith(OF_HOST):
+            raise Unfit(f"{path}.{name}", "no such variable describes a host")
+
+
+_FILE = fields({"schema": number(_SCHEMA, _SCHEMA), "told": _told}, required=("schema", "gpus"))
 
 
 def _of_bus(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleError
+from ansible.utils.unsafe_proxy import wrap_var
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import without_injected
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import OF_HOST, REGISTERED
 
@@ -37,14 +39,11 @@ class HostVariables:
     def __init__(
         self, hostvars: Any, extra: Variables, hosts: Collection[str], earlier: Callable[[str], Variables]
     ) -> None:
-        self._hostvars = hostvars
+        self._hostvars = without_injected(hostvars)
         self._extra = extra
         self._hosts = frozenset(hosts)
         self._earlier = earlier
-        # The variable manager has no other way to leave them out. Copied by its own rules, it would lose its loader.
-        manager = hostvars._variable_manager
-        self._manager = object.__new__(type(manager))
-        self._manager.__dict__.update(manager.__dict__, _extra_vars={})
+        self._inventory = without_injected(hostvars, {})
 
     def of(self, host: str) -> Variables:
         """Return the variables of C(host), raw."""
@@ -52,24 +51,19 @@ class HostVariables:
             found: Variables = self._hostvars.raw_get(host)
             return found
         cluster = {name: value for name, value in self._extra.items() if name.startswith(_OF_CLUSTER)}
-        return {**self._inventory(host), **cluster, **self._earlier(host)}
+        return {**self._inventory.raw_get(host), **cluster, **wrap_var(dict(self._earlier(host)))}
 
     def told(self, host: str, template: Template) -> dict[str, Any]:
         """Return what this run tells C(host) otherwise than the inventory, templates resolved."""
         if not self._extra or (self._hosts and host not in self._hosts):
             return {}
-        now, inventory = self.of(host), self._inventory(host)
+        now, inventory = self.of(host), self._inventory.raw_get(host)
         found = {}
         for name in sorted(name for name in now if name.startswith(OF_HOST) and name not in REGISTERED):
             value = _value(now, name, template)
             if value is not _ABSENT and value != _value(inventory, name, template):
                 found[name] = value
         return found
-
-    def _inventory(self, host: str) -> Variables:
-        found = self._hostvars._inventory.get_host(host)
-        variables: Variables = self._manager.get_vars(host=found, include_hostvars=False)
-        return variables
 
 
 def _value(variables: Variables, name: str, template: Template) -> Any:

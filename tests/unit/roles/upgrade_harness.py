@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -138,7 +139,7 @@ class Site:
             # A folder and services of each host's own.
             text = text.replace("/var/lib/gpufleet", f"{self.folder}/{{{{ inventory_hostname }}}}")
             text = text.replace("/usr/bin/systemctl", f"{self.folder}/systemctl")
-            text = text.replace("ansible.builtin.systemd_service:", "gpufleet.nvidia.stub:")
+            text = re.sub(r"gpufleet[.]nvidia[.]host_module:\n *systemd_service:", "gpufleet.nvidia.stub:", text)
             text = text.replace("gpufleet.nvidia.gpu_info:", "gpufleet.nvidia.stub_facts:")
             written = roles / "gpu_upgrade" / path.parent.name / path.name
             written.parent.mkdir(exist_ok=True)

@@ -21,11 +21,11 @@ def on_the_host(monkeypatch):
     """The module on the host, which must not be asked where the facts are given."""
     asked = []
 
-    def run(self, _tmp=None, _task_vars=None):
+    def ask(self, _task_vars):
         asked.append(dict(self._task.args))
         return {"healthy": True}
 
-    monkeypatch.setattr(nvml_action.NvmlAction, "run", run)
+    monkeypatch.setattr(nvml_action.NvmlAction, "ask", ask)
     return asked
 
 

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.action import gpu_info, host_program, mig, mig_info, mps
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import nvml_action
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import host_facts, nvml_action
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive import PynvmlNotOnController
 
 ARCHIVE = nvml_action.ARCHIVE_OPTION
@@ -57,8 +57,7 @@ class Host:
 @pytest.fixture(autouse=True)
 def base(monkeypatch):
     """The base class's own preparation needs a connection."""
-    for kind in (nvml_action.ActionBase, host_program.ActionBase):
-        monkeypatch.setattr(kind, "run", lambda *_arguments: {})
+    monkeypatch.setattr(host_facts.ActionBase, "run", lambda *_arguments: {})
 
 
 @pytest.fixture

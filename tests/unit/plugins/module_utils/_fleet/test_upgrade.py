@@ -17,12 +17,12 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade imp
     at_work_elsewhere,
     begin,
     from_annotations,
-    from_text,
     from_values,
     is_ready,
     progress,
     wave_node,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 
 TARGET = "driver 580.159.03"
 NOW = "2026-11-21T07:00:00Z"
@@ -46,7 +46,7 @@ RECORD = started(initial_unschedulable=True, failed_reason="why", operator="me@h
 
 def test_a_record_survives_annotations_and_the_file():
     assert from_annotations(RECORD.annotations()) == RECORD
-    assert from_text(RECORD.as_text()) == RECORD
+    assert from_values(json.loads(RECORD.as_text())) == RECORD
     assert from_values(RECORD.values()) == RECORD
 
 
@@ -57,9 +57,31 @@ def test_an_empty_record_removes_its_annotations_and_false_is_written():
     assert found["gpufleet.github.io/upgrade-initial-unschedulable"] == "false"
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[]", "null"])
-def test_an_unreadable_file_is_no_record(text):
-    assert from_text(text) == Record()
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([1], "the document: a list must be a mapping"),
+        ({"wave": "first"}, "wave: 'first' must be an integer"),
+        ({"state": "almost"}, "state: 'almost' is not of the form"),
+        ({"operator": "\x1b[2J"}, r"operator: '\x1b[2J' has control characters"),
+        ({"from": "5" * 2000}, "from: the text has 2000 characters"),
+        ({"initial_unschedulable": "perhaps"}, "initial_unschedulable: 'perhaps' must be true or false"),
+    ],
+)
+def test_what_is_no_record_is_refused_with_its_path(values, said):
+    with pytest.raises(Unfit) as caught:
+        from_values(values)
+    assert caught.value.message.startswith(said)
+
+
+def test_annotations_that_are_no_record_are_refused():
+    with pytest.raises(Unfit, match="wave: 'first' must be an integer"):
+        from_annotations({"gpufleet.github.io/upgrade-wave": "first"})
+
+
+def test_a_node_whose_record_cannot_be_read_waits_and_counts_as_out_of_service():
+    node = wave_node(Member("a", Record(), True, unread="wave: 'first' must be an integer"), TARGET, False)
+    assert node.unavailable and not node.ready and node.phase == "waiting"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import json
 
 import pytest
 from ansible.errors import AnsibleUndefinedVariable
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import RecordedFacts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.told import HostVariables
 
@@ -22,7 +21,7 @@ class Manager:
     """As much of Ansible's variable manager as is asked, for hosts that the inventory describes alike."""
 
     def __init__(self, inventory, extra):
-        self._known, self._extra_vars = inventory, extra
+        self._known, self._extra_vars, self._fact_cache = inventory, extra, {}
 
     def get_vars(self, host, include_hostvars):
         assert not include_hostvars
@@ -114,5 +113,6 @@ def test_it_is_kept_with_the_facts_of_a_host_that_was_read_and_forgotten_when_it
     assert run({}, {}) == {}
     assert "told" not in json.loads((tmp_path / "a.json").read_text())
     (tmp_path / "a.json").write_text("{")
-    with pytest.raises(Refused, match="cannot be read"):
-        RecordedFacts(str(tmp_path)).earlier("a")
+    damaged = RecordedFacts(str(tmp_path))
+    assert damaged.earlier("a") == {} and damaged.gpus("a", {}) is None
+    assert "a.json: the recorded facts cannot be read" in damaged.unread["a"]

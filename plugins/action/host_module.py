@@ -1,0 +1,44 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run a module of Ansible's own on a host, and take nothing but its result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import HostAction
+
+_MODULES = ("command", "copy", "file", "slurp", "stat", "systemd_service")
+
+
+class ActionModule(HostAction):
+    _VALID_ARGS = frozenset(_MODULES)
+
+    def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+        given = dict(self._task.args)
+        if len(given) != 1:
+            raise AnsibleActionFail(f"Exactly one of {', '.join(_MODULES)} is needed, and {len(given)} are given.")
+        ((name, arguments),) = given.items()
+        if name not in _MODULES or not isinstance(arguments, dict):
+            raise AnsibleActionFail(f"{name}: only the options of {', '.join(_MODULES)} can be given.")
+        loader = self._shared_loader_obj.action_loader
+        if not loader.has_plugin(f"ansible.builtin.{name}"):
+            answer: dict[str, Any] = self._execute_module(
+                f"ansible.builtin.{name}", dict(arguments), task_vars=task_vars
+            )
+            return answer
+        task = self._task.copy()
+        task.args = dict(arguments)
+        action = loader.get(
+            f"ansible.builtin.{name}",
+            task=task,
+            connection=self._connection,
+            play_context=self._play_context,
+            loader=self._loader,
+            templar=self._templar,
+            shared_loader_obj=self._shared_loader_obj,
+        )
+        return dict(action.run(task_vars=task_vars))

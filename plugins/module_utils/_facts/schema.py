@@ -1,0 +1,216 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the facts document has to be, within the bounds of real hosts. Pure.
+
+Facts are what a host says. Where they are taken in, a host whose facts do not fit is one that was not read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._schema import OUTPUT, Unfit, anything, check, fields, items, mapping, number, text, truth
+
+SCHEMA = 1
+_NAME, _TEXT = text(256), text()
+_PROFILE = text(64)
+_ID, _PID = number(0, 2**32 - 1), number(0, 2**32 - 1)
+#: 4 TiB, of a GPU or a process on it.
+_MIB = number(0, 4 * 1024 * 1024)
+_INDEX = number(0, 1023)
+#: Memory slices of a GPU; all boards have eight or fewer.
+_SLICE = number(0, 64)
+_VERSION = _NAME
+
+_PROCESS = fields({"pid": _PID, "name": _TEXT, "memory_mib": _MIB, "type": _NAME, "gpu_instance": _ID})
+_PROCESSES = items(_PROCESS)
+_COMPUTE_INSTANCE = fields(
+    {"id": _ID, "profile": _PROFILE, "profile_id": _ID, "uuid": _NAME, "index": _INDEX, "processes": _PROCESSES},
+    required=("id", "profile"),
+)
+_GPU_INSTANCE = fields(
+    {
+        "id": _ID,
+        "profile": _PROFILE,
+        "profile_id": _ID,
+        "start": _SLICE,
+        "size": _SLICE,
+        "memory_mib": _MIB,
+        "processes": _PROCESSES,
+        "compute_instances": items(_COMPUTE_INSTANCE, 64),
+    },
+    required=("id", "profile", "start", "size"),
+)
+_PROFILES = items(
+    fields(
+        {
+            "name": _PROFILE,
+            "id": _ID,
+            "memory_mib": _MIB,
+            "multiprocessors": number(0, 4096),
+            "max_instances": _SLICE,
+            "remaining": _SLICE,
+            "starts": items(_SLICE, 64),
+            "size": _SLICE,
+        },
+        required=("name", "id", "memory_mib"),
+    ),
+    256,
+)
+_ERRORS = fields({"remap_pending": truth, "remap_failed": truth, "uncorrected": number()})
+GPU = fields(
+    {
+        "index": _INDEX,
+        "minor": _INDEX,
+        **dict.fromkeys(("uuid", "pci_address", "name", "board", "device_id", "architecture", "compute_mode"), _NAME),
+        "memory_mib": _MIB,
+        "persistence_mode": truth,
+        "mig": fields({"supported": truth, "current": truth, "pending": truth}),
+        "processes": _PROCESSES,
+        "gpu_instances": items(_GPU_INSTANCE, 64),
+        "profiles": _PROFILES,
+        "errors": _ERRORS,
+        "lost": truth,
+    },
+    required=("index",),
+)
+GPUS = items(GPU, 64)
+_UNIT = fields({"installed": truth, "active": truth, "version": _VERSION})
+_VERSIONS = mapping(_VERSION)
+_DRIVER = fields(
+    {
+        **dict.fromkeys(("loaded_version", "on_disk_version", "library_version", "flavour", "source"), _VERSION),
+        "packages": _VERSIONS,
+        "holds": items(_TEXT),
+        "nouveau_loaded": truth,
+        "modules": items(_NAME),
+        "dkms": items(fields(dict.fromkeys(("name", "version", "kernel", "state"), _NAME))),
+        "persistence_daemon": _UNIT,
+    }
+)
+_RUNTIME = fields(
+    {
+        **dict.fromkeys(("version", "default_runtime"), _VERSION),
+        **dict.fromkeys(("config_path", "binary"), _TEXT),
+        "active": truth,
+        "config_version": number(0, 1000),
+        "nvidia": truth,
+        "cdi": truth,
+        "cgroup_drivers": _VERSIONS,
+    }
+)
+_CARD = fields(
+    {
+        **dict.fromkeys(("address", "device_id", "subsystem_id", "class", "kind", "kernel_driver", "board"), _NAME),
+        "architecture": _NAME,
+        "numa_node": number(-1, 65535),
+    },
+    required=("address",),
+)
+_DAEMON = fields(
+    {
+        "pipe_directory": _TEXT,
+        "pid": _PID,
+        "responds": truth,
+        "percentage": number(0, 100, real=True),
+        "clients": number(0, 65536),
+        "servers": items(_PID),
+    },
+    required=("pid",),
+)
+_CDI = fields(
+    {
+        **dict.fromkeys(("path", "kind", "version"), _TEXT),
+        "devices": number(0, 65536),
+        "missing": items(_NAME, 64),
+        "stale": items(_NAME, 64),
+    },
+    required=("path",),
+)
+_HOLDER = fields(
+    {
+        "pid": _PID,
+        **dict.fromkeys(("command", "command_line", "pod_uid", "container_id"), _TEXT),
+        "devices": items(_TEXT),
+    },
+    required=("pid", "command", "devices"),
+)
+_HEALTH = fields(
+    {
+        "nvidia_smi": fields({"rc": number(-255, 255), "text": OUTPUT}, required=("text",)),
+        "xids": items(
+            fields(
+                {"number": number(0, 65535), "pci_address": _NAME, "text": OUTPUT},
+                required=("number", "pci_address", "text"),
+            ),
+        ),
+    }
+)
+_DISTRIBUTION = fields(dict.fromkeys(("id", "version", "codename", "family"), _NAME))
+_HOST = fields(
+    {
+        **dict.fromkeys(("name", "kernel", "architecture", "boot_id", "python", "package_manager"), _NAME),
+        "distribution": _DISTRIBUTION,
+        **dict.fromkeys(("root", "secure_boot", "kernel_headers", "container"), truth),
+    }
+)
+_FACTS = fields(
+    {
+        "schema": number(SCHEMA, SCHEMA),
+        "host": _HOST,
+        "pci": items(_CARD, 1024),
+        "driver": _DRIVER,
+        "nvml": fields({"available": truth, **dict.fromkeys(("reason", "code", "version", "cuda_version"), _TEXT)}),
+        "gpus": GPUS,
+        "fabric": fields({"nvswitches": number(0, 1024), "manager": _UNIT, "state": _NAME}),
+        "mps": items(_DAEMON, 4096),
+        "mps_control": fields({"installed": truth, "multi_user": truth}),
+        "toolkit": fields(
+            {
+                "version": _VERSION,
+                "packages": _VERSIONS,
+                "holds": items(_TEXT),
+                "accept_envvar_unprivileged": truth,
+                "accept_volume_mounts": truth,
+            }
+        ),
+        "runtimes": mapping(_RUNTIME, 64),
+        "kubelet": _UNIT,
+        "cdi": items(_CDI, 1024),
+        "recorded": fields({"mig": mapping(anything), "sharing": mapping(anything), "mig_unfinished": truth}),
+        "host_program": fields({"version": _TEXT, "sha256": _NAME}),
+        "health": _HEALTH,
+        "holders": items(_HOLDER, 65536),
+        "unknown": mapping(_TEXT),
+    },
+)
+
+
+def check_facts(document: Any) -> None:
+    """Hold a facts document against its schema.
+
+    :raises Unfit: it does not fit; the message has the path and the reason.
+    """
+    if not isinstance(document, dict):
+        raise Unfit("", "it must be a mapping")
+    check(_FACTS, document)
+    _unique(document.get("gpus") or ())
+
+
+def check_gpus(gpus: Any) -> None:
+    """Hold the part C(gpus) of the facts against its schema.
+
+    :raises Unfit: it does not fit.
+    """
+    check(fields({"gpus": GPUS}, required=("gpus",)), {"gpus": gpus})
+    _unique(gpus)
+
+
+def _unique(gpus: Any) -> None:
+    seen: set[int] = set()
+    for position, gpu in enumerate(gpus):
+        if gpu["index"] in seen:
+            raise Unfit(f"gpus[{position}].index", f"{gpu['index']} is the index of two GPUs")
+        seen.add(gpu["index"])

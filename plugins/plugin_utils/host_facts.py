@@ -1,0 +1,116 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Nothing that a host says becomes a variable on the controller.
+
+Ansible takes C(ansible_facts) of any result for variables, above the inventory and the defaults of roles, unless
+C(inject_facts_as_vars) is off. A host that was broken into could so name a command, a path or a node for the controller.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from ansible import constants as C
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.vars.hostvars import HostVars
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
+
+_ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "roles")
+#: What the names of all variables of the collection begin with.
+_PREFIXES = (
+    *(f"{role}_" for role in sorted(os.listdir(_ROLES))),
+    *("gpu_plan_", "gpu_verify_", "gpu_inspect_", "gpu_repartition_", "device_plugin_lint_"),
+)
+#: Found by Ansible itself, which removes it from what a module says.
+_DISCOVERED = ("discovered_interpreter_", "ansible_discovered_interpreter_")
+_NOT_TAKEN = frozenset({"ansible_facts", "ansible_facts_cacheable", "add_host", "add_group"})
+_OF_ANSIBLE = frozenset({"_ansible_parsed", "_ansible_no_log"})
+
+
+def is_ours(name: Any) -> bool:
+    """Whether a variable of this name has a meaning in the collection."""
+    return str(name).lstrip("_").startswith(_PREFIXES)
+
+
+def own(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what may be taken of the answer of a module on a host: its result, and no variables, hosts and terminal sequences."""
+    kept = {
+        name: printable(value, lines=True, longest=sys.maxsize)
+        for name, value in answer.items()
+        if name not in _NOT_TAKEN and (not str(name).startswith("_ansible_") or name in _OF_ANSIBLE)
+    }
+    facts = answer.get("ansible_facts")
+    found = {name: value for name, value in facts.items() if str(name).startswith(_DISCOVERED)} if facts else {}
+    return {**kept, "ansible_facts": found} if found else kept
+
+
+class _Facts:
+    """Ansible's cache of facts without those that would be variables of the collection."""
+
+    def __init__(self, cache: Any) -> None:
+        self._cache = cache
+
+    def get(self, host: str, default: Any = None) -> Any:
+        try:
+            facts = self._cache.get(host)
+        except KeyError:
+            facts = default
+        return {name: value for name, value in (facts or {}).items() if not is_ours(name)}
+
+
+def without_injected(hostvars: Any, extra_vars: Mapping[str, Any] | None = None) -> Any:
+    """Return Ansible's C(hostvars) in which the variables of the collection come from people alone, and not from facts.
+
+    :param extra_vars: in place of those given with C(-e).
+    """
+    # The variable manager has no other way to leave them out. Copied by its own rules, both would lose their loader.
+    given = hostvars._variable_manager
+    manager = object.__new__(type(given))
+    manager.__dict__.update(given.__dict__, _fact_cache=_Facts(given._fact_cache))
+    if extra_vars is not None:
+        manager._extra_vars = dict(extra_vars)
+    found = object.__new__(type(hostvars))
+    found.__dict__.update(hostvars.__dict__, _variable_manager=manager)
+    return found
+
+
+def described(task_vars: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the variables of a task, whose C(hostvars) are those of L(without_injected)."""
+    found = dict(task_vars or {})
+    if isinstance(found.get("hostvars"), HostVars):
+        found["hostvars"] = without_injected(found["hostvars"])
+    return found
+
+
+class FleetAction(ActionBase):
+    """Base of all action plugins of the collection: refuses what the facts of a host have already made of its variables."""
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        facts = (task_vars or {}).get("ansible_facts") or {}
+        injected = sorted(str(name) for name in facts if is_ours(name)) if C.INJECT_FACTS_AS_VARS else []
+        if injected:
+            raise AnsibleActionFail(
+                f"{(task_vars or {}).get('inventory_hostname')}: its facts set variables of gpufleet.nvidia: "
+                f"{', '.join(printable(injected[:5]))}. Facts are what the host says, so it may be compromised, or another play sets "
+                "them with a custom fact or a cacheable set_fact. Set them in the inventory, and clear the host's cached facts."
+            )
+        return result
+
+
+class HostAction(FleetAction):
+    """Base of the action plugins of all modules that run on a host."""
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        return {**super().run(tmp, task_vars), **own(self.ask(task_vars or {}))}
+
+    def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+        """Return the host's answer as it came."""
+        answer: dict[str, Any] = self._execute_module(module_args=dict(self._task.args), task_vars=task_vars)
+        return answer

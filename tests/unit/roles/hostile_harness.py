@@ -1,0 +1,206 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The real playbooks and roles against a host that was broken into: whatever Ansible runs there is answered by C(hostile_python.py).
+
+Nothing of this machine is changed: no module is run but on the controller, where the modules of hosts have no business.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+_GPU = {
+    "index": 0,
+    "minor": 0,
+    "uuid": "GPU-0",
+    "pci_address": "0000:18:00.0",
+    "name": "NVIDIA H100 80GB HBM3",
+    "board": "h100-80gb-sxm",
+    "architecture": "hopper",
+    "memory_mib": 81559,
+    "compute_mode": "default",
+    "persistence_mode": True,
+    "mig": {"supported": True, "current": False, "pending": False},
+    "processes": [],
+    "gpu_instances": [],
+    "errors": {"remap_pending": False, "remap_failed": False, "uncorrected": 0},
+}
+_CARD = {"device_id": "0x2330", "subsystem_id": "0x16c1", "class": "0x030200", "kind": "gpu", "numa_node": 0}
+FACTS = {
+    "schema": 1,
+    "host": {
+        "name": "a",
+        "kernel": "6.1.0-50-amd64",
+        "architecture": "x86_64",
+        "boot_id": "5f",
+        "python": "3.11.2",
+        "distribution": {"id": "debian", "version": "12", "codename": "bookworm", "family": "debian"},
+        "package_manager": "apt",
+        "secure_boot": False,
+        "kernel_headers": True,
+        "container": False,
+    },
+    "pci": [
+        {
+            **_CARD,
+            "address": "0000:18:00.0",
+            "kernel_driver": "nvidia",
+            "board": "h100-80gb-sxm",
+            "architecture": "hopper",
+        }
+    ],
+    "driver": {
+        "loaded_version": "580.126.09",
+        "on_disk_version": "580.126.09",
+        "library_version": "580.126.09",
+        "flavour": "open",
+        "source": "nvidia",
+        "packages": {"nvidia-open": "580.126.09-1"},
+        "holds": [],
+        "nouveau_loaded": False,
+        "modules": ["nvidia"],
+        "dkms": [],
+        "persistence_daemon": {"installed": True, "active": True},
+    },
+    "nvml": {"available": True, "reason": None, "code": None, "version": "13.580.126.09", "cuda_version": "13.0"},
+    "gpus": [_GPU],
+    "fabric": {"nvswitches": 0, "manager": {"installed": False, "active": False, "version": None}, "state": None},
+    "mps": [],
+    "mps_control": {"installed": True, "multi_user": True},
+    "toolkit": {
+        "version": "1.20.0",
+        "packages": {"nvidia-container-toolkit": "1.20.0-1"},
+        "holds": ["nvidia-container-toolkit"],
+        "accept_envvar_unprivileged": False,
+        "accept_volume_mounts": False,
+    },
+    "runtimes": {
+        "containerd": {
+            "version": "2.1.5",
+            "active": True,
+            "config_path": "/etc/containerd/config.toml",
+            "config_version": 3,
+            "nvidia": True,
+            "binary": "/usr/bin/nvidia-container-runtime",
+            "default_runtime": "runc",
+            "cdi": True,
+            "cgroup_drivers": {"nvidia": "systemd", "runc": "systemd"},
+        }
+    },
+    "kubelet": {"installed": True, "active": True},
+    "cdi": [
+        {
+            "path": "/var/run/cdi/nvidia.yaml",
+            "kind": "nvidia.com/gpu",
+            "devices": 2,
+            "version": "0.5.0",
+            "missing": [],
+            "stale": [],
+        }
+    ],
+    "recorded": {"mig": None, "sharing": None, "mig_unfinished": False},
+    "host_program": {"version": "0.1.0", "sha256": "0"},
+    "health": {"nvidia_smi": {"rc": 0, "text": "GPU 0"}, "xids": []},
+    "holders": [],
+    "unknown": {},
+}
+#: What a module on the host answers; others that they changed something.
+_ANSWERS = {
+    "gpu_info": {"changed": False, "gpu": FACTS},
+    "driver": {"changed": True, "reboot_required": False},
+    "health": {"changed": False, "healthy": True, "checks": []},
+    "mig": {"changed": False, "plan": {"steps": [{"what": "create"}]}, "reboot_required": False},
+    "slurp": {"failed": True, "msg": "there is no such file"},
+    "stat": {"changed": False, "stat": {"exists": False}},
+    "command": {
+        "changed": True,
+        "rc": 0,
+        "stdout": "nvidia-dcgm.service loaded",
+        "stdout_lines": ["nvidia-dcgm.service loaded"],
+    },
+}
+
+
+def variables() -> set[str]:
+    """Return the names of all variables that a role or a playbook of the collection reads, sets or registers."""
+    from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.playbook_variables import OWN
+    from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import role_interface
+
+    names = {name for options in OWN.values() for name in options}
+    for path in (REPOSITORY / "roles").iterdir():
+        found = role_interface(path.name)
+        names |= {*found.options, *found.defaults, *found.registered}
+        for text in (file.read_text() for file in path.glob("*/*.yml")):
+            names |= {word.rstrip(":") for word in text.replace("(", " ").split() if word.startswith("__")}
+    return {name for name in names if name.isidentifier()}
+
+
+class Fleet:
+    """A fleet of hosts that were broken into.
+
+    :param poison: what every answer of theirs carries beside what is asked for.
+    """
+
+    def __init__(self, folder: Path, poison: dict, hosts: tuple[str, ...] = ("a",)) -> None:
+        self.folder = folder
+        self.canary = folder / "canary"
+        self.answers = dict(_ANSWERS)
+        folder.mkdir()
+        (folder / "poison.json").write_text(json.dumps(poison))
+        interpreter = folder / "python"
+        interpreter.write_text(
+            f'#!/bin/sh\nexec {sys.executable} {Path(__file__).parent}/hostile_python.py {folder} "$@"\n'
+        )
+        interpreter.chmod(0o755)
+        log = "echo {{ inventory_hostname }}"
+        described = {
+            "ansible_connection": "local",
+            "ansible_become": False,
+            "ansible_python_interpreter": str(interpreter),
+            "gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 1}],
+            "gpu_upgrade_kubernetes": False,
+            "gpu_upgrade_drain_command": ["sh", "-c", f"{log} drain >> {folder}/commands"],
+            "gpu_upgrade_resume_command": ["sh", "-c", f"{log} resume >> {folder}/commands"],
+            "gpu_kubernetes_output_directory": str(folder / "tree"),
+            "nvidia_driver_version": "580.159.03",
+        }
+        inventory = {
+            "gpu_hosts": {"children": {"training": {"hosts": {host: {} for host in hosts}, "vars": described}}}
+        }
+        (folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
+
+    def run(self, playbook: str, *arguments: str) -> subprocess.CompletedProcess:
+        (self.folder / "answers.json").write_text(json.dumps(self.answers))
+        environment = {
+            **os.environ,
+            "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections"),
+            "ANSIBLE_INJECT_FACT_VARS": "true",
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_GATHERING": "explicit",
+            "ANSIBLE_FORKS": "1",
+            "ANSIBLE_REMOTE_TMP": str(self.folder / "tmp"),
+        }
+        environment.pop("ANSIBLE_CONFIG", None)
+        program = str(Path(sys.executable).parent / "ansible-playbook")
+        command = [program, "-i", str(self.folder / "inventory.yml"), playbook, *arguments]
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=600, check=False, cwd=self.folder
+        )
+
+    def did(self) -> dict[str, str]:
+        """Return what was done: every module with its arguments, every command on the controller, every file of the tree."""
+        paths = [self.folder / "modules", self.folder / "commands", *(self.folder / "tree").rglob("*")]
+        return {
+            str(path.relative_to(self.folder)): path.read_text().replace(str(self.folder), "FOLDER")
+            for path in paths
+            if path.is_file()
+        }
