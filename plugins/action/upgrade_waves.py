@@ -83,7 +83,12 @@ class ActionModule(ClusterAction):
         planned = {name for names in found for name in names}
         # Those that cannot start now get waves of their own: what keeps them may be over by then.
         late = [
-            node.name for node in nodes if node.phase == waves.WAITING and not node.skip and node.name not in planned
+            node.name
+            for node in nodes
+            if node.phase == waves.WAITING
+            and not node.skip
+            and node.name not in planned
+            and not members[node.name].unread
         ]
         decision = waves.decide(nodes, _budget(arguments))
         if not found and decision.stopped:

@@ -35,7 +35,7 @@ def evidence_of(facts: Mapping[str, Any], cuda: CommandAnswer | None = None) -> 
     smi, xids = health.get("nvidia_smi"), health.get("xids")
     return Evidence(
         facts=facts,
-        nvidia_smi=None if smi is None else CommandAnswer(**smi),
-        xids=None if xids is None else [Xid(**xid) for xid in xids],
+        nvidia_smi=None if smi is None else CommandAnswer(smi.get("rc"), smi["text"]),
+        xids=None if xids is None else [Xid(xid["number"], xid["pci_address"], xid["text"]) for xid in xids],
         cuda=cuda,
     )

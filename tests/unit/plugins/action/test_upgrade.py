@@ -191,6 +191,29 @@ def test_a_host_that_is_no_node_ends_the_rollout_before_anything_is_touched(plan
     assert unread["order"] == ["a"], "a host that could not be read is not begun, and is named at the end"
 
 
+def test_a_record_that_cannot_be_read_leaves_its_node_alone_and_no_other(plan_cluster):
+    class Marked(Nodes):
+        def nodes(self):
+            found = super().nodes()
+            found["node-a"]["metadata"]["annotations"]["gpufleet.github.io/upgrade-wave"] = "first"
+            return found
+
+    cluster = Marked("node-a", "node-b")
+    assert plan_cluster(cluster, ("a", True), ("b", True), max_unavailable="2")["order"] == ["b"]
+    ended = plan_cluster(cluster, ("a", True), ("b", True), state="finished")
+    assert ended["report"]["a"]["failed_reason"] == "wave: 'first' must be an integer."
+    assert "a" in ended["left"] and not ended["complete"]
+
+
+def test_a_file_of_a_host_that_is_no_record_leaves_the_host_alone(call):
+    hosts = {name: {"__gpu_upgrade_host": {"needed": True}, "__gpu_upgrade_record": {}} for name in ("a", "b")}
+    hosts["a"]["__gpu_upgrade_record"] = [1]
+    given = {"state": "planned", "target": TARGET, "hosts": ["a", "b"], "kubernetes": False, "max_unavailable": "2"}
+    found, shown = call(upgrade_waves, given, {"hostvars": hosts})
+    assert found["order"] == ["b"]
+    assert "a is left out: its record in /var/lib/gpufleet/upgrade.json cannot be read" in shown.warnings[0]
+
+
 def test_check_mode_takes_no_lease(plan_cluster):
     cluster = Nodes("node-a")
     assert plan_cluster(cluster, ("a", True), check=True)["order"] == ["a"]

@@ -10,6 +10,8 @@ import json
 
 import pytest
 from ansible.errors import AnsibleUndefinedVariable
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import RecordedFacts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.told import HostVariables
 
@@ -116,3 +118,13 @@ def test_it_is_kept_with_the_facts_of_a_host_that_was_read_and_forgotten_when_it
     damaged = RecordedFacts(str(tmp_path))
     assert damaged.earlier("a") == {} and damaged.gpus("a", {}) is None
     assert "a.json: the recorded facts cannot be read" in damaged.unread["a"]
+
+
+def test_what_an_earlier_run_recorded_is_no_template():
+    """On ansible-core 2.18 every text is one that is not marked; from 2.19 on only what is marked as one."""
+    evil = "{{ lookup('pipe', 'touch /tmp/x') }}"
+    found = known({}, earlier={"b": {"nvidia_mig_layout": [{"devices": evil}]}}.__getitem__).of("b")
+    text = found["nvidia_mig_layout"][0]["devices"]
+    assert text == evil
+    assert Templar(loader=DataLoader(), variables=found).template(text) == evil
+    assert Templar(loader=DataLoader(), variables=found).template(found["nvidia_mig_layout"]) == [{"devices": evil}]

@@ -1,0 +1,110 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import _Facts, is_ours, own
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+#: Modules that run on a host and whose result Ansible itself makes: they carry no facts.
+_OF_ANSIBLE = {"ansible.builtin.reboot", "ansible.builtin.wait_for_connection"}
+#: What runs on the controller alone.
+_CONTROLLER = {
+    "add_host",
+    "assert",
+    "debug",
+    "fail",
+    "import_playbook",
+    "include_role",
+    "include_tasks",
+    "meta",
+    "set_fact",
+}
+_NO_MODULE = {
+    "name",
+    "block",
+    "rescue",
+    "always",
+    "when",
+    "register",
+    "vars",
+    "tags",
+    "loop",
+    "loop_control",
+    "until",
+    "retries",
+    "delay",
+}
+_NO_MODULE |= {"run_once", "become", "delegate_to", "check_mode", "changed_when", "failed_when", "ignore_unreachable"}
+
+
+def tasks(found):
+    """Yield all tasks below some blocks or plays."""
+    for one in found or ():
+        yield one
+        for part in ("block", "rescue", "always", "tasks", "post_tasks", "pre_tasks"):
+            yield from tasks(one.get(part))
+
+
+FILES = [*REPOSITORY.glob("roles/*/tasks/*.yml"), *REPOSITORY.glob("playbooks/*.yml")]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_no_task_takes_the_result_of_a_host_past_the_actions_of_the_collection(path):
+    for task in tasks(yaml.safe_load(path.read_text())):
+        modules = {name for name in task if "." in name and name not in _OF_ANSIBLE}
+        foreign = {
+            name for name in modules if name.startswith("ansible.builtin.") and name.split(".")[2] not in _CONTROLLER
+        }
+        foreign |= {name for name in modules if name.startswith("kubernetes.")}
+        assert not foreign or task.get("delegate_to") == "localhost", (path, task["name"])
+
+
+def test_every_module_of_hosts_has_an_action_that_drops_what_would_be_variables():
+    modules = {path.stem for path in (REPOSITORY / "plugins" / "modules").glob("*.py")}
+    actions = {path.stem for path in (REPOSITORY / "plugins" / "action").glob("*.py")}
+    assert modules == actions
+
+
+def test_of_an_answer_only_the_result_is_kept():
+    answer = {
+        "changed": True,
+        "msg": "a\x1b[2J\nb",
+        "ansible_facts": {"gpu_upgrade_node": "x", "discovered_interpreter_python": "/usr/bin/python3"},
+        "ansible_facts_cacheable": True,
+        "_ansible_facts_cacheable": True,
+        "_ansible_parsed": True,
+        "add_host": {},
+        "add_group": "x",
+    }
+    assert own(answer) == {
+        "changed": True,
+        "msg": "a?[2J\nb",
+        "_ansible_parsed": True,
+        "ansible_facts": {"discovered_interpreter_python": "/usr/bin/python3"},
+    }
+
+
+@pytest.mark.parametrize("facts", [None, {}, {"x": 1}])
+def test_without_a_discovered_interpreter_no_facts_are_left(facts):
+    assert own({"ansible_facts": facts}) == {}
+
+
+def test_names_of_the_collection_are_told_from_others():
+    assert all(map(is_ours, ["gpu_upgrade_node", "nvidia_mig_layout", "__gpu_upgrade_host", "gpu_plan_report"]))
+    assert not any(map(is_ours, ["ansible_distribution", "nvidia_smi_version", "gpu_count", 1]))
+
+
+def test_the_cache_of_facts_is_read_without_them():
+    class Raises(dict):
+        def get(self, name):
+            return self[name]
+
+    cache = _Facts(Raises(a={"gpu_upgrade_node": "x", "ansible_distribution": "Debian"}))
+    assert cache.get("a") == {"ansible_distribution": "Debian"}
+    assert cache.get("b") == {}
