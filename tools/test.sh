@@ -9,11 +9,11 @@ cd "$(dirname "$0")/.."
 
 #: In the order in which they start: the quick ones that fail first, then the long ones, so that none of them is left for the end.
 FIRST=(unit lint)
-BESIDE=(nodes cluster lab debian resolver dkms slow sanity molecule oldest-python importer charts)
-BY_NAME=(pods gitops bench)
+BESIDE=(nodes lab cluster slow resolver sanity molecule oldest-python importer charts)
+BY_NAME=(upgrade debian dkms pods gitops bench)
 #: Starts pods by the dozen, which disturbs whatever runs beside it.
 ALONE=" nodes "
-NEED_ROOT=" lab cluster nodes pods gitops debian resolver dkms molecule bench "
+NEED_ROOT=" lab cluster nodes pods gitops upgrade debian resolver dkms molecule bench "
 JOBS=${JOBS:-2}
 AGAIN=${AGAIN:-yes}
 #: Exit status of a tier that cannot run here; the last line that it printed says why.
@@ -30,7 +30,7 @@ run_pytest() {
         shift
         set -- "${files[@]}" "$@"
     fi
-    .venv/bin/python -m pytest -o cache_dir="$logs/cache-$tier" "$@"
+    .venv/bin/python -m pytest -o cache_dir="$logs/cache-$tier" --durations=10 --durations-min=10 "$@"
 }
 
 tier_unit() {
@@ -66,6 +66,7 @@ tier_cluster() { run_pytest tests/cluster -m cluster; }
 tier_nodes() { run_pytest tests/cluster -m nodes; }
 tier_pods() { run_pytest tests/cluster -m pods; }
 tier_gitops() { run_pytest tests/cluster -m gitops; }
+tier_upgrade() { run_pytest tests/cluster -m upgrade; }
 tier_debian() { run_pytest tests/cluster -m debian; }
 tier_molecule() { tools/molecule.sh; }
 tier_bench() { .venv/bin/python tests/bench/run.py; }

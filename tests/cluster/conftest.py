@@ -19,9 +19,12 @@ SPEC = """{"hosts": [%s]}"""
 HOST = '{"name": "%s", "group": "training", "boards": [{"board": "h100-80gb-sxm", "count": 2}], "driver": "none"}'
 
 
-#: Each has hosts of its own, and a tier. Files of any other name are of the tier cluster, whose kubelets are stand-ins.
+#: Files of any other name are of the tier cluster. Its kubelets are stand-ins, as are those of debian and upgrade.
 TIERS = {
     "test_debian": "debian",
+    "test_drain": "upgrade",
+    "test_operators": "upgrade",
+    "test_upgrade": "upgrade",
     "test_gitops": "gitops",
     "test_nodes": "nodes",
     "test_pods_bypass": "nodes",
