@@ -90,9 +90,8 @@ def test_every_plan_resolves_to_one_driver_version(system, world, distribution, 
     installed = {change.name: change.after for change in resolved.changes}
     assert resolved.changes
     assert set(versioned(installed).values()) == {version}
-    assert f"linux-headers-{kernel}" in {
-        item[0] for step in resolved.plan.plan.steps for item in step.data.get("install", [])
-    }
+    headers = next(step for step in resolved.plan.plan.steps if step.kind.key == "install_prerequisites")
+    assert f"linux-headers-{kernel}" in {name for name, _version in headers.data["packages"]}
 
 
 def test_the_trap_is_real_without_us_apt_takes_the_newest_branch(system):
