@@ -19,8 +19,9 @@ SPEC = """{"hosts": [%s]}"""
 HOST = '{"name": "%s", "group": "training", "boards": [{"board": "h100-80gb-sxm", "count": 2}], "driver": "none"}'
 
 
-#: Files of any other name are of the tier cluster. Its kubelets are stand-ins, as are those of debian and upgrade.
+#: Files of any other name are of the tier cluster, which has an API server alone. The kubelets of debian and upgrade are stand-ins.
 TIERS = {
+    "test_at_work": "upgrade",
     "test_debian": "debian",
     "test_drain": "upgrade",
     "test_operators": "upgrade",

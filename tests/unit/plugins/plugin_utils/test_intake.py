@@ -37,7 +37,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded im
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-QUICK, ALL = 60, int(os.environ.get("INTAKE_EXAMPLES", "10000"))
+QUICK, ALL = 60, int(os.environ.get("INTAKE_EXAMPLES", "1000"))
 EXAMPLES = pytest.mark.parametrize("examples", [QUICK, pytest.param(ALL, marks=pytest.mark.slow)])
 
 _INSTANCE = {
