@@ -55,6 +55,8 @@ def test_a_playbook_reads_no_other_variables_and_checks_them_first(playbook):
         ("repartition", {"gpu_repartition_serial": "100%"}),
         ("verify", {"gpu_plan_report": "of another playbook", "gpu_verify_node": "registered by a playbook"}),
         ("verify", {"gpu_upgrade_result": "registered by a role", "site_variable": 1}),
+        # Slips in the description of one host, which the plan of that host names.
+        ("plan", {"nvidea_driver_branch": "580", "nvidia_mig_layot": "all-balanced", "nvidia_sharing_replica": 2}),
     ],
 )
 def test_what_is_right_is_taken(playbook, variables):
