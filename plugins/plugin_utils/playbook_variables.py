@@ -172,7 +172,7 @@ def _known() -> frozenset[str]:
 
 
 @cache
-def _meant_ones() -> tuple[str, ...]:
+def _candidates() -> tuple[str, ...]:
     """What a name can be a slip of here. Slips of the host roles' variables are the mistake of one host, and are said where it is planned."""
     described = {name for role in HOST_ROLES for name in role_interface(role).options}
     return tuple(sorted(_known() - described))
@@ -185,5 +185,5 @@ def _meant(name: str) -> str | None:
     A slip in the beginning is one of a letter or two, or variables of the site's own would be taken for ours.
     """
     own = name.startswith(PREFIXES)
-    near = difflib.get_close_matches(name, _meant_ones(), n=1, cutoff=0.8 if own else 0.92)
+    near = difflib.get_close_matches(name, _candidates(), n=1, cutoff=0.8 if own else 0.92)
     return near[0] if near and (own or abs(len(near[0]) - len(name)) <= 2) else None

@@ -66,8 +66,6 @@ def plan(root: str, trees: Mapping[str, Mapping[str, str]], prune: bool) -> list
     :raises Refused: a file would be written or removed through a symbolic link, which may lead anywhere.
     """
     changes: list[Change] = []
-    for directory in {*trees, *(_former(root, trees) if prune else ())}:
-        _refuse_link(root, directory)
     for directory, files in sorted(trees.items()):
         changes += _directory(root, directory, {**files, MANIFEST: manifest(files)}, prune)
     if prune:
