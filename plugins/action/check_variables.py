@@ -11,9 +11,7 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import playbook_variables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
-
-#: Hosts that are named for one mistake.
-_MOST = 5
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.site_gate import titles
 
 
 class ActionModule(FleetAction):
@@ -42,15 +40,10 @@ class ActionModule(FleetAction):
             for name in found.unknown:
                 unknown.setdefault(name, []).append(str(host))
         for name, where in unknown.items():
-            self._display.warning(f"{_titles(where)}: nothing of gpufleet.nvidia reads the variable {name}.")
+            self._display.warning(f"{titles(where)}: nothing of gpufleet.nvidia reads the variable {name}.")
         result["refusals"] = [{"message": message, "hosts": where} for message, where in wrong.items()]
         if wrong:
             result["failed"] = True
-            lines = [f"{_titles(where)}: {message}" for message, where in wrong.items()]
+            lines = [f"{titles(where)}: {message}" for message, where in wrong.items()]
             result["msg"] = "\n".join([*lines, "Nothing was touched."])
         return result
-
-
-def _titles(hosts: list[str]) -> str:
-    shown = ", ".join(hosts[:_MOST])
-    return f"{shown} and {len(hosts) - _MOST} more" if len(hosts) > _MOST else shown

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable
 
 from ansible.errors import AnsibleError
@@ -23,15 +23,15 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.plan import
     NodeView,
     node_view,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, by_node
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pool_of, pools
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect, refusals_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import refusals_of
 
 
 class ActionModule(FleetAction):
@@ -110,7 +110,7 @@ def _facts(host: str, variables: Any, directory: str, offline: bool) -> tuple[di
         except (ValueError, RecursionError, Unfit) as error:
             return None, f"the recorded facts in {path} cannot be read: {error}"
         return facts, None
-    facts, unread = facts_of(variables.get("gpu_facts_host"))
+    facts, unread = facts_of(registered(variables, "gpu_facts_host"))
     if facts is not None and path:
         write_whole(path, json.dumps(facts, indent=1, sort_keys=True) + "\n")
     return facts, unread or None
@@ -154,19 +154,11 @@ def _plan(
     unread: str | None,
     cluster: _Cluster | None,
 ) -> HostPlan:
-    pool = None
-    try:
-        pool = pool_of(host, known, variables.get("gpu_facts_pool"))
-        wish = collect(variables, lambda value: value)
-        node = cluster.view(host, variables, facts or {}, wish) if cluster else None
-    except Refused as refusal:
-        return _impossible(host, pool, refusals_of(refusal), unread)
-    except (AnsibleError, TypeError) as error:
-        # A template that cannot be rendered is the mistake of one host, and no reason to leave the others out.
-        wrong = Refused("the variables of the host", str(error).strip().rstrip("."), "Define what its templates use.")
-        return _impossible(host, pool, (wrong,), unread)
-    return HostPlan(host, pool, plan_stages(facts, wish) if facts else {}, unread, node)
-
-
-def _impossible(host: str, pool: str | None, refusals: tuple[Refused, ...], unread: str | None) -> HostPlan:
-    return HostPlan(host, pool, {"variables": StagePlan("variables", needed=True, refusals=refusals)}, unread)
+    description = describe(host, variables, known)
+    node = None
+    if cluster and not description.refusals:
+        try:
+            node = cluster.view(host, variables, facts or {}, description.variables)
+        except Refused as refusal:
+            description = replace(description, refusals=refusals_of(refusal))
+    return HostPlan(host, description.pool, description.stages(facts), unread, node)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of, pools
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect, refusals_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
 
 
 class ActionModule(FleetAction):
@@ -35,15 +33,10 @@ class ActionModule(FleetAction):
                 "msg": f"{message}: {unread}" if arguments.get("facts") else f"{message}.",
             }
 
-        refusals: list[Refused] = []
-        stages: dict[str, StagePlan] = {}
-        try:
-            result["pool"] = pool_of(host, pools(plain(task_vars.get("groups", {}))), task_vars.get("gpu_facts_pool"))
-            wish = collect(task_vars, self._templar.template)
-            stages = plan_stages(facts, wish)
-        except Refused as refusal:
-            refusals += refusals_of(refusal)
-        refusals += [refusal for stage in stages.values() for refusal in stage.refusals]
+        description = describe(host, task_vars, pools(plain(task_vars.get("groups", {}))), self._templar.template)
+        result["pool"] = description.pool
+        stages = description.stages(facts)
+        refusals = [refusal for stage in stages.values() for refusal in stage.refusals]
         if refusals:
             result["failed"] = True
             result["refusals"] = [refusal.as_dict() for refusal in refusals]

@@ -36,10 +36,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, by_node, titles
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pool_of, pools
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pools
 
 _TITLE = "GPUs: what is taken, what is free"
 
@@ -98,10 +98,9 @@ class ActionModule(FleetAction):
         arguments = plain(arguments)
         names = arguments["hosts"]
         known = pools(plain(task_vars.get("groups", {})))
-        hosts = {
-            host: _read(host, task_vars["hostvars"][host], known)
-            for host in (plain(task_vars.get("ansible_play_hosts", [])) if names is None else names)
-        }
+        names = plain(task_vars.get("ansible_play_hosts", [])) if names is None else names
+        variables = {host: task_vars["hostvars"][host] for host in names}
+        hosts = {host: _read(host, variables[host], known) for host in names}
         for host, about in hosts.items():
             for note in about.notes:
                 self._display.warning(f"{host}: {note}")
@@ -112,11 +111,8 @@ class ActionModule(FleetAction):
                 cluster = _Cluster.read(api)
         except (ApiError, AnsibleError) as error:
             return {**result, "failed": True, "msg": getattr(error, "message", None) or str(error)}
-        nodes = [_node(host, about, task_vars["hostvars"][host], cluster) for host, about in hosts.items()]
-        resources = {
-            host: _resources(about, node_of(host, task_vars["hostvars"][host]), cluster)
-            for host, about in hosts.items()
-        }
+        nodes = [_node(host, about, variables[host], cluster) for host, about in hosts.items()]
+        resources = {host: _resources(about, node_of(host, variables[host]), cluster) for host, about in hosts.items()}
         unplaced = ledger.unplaced(cluster.pods.get("", [])) if cluster else ()
         strangers = _strangers(cluster, task_vars) if cluster else {}
         document: dict[str, Any] = {
@@ -162,22 +158,22 @@ class ActionModule(FleetAction):
 
 def _read(host: str, variables: Any, known: Mapping[str, Sequence[str]]) -> _Host:
     """Return what the play knows of a host: a mistake of one host is no reason to leave the others out."""
-    facts, reason = facts_of(variables.get("gpu_facts_host"))
+    facts, reason = facts_of(registered(variables, "gpu_facts_host"))
     if facts is None:
         return _Host(None, unread=f"it could not be read: {reason}".rstrip("."))
     about = _Host(facts)
+    description = describe(host, variables, known)
+    if description.refusals:
+        about.notes += [refusal.message for refusal in description.refusals]
+        return about
+    wish = description.variables
     try:
-        pool = pool_of(host, known, variables.get("gpu_facts_pool"))
-        wish = collect(variables, lambda value: value)
         sharing = modes.read(wish)
         found = capacity(facts.get("gpus") or [], wish["nvidia_mig_strategy"], wish["nvidia_mig_layout"], sharing)
     except Refused as refusal:
         about.notes.append(refusal.message)
         return about
-    except (AnsibleError, TypeError) as error:
-        about.notes.append(str(error).strip())
-        return about
-    about.pool, about.found = pool, found
+    about.pool, about.found = description.pool or "", found
     about.sharing = _slice(wish, found)
     about.replicas = dict(found.replicas)
     if sharing.backend == "hami":
@@ -214,7 +210,7 @@ def _node(host: str, about: _Host, variables: Any, cluster: _Cluster | None) -> 
     held: Sequence[Holding] = ()
     if facts:
         try:
-            held = _holdings(plain(variables.get("gpu_inspect_checkpoint") or {}))
+            held = _holdings(plain(registered(variables, "gpu_inspect_checkpoint") or {}))
         except Refused as refusal:
             if any(pod.uses_gpu and not pod.ended for pod in pods):
                 notes.append(f"which pod holds which device is not known: {refusal.message}")
@@ -254,7 +250,7 @@ def _strangers(cluster: _Cluster, task_vars: Mapping[str, Any]) -> dict[str, dic
     return {name: found for name, found in offered.items() if found}
 
 
-def _slice(wish: dict[str, Any], found: Capacity) -> dict[str, Any]:
+def _slice(wish: Mapping[str, Any], found: Capacity) -> dict[str, Any]:
     """What one GPU is shared into: the first resource's slice, since a pool shares its GPUs evenly."""
     for unit in found.slices.values():
         return {"mode": wish["nvidia_sharing_mode"], "replicas": unit.replicas, "memory_mib": unit.limit_mib}

@@ -13,7 +13,7 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.verification import CHECKS, verification
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, check
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, said
 
 _COLORS = {"passed": "green", "failed": "red", "warning": "yellow", "skipped": "cyan"}
@@ -38,7 +38,7 @@ class ActionModule(FleetAction):
             variables = task_vars["hostvars"][host]
             health = plain(variables.get("nvidia_health_result") or {})
             node = plain(variables.get("gpu_verify_node") or {})
-            _facts, unread = facts_of(variables.get("gpu_facts_host"))
+            _facts, unread = facts_of(registered(variables, "gpu_facts_host"))
             checks = health.get("checks")
             try:
                 if checks is not None:

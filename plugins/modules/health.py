@@ -71,6 +71,12 @@ options:
           - default
           - exclusive_process
           - prohibited
+  as_described:
+    description:
+      - Also expect what the variables of the host roles say of the host (C(gpu_facts_gpus), and C(nvidia_driver_*) and C(nvidia_toolkit_*) where they
+        are set). What O(expect) says counts more.
+    type: bool
+    default: false
   facts:
     description:
       - What M(gpufleet.nvidia.gpu_info) returned under RV(gpufleet.nvidia.gpu_info#module:gpu) with O(gpufleet.nvidia.gpu_info#module:gather) holding

@@ -27,6 +27,7 @@ EXPECT: dict[str, Any] = {
 
 ARGUMENTS: dict[str, Any] = {
     "expect": {"type": "dict", "default": {}, "options": EXPECT},
+    "as_described": {"type": "bool", "default": False},
     "facts": {"type": "dict", "default": {}},
     "checks": {"type": "list", "elements": "str", "choices": list(NAMES)},
     "cuda_check": {"type": "list", "elements": "str", "default": []},

@@ -9,6 +9,7 @@ import json
 import pytest
 from ansible.errors import AnsibleUndefinedVariable
 from ansible_collections.gpufleet.nvidia.plugins.action import fleet_plan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions
 
 GROUPS = {"gpu_hosts": ["a", "b"], "training": ["a"], "batch": ["b"]}
 
@@ -46,7 +47,7 @@ def test_drift_is_shown_and_said_in_one_line(plan):
 
 
 def test_without_drift_it_succeeds(plan, monkeypatch):
-    monkeypatch.setattr(fleet_plan, "plan_stages", lambda _facts, _wish: {})
+    monkeypatch.setattr(descriptions, "plan_stages", lambda _facts, _wish: {})
     result, _shown = plan()
     assert result["as_described"] and result["msg"] == "The fleet is as described." and result["drift"] is False
 
@@ -55,7 +56,7 @@ def test_without_drift_it_succeeds(plan, monkeypatch):
     "arguments", [{"files": [{"action": "create", "path": "x"}]}, {"unrendered": "pool batch: something is wrong"}]
 )
 def test_the_clusters_files_are_part_of_it(plan, monkeypatch, arguments):
-    monkeypatch.setattr(fleet_plan, "plan_stages", lambda _facts, _wish: {})
+    monkeypatch.setattr(descriptions, "plan_stages", lambda _facts, _wish: {})
     result, shown = plan(arguments=arguments)
     assert result["drift"] and not result["as_described"]
     assert "create x" in shown.text or "something is wrong" in shown.text
@@ -83,7 +84,7 @@ def test_an_impossible_wish_is_reported_and_the_others_are_planned(plan, variabl
 
 
 def test_a_host_that_did_not_answer_is_unread_and_not_as_described(plan, monkeypatch):
-    monkeypatch.setattr(fleet_plan, "plan_stages", lambda _facts, _wish: {})
+    monkeypatch.setattr(descriptions, "plan_stages", lambda _facts, _wish: {})
     result, _shown = plan(unread=["b"])
     assert result["plan"]["hosts"]["b"]["unread"] == "it did not answer"
     assert not result["as_described"] and result["drift"] is False

@@ -47,6 +47,15 @@ def test_a_host_that_is_not_healthy_yet_does_not_fail_where_that_is_not_wished(c
     assert passed["healthy"] and passed["failed_check"] is None
 
 
+def test_what_the_roles_variables_say_is_expected_too_and_counts_less(call, facts):
+    described = {**VARIABLES, "gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 8}]}
+    result, _shown = call(health, {"facts": facts, "checks": ["pci"], "as_described": True}, described)
+    assert result["failed"] and "8 are expected" in result["msg"]
+    arguments = {"facts": facts, "checks": ["pci"], "as_described": True, "expect": {"gpus": 2}}
+    assert call(health, arguments, described)[0]["healthy"]
+    assert call(health, {"facts": facts, "checks": ["pci"]}, described)[0]["healthy"]
+
+
 @pytest.mark.parametrize("arguments", [{}, {"facts": {}}, {"facts": {"schema": 1}, "cuda_check": ["/opt/vectorAdd"]}])
 def test_without_facts_and_for_cuda_the_host_is_asked(call, on_the_host, arguments):
     assert call(health, arguments, VARIABLES)[0] == {"healthy": True}

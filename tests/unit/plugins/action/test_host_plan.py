@@ -7,6 +7,8 @@ from __future__ import annotations
 import pytest
 from ansible.template import trust_as_template
 from ansible_collections.gpufleet.nvidia.plugins.action import host_plan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions
 
 GROUPS = {"all": ["gpu-1"], "gpu_hosts": ["gpu-1"], "training": ["gpu-1"]}
 
@@ -78,8 +80,8 @@ def test_all_that_is_refused_is_told(plan):
 
 
 def test_warnings_are_given(plan, monkeypatch):
-    stage = host_plan.StagePlan("mig", needed=False, warnings=("an empty GPU",))
-    monkeypatch.setattr(host_plan, "plan_stages", lambda _facts, _wish: {"mig": stage})
+    stage = StagePlan("mig", needed=False, warnings=("an empty GPU",))
+    monkeypatch.setattr(descriptions, "plan_stages", lambda _facts, _wish: {"mig": stage})
     _result, shown = plan()
     assert shown.warnings == ["gpu-1: mig: an empty GPU"]
 

@@ -20,6 +20,7 @@ _CONTROLLER = {
     "debug",
     "fail",
     "import_playbook",
+    "import_role",
     "include_role",
     "include_tasks",
     "meta",

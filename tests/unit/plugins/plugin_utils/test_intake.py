@@ -29,7 +29,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.answer import answer
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.collect import evidence_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import wishes
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions, wishes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import fleet
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
@@ -285,7 +285,7 @@ def described_once(monkeypatch):
             known[key] = wishes.collect(variables, template, *roles)
         return known[key]
 
-    for module in (fleet_plan, inspect_action, fleet):
+    for module in (descriptions, fleet):
         monkeypatch.setattr(module, "collect", collect)
 
 

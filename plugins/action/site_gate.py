@@ -1,0 +1,62 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Decide on the controller, for all hosts of a run at once, which of them have something to do, and whether any may begin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import site_gate
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
+
+
+class ActionModule(FleetAction):
+    _requires_connection = False
+    _VALID_ARGS = frozenset({"hosts"})
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        task_vars = described(task_vars)
+        result = super().run(tmp, task_vars)
+        result["changed"] = False
+        _checked, arguments = self.validate_argument_spec(
+            argument_spec={"hosts": {"type": "list", "elements": "str", "required": True}}
+        )
+        known = pools(plain(task_vars.get("groups", {})))
+        found, stopping = [], []
+        for host in plain(arguments["hosts"]):
+            variables = task_vars["hostvars"][host]
+            facts, unread = facts_of(registered(variables, "gpu_facts_host"))
+            work = site_gate.work_of(host, describe(host, variables, known), facts, unread)
+            found.append(work)
+            if work.refusals and not _may_be_skipped(variables):
+                stopping.append(work)
+        for warning in site_gate.warnings_of(found):
+            self._display.warning(warning)
+        for line in site_gate.by_pool(found):
+            self._display.display(line)
+        result["todo"] = [work.host for work in found if work.state != site_gate.AS_DESCRIBED]
+        result["refused"] = [work.host for work in found if work.refusals]
+        result["as_described"] = len(found) - len(result["todo"])
+        result["msg"] = f"{result['as_described']} of {len(found)} hosts are as described."
+        if stopping:
+            result["failed"] = True
+            result["msg"] = "\n".join(
+                [
+                    *(f"{work.host}: {message}" for work in stopping for message in work.refusals),
+                    f"No host is changed, because what is described is refused on {', '.join(work.host for work in stopping)}, for the "
+                    "reasons above. Correct it, leave them out with --limit, or set gpu_facts_skip_refused_hosts: true to go on with "
+                    "the other hosts.",
+                ]
+            )
+        return result
+
+
+def _may_be_skipped(variables: Mapping[str, Any]) -> bool:
+    return boolean(plain(variables.get("gpu_facts_skip_refused_hosts")) or False, strict=False)

@@ -1,0 +1,64 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the inventory says of one host, and what follows from it for the host's stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Callable
+
+from ansible.errors import AnsibleError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect, refusals_of
+
+
+@dataclass(frozen=True)
+class Description:
+    """The variables of one host, checked.
+
+    :param pool: None where the host is in none, or in several.
+    :param variables: those of all host roles, typed and complete; empty where something is refused.
+    :param refusals: what cannot be taken as it is.
+    """
+
+    pool: str | None
+    variables: Mapping[str, Any]
+    refusals: tuple[Refused, ...] = ()
+
+    def stages(self, facts: Mapping[str, Any] | None) -> dict[str, StagePlan]:
+        """Return the plan of every stage of C(site); one alone that says what is refused of the variables.
+
+        :param facts: None where the host could not be read: then nothing is planned.
+        """
+        if self.refusals:
+            return {"variables": StagePlan("variables", needed=True, refusals=self.refusals)}
+        return plan_stages(facts, self.variables) if facts else {}
+
+
+def describe(
+    host: str,
+    variables: Mapping[str, Any],
+    known: Mapping[str, Sequence[str]],
+    template: Callable[[Any], Any] = lambda value: value,
+) -> Description:
+    """Return the description of C(host). What is wrong with it is the mistake of one host, and is no error here.
+
+    :param variables: all variables of the host, possibly holding templates.
+    :param known: the pools of the inventory.
+    :param template: renders a value that may hold templates.
+    """
+    pool = None
+    try:
+        pool = pool_of(host, known, plain(template(variables.get("gpu_facts_pool"))))
+        return Description(pool, collect(variables, template))
+    except Refused as refusal:
+        return Description(pool, {}, refusals_of(refusal))
+    except (AnsibleError, TypeError) as error:
+        wrong = Refused("the variables of the host", str(error).strip().rstrip("."), "Define what its templates use.")
+        return Description(pool, {}, (wrong,))

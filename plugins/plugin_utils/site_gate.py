@@ -1,0 +1,106 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which hosts of a run have something to do, decided for all of them at once from what was read. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.answer import ARGUMENTS, answer
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.collect import evidence_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import described_health
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+
+#: Hosts that a line names one by one.
+_MOST = 5
+AS_DESCRIBED, TO_CHANGE, TO_PROVE, REFUSED, UNREAD = "as described", "to change", "to prove", "refused", "unread"
+
+
+@dataclass(frozen=True)
+class HostWork:
+    """What a host that was read has to do in a run of C(site).
+
+    :param pool: None where it is in none, or in several.
+    :param state: one of the states above.
+    :param why: the stages that have to run, or why its health has to be looked at, or why it could not be read; empty where nothing is to do.
+    :param refusals: what of its description cannot be met.
+    :param warnings: stage and text of what its user should know although it stops nothing.
+    """
+
+    host: str
+    pool: str | None
+    state: str
+    why: str = ""
+    refusals: tuple[str, ...] = ()
+    warnings: tuple[tuple[str, str], ...] = ()
+
+
+def work_of(host: str, description: Description, facts: Mapping[str, Any] | None, unread: str = "") -> HostWork:
+    """Return what C(host) has to do.
+
+    :param facts: None where it could not be read.
+    :param unread: why it could not be.
+    """
+    if facts is None and not description.refusals:
+        return HostWork(host, description.pool, UNREAD, unread)
+    stages = description.stages(facts)
+    warnings = tuple((stage.stage, text) for stage in stages.values() for text in stage.warnings)
+    refusals = tuple(refusal.message for stage in stages.values() for refusal in stage.refusals)
+    if refusals:
+        return HostWork(host, description.pool, REFUSED, "", refusals, warnings)
+    needed = ", ".join(name for name, stage in stages.items() if stage.needed)
+    if needed:
+        return HostWork(host, description.pool, TO_CHANGE, needed, (), warnings)
+    doubt = _doubt(description.variables, facts or {})
+    return HostWork(host, description.pool, TO_PROVE if doubt else AS_DESCRIBED, doubt, (), warnings)
+
+
+def _doubt(variables: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """Return why the role C(nvidia_health) has to look at a host with nothing to change; empty where it is healthy as it was read."""
+    if variables["nvidia_health_cuda_check"] or variables["nvidia_health_fresh"] or "health" not in facts:
+        return "its health is proven on the host"
+    given = {"expect": {**described_health(variables), **variables["nvidia_health_expect"]}}
+    if variables["nvidia_health_checks"]:
+        given["checks"] = variables["nvidia_health_checks"]
+    validated = ArgumentSpecValidator(ARGUMENTS).validate(given)
+    if validated.error_messages:
+        return "what nvidia_health_expect says cannot be taken"
+    return str(answer(evidence_of(facts), plain(validated.validated_parameters), False)["failed_check"] or "")
+
+
+def by_pool(hosts: Iterable[HostWork]) -> list[str]:
+    """Return a line for each pool: how many hosts are as described, and who is not."""
+    pools: dict[str, dict[str, list[HostWork]]] = {}
+    for one in hosts:
+        pools.setdefault(one.pool or "in no pool", {}).setdefault(one.state, []).append(one)
+    lines = []
+    for pool, states in sorted(pools.items()):
+        parts = []
+        for state in (AS_DESCRIBED, TO_CHANGE, TO_PROVE, REFUSED, UNREAD):
+            there = states.get(state, [])
+            if there:
+                named = [f"{one.host} ({one.why})" if one.why else one.host for one in there]
+                parts.append(f"{len(there)} {state}" + ("" if state == AS_DESCRIBED else f": {titles(named)}"))
+        lines.append(f"  {pool}: {'; '.join(parts)}")
+    return lines
+
+
+def warnings_of(hosts: Iterable[HostWork]) -> list[str]:
+    """Return every warning once, with the hosts that it is about."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in hosts:
+        for warning in one.warnings:
+            found.setdefault(warning, []).append(one.host)
+    return [f"{titles(where)}: {stage}: {text}" for (stage, text), where in found.items()]
+
+
+def titles(hosts: Sequence[str]) -> str:
+    """Return the names of hosts as a sentence has room for them."""
+    shown = ", ".join(hosts[:_MOST])
+    return f"{shown} and {len(hosts) - _MOST} more" if len(hosts) > _MOST else shown

@@ -1,0 +1,56 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A connection to a host that answers at once, so that what is measured is the controller."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ansible.errors import AnsibleError
+from ansible.plugins.connection import ConnectionBase
+
+DOCUMENTATION = """
+name: canned
+short_description: Answers at once what a real host once said
+description:
+  - M(ansible.builtin.ping) is answered as every host does, M(gpufleet.nvidia.gpu_info) with the facts in the file that O(facts) names.
+  - Any other module is an error, since a host without work is asked nothing else.
+extends_documentation_fragment: [connection_pipelining]
+options:
+  facts:
+    description: File with the facts of the host as JSON.
+    type: path
+    vars:
+      - name: bench_canned_facts
+"""
+
+
+class Connection(ConnectionBase):
+    transport = "canned"
+    has_pipelining = True
+
+    def _connect(self) -> Connection:
+        self._connected = True
+        return self
+
+    def exec_command(self, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> tuple[int, bytes, bytes]:
+        super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
+        payload = in_data or b""
+        if b"plugins.modules.gpu_info" in payload:
+            facts = Path(self.get_option("facts")).read_text(encoding="utf-8")
+            return 0, b'{"changed": false, "gpu": ' + facts.encode() + b"}", b""
+        if b"ansible.modules.ping" in payload:
+            return 0, json.dumps({"ping": "pong"}).encode(), b""
+        raise AnsibleError(f"a host that has nothing to do was asked for more than its facts: {cmd[:200]}")
+
+    def put_file(self, in_path: str, out_path: str) -> None:  # noqa: ARG002
+        raise AnsibleError(f"a host that has nothing to do was sent {in_path}")
+
+    def fetch_file(self, in_path: str, out_path: str) -> None:  # noqa: ARG002
+        raise AnsibleError(f"a host that has nothing to do was asked for {in_path}")
+
+    def close(self) -> None:
+        self._connected = False

@@ -1,0 +1,49 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.action import site_gate
+
+GROUPS = {"gpu_hosts": ["a", "b"], "training": ["a", "b"]}
+MISSPELT = {"nvidia_mig_layot": "all-balanced"}
+
+
+@pytest.fixture
+def gate(call, bare_facts):
+    def run(**variables):
+        hostvars = {host: {"gpu_facts_host": {"gpu": bare_facts}, **variables.get(host, {})} for host in ("a", "b")}
+        return call(site_gate, {"hosts": ["a", "b"]}, {"groups": GROUPS, "hostvars": hostvars})
+
+    return run
+
+
+def test_hosts_with_something_to_do_are_let_in_and_shown_by_pool(gate):
+    result, shown = gate()
+    assert result["todo"] == ["a", "b"] and result["refused"] == [] and "failed" not in result
+    assert shown.lines == [
+        "  training: 2 to change: a (driver, toolkit, runtime, sharing), b (driver, toolkit, runtime, sharing)"
+    ]
+
+
+def test_one_refused_host_stops_all_and_is_named_with_the_reason(gate):
+    result, shown = gate(a=MISSPELT)
+    assert result["failed"] and result["refused"] == ["a"]
+    assert result["msg"].startswith("a: nvidia_mig_layot: no role of gpufleet.nvidia has such a variable.")
+    assert "No host is changed, because what is described is refused on a, for the reasons above." in result["msg"]
+    assert "1 refused: a" in shown.text
+
+
+@pytest.mark.parametrize("value", [True, "yes"])
+def test_a_refused_host_that_may_be_skipped_stops_nobody(gate, value):
+    result, _shown = gate(a={**MISSPELT, "gpu_facts_skip_refused_hosts": value})
+    assert "failed" not in result
+    # Its own stages refuse it, so that the recap of the run shows it as failed.
+    assert result["todo"] == ["a", "b"] and result["refused"] == ["a"]
+
+
+def test_a_host_whose_facts_do_not_fit_hurts_no_other(gate):
+    result, shown = gate(a={"gpu_facts_host": {"gpu": {"schema": "x"}}})
+    assert "failed" not in result and "1 unread: a (its facts do not fit: " in shown.text

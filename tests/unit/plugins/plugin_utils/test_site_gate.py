@@ -1,0 +1,106 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions, site_gate
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.site_gate import HostWork, by_pool, warnings_of, work_of
+
+POOLS = {"training": ["a"], "batch": ["b"]}
+READ = {
+    "schema": 1,
+    "pci": [{"address": "0000:18:00.0", "device_id": "0x2330", "kind": "gpu", "board": "h100-80gb-sxm"}],
+    "driver": {},
+    "unknown": {},
+    "health": {"nvidia_smi": None, "xids": []},
+}
+
+
+@pytest.fixture
+def stages(monkeypatch):
+    """Nothing is to do, but for what a test puts there."""
+    found = {}
+    monkeypatch.setattr(descriptions, "plan_stages", lambda _facts, _variables: dict(found))
+    return found
+
+
+def test_a_stage_that_has_to_run_makes_a_host_one_to_change(stages):
+    stages.update(driver=StagePlan("driver", True), mig=StagePlan("mig", False, warnings=("an empty GPU",)))
+    work = work_of("a", describe("a", {}, POOLS), READ)
+    assert (work.pool, work.state, work.why) == ("training", "to change", "driver")
+    assert work.warnings == (("mig", "an empty GPU"),)
+
+
+@pytest.mark.usefixtures("stages")
+def test_a_host_without_work_is_as_described_where_its_health_needs_no_look(monkeypatch):
+    judged = []
+
+    def answer(evidence, parameters, check_mode):
+        judged.append((evidence.facts, parameters, check_mode))
+        return {"failed_check": None}
+
+    monkeypatch.setattr(site_gate, "answer", answer)
+    variables = {
+        "nvidia_driver_version": "580.178.04",
+        "nvidia_health_expect": {"gpus": 1},
+        "nvidia_health_checks": ["pci"],
+    }
+    work = work_of("a", describe("a", variables, POOLS), READ)
+    assert (work.state, work.why) == ("as described", "")
+    ((facts, parameters, check_mode),) = judged
+    assert facts is READ and parameters["checks"] == ["pci"] and not check_mode
+    assert {name: parameters["expect"][name] for name in ("gpus", "driver_version")} == {
+        "gpus": 1,
+        "driver_version": "580.178.04",
+    }
+
+
+@pytest.mark.usefixtures("stages")
+def test_a_host_that_is_not_healthy_is_looked_at_by_its_stages():
+    work = work_of("a", describe("a", {"gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 8}]}, POOLS), READ)
+    assert (work.state, work.why) == ("to prove", "pci")
+
+
+@pytest.mark.usefixtures("stages")
+@pytest.mark.parametrize(
+    ("variables", "facts", "why"),
+    [
+        ({"nvidia_health_cuda_check": ["/opt/vectorAdd"]}, READ, "its health is proven on the host"),
+        ({"nvidia_health_fresh": True}, READ, "its health is proven on the host"),
+        ({}, {"schema": 1}, "its health is proven on the host"),
+        ({"nvidia_health_expect": {"gpus": "many"}}, READ, "what nvidia_health_expect says cannot be taken"),
+    ],
+)
+def test_what_only_the_host_can_prove_is_left_to_its_stages(variables, facts, why):
+    work = work_of("a", describe("a", variables, POOLS), facts)
+    assert (work.state, work.why) == ("to prove", why)
+
+
+def test_a_refused_description_comes_before_facts_that_are_missing():
+    wrong = Description("training", {}, (Refused("nvidia_mig_layout", "it is wrong", "Mend it."),))
+    assert work_of("a", wrong, None, "it did not answer").refusals == ("nvidia_mig_layout: it is wrong. Mend it.",)
+    unread = work_of("a", Description("training", {}), None, "it did not answer")
+    assert (unread.state, unread.why) == ("unread", "it did not answer")
+
+
+def test_a_line_for_each_pool_names_who_is_not_as_described():
+    hosts = [
+        *(HostWork(f"t-{number}", "training", "as described") for number in range(1000)),
+        *(HostWork(f"c-{number}", "training", "to change", "mig") for number in range(7)),
+        HostWork("b-1", "batch", "refused", "", ("no",)),
+        HostWork("x", None, "unread", "it did not answer"),
+    ]
+    assert by_pool(hosts) == [
+        "  batch: 1 refused: b-1",
+        "  in no pool: 1 unread: x (it did not answer)",
+        "  training: 1000 as described; 7 to change: c-0 (mig), c-1 (mig), c-2 (mig), c-3 (mig), c-4 (mig) and 2 more",
+    ]
+
+
+def test_a_warning_of_many_hosts_is_said_once():
+    hosts = [HostWork(name, "p", "as described", warnings=(("sharing", "one user"),)) for name in ("a", "b")]
+    assert warnings_of(hosts) == ["a, b: sharing: one user"]
