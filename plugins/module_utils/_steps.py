@@ -60,6 +60,7 @@ class Kind(Enum):
     INSTALL_TOOLKIT = "install {target} {version}"
     UNINSTALL_TOOLKIT = "uninstall {packages}"
     ACCEPT_DEVICES = "accept devices by {method} only"
+    NAME_LOW_LEVEL_RUNTIME = "have nvidia-container-runtime call {runtime}"
     GENERATE_CDI_SPECIFICATION = "generate the CDI specification"
     CONFIGURE_RUNTIME = "configure the runtime {runtime} of {target}"
     CORRECT_RUNTIME = "correct the runtime {runtime} of {target}"

@@ -93,12 +93,13 @@ _DRIVER = fields(
 _RUNTIME = fields(
     {
         **dict.fromkeys(("version", "default_runtime"), _VERSION),
-        **dict.fromkeys(("config_path", "binary"), _TEXT),
+        **dict.fromkeys(("config_path", "binary", "low_level_runtime"), _TEXT),
         "active": truth,
         "config_version": number(0, 1000),
         "nvidia": truth,
         "cdi": truth,
         "cgroup_drivers": _VERSIONS,
+        "monitors": mapping(_TEXT),
     }
 )
 _CARD = fields(
@@ -174,6 +175,7 @@ _FACTS = fields(
                 "holds": items(_TEXT),
                 "accept_envvar_unprivileged": truth,
                 "accept_volume_mounts": truth,
+                "low_level_runtimes": items(_TEXT),
             }
         ),
         "runtimes": mapping(_RUNTIME, 64),

@@ -70,12 +70,13 @@ def read_toolkit(source: Source, packages: Sequence[Package] | None, locks: Sequ
         version = parse_version(answer) if answer else None
     if version is None and packages is None:
         source.note("toolkit.packages", "the installed packages are not known")
-    envvar = volume_mounts = None
+    envvar = volume_mounts = runtimes = None
     if present:
         try:
             text = source.files.read(toolkit_config.PATH)
             envvar = toolkit_config.accepts(text, toolkit_config.ACCEPT_ENVVAR)
             volume_mounts = toolkit_config.accepts(text, toolkit_config.ACCEPT_VOLUME_MOUNTS)
+            runtimes = toolkit_config.low_level_runtimes(text)
         except TomlError as error:
             source.note("toolkit.accept_envvar_unprivileged", f"{toolkit_config.PATH}: {error}")
     return {
@@ -84,6 +85,7 @@ def read_toolkit(source: Source, packages: Sequence[Package] | None, locks: Sequ
         "holds": None if packages is None or locks is None else held_names(installed, locks),
         "accept_envvar_unprivileged": envvar,
         "accept_volume_mounts": volume_mounts,
+        "low_level_runtimes": runtimes,
     }
 
 

@@ -76,6 +76,7 @@ def test_toolkit(tree, config, envvar, volume_mounts):
         "holds": [],
         "accept_envvar_unprivileged": envvar,
         "accept_volume_mounts": volume_mounts,
+        "low_level_runtimes": ["runc", "crun"],
     }
     assert tree.calls == []
 
@@ -114,6 +115,7 @@ def test_a_toolkit_without_packages_is_asked(tree):
         "holds": None,
         "accept_envvar_unprivileged": True,
         "accept_volume_mounts": False,
+        "low_level_runtimes": ["runc", "crun"],
     }
     assert {"toolkit.version", "toolkit.packages"} <= set(source.unknown)
 
