@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What NVML knows about the soundness of a GPU: its place in the NVLink fabric and the errors of its memory."""
+"""What NVML knows about the soundness of a GPU: its fabric, the recovery that it needs, and the errors of its memory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import ctypes
 from dataclasses import dataclass
 
 from .nvml import Nvml, NvmlError
+from .nvml_types import RECOVERY_ACTIONS
 
 _FABRIC_STATES = {1: "not_started", 2: "in_progress", 3: "completed"}
+#: C(NVML_FI_DEV_GET_GPU_RECOVERY_ACTION): a field, there is no function.
+_RECOVERY_FIELD = 230
 _UNCORRECTED = 1
 _VOLATILE = 0
 
@@ -44,6 +47,22 @@ def fabric_state(nvml: Nvml, index: int) -> str | None:
     except NvmlError:
         return None
     return _FABRIC_STATES.get(int(info.state))
+
+
+def recovery_action(nvml: Nvml, index: int) -> str | None:
+    """Return what the driver asks for to bring a GPU back: C(none), C(gpu_reset), C(node_reboot), C(drain_p2p), C(drain_and_reset),
+    C(recover_imex_domain), C(bus_reset), C(system_reboot), or C(value_N) for one that is newer than these.
+
+    None where driver or board does not tell.
+    """
+    try:
+        field = nvml.library.call("nvmlDeviceGetFieldValues", nvml.device(index), [_RECOVERY_FIELD])[0]
+    except NvmlError:
+        return None
+    if field.nvmlReturn != 0:
+        return None
+    value = int(field.value.uiVal)
+    return RECOVERY_ACTIONS[value] if value < len(RECOVERY_ACTIONS) else f"value_{value}"
 
 
 def memory_errors(nvml: Nvml, index: int) -> MemoryErrors:

@@ -72,6 +72,7 @@ GPU = fields(
         "gpu_instances": items(_GPU_INSTANCE, 64),
         "profiles": _PROFILES,
         "errors": _ERRORS,
+        "recovery_action": _NAME,
         "lost": truth,
     },
     required=("index",),
@@ -138,15 +139,17 @@ _HOLDER = fields(
     },
     required=("pid", "command", "devices"),
 )
+_LOGGED = items(
+    fields(
+        {"number": number(0, 65535), "pci_address": _NAME, "text": OUTPUT},
+        required=("number", "pci_address", "text"),
+    ),
+)
 _HEALTH = fields(
     {
         "nvidia_smi": fields({"rc": number(-255, 255), "text": OUTPUT}, required=("text",)),
-        "xids": items(
-            fields(
-                {"number": number(0, 65535), "pci_address": _NAME, "text": OUTPUT},
-                required=("number", "pci_address", "text"),
-            ),
-        ),
+        "xids": _LOGGED,
+        "sxids": _LOGGED,
     }
 )
 _DISTRIBUTION = fields(dict.fromkeys(("id", "version", "codename", "family"), _NAME))

@@ -7,13 +7,17 @@
 from __future__ import annotations
 
 from . import hardware, software
+from .recovery import recovery
 from .report import Check
+from .xid import xid
 
 CHECKS = (
     Check("pci", hardware.pci),
     Check("driver", hardware.driver, needs=("pci",)),
     Check("nvidia_smi", hardware.nvidia_smi, needs=("driver",)),
     Check("nvml", hardware.nvml, needs=("driver",)),
+    Check("recovery", recovery, needs=("nvml",)),
+    Check("xid", xid),
     Check("fabric", hardware.fabric, needs=("driver",)),
     Check("persistence", hardware.persistence, needs=("nvml",)),
     Check("memory", hardware.memory, needs=("nvml",)),

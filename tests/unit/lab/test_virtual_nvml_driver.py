@@ -249,6 +249,19 @@ def test_fabric(machine: VirtualMachine) -> None:
     assert "Fabric State: Configured" in machine.text("proc/driver/nvidia-nvswitch/devices/0000:05:00.0")
 
 
+def test_the_recovery_action_is_a_field_and_a_reset_clears_it(machine: VirtualMachine) -> None:
+    machine.start("h100-80gb-sxm", "--count=2")
+    fields = """
+        found = [nvmlDeviceGetFieldValues(nvmlDeviceGetHandleByIndex(i), [NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, 1]) for i in (0, 1)]
+        answer([[value.nvmlReturn, value.value.uiVal] for values in found for value in values])
+        """
+    not_supported = [3, 0]
+    machine.gpu("recovery", "--gpu", "1", "--action", "2")
+    assert machine.nvml(fields) == [[0, 0], not_supported, [0, 2], not_supported]
+    machine.gpu("reset", "--gpu", "1")
+    assert machine.nvml(fields) == [[0, 0], not_supported, [0, 0], not_supported]
+
+
 def test_compute_mode(machine: VirtualMachine) -> None:
     machine.start("h100-80gb-sxm")
     assert machine.nvml(

@@ -233,6 +233,28 @@ def test_memory_errors_on_request(tree, monkeypatch, calls, expected):
     assert "errors" not in found[1]
 
 
+def field_value(code, value):
+    return [SimpleNamespace(nvmlReturn=code, value=SimpleNamespace(uiVal=value))]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (None, None),
+        (field_value(NOT_SUPPORTED, 0), None),
+        (field_value(0, 0), "none"),
+        (field_value(0, 2), "node_reboot"),
+        (field_value(0, 7), "system_reboot"),
+        (field_value(0, 9), "value_9"),
+    ],
+)
+def test_the_recovery_action_on_request(tree, monkeypatch, answer, expected):
+    opened(monkeypatch, FakeNvml((H100, LOST), calls={"nvmlDeviceGetFieldValues": answer}))
+    found = read_gpus(tree.source(), None, ("errors",))["gpus"]
+    assert found[0]["recovery_action"] == expected
+    assert "recovery_action" not in found[1]
+
+
 @pytest.mark.parametrize(("state", "name"), [(1, "not_started"), (2, "in_progress"), (3, "completed"), (9, None)])
 def test_fabric_state(tree, monkeypatch, state, name):
     opened(monkeypatch, FakeNvml(calls={"nvmlDeviceGetGpuFabricInfo": state}))
