@@ -73,6 +73,7 @@ GPU = fields(
         "profiles": _PROFILES,
         "errors": _ERRORS,
         "recovery_action": _NAME,
+        "fabric": fields({"state": _NAME, "status": number(), "degraded": items(_NAME, 64), "summary": _NAME}),
         "lost": truth,
     },
     required=("index",),

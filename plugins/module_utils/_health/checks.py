@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from . import hardware, software
+from .fabric import fabric
 from .recovery import recovery
 from .report import Check
 from .xid import xid
@@ -18,7 +19,7 @@ CHECKS = (
     Check("nvml", hardware.nvml, needs=("driver",)),
     Check("recovery", recovery, needs=("nvml",)),
     Check("xid", xid),
-    Check("fabric", hardware.fabric, needs=("driver",)),
+    Check("fabric", fabric, needs=("driver",)),
     Check("persistence", hardware.persistence, needs=("nvml",)),
     Check("memory", hardware.memory, needs=("nvml",)),
     Check("toolkit", software.toolkit),

@@ -18,6 +18,8 @@ PASSED = "passed"
 FAILED = "failed"
 WARNING = "warning"
 SKIPPED = "skipped"
+#: What mends most of what is wrong with a driver.
+DRIVER_ROLE = "Run the role gpufleet.nvidia.nvidia_driver"
 
 
 @dataclass(frozen=True)

@@ -92,25 +92,6 @@ def test_nvml(evidence, facts):
     judge(hardware.nvml(evidence(), ANY), "failed", "killed its caller")
 
 
-@pytest.mark.parametrize(
-    ("fabric", "manager", "status", "text"),
-    [
-        ({}, {}, "passed", "4 NVSwitches, fabric manager 580.126.09"),
-        ({"nvswitches": 0}, {"installed": False}, "skipped", "no NVSwitch"),
-        ({}, {"installed": False}, "failed", "no fabric manager"),
-        ({}, {"version": "580.95.05"}, "failed", "the fabric manager is 580.95.05, the driver 580.126.09"),
-        ({}, {"active": False}, "failed", "does not run"),
-        ({"state": "in_progress"}, {}, "failed", "in progress"),
-        ({}, {"active": None}, "warning", "unknown"),
-        ({"state": None}, {"version": None}, "passed", "unknown version"),
-    ],
-)
-def test_fabric(evidence, facts, fabric, manager, status, text):
-    facts["fabric"].update(fabric)
-    facts["fabric"]["manager"].update(manager)
-    judge(hardware.fabric(evidence(), ANY), status, text)
-
-
 def test_persistence(evidence, facts):
     judge(hardware.persistence(evidence(), ANY), "passed", "on for 2 GPUs")
     facts["gpus"][1]["persistence_mode"] = False
