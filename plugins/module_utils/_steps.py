@@ -54,6 +54,7 @@ class Kind(Enum):
     RELOAD_DRIVER = "reload driver {version}"
     UNLOAD_DRIVER = "unload driver {version}"
     BLOCK_KERNEL_MODULE = "block {target}"
+    LOAD_KERNEL_MODULES = "load {modules}"
     RENEW_INITRAMFS = "renew the initial file system"
 
     # The container toolkit and the runtimes.

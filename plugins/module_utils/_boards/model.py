@@ -91,6 +91,10 @@ SWITCHES_IN_HOST = "host"
 #: NVLink 5 with the switches outside of it (NVL72): a GPU host has no fabric manager of its own (aks-gpu#170).
 SWITCHES_IN_RACK = "rack"
 
+#: What the fabric manager's check before its start asks for with NVLink 5 (570 and newer): it speaks to the switches through a ConnectX
+#: function (gpu-driver-container, nvidia-driver; canvos#700). In Ubuntu mlx5_ib is in linux-modules-extra.
+NVLINK5_MODULES = ("mlx5_core", "mlx5_ib", "ib_umad")
+
 
 @dataclass(frozen=True)
 class Board:

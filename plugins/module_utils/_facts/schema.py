@@ -169,7 +169,9 @@ _FACTS = fields(
         "driver": _DRIVER,
         "nvml": fields({"available": truth, **dict.fromkeys(("reason", "code", "version", "cuda_version"), _TEXT)}),
         "gpus": GPUS,
-        "fabric": fields({"nvswitches": number(0, 1024), "manager": _UNIT, "state": _NAME}),
+        "fabric": fields(
+            {"nvswitches": number(0, 1024), "manager": _UNIT, "state": _NAME, "lacking_modules": items(_NAME, 64)}
+        ),
         "mps": items(_DAEMON, 4096),
         "mps_control": fields({"installed": truth, "multi_user": truth}),
         "toolkit": fields(

@@ -15,6 +15,8 @@ from typing import Any
 
 from .._adapters.pci import PciDevice
 from .._adapters.pynvml_loader import HOST_PROGRAM
+from .._boards.lookup import find_board
+from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST
 from .._mig import journal
 from .._runtime.toml_read import TomlError
 from .._toolkit import config as toolkit_config
@@ -45,7 +47,7 @@ def read_fabric(
         answer = source.output("fabric.manager.version", (program, "--version"))
         match = _FABRIC_VERSION.search(answer or "")
         version = match.group(1) if match else None
-    return {
+    found: dict[str, Any] = {
         # Before the driver is loaded only the bus shows them (host.md, section 6: class 0680, not verified).
         "nvswitches": max(len(devices), on_bus),
         "manager": {
@@ -55,6 +57,10 @@ def read_fabric(
         },
         "state": state,
     }
+    boards = [find_board(device.device_id) for device in pci or () if device.kind == "gpu"]
+    if any(board and board.nvlink5_switches == SWITCHES_IN_HOST for board in boards):
+        found["lacking_modules"] = [name for name in NVLINK5_MODULES if not source.files.exists(f"/sys/module/{name}")]
+    return found
 
 
 def read_toolkit(source: Source, packages: Sequence[Package] | None, locks: Sequence[str] | None) -> dict[str, Any]:
