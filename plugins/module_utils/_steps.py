@@ -54,12 +54,14 @@ class Kind(Enum):
     RELOAD_DRIVER = "reload driver {version}"
     UNLOAD_DRIVER = "unload driver {version}"
     BLOCK_KERNEL_MODULE = "block {target}"
+    LOAD_KERNEL_MODULES = "load {modules}"
     RENEW_INITRAMFS = "renew the initial file system"
 
     # The container toolkit and the runtimes.
     INSTALL_TOOLKIT = "install {target} {version}"
     UNINSTALL_TOOLKIT = "uninstall {packages}"
     ACCEPT_DEVICES = "accept devices by {method} only"
+    NAME_LOW_LEVEL_RUNTIME = "have nvidia-container-runtime call {runtime}"
     GENERATE_CDI_SPECIFICATION = "generate the CDI specification"
     CONFIGURE_RUNTIME = "configure the runtime {runtime} of {target}"
     CORRECT_RUNTIME = "correct the runtime {runtime} of {target}"

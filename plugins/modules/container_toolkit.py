@@ -187,6 +187,7 @@ def wish(params: dict[str, Any]) -> ToolkitWish:
         present=params["state"] == "present",
         version=params["version"],
         injection=Injection(choose(params["device_injection"], params["runtime"])),
+        runtime=params["runtime"],
         cdi=params["cdi"],
         hold=params["hold"],
         allow_vulnerable=params["allow_vulnerable"],

@@ -107,7 +107,8 @@ options:
     default: true
   fabric_manager:
     description:
-      - Whether the fabric manager is installed and runs; V(auto) where there are NVSwitches.
+      - Whether the fabric manager is installed and runs; V(auto) where there are NVSwitches, or boards
+        with NVLink 5 (HGX B200, B300), which also get C(nvlsm) and the kernel modules that it needs.
     type: str
     choices: [auto, always, never]
     default: auto

@@ -32,8 +32,8 @@ options:
   gather:
     description:
       - Parts to add to RV(gpu) that are long and that few callers need.
-      - V(errors) adds to each GPU the errors of its memory.
-      - V(health) adds how C(nvidia-smi) ended and the Xid errors of the kernel's log, for O(gpufleet.nvidia.health#module:facts).
+      - V(errors) adds to each GPU the errors of its memory, and the recovery action that its driver asks for.
+      - V(health) adds how C(nvidia-smi) ended and the Xid and SXid errors of the kernel's log, for O(gpufleet.nvidia.health#module:facts).
       - V(holders) lists every process that has a device file of NVIDIA open, with its pod and container.
       - V(profiles) adds to each GPU that supports MIG the table of GPU instance profiles that its driver offers.
     type: list

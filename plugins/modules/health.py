@@ -12,8 +12,8 @@ author:
   - The gpufleet.nvidia authors (@gpufleet)
 short_description: Prove that a GPU host works, or say what to do first
 description:
-  - Checks a GPU host from the PCI bus upwards - driver, C(nvidia-smi), NVML, fabric, persistence, memory errors, container
-    toolkit and runtime, CDI, MIG, MPS, compute mode and, if O(cuda_check) is given, a CUDA program.
+  - Checks a GPU host from the PCI bus upwards - driver, C(nvidia-smi), NVML, the recovery that the driver asks for, Xid errors, fabric,
+    persistence, memory errors, container toolkit and runtime, CDI, MIG, MPS, compute mode and, if O(cuda_check) is given, a CUDA program.
   - Each check says what it found and what to do next. A check is skipped when one that it depends on has failed, so that the
     first failure is the one to mend.
   - Never changes anything on the host.
@@ -94,6 +94,8 @@ options:
       - driver
       - nvidia_smi
       - nvml
+      - recovery
+      - xid
       - fabric
       - persistence
       - memory

@@ -229,9 +229,18 @@ class Crio:
         return {path: text for path, text in texts.items() if text is not None}
 
     def edit(self, files: Mapping[str, str], wish: RuntimeWish) -> Files:
-        return crio.edit(files, wish, self._drop_in)
+        handler = None
+        if wish.present:
+            others = self._dump(crio.without_ours(files, self._drop_in))
+            handler = crio.handler_of(_output(self._run, ["crio", "config", "--default"]), others)
+        return crio.edit(files, wish, handler, self._drop_in)
 
     def merged(self, files: Mapping[str, str]) -> Merged:
+        dump = self._dump(files)
+        return Merged(crio.effective(dump), dump)
+
+    def _dump(self, files: Mapping[str, str]) -> str:
+        """Have CRI-O merge C(files) with the drop-ins of others, and return what it prints."""
         source = os.path.dirname(self._drop_in)
         with tempfile.TemporaryDirectory(prefix="gpufleet-crio-") as folder:
             for name in list_directory(source):
@@ -241,8 +250,7 @@ class Crio:
             for path, text in files.items():
                 if os.path.dirname(path) == source:
                     _write(os.path.join(folder, os.path.basename(path)), text)
-            dump = _output(self._run, ["crio", "--config-dir", folder, "config"])
-        return Merged(crio.effective(dump), dump)
+            return _output(self._run, ["crio", "--config-dir", folder, "config"])
 
     def present(self, files: Mapping[str, str]) -> Merged:
         return self.merged(files)

@@ -12,6 +12,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+#: C(nvmlDeviceGpuRecoveryAction_t) of nvml.h, in the order of its values; 5 came with branch 595, 6 and 7 with 615.
+RECOVERY_ACTIONS = (
+    "none",
+    "gpu_reset",
+    "node_reboot",
+    "drain_p2p",
+    "drain_and_reset",
+    "recover_imex_domain",
+    "bus_reset",
+    "system_reboot",
+)
+
 
 @dataclass(frozen=True)
 class SystemInfo:

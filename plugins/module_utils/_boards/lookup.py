@@ -36,6 +36,12 @@ def board(key: str) -> Board:
     return _BY_KEY[key]
 
 
+def nvlink5_switches(key: str | None) -> str | None:
+    """Return where the NVLink 5 switches of a board are (L(Board)), or None also for one that the table does not have."""
+    found = _BY_KEY.get(key or "")
+    return found.nvlink5_switches if found else None
+
+
 def normalize_device_id(device_id: str) -> str | None:
     """Return a PCI device id as C(0xDDDD10DE), or None when the text is not an id of one of NVIDIA's devices.
 

@@ -86,6 +86,16 @@ class ComputeInstanceProfile:
     max_instances: int | None = None
 
 
+#: NVLink 5 with the switches in the GPU's own host (HGX): its fabric manager and subnet manager have to run there.
+SWITCHES_IN_HOST = "host"
+#: NVLink 5 with the switches outside of it (NVL72): a GPU host has no fabric manager of its own (aks-gpu#170).
+SWITCHES_IN_RACK = "rack"
+
+#: What the fabric manager's check before its start asks for with NVLink 5 (570 and newer): it speaks to the switches through a ConnectX
+#: function (gpu-driver-container, nvidia-driver; canvos#700). In Ubuntu mlx5_ib is in linux-modules-extra.
+NVLINK5_MODULES = ("mlx5_core", "mlx5_ib", "ib_umad")
+
+
 @dataclass(frozen=True)
 class Board:
     """One kind of GPU board.
@@ -105,6 +115,8 @@ class Board:
     :param caveat: what a reader of the numbers should know.
     :param placements_note: what is known when placements are missing.
     :param source: where the identity comes from, for boards without profiles.
+    :param nvlink5_switches: L(SWITCHES_IN_HOST) or L(SWITCHES_IN_RACK) for boards with NVLink 5. Their switches are not found on the PCI
+        bus as NVSwitches are: the GPU decides (gpu-operator#2781). None for all other boards, whether they have NVLink or not.
     """
 
     key: str
@@ -121,6 +133,7 @@ class Board:
     caveat: str | None = None
     placements_note: str | None = None
     source: str | None = None
+    nvlink5_switches: str | None = None
 
     @property
     def mig(self) -> bool:

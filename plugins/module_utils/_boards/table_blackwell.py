@@ -11,7 +11,7 @@ Sources: see sources.py.
 
 from __future__ import annotations
 
-from .model import EIGHTHS, Board, profiles_from
+from .model import EIGHTHS, SWITCHES_IN_HOST, SWITCHES_IN_RACK, Board, profiles_from
 
 _B200_180GB = profiles_from(
     ("1g.23gb", "1_SLICE", 0, 19, 1, 7, 20992, 18, 2, 1, 0, 1, 0, EIGHTHS, "S-b200", "S-kti829"),
@@ -104,6 +104,7 @@ BOARDS: tuple[Board, ...] = (
             "4. go-nvml b200.go PCI id 0x2B00 and its placements are wrong."
         ),
         profiles=_B200_180GB,
+        nvlink5_switches=SWITCHES_IN_HOST,
     ),
     Board(
         key="gb200-186gb",
@@ -120,6 +121,7 @@ BOARDS: tuple[Board, ...] = (
             "change with driver (mig-parted#227)"
         ),
         profiles=_GB200_186GB,
+        nvlink5_switches=SWITCHES_IN_RACK,
     ),
     Board(
         key="b300-269gb",
@@ -133,6 +135,7 @@ BOARDS: tuple[Board, ...] = (
         placement_grid_units=8,
         placements_note="not found (names and counts only; B300 is not in the MIG guide tables)",
         profiles=_B300_269GB,
+        nvlink5_switches=SWITCHES_IN_HOST,
     ),
     Board(
         key="gb300-278gb",
@@ -146,5 +149,6 @@ BOARDS: tuple[Board, ...] = (
         placement_grid_units=8,
         placements_note="only k8s-test-infra #829, itself a B200 proxy",
         profiles=_GB300_278GB,
+        nvlink5_switches=SWITCHES_IN_RACK,
     ),
 )

@@ -50,6 +50,7 @@ class Host:
     :param source: who installed the driver: C(nvidia), C(distribution), C(runfile), or None.
     :param key_enrolled: with Secure Boot, whether the key that DKMS signs with is enrolled; None where nobody knows.
     :param free_mib: free space in MiB, by the paths (joined with commas) that share a file system.
+    :param lacking_modules: kernel modules that the fabric manager of NVLink 5 needs and that are not loaded.
     :param missing_for_holds: packages that the package manager needs to hold others, and that are not installed.
     :param interrupted: packages that a transaction which was cut off left half done.
     :param toolkit: version of the container toolkit, or empty.
@@ -78,6 +79,7 @@ class Host:
     fabric_installed: bool = False
     fabric_active: bool | None = None
     fabric_version: str | None = None
+    lacking_modules: tuple[str, ...] = ()
     container: bool = False
     free_mib: Mapping[str, int] = field(default_factory=dict)
     interrupted: tuple[str, ...] = ()
@@ -139,6 +141,7 @@ def from_facts(facts: Mapping[str, Any], **seen: Any) -> Host:
         "fabric_installed": bool(manager.get("installed")),
         "fabric_active": manager.get("active"),
         "fabric_version": manager.get("version"),
+        "lacking_modules": tuple(fabric.get("lacking_modules") or ()),
         "container": bool(host.get("container")),
         "toolkit": str((facts.get("toolkit") or {}).get("version") or ""),
     }

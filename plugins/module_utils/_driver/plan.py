@@ -23,7 +23,7 @@ from .host import Host
 from .packages import DKMS, closure, in_family, of_other_branch
 from .previous import Record, Remains
 from .refusals import board_warnings, refusals, space_refusals
-from .selection import NotOffered, Selection, check_floor, names_of, select
+from .selection import NotOffered, Selection, check_floor, missing_fabric_packages, names_of, select
 from .services import PREFERENCES_NAME
 from .wish import PREFIX, REPOSITORY_NAME, DriverWish
 
@@ -82,6 +82,9 @@ def packages_differ(host: Host, wish: DriverWish) -> str:
     missing = [name for name in names_of(host, wish).required if name not in host.packages]
     if missing:
         return f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
+    fabric = missing_fabric_packages(host, wish)
+    if fabric:
+        return f"{', '.join(fabric)} {'is' if len(fabric) == 1 else 'are'} not installed"
     if shortfall(host.version) is not None and not wish.allow_vulnerable and not wish.version:
         return shortfall(host.version)[0]  # type: ignore[index]
     leftovers = of_other_branch(host.packages, wish.branch_number)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from .fabric import wants_fabric_manager
 from .host import Host
 from .packages import DKMS
 from .plan import hold_names
-from .selection import names_of, wants_fabric_manager
+from .selection import names_of
 from .versions import is_driver_version
 from .wish import DriverWish
 

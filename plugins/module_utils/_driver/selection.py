@@ -17,6 +17,14 @@ from dataclasses import dataclass, replace
 from .._adapters.packages import Change, Package, Transaction
 from .._adapters.repositories import canonical
 from .._plan import Refused
+from .fabric import (
+    PACKAGES,
+    SUBNET_MANAGER,
+    fabric_refusals,
+    has_nvlink5_switches,
+    optional_packages,
+    wants_fabric_manager,
+)
 from .floors import shortfall
 from .host import Host
 from .packages import LOOSE_NAMES, Archive, Names, archive_for, fill, versioned
@@ -85,6 +93,8 @@ def names_to_ask(host: Host, wish: DriverWish) -> tuple[str, ...]:
         name for name in fill(tuple(h.name for h in host.distribution.headers), branch=branch, kernel=host.kernel)
     )
     asked.update(_mixed(host, wish))
+    if has_nvlink5_switches(host):
+        asked.update((*PACKAGES, *optional_packages(host)))
     return tuple(sorted(name for name in asked if "*" not in name))
 
 
@@ -94,6 +104,8 @@ def select(host: Host, wish: DriverWish, offered: Iterable[Package]) -> Selectio
     :param offered: what the repositories have, at least of C(names_to_ask).
     :raises Refused: the version or branch is not offered, or is below the security floor.
     """
+    for refusal in fabric_refusals(host, wish):
+        raise refusal
     available = _by_version(offered)
     names = names_of(host, wish)
     if wish.archive_source == "nvidia" and wish.repository.url:
@@ -111,6 +123,7 @@ def select(host: Host, wish: DriverWish, offered: Iterable[Package]) -> Selectio
     )
     if wants_fabric_manager(host, wish):
         packages.extend(_fabric(archive, version, available))
+        packages.extend(_nvlink5(host, available))
     stream = (archive.streams or {}).get(wish.flavour, "") if host.distribution.pinning == "module_stream" else ""
     return Selection(
         version,
@@ -139,9 +152,16 @@ def check_floor(version: str, wish: DriverWish) -> str | None:
     )
 
 
-def wants_fabric_manager(host: Host, wish: DriverWish) -> bool:
-    """Return whether the fabric manager is wanted: always, never, or where there are NVSwitches."""
-    return wish.fabric_manager == "always" or (wish.fabric_manager == "auto" and host.nvswitches > 0)
+def missing_fabric_packages(host: Host, wish: DriverWish) -> tuple[str, ...]:
+    """Return which packages of a wanted fabric manager are not installed, as far as the packages of the driver say."""
+    if not wants_fabric_manager(host, wish):
+        return ()
+    managers = fill(archive_of(host, wish).fabric_manager, branch=wish.branch_number)
+    there = host.fabric_installed or not managers or any(name in host.packages for name in managers)
+    missing = [] if there else [managers[0]]
+    if has_nvlink5_switches(host) and SUBNET_MANAGER not in host.packages:
+        missing.append(SUBNET_MANAGER)
+    return tuple(missing)
 
 
 def strayed(changes: Iterable[Change], version: str, installed: Mapping[str, str]) -> dict[str, str]:
@@ -325,6 +345,21 @@ def _fabric(archive: Archive, version: str, available: Mapping[tuple[str, str], 
         )
     libraries = fill(archive.fabric_libraries, branch=branch)
     return [managers[0], *(available[name, version] for name in libraries if (name, version) in available)]
+
+
+def _nvlink5(host: Host, available: Mapping[tuple[str, str], Package]) -> list[Package]:
+    """Return what NVLink 5 needs beside the fabric manager, at versions of the package manager's choice."""
+    if not has_nvlink5_switches(host):
+        return []
+    known = {name for name, _version in available}
+    missing = [name for name in PACKAGES if name not in known]
+    if missing:
+        raise NotOffered(
+            f"{PREFIX}fabric_manager",
+            f"the fabric manager of NVLink 5 needs {' and '.join(missing)}, which the repositories do not offer",
+            f"Add the repository that has it, or set {PREFIX}fabric_manager: never.",
+        )
+    return [Package(name) for name in (*PACKAGES, *optional_packages(host)) if name in known]
 
 
 def _pinning(archive: Archive, version: str, offered: Iterable[Package]) -> Package | None:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from .._plan import Step
 from .._steps import Kind
+from .fabric import MODULES_FILE, MODULES_TEXT, modules_step, needs_modules, wants_fabric_manager
 from .host import Host
 from .plan import DRIVER
 from .reload import PREREQUISITES, SERVICES, Reload, plan_reload, still_used
-from .selection import wants_fabric_manager
 from .services import (
     FABRIC_UNIT,
     NOUVEAU_FILE,
@@ -55,6 +55,7 @@ class Settling:
         """Settle a host whose packages are as wanted; C(host) was read after they were installed."""
         if self._wish.state != "absent":
             self._block_nouveau(host)
+            self._fabric_modules(host)
             changed = self._persistence_files()
         else:
             changed = self._remove_files()
@@ -81,6 +82,19 @@ class Settling:
         if self._do(Step(Kind.RENEW_INITRAMFS, "initramfs", "nouveau is loaded from it before the block is read")):
             self._system.renew_initramfs(command)
 
+    def _fabric_modules(self, host: Host) -> None:
+        if not needs_modules(host, self._wish):
+            return
+        if not self._system.has_file(MODULES_FILE) and self._do(
+            Step(Kind.CREATE_FILE, MODULES_FILE, "the fabric manager needs these modules after a reboot too")
+        ):
+            self._system.write_file(MODULES_FILE, MODULES_TEXT)
+        if host.lacking_modules and self._do(modules_step(host.lacking_modules)):
+            for name in host.lacking_modules:
+                complaint = self._system.load(name)
+                if complaint:
+                    self.outcome.problems.append(f"the kernel module {name} of NVLink 5 cannot be loaded: {complaint}")
+
     def _persistence_files(self) -> bool:
         if not self._system.unit_exists(PERSISTENCE_UNIT):
             return False
@@ -96,7 +110,7 @@ class Settling:
 
     def _remove_files(self) -> bool:
         changed = False
-        for path in (PERSISTENCE_DROP_IN, NOUVEAU_FILE):
+        for path in (PERSISTENCE_DROP_IN, NOUVEAU_FILE, MODULES_FILE):
             if self._system.has_file(path) and self._do(Step(Kind.REMOVE_FILE, path, "state is absent")):
                 changed = self._system.write_file(path, None) or changed
         return changed

@@ -13,12 +13,13 @@ from .._adapters.package_databases import parse_versionlock
 from .._plan import Refused, StagePlan, Step
 from .._steps import Kind
 from .disturbance import Disturbance, disturbance
+from .fabric import fabric_refusals, modules_step, needs_modules, wants_fabric_manager
 from .floors import shortfall, warnings
 from .host import Host, from_facts
 from .packages import DKMS, closure
 from .plan import DRIVER, driver_step, hold_names, hold_step, packages_differ, release_step, source_of_runfile
 from .refusals import board_refusals, board_warnings, source_refusals
-from .selection import check_floor, names_of, wants_fabric_manager
+from .selection import check_floor, names_of
 from .wish import DriverWish, from_variables
 
 #: The driver is somebody else's, such as an image's: the later stages take it as it is.
@@ -56,7 +57,7 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
 
 
 def _present(host: Host, wish: DriverWish, noticed: Disturbance) -> StagePlan:
-    refused = [*board_refusals(host, wish), *source_refusals(host, wish)]
+    refused = [*board_refusals(host, wish), *source_refusals(host, wish), *fabric_refusals(host, wish)]
     notes = board_warnings(host)
     try:
         floor = check_floor(wish.version or _floor_version(host, wish), wish) if _floor_version(host, wish) else None
@@ -112,6 +113,8 @@ def _keeping_steps(host: Host, wish: DriverWish) -> list[Step]:
         steps.append(release_step(sorted(wanted & held), "nvidia_driver_hold is false"))
     if wish.persistence and not host.persistence_active:
         steps.append(Step(Kind.START_SERVICE, "nvidia-persistenced", "persistence is wanted"))
+    if needs_modules(host, wish) and host.lacking_modules:
+        steps.append(modules_step(host.lacking_modules))
     if wants_fabric_manager(host, wish) and not (host.fabric_active and host.fabric_version == host.version):
         found = f"version {host.fabric_version}, active: {host.fabric_active}"
         steps.append(

@@ -21,7 +21,7 @@ from .._adapters.nvml import (
     Process,
     open_nvml,
 )
-from .._adapters.nvml_health import fabric_state, memory_errors
+from .._adapters.nvml_health import fabric_of, memory_errors, recovery_action
 from .boards import board_of_gpu
 from .isolated import Isolated, call_isolated
 from .source import Source
@@ -121,9 +121,13 @@ def _read(nvml: Nvml, subsets: Sequence[str]) -> dict[str, Any]:
                 gpu["profiles"] = None
                 unknown[f"{path}.profiles"] = error.reason
         if not state.lost:
-            fabric.add(fabric_state(nvml, state.index))
+            found = fabric_of(nvml, state.index)
+            fabric.add(found.state if found else None)
+            if found:
+                gpu["fabric"] = {**asdict(found), "degraded": None if found.degraded is None else list(found.degraded)}
             if "errors" in subsets:
                 gpu["errors"] = asdict(memory_errors(nvml, state.index))
+                gpu["recovery_action"] = recovery_action(nvml, state.index)
         gpus.append(gpu)
     facts = {
         "available": True,
@@ -157,7 +161,7 @@ def read_gpus(source: Source, archive: str | None, subsets: Sequence[str] = ()) 
     """Return the parts C(nvml) and C(gpus) of the facts, and C(fabric_state).
 
     :param archive: a zip file with pynvml that was sent for this call.
-    :param subsets: C(profiles) adds the table of profiles of each GPU, C(errors) the errors of its memory.
+    :param subsets: C(profiles) adds the table of profiles of each GPU, C(errors) the errors of its memory and its recovery action.
     :raises PynvmlMissing: pynvml is nowhere on this host.
     """
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from .._adapters import command
 from .._adapters.command import CommandError
-from .._health.meanings import parse_xids
-from .._health.report import CommandAnswer, Xid
+from .._health.report import CommandAnswer, Sxid, Xid
+from .._health.xid import parse_sxids, parse_xids
 from .source import Source
 
 #: Seconds. A GPU that hangs keeps nvidia-smi for minutes; eight GPUs without persistence mode take about ten seconds.
@@ -24,16 +24,17 @@ _RECORD = 8192
 
 
 def read_health(source: Source) -> dict[str, Any]:
-    """Return how C(nvidia-smi) ended (None where it is not installed) and the Xid errors of the kernel's log."""
+    """Return how C(nvidia-smi) ended (None where it is not installed), and the Xid and SXid errors of the kernel's log."""
     if not source.files.local:
         source.note("health", "only the running host can tell")
-        return {"nvidia_smi": None, "xids": None}
+        return {"nvidia_smi": None, "xids": None, "sxids": None}
     present = source.files.find_program("nvidia-smi") is not None
-    xids = kernel_log_xids()
+    log = kernel_log()
     return {
         # -L lists the GPUs, which makes it talk to every one of them.
         "nvidia_smi": asdict(answer_of(("nvidia-smi", "-L"), NVIDIA_SMI_LIMIT)) if present else None,
-        "xids": None if xids is None else [asdict(xid) for xid in xids],
+        "xids": None if log is None else [asdict(xid) for xid in xids_in(log)],
+        "sxids": None if log is None else [asdict(sxid) for sxid in sxids_in(log)],
     }
 
 
@@ -46,8 +47,18 @@ def answer_of(arguments: Sequence[str], limit: float) -> CommandAnswer:
     return CommandAnswer(result.rc, f"{result.stdout}\n{result.stderr}".strip())
 
 
-def kernel_log_xids(path: str = KERNEL_LOG) -> list[Xid] | None:
-    """Return the Xid errors since the boot, each once, or None where the kernel's log cannot be read.
+def xids_in(log: str) -> list[Xid]:
+    """Return the Xid errors in the kernel's log, each once."""
+    return list(dict.fromkeys(parse_xids(log)))
+
+
+def sxids_in(log: str) -> list[Sxid]:
+    """Return the SXid errors in the kernel's log, each once."""
+    return list(dict.fromkeys(parse_sxids(log)))
+
+
+def kernel_log(path: str = KERNEL_LOG) -> str | None:
+    """Return what the kernel logged since the boot, or None where that cannot be read.
 
     Every read of the device gives one record and, without blocking, an error at the end.
     """
@@ -70,4 +81,4 @@ def kernel_log_xids(path: str = KERNEL_LOG) -> list[Xid] | None:
             records.append(data)
     finally:
         os.close(descriptor)
-    return list(dict.fromkeys(parse_xids(b"".join(records).decode("utf-8", "replace"))))
+    return b"".join(records).decode("utf-8", "replace")

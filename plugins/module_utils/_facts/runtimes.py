@@ -16,7 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable
 
 from .._adapters.host_files import HostFiles
+from .._runtime.crio import Handler, low_level_handler
 from .._runtime.toml_read import dig, loads
+from .._runtime.wish import NAME
 from .services import Services
 from .source import Source
 
@@ -35,6 +37,10 @@ class Configuration:
     :param cdi: whether CDI is switched on or off; None where the file leaves it to the runtime's default.
     :param cgroup_driver: containerd only: who makes the cgroups of the runtime C(nvidia), C(systemd) or C(cgroupfs).
     :param other_cgroup_driver: the same of runc, which it has to agree with.
+    :param monitors: CRI-O only: the program that watches the containers of the runtime C(nvidia), and that of the low-level
+        runtime, which have to be the same; None for one that is looked up in PATH. None without either runtime.
+    :param low_level_runtime: CRI-O only: the absolute path of the program that the runtime C(nvidia) has to call; None where it is
+        looked up in PATH.
     """
 
     path: str | None = None
@@ -45,6 +51,8 @@ class Configuration:
     cdi: bool | None = None
     cgroup_driver: str | None = None
     other_cgroup_driver: str | None = None
+    monitors: Mapping[str, str | None] | None = None
+    low_level_runtime: str | None = None
 
 
 @dataclass(frozen=True)
@@ -120,16 +128,27 @@ def parse_crio(texts: Sequence[str]) -> Configuration:
 
     :raises TomlError: one of them is no TOML.
     """
-    nvidia: Mapping[str, Any] = {}
-    configured, default = False, "runc"
+    handlers: dict[str, Any] = {}
+    default = other_default = None
     for text in texts:
         runtime = dig(loads(text), ("crio", "runtime"), {})
-        found = dig(runtime, ("runtimes", "nvidia"))
-        configured = configured or found is not None
-        nvidia = {**nvidia, **(found or {})}
-        default = dig(runtime, ("default_runtime",), default)
-    # CRI-O reads the directories of CDI whether asked to or not.
-    return Configuration(nvidia=configured, binary=nvidia.get("runtime_path"), default_runtime=default, cdi=True)
+        # A handler of a later file replaces the one of an earlier file as a whole: _runtime/crio.py.
+        handlers.update(dig(runtime, ("runtimes",), {}))
+        default = dig(runtime, ("default_runtime",)) or default
+        # What our own drop-in makes the default calls what was the default before.
+        other_default = other_default if default == NAME else default
+    low_level = low_level_handler(other_default, handlers)
+    nvidia = Handler(NAME, handlers[NAME]) if NAME in handlers else None
+    monitors = {NAME: nvidia.monitor, low_level.name: low_level.monitor} if nvidia and low_level else None
+    return Configuration(
+        nvidia=nvidia is not None,
+        binary=nvidia.settings.get("runtime_path") if nvidia else None,
+        default_runtime=default or "runc",
+        # CRI-O reads the directories of CDI whether asked to or not.
+        cdi=True,
+        monitors=monitors,
+        low_level_runtime=low_level.program if low_level else None,
+    )
 
 
 def _containerd(main: str) -> Callable[[HostFiles], Configuration]:
@@ -150,7 +169,11 @@ def _docker(files: HostFiles) -> Configuration:
     return replace(parse_docker(text or ""), path=path if text is not None else None)
 
 
-def _crio(files: HostFiles) -> Configuration:
+def crio_configuration(files: HostFiles) -> Configuration:
+    """Return what CRI-O's files on a host say.
+
+    :raises TomlError: one of them is no TOML.
+    """
     main = "/etc/crio/crio.conf"
     paths = [path for path in (main, *files.glob("/etc/crio/crio.conf.d/*")) if files.exists(path)]
     return replace(parse_crio([files.read(path) or "" for path in paths]), path=paths[0] if paths else None)
@@ -159,7 +182,7 @@ def _crio(files: HostFiles) -> Configuration:
 _ENGINES = {
     "containerd": _Engine("containerd", ("containerd",), _containerd("/etc/containerd/config.toml")),
     "docker": _Engine("dockerd", ("docker",), _docker),
-    "crio": _Engine("crio", ("crio",), _crio),
+    "crio": _Engine("crio", ("crio",), crio_configuration),
     "k3s": _Engine("k3s", ("k3s", "k3s-agent"), _containerd("/var/lib/rancher/k3s/agent/etc/containerd/config.toml")),
     "rke2": _Engine(
         "rke2",
@@ -196,4 +219,8 @@ def read_runtimes(source: Source, services: Services) -> dict[str, Any]:
                 "nvidia": configuration.cgroup_driver,
                 "runc": configuration.other_cgroup_driver,
             }
+        if configuration and configuration.monitors is not None:
+            found[name]["monitors"] = dict(configuration.monitors)
+        if configuration and configuration.low_level_runtime:
+            found[name]["low_level_runtime"] = configuration.low_level_runtime
     return found

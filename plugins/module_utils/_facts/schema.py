@@ -72,6 +72,8 @@ GPU = fields(
         "gpu_instances": items(_GPU_INSTANCE, 64),
         "profiles": _PROFILES,
         "errors": _ERRORS,
+        "recovery_action": _NAME,
+        "fabric": fields({"state": _NAME, "status": number(), "degraded": items(_NAME, 64), "summary": _NAME}),
         "lost": truth,
     },
     required=("index",),
@@ -93,12 +95,13 @@ _DRIVER = fields(
 _RUNTIME = fields(
     {
         **dict.fromkeys(("version", "default_runtime"), _VERSION),
-        **dict.fromkeys(("config_path", "binary"), _TEXT),
+        **dict.fromkeys(("config_path", "binary", "low_level_runtime"), _TEXT),
         "active": truth,
         "config_version": number(0, 1000),
         "nvidia": truth,
         "cdi": truth,
         "cgroup_drivers": _VERSIONS,
+        "monitors": mapping(_TEXT),
     }
 )
 _CARD = fields(
@@ -137,15 +140,17 @@ _HOLDER = fields(
     },
     required=("pid", "command", "devices"),
 )
+_LOGGED = items(
+    fields(
+        {"number": number(0, 65535), "pci_address": _NAME, "text": OUTPUT},
+        required=("number", "pci_address", "text"),
+    ),
+)
 _HEALTH = fields(
     {
         "nvidia_smi": fields({"rc": number(-255, 255), "text": OUTPUT}, required=("text",)),
-        "xids": items(
-            fields(
-                {"number": number(0, 65535), "pci_address": _NAME, "text": OUTPUT},
-                required=("number", "pci_address", "text"),
-            ),
-        ),
+        "xids": _LOGGED,
+        "sxids": _LOGGED,
     }
 )
 _DISTRIBUTION = fields(dict.fromkeys(("id", "version", "codename", "family"), _NAME))
@@ -164,7 +169,9 @@ _FACTS = fields(
         "driver": _DRIVER,
         "nvml": fields({"available": truth, **dict.fromkeys(("reason", "code", "version", "cuda_version"), _TEXT)}),
         "gpus": GPUS,
-        "fabric": fields({"nvswitches": number(0, 1024), "manager": _UNIT, "state": _NAME}),
+        "fabric": fields(
+            {"nvswitches": number(0, 1024), "manager": _UNIT, "state": _NAME, "lacking_modules": items(_NAME, 64)}
+        ),
         "mps": items(_DAEMON, 4096),
         "mps_control": fields({"installed": truth, "multi_user": truth}),
         "toolkit": fields(
@@ -174,6 +181,7 @@ _FACTS = fields(
                 "holds": items(_TEXT),
                 "accept_envvar_unprivileged": truth,
                 "accept_volume_mounts": truth,
+                "low_level_runtimes": items(_TEXT),
             }
         ),
         "runtimes": mapping(_RUNTIME, 64),

@@ -15,6 +15,8 @@ from typing import Any
 
 from .._adapters.pci import PciDevice
 from .._adapters.pynvml_loader import HOST_PROGRAM
+from .._boards.lookup import find_board
+from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST
 from .._mig import journal
 from .._runtime.toml_read import TomlError
 from .._toolkit import config as toolkit_config
@@ -45,7 +47,7 @@ def read_fabric(
         answer = source.output("fabric.manager.version", (program, "--version"))
         match = _FABRIC_VERSION.search(answer or "")
         version = match.group(1) if match else None
-    return {
+    found: dict[str, Any] = {
         # Before the driver is loaded only the bus shows them (host.md, section 6: class 0680, not verified).
         "nvswitches": max(len(devices), on_bus),
         "manager": {
@@ -55,6 +57,10 @@ def read_fabric(
         },
         "state": state,
     }
+    boards = [find_board(device.device_id) for device in pci or () if device.kind == "gpu"]
+    if any(board and board.nvlink5_switches == SWITCHES_IN_HOST for board in boards):
+        found["lacking_modules"] = [name for name in NVLINK5_MODULES if not source.files.exists(f"/sys/module/{name}")]
+    return found
 
 
 def read_toolkit(source: Source, packages: Sequence[Package] | None, locks: Sequence[str] | None) -> dict[str, Any]:
@@ -70,12 +76,13 @@ def read_toolkit(source: Source, packages: Sequence[Package] | None, locks: Sequ
         version = parse_version(answer) if answer else None
     if version is None and packages is None:
         source.note("toolkit.packages", "the installed packages are not known")
-    envvar = volume_mounts = None
+    envvar = volume_mounts = runtimes = None
     if present:
         try:
             text = source.files.read(toolkit_config.PATH)
             envvar = toolkit_config.accepts(text, toolkit_config.ACCEPT_ENVVAR)
             volume_mounts = toolkit_config.accepts(text, toolkit_config.ACCEPT_VOLUME_MOUNTS)
+            runtimes = toolkit_config.low_level_runtimes(text)
         except TomlError as error:
             source.note("toolkit.accept_envvar_unprivileged", f"{toolkit_config.PATH}: {error}")
     return {
@@ -84,6 +91,7 @@ def read_toolkit(source: Source, packages: Sequence[Package] | None, locks: Sequ
         "holds": None if packages is None or locks is None else held_names(installed, locks),
         "accept_envvar_unprivileged": envvar,
         "accept_volume_mounts": volume_mounts,
+        "low_level_runtimes": runtimes,
     }
 
 

@@ -7,14 +7,19 @@
 from __future__ import annotations
 
 from . import hardware, software
+from .fabric import fabric
+from .recovery import recovery
 from .report import Check
+from .xid import xid
 
 CHECKS = (
     Check("pci", hardware.pci),
     Check("driver", hardware.driver, needs=("pci",)),
     Check("nvidia_smi", hardware.nvidia_smi, needs=("driver",)),
     Check("nvml", hardware.nvml, needs=("driver",)),
-    Check("fabric", hardware.fabric, needs=("driver",)),
+    Check("recovery", recovery, needs=("nvml",)),
+    Check("xid", xid),
+    Check("fabric", fabric, needs=("driver",)),
     Check("persistence", hardware.persistence, needs=("nvml",)),
     Check("memory", hardware.memory, needs=("nvml",)),
     Check("toolkit", software.toolkit),

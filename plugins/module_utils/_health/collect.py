@@ -12,7 +12,7 @@ from typing import Any
 from .._facts.document import read_document
 from .._facts.health import answer_of
 from .._facts.source import Source
-from .report import CommandAnswer, Evidence, Xid
+from .report import CommandAnswer, Evidence, Sxid, Xid
 
 #: The parts of the facts document that only the health checks need.
 SUBSETS = ("errors", "health")
@@ -32,10 +32,11 @@ def collect(source: Source, archive: str | None, cuda_check: Sequence[str], cuda
 def evidence_of(facts: Mapping[str, Any], cuda: CommandAnswer | None = None) -> Evidence:
     """Return the evidence that is in a facts document with the parts of C(SUBSETS)."""
     health = facts["health"]
-    smi, xids = health.get("nvidia_smi"), health.get("xids")
+    smi, xids, sxids = health.get("nvidia_smi"), health.get("xids"), health.get("sxids")
     return Evidence(
         facts=facts,
         nvidia_smi=None if smi is None else CommandAnswer(smi.get("rc"), smi["text"]),
         xids=None if xids is None else [Xid(xid["number"], xid["pci_address"], xid["text"]) for xid in xids],
+        sxids=None if sxids is None else [Sxid(sxid["number"], sxid["pci_address"], sxid["text"]) for sxid in sxids],
         cuda=cuda,
     )

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of the hardware and the driver: PCI bus, driver versions, nvidia-smi, NVML, fabric, persistence, memory.
+"""Checks of the hardware and the driver: PCI bus, driver versions, nvidia-smi, NVML, persistence, memory.
 
 Facts: host.md, sections 4 to 6.
 """
@@ -13,10 +13,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .meanings import HARDWARE_XIDS, judge_exit_status
-from .report import Evidence, Expectation, Outcome, failed, passed, skipped, warning
-
-_DRIVER_ROLE = "Run the role gpufleet.nvidia.nvidia_driver"
+from .meanings import judge_exit_status
+from .report import DRIVER_ROLE, Evidence, Expectation, Outcome, failed, passed, skipped, warning
 
 
 def pci(evidence: Evidence, expectation: Expectation) -> Outcome:
@@ -51,20 +49,20 @@ def driver(evidence: Evidence, expectation: Expectation) -> Outcome:
     if differing:
         return failed(
             f"driver {loaded} is loaded, but {' and '.join(differing)} is installed",
-            f"Reload the driver or reboot the host, after draining it. {_DRIVER_ROLE} with "
+            f"Reload the driver or reboot the host, after draining it. {DRIVER_ROLE} with "
             "nvidia_driver_reload or a reboot allowed",
         )
     wrong = _not_as_wanted(facts, loaded, expectation)
     if wrong:
-        return failed(wrong, _DRIVER_ROLE)
+        return failed(wrong, DRIVER_ROLE)
     if library is None:
-        return failed(f"driver {loaded} is loaded, but libnvidia-ml.so.1 is not installed", _DRIVER_ROLE)
+        return failed(f"driver {loaded} is loaded, but libnvidia-ml.so.1 is not installed", DRIVER_ROLE)
     text = f"{loaded}, {facts.get('flavour') or 'unknown'} modules"
     if disk is None and not (evidence.facts.get("host") or {}).get("container"):
         reason = _unknown(evidence, "driver.on_disk_version")
         return warning(
             f"{text}; the module on disk is unknown: {reason}",
-            f"The driver will not load after a reboot if there is none. {_DRIVER_ROLE}",
+            f"The driver will not load after a reboot if there is none. {DRIVER_ROLE}",
         )
     return passed(text)
 
@@ -76,10 +74,10 @@ def _not_loaded(facts: Mapping[str, Any], disk: str | None) -> Outcome:
             "Reboot the host: the driver's packages keep nouveau from loading",
         )
     if disk is None:
-        return failed("no driver is installed for the running kernel", _DRIVER_ROLE)
+        return failed("no driver is installed for the running kernel", DRIVER_ROLE)
     return failed(
         f"driver {disk} is on disk but not loaded",
-        f"{_DRIVER_ROLE}, or load the module nvidia. With Secure Boot, see that the key it is signed with is enrolled",
+        f"{DRIVER_ROLE}, or load the module nvidia. With Secure Boot, see that the key it is signed with is enrolled",
     )
 
 
@@ -111,7 +109,7 @@ def nvml(evidence: Evidence, _expectation: Expectation) -> Outcome:
     """NVML answers and sees every GPU that is on the PCI bus."""
     facts = evidence.facts.get("nvml") or {}
     if not facts.get("available"):
-        return failed(str(facts.get("reason") or "NVML does not answer").rstrip("."), _DRIVER_ROLE)
+        return failed(str(facts.get("reason") or "NVML does not answer").rstrip("."), DRIVER_ROLE)
     gpus = evidence.facts.get("gpus") or []
     lost = [gpu.get("pci_address") or f"GPU {gpu['index']}" for gpu in gpus if gpu.get("lost")]
     if lost:
@@ -135,33 +133,6 @@ def nvml(evidence: Evidence, _expectation: Expectation) -> Outcome:
 _FALLEN = "Look for Xid 79 and NVRM messages in the kernel's log, then drain and power-cycle the host"
 
 
-def fabric(evidence: Evidence, _expectation: Expectation) -> Outcome:
-    """On a host with NVSwitches the fabric manager runs, at the driver's version, and the fabric is complete."""
-    facts = evidence.facts.get("fabric") or {}
-    if not facts.get("nvswitches"):
-        return skipped("the host has no NVSwitch")
-    manager = facts.get("manager") or {}
-    loaded = (evidence.facts.get("driver") or {}).get("loaded_version")
-    count = f"{facts['nvswitches']} NVSwitches"
-    if not manager.get("installed"):
-        return failed(f"there are {count} but no fabric manager; CUDA will not start", _DRIVER_ROLE)
-    if manager.get("version") and manager.get("version") != loaded:
-        return failed(f"the fabric manager is {manager['version']}, the driver {loaded}", _DRIVER_ROLE)
-    if manager.get("active") is False:
-        return failed(
-            "nvidia-fabricmanager.service does not run; CUDA will not start",
-            "Start it; /var/log/fabricmanager.log says why it ended",
-        )
-    if facts.get("state") not in (None, "completed"):
-        return failed(
-            f"the fabric is {facts['state'].replace('_', ' ')}; CUDA answers 802 until it is completed",
-            "Wait a minute; then look into /var/log/fabricmanager.log",
-        )
-    if manager.get("active") is None:
-        return warning(f"{count}; whether the fabric manager runs is unknown", "Look at nvidia-fabricmanager.service")
-    return passed(f"{count}, fabric manager {manager.get('version') or 'of unknown version'}")
-
-
 def persistence(evidence: Evidence, expectation: Expectation) -> Outcome:
     """Persistence mode is on, so that the driver keeps its state while nobody uses a GPU."""
     gpus = evidence.facts.get("gpus") or []
@@ -173,13 +144,13 @@ def persistence(evidence: Evidence, expectation: Expectation) -> Outcome:
     step = (
         "Restart nvidia-persistenced.service; on Ubuntu its unit is started with --no-persistence-mode"
         if daemon
-        else f"Start nvidia-persistenced.service. {_DRIVER_ROLE}"
+        else f"Start nvidia-persistenced.service. {DRIVER_ROLE}"
     )
     return failed(text, step) if expectation.persistence else warning(text, step)
 
 
 def memory(evidence: Evidence, _expectation: Expectation) -> Outcome:
-    """No GPU waits for a reset to replace bad memory, and the driver reported no hardware error since the boot."""
+    """No GPU waits for a reset to replace bad memory."""
     bad: list[str] = []
     pending: list[str] = []
     told = False
@@ -194,21 +165,13 @@ def memory(evidence: Evidence, _expectation: Expectation) -> Outcome:
             pending.append(f"GPU {gpu['index']} had {errors['uncorrected']} uncorrected memory errors")
     if bad:
         return failed("; ".join(bad + pending), "Drain the host and have the board replaced")
-    severe = [xid for xid in evidence.xids or () if xid.number in HARDWARE_XIDS]
-    if severe:
-        counts = Counter((xid.number, xid.pci_address) for xid in severe)
-        pending += [
-            f"Xid {number} on {address}, {times} times: {HARDWARE_XIDS[number]}"
-            for (number, address), times in sorted(counts.items())
-        ]
     if pending:
         return warning(
             "; ".join(pending), "Drain the host and reset the GPUs or reboot; if it recurs, replace the board"
         )
-    if not told and evidence.xids is None:
-        return skipped("neither the boards nor the kernel's log tell of errors")
-    log = "" if evidence.xids is not None else "; the kernel's log cannot be read"
-    return passed(f"no memory error{log}")
+    if not told:
+        return skipped("the boards do not tell of memory errors")
+    return passed("no memory error")
 
 
 def gpus_on_bus(evidence: Evidence) -> list[Mapping[str, Any]]:

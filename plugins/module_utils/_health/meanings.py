@@ -2,17 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What nvidia-smi's exit statuses and the driver's Xid errors mean, as data.
+"""What nvidia-smi's exit statuses mean, as data.
 
-Sources: host.md, section 5.2 (NVIDIA's troubleshooting page); NVIDIA's catalogue of Xid errors for the Xids.
+Source: host.md, section 5.2 (NVIDIA's troubleshooting page).
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from .report import Outcome, Xid, failed, passed
+from .report import Outcome, failed, passed
 
 
 @dataclass(frozen=True)
@@ -43,21 +42,6 @@ EXIT_STATUSES = {
 
 _MISMATCH = "driver/library version mismatch"
 
-#: Errors that point at the hardware, the driver's firmware or the fabric. All others come from applications too.
-HARDWARE_XIDS = {
-    48: "double-bit ECC error",
-    63: "a row of memory is to be remapped, or a page retired",
-    64: "remapping a row or retiring a page failed",
-    74: "NVLink error",
-    79: "the GPU has fallen off the bus",
-    94: "contained ECC error",
-    95: "uncontained ECC error",
-    119: "the GPU's system processor does not answer",
-    120: "error of the GPU's system processor",
-}
-
-_XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]+)\): (\d+)(?:,\s*(.*))?")
-
 
 def judge_exit_status(rc: int, text: str) -> Outcome:
     """Return what an exit status of nvidia-smi says about the host.
@@ -75,8 +59,3 @@ def judge_exit_status(rc: int, text: str) -> Outcome:
         )
     known = EXIT_STATUSES.get(rc, ExitStatus("a status that NVIDIA does not document", EXIT_STATUSES[255].next_step))
     return failed(f"nvidia-smi ended with {rc}: {known.meaning}{quoted}", known.next_step)
-
-
-def parse_xids(text: str) -> list[Xid]:
-    """Return the Xid errors in the kernel's log, in order."""
-    return [Xid(int(match.group(2)), match.group(1), (match.group(3) or "").strip()) for match in _XID.finditer(text)]

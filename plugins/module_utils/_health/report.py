@@ -18,6 +18,8 @@ PASSED = "passed"
 FAILED = "failed"
 WARNING = "warning"
 SKIPPED = "skipped"
+#: What mends most of what is wrong with a driver.
+DRIVER_ROLE = "Run the role gpufleet.nvidia.nvidia_driver"
 
 
 @dataclass(frozen=True)
@@ -66,18 +68,29 @@ class Xid:
 
 
 @dataclass(frozen=True)
+class Sxid:
+    """An error of an NVSwitch that its driver wrote to the kernel's log since the host booted."""
+
+    number: int
+    pci_address: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Evidence:
     """Everything that the checks look at. Nothing else is read while they run.
 
     :param facts: the facts document, with the subset C(errors).
     :param nvidia_smi: None where it is not installed.
     :param xids: None where the kernel's log cannot be read.
+    :param sxids: the same of the NVSwitches.
     :param cuda: None where no command was given.
     """
 
     facts: Mapping[str, Any]
     nvidia_smi: CommandAnswer | None = None
     xids: Sequence[Xid] | None = None
+    sxids: Sequence[Sxid] | None = None
     cuda: CommandAnswer | None = None
 
 

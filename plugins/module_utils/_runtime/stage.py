@@ -70,8 +70,18 @@ def _drift(runtime: str, found: Mapping[str, Any]) -> list[Step]:
     if "binary" in found and found["binary"] != BINARY:
         why = f"its program is {found['binary'] or 'not named'}, expected {BINARY}"
         steps.append(_step(Kind.CORRECT_RUNTIME, runtime, why))
+    monitors = found.get("monitors") or {}
+    others = [(name, path) for name, path in monitors.items() if name != NAME and path != monitors.get(NAME)]
+    if others:
+        name, path = others[0]
+        why = f"its containers are watched by {_program(monitors.get(NAME))}, and those of {name} by {_program(path)}"
+        steps.append(_step(Kind.CORRECT_RUNTIME, runtime, why))
     drivers = found.get("cgroup_drivers") or {}
     if drivers.get("nvidia") != drivers.get("runc"):
         why = f"it makes cgroups by {drivers.get('nvidia')}, and runc by {drivers.get('runc')}"
         steps.append(_step(Kind.CORRECT_CGROUPS, runtime, why))
     return steps
+
+
+def _program(path: str | None) -> str:
+    return path or "conmon of PATH"

@@ -11,6 +11,8 @@ devices reach containers (injection.py).
 
 from __future__ import annotations
 
+from typing import Any
+
 from .._runtime.toml_edit import restore, set_values, settle
 from .._runtime.toml_read import parse
 
@@ -19,21 +21,33 @@ ACCEPT_ENVVAR = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 ACCEPT_VOLUME_MOUNTS = "accept-nvidia-visible-devices-as-volume-mounts"
 #: What the toolkit does without a file, or with one that does not say (nvidia-container-toolkit 1.20, internal/config/config.go).
 _DEFAULTS = {ACCEPT_ENVVAR: True, ACCEPT_VOLUME_MOUNTS: False}
+#: Which programs nvidia-container-runtime calls, the first that it finds: names are looked up in PATH, absolute paths are taken as
+#: they are (nvidia-container-toolkit internal/oci/runtime_low_level.go, pkg/lookup/executable.go; the defaults: api/config/v1/config.go).
+_RUNTIMES = ("nvidia-container-runtime", "runtimes")
+_DEFAULT_RUNTIMES = ("runc", "crun")
 
 
-def edit(text: str | None, accept_envvar: bool, accept_volume_mounts: bool) -> str:
+def edit(
+    text: str | None, accept_envvar: bool, accept_volume_mounts: bool, low_level_runtime: str | None = None
+) -> str:
     """Return what C(config.toml) becomes; every other setting, and all comments, stay.
 
     :param text: of the file, or None; what it does not say has the toolkit's defaults.
     :param accept_envvar: whether unprivileged containers get the devices that C(NVIDIA_VISIBLE_DEVICES) names.
     :param accept_volume_mounts: whether they get those that mounts below /var/run/nvidia-container-devices name.
+    :param low_level_runtime: absolute path of the program that nvidia-container-runtime is to call; None leaves that alone.
+        CRI-O's packages keep theirs outside of PATH, where the default finds none (gpu-operator#984, nvidia-container-toolkit#1365).
+        That the path is enough there is NVIDIA's own installer's way (cmd/nvidia-ctk-installer) and not confirmed on a CRI-O host.
     :raises TomlError: it is not TOML.
     """
     base = restore(text or "")
     wanted = {ACCEPT_ENVVAR: accept_envvar, ACCEPT_VOLUME_MOUNTS: accept_volume_mounts}
-    settings: dict[tuple[str, ...], bool] = {
+    settings: dict[tuple[str, ...], Any] = {
         (name,): value for name, value in wanted.items() if accepts(base, name) is not value
     }
+    runtimes = low_level_runtimes(base)
+    if low_level_runtime is not None and runtimes[:1] != [low_level_runtime]:
+        settings[_RUNTIMES] = [low_level_runtime, *(name for name in runtimes if name != low_level_runtime)]
     return settle(text, set_values(base, settings)) if settings else base
 
 
@@ -44,3 +58,12 @@ def accepts(text: str | None, name: str) -> bool:
     :raises TomlError: it is not TOML.
     """
     return parse(text or "").data.get(name, _DEFAULTS[name]) is True
+
+
+def low_level_runtimes(text: str | None) -> list[str]:
+    """Return the programs, by path or name, of which nvidia-container-runtime calls the first that it finds.
+
+    :raises TomlError: it is not TOML.
+    """
+    found = parse(text or "").get(_RUNTIMES)
+    return [str(name) for name in (found if isinstance(found, list) else _DEFAULT_RUNTIMES)]

@@ -158,6 +158,22 @@ def refuse_runtime(injection: Injection, runtime: str, version: str | None) -> R
     )
 
 
+def docker_warning(injection: Injection, runtime: str) -> str | None:
+    """Return what a Docker host loses with this decision, or None.
+
+    C(docker run --gpus) of versions that inject through the toolkit's hook sets the variable, which the toolkit then ignores in
+    unprivileged containers, without an error. moby#50228 has newer versions prefer CDI; which of them do so on a given host is not
+    certain (moby#52704 is open), so that the version does not decide.
+    """
+    if runtime != "docker" or injection.accepts_envvar:
+        return None
+    return (
+        f"{VARIABLE} is {injection.method} on a Docker host: 'docker run --gpus' of versions that inject through the toolkit's hook gives "
+        "unprivileged containers no GPU, without an error. Start them with '--device nvidia.com/gpu=all' (CDI), or set "
+        f"{VARIABLE}: {AUTO}."
+    )
+
+
 def accepted_by(facts: Mapping[str, Any]) -> dict[str, bool]:
     """Return for each method whether a host does it, as far as its facts say.
 

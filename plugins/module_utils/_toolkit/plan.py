@@ -13,10 +13,10 @@ from .._adapters.packages import Change, Package, Transaction
 from .._facts.cdi import GPU_KIND
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
-from .config import PATH, edit
+from .config import ACCEPT_ENVVAR, ACCEPT_VOLUME_MOUNTS, PATH, accepts, edit, low_level_runtimes
 from .distributions import IDENTIFIER
 from .floors import check_floor, version_in, version_key
-from .injection import Injection
+from .injection import Injection, docker_warning
 from .wish import OLD_PACKAGES, PACKAGES, TOOLKIT, ToolkitState, ToolkitWish
 
 
@@ -76,7 +76,8 @@ def check_simulation(changes: Sequence[Change], packages: Sequence[Package]) -> 
 
 def edited(state: ToolkitState, wish: ToolkitWish) -> str:
     """Return what the toolkit's C(config.toml) becomes."""
-    return edit(state.config, wish.injection.accepts_envvar, wish.injection.accepts_volume_mounts)
+    injection = wish.injection
+    return edit(state.config, injection.accepts_envvar, injection.accepts_volume_mounts, state.low_level_runtime)
 
 
 def injection_step(injection: Injection, in_use: bool, why: str) -> Step:
@@ -90,6 +91,22 @@ def injection_step(injection: Injection, in_use: bool, why: str) -> Step:
         else ()
     )
     return Step(Kind.ACCEPT_DEVICES, PATH, why, disturbs, {"method": injection.method})
+
+
+def accepts_exactly(injection: Injection, config: str | None) -> bool:
+    """Return whether the toolkit accepts what C(injection) asks for, and nothing else, by a C(config.toml) with this text."""
+    found = accepts(config, ACCEPT_ENVVAR), accepts(config, ACCEPT_VOLUME_MOUNTS)
+    return found == (injection.accepts_envvar, injection.accepts_volume_mounts)
+
+
+def low_level_reason(runtimes: Sequence[str]) -> str:
+    """Return why the first program that nvidia-container-runtime would look for is not the right one."""
+    return f"CRI-O's own is this one, and {PATH} has {', '.join(runtimes) or 'none'}"
+
+
+def low_level_step(path: str, why: str) -> Step:
+    """Return the step that has nvidia-container-runtime call the program C(path)."""
+    return Step(Kind.NAME_LOW_LEVEL_RUNTIME, PATH, why, (), {"runtime": path})
 
 
 def hold_step(packages: Iterable[str]) -> Step:
@@ -137,7 +154,12 @@ def _present(state: ToolkitState, wish: ToolkitWish) -> Plan:
         steps.append(release_step(state.held, "nvidia_toolkit_hold is false"))
     config = edited(state, wish)
     if config != (state.config or ""):
-        steps.append(injection_step(wish.injection, bool(state.packages), f"{PATH} says otherwise"))
+        runtimes = low_level_runtimes(state.config)
+        named = state.low_level_runtime in (None, runtimes[0] if runtimes else "")
+        if not named:
+            steps.append(low_level_step(str(state.low_level_runtime), low_level_reason(runtimes)))
+        if named or not accepts_exactly(wish.injection, state.config):
+            steps.append(injection_step(wish.injection, bool(state.packages), f"{PATH} says otherwise"))
     if wish.cdi:
         if state.cdi_unit is False:
             why = "it keeps the CDI specification fresh after driver changes"
@@ -149,7 +171,7 @@ def _present(state: ToolkitState, wish: ToolkitWish) -> Plan:
         tuple(steps),
         before={"packages": dict(state.packages), "config": state.config},
         after={"packages": dict.fromkeys(PACKAGES, wish.version), "config": config},
-        warnings=(warning,) if warning else (),
+        warnings=tuple(text for text in (warning, docker_warning(wish.injection, wish.runtime)) if text),
     )
 
 

@@ -14,8 +14,8 @@ from .._plan import Refused, StagePlan, Step
 from .._steps import Kind
 from .distributions import distribution_of
 from .floors import check_floor
-from .injection import VARIABLE
-from .plan import hold_step, injection_step, release_step
+from .injection import VARIABLE, docker_warning
+from .plan import hold_step, injection_step, low_level_reason, low_level_step, release_step
 from .wish import PACKAGES, ToolkitState, from_variables
 
 
@@ -37,6 +37,8 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
         refusals.append(refusal)
     if refusals:
         return StagePlan("toolkit", True, refusals=tuple(refusals), warnings=tuple(warnings))
+    docker = docker_warning(wanted.injection, wanted.runtime)
+    warnings.extend([docker] if docker else [])
     toolkit = facts.get("toolkit") or {}
     packages = toolkit.get("packages")
     if packages is None:
@@ -53,6 +55,7 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
     accepts = (toolkit.get("accept_envvar_unprivileged"), toolkit.get("accept_volume_mounts"))
     if steps or accepts != (wanted.injection.accepts_envvar, wanted.injection.accepts_volume_mounts):
         steps.append(injection_step(wanted.injection, bool(packages), VARIABLE))
+    steps.extend(_low_level_steps(facts, wanted.runtime))
     held = toolkit.get("holds")
     if not steps and held is not None and wanted.hold and not set(held).issuperset(PACKAGES):
         steps.append(hold_step(sorted(set(PACKAGES) - set(held))))
@@ -61,6 +64,15 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
     if wanted.cdi:
         steps.extend(_cdi_steps(facts, bool(steps)))
     return StagePlan("toolkit", bool(steps), tuple(steps), warnings=tuple(warnings))
+
+
+def _low_level_steps(facts: Mapping[str, Any], runtime: str) -> list[Step]:
+    """Return the step that names CRI-O's low-level runtime; facts of an older reading, without these keys, prove nothing."""
+    wanted = ((facts.get("runtimes") or {}).get(runtime) or {}).get("low_level_runtime")
+    found = (facts.get("toolkit") or {}).get("low_level_runtimes")
+    if wanted is None or found is None or found[:1] == [wanted]:
+        return []
+    return [low_level_step(wanted, low_level_reason(found))]
 
 
 def _cdi_steps(facts: Mapping[str, Any], changes: bool) -> list[Step]:

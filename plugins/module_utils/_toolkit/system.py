@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping
 
 from .._adapters import systemd
 from .._adapters.files import read_bytes, remove, write_whole
+from .._adapters.host_files import HostFiles
 from .._adapters.packages import PackageManager, manager_for
 from .._adapters.repositories import Repository, check_url, sources_in, verified_key
 from .._facts.packages import is_toolkit
+from .._facts.runtimes import crio_configuration
 from .._plan import Refused
 from . import cdi
 from .config import PATH
@@ -62,6 +64,7 @@ class ToolkitSystem:
         return ToolkitState(
             packages=packages,
             holds=tuple(self.manager.holds()),
+            low_level_runtime=_low_level_runtime() if wish.present and wish.runtime == "crio" else None,
             missing_for_holds=self.manager.missing_for_holds() if wish.present and wish.hold else (),
             repository=managed and self._key_is_there(),
             old_sources=self._old_sources(),
@@ -132,6 +135,10 @@ class ToolkitSystem:
             if any(url.startswith((BASE, "https://nvidia.github.io/")) for url in urls):
                 found.append(path)
         return tuple(found)
+
+
+def _low_level_runtime() -> str | None:
+    return crio_configuration(HostFiles()).low_level_runtime
 
 
 def _os_release() -> dict[str, str]:

@@ -34,6 +34,7 @@ class ToolkitWish:
 
     :param version: of all four packages, without package revision.
     :param injection: how devices reach containers.
+    :param runtime: the host's container runtime.
     :param cdi: whether a CDI specification is kept.
     :param repository_url: a mirror's; empty for NVIDIA's own.
     :param manage_repository: whether the repository is configured at all.
@@ -42,6 +43,7 @@ class ToolkitWish:
     present: bool = True
     version: str = DEFAULT_VERSION
     injection: Injection = _SAFEST
+    runtime: str = "containerd"
     cdi: bool = True
     hold: bool = True
     allow_vulnerable: bool = False
@@ -60,6 +62,7 @@ def from_variables(wish: Mapping[str, Any]) -> ToolkitWish:
     return ToolkitWish(
         version=str(wish["nvidia_toolkit_version"]),
         injection=read(wish),
+        runtime=wish["nvidia_toolkit_runtime"],
         cdi=wish["nvidia_toolkit_cdi"],
         hold=wish["nvidia_toolkit_hold"],
         allow_vulnerable=wish["nvidia_toolkit_allow_vulnerable"],
@@ -84,6 +87,7 @@ class ToolkitState:
     :param cdi_stale: why the CDI specification has to be written anew; empty when it is right (or cannot be judged).
     :param driver_loaded: whether there are GPUs to describe.
     :param cdi_unit: whether C(nvidia-cdi-refresh.path) is enabled; None where there is no such unit.
+    :param low_level_runtime: absolute path of the program that nvidia-container-runtime has to call; None where PATH has it.
     :param missing_for_holds: packages that the package manager needs to hold others, and that are not installed.
     """
 
@@ -97,6 +101,7 @@ class ToolkitState:
     driver_loaded: bool = False
     cdi_unit: bool | None = None
     missing_for_holds: tuple[str, ...] = ()
+    low_level_runtime: str | None = None
 
     @property
     def held(self) -> tuple[str, ...]:

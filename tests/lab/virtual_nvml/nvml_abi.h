@@ -167,6 +167,16 @@ typedef struct {
     unsigned gpuInstanceId, computeInstanceId;
 } nvmlEventData_t;
 
+/* One value by its number; what is wanted stands in fieldId. */
+typedef struct {
+    unsigned fieldId, scopeId;
+    long long timestamp, latencyUsec;
+    unsigned valueType;
+    nvmlReturn_t nvmlReturn;
+    union { double dVal; unsigned uiVal; unsigned long ulVal; unsigned long long ullVal; long long sllVal; int siVal; unsigned short usVal; } value;
+} nvmlFieldValue_t;
+enum { NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = 230, NVML_VALUE_TYPE_UNSIGNED_INT = 1 };
+
 typedef struct { unsigned version, type; union { char str[41]; unsigned char bytes[16]; } value; } nvmlUUID_t;
 typedef struct { unsigned version; int sensorType, temperature; } nvmlTemperature_v1_t;
 

@@ -456,6 +456,26 @@ NVML_CALL(nvmlDeviceGetRemappedRows, (nvmlDevice_t device, unsigned *correctable
     return NVML_SUCCESS;
 }
 
+NVML_CALL(nvmlDeviceGetFieldValues, (nvmlDevice_t device, int count, nvmlFieldValue_t *values), (device, count, values))
+{
+    struct machine m;
+    int gpu;
+    nvmlReturn_t result = open_gpu(&m, device, &gpu);
+    if (result != NVML_SUCCESS)
+        return result;
+    if (!values || count <= 0)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    for (int i = 0; i < count; i++) {
+        values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
+        if (values[i].fieldId != NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)
+            continue;
+        values[i].nvmlReturn = NVML_SUCCESS;
+        values[i].valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
+        values[i].value.uiVal = m.running.gpus[gpu].recovery_action;
+    }
+    return NVML_SUCCESS;
+}
+
 NVML_CALL(nvmlDeviceSetPersistenceMode, (nvmlDevice_t device, int mode), (device, mode))
 {
     struct machine m;

@@ -32,6 +32,7 @@ static const char usage[] =
     "  fabric not-supported|not-started|in-progress|completed\n"
     "  nouveau on|off                the kernel's own driver is bound to the GPUs\n"
     "  xid --gpu N --number X        a critical error event\n"
+    "  recovery --gpu N --action X   the number of what the driver asks for (0: nothing), until a reset\n"
     "  fail SYMBOL ACTION [--nth N] [--count K]        ACTION: ERROR-NAME, after:ERROR-NAME, kill, kill-after, hang:S, delay:MS\n"
     "  fail --clear | --list\n"
     "  trace on|off|show|log         count the calls per symbol; log: one per line\n"
@@ -273,6 +274,18 @@ static int command_lose(int argc, char **argv, bool lost)
     return 0;
 }
 
+static int command_recovery(int argc, char **argv)
+{
+    struct machine m;
+    const char *gpu = option(argc, argv, "--gpu"), *action = option(argc, argv, "--action");
+    if (!gpu || !action)
+        die(2, "recovery --gpu N --action X");
+    change_or_die(&m);
+    m.running.gpus[gpu_number(&m, gpu)].recovery_action = (uint8_t)number("--action", action);
+    commit_or_die(&m);
+    return 0;
+}
+
 static int command_fabric(int argc, char **argv)
 {
     static const char *const names[] = {"not-supported", "not-started", "in-progress", "completed"};
@@ -340,7 +353,7 @@ int main(int argc, char **argv)
     char **words = argv + 2;
     const struct { const char *name; int (*run)(int, char **); } commands[] = {
         {"create", command_create}, {"load", command_load}, {"unload", command_unload}, {"nouveau", command_nouveau}, {"run", command_run},
-        {"stop", command_stop}, {"reset", command_reset}, {"fabric", command_fabric}, {"xid", command_xid}, {"fail", command_fail},
+        {"stop", command_stop}, {"reset", command_reset}, {"fabric", command_fabric}, {"xid", command_xid}, {"recovery", command_recovery}, {"fail", command_fail},
         {"trace", command_trace}, {"show", command_show}, {"boards", command_boards},
     };
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)

@@ -38,6 +38,7 @@ STRUCTURES = {
     "nvmlGpuFabricInfo_t": "c_nvmlGpuFabricInfo_t",
     "nvmlGpuFabricInfo_v2_t": "c_nvmlGpuFabricInfo_v2_t",
     "nvmlGpuFabricInfo_v3_t": "c_nvmlGpuFabricInfo_v3_t",
+    "nvmlFieldValue_t": "c_nvmlFieldValue_t",
     "nvmlEventData_t": "c_nvmlEventData_t",
     "nvmlUUID_t": "c_nvmlUUID_t",
     "nvmlTemperature_v1_t": "c_nvmlTemperature_v1_t",

@@ -10,9 +10,11 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import nvml_health
 
 if TYPE_CHECKING:
     from virtual_machine import VirtualMachine
@@ -247,6 +249,42 @@ def test_fabric(machine: VirtualMachine) -> None:
     machine.gpu("fabric", "completed")
     assert machine.nvml(state) == 3
     assert "Fabric State: Configured" in machine.text("proc/driver/nvidia-nvswitch/devices/0000:05:00.0")
+
+
+def test_the_recovery_action_is_a_field_and_a_reset_clears_it(machine: VirtualMachine) -> None:
+    machine.start("h100-80gb-sxm", "--count=2")
+    fields = """
+        found = [nvmlDeviceGetFieldValues(nvmlDeviceGetHandleByIndex(i), [NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, 1]) for i in (0, 1)]
+        answer([[value.nvmlReturn, value.value.uiVal] for values in found for value in values])
+        """
+    not_supported = [3, 0]
+    machine.gpu("recovery", "--gpu", "1", "--action", "2")
+    assert machine.nvml(fields) == [[0, 0], not_supported, [0, 2], not_supported]
+    machine.gpu("reset", "--gpu", "1")
+    assert machine.nvml(fields) == [[0, 0], not_supported, [0, 0], not_supported]
+
+
+def test_the_collections_adapter_reads_fabric_and_recovery_through_the_binary_interface(
+    machine: VirtualMachine,
+) -> None:
+    machine.start("b200-180gb", "--nvswitch=2")
+    collections = str(Path(nvml_health.__file__).parents[6])
+    reading = f"""
+        import dataclasses, sys
+        sys.path.insert(0, {collections!r})
+        from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import nvml_health
+        from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
+        with open_nvml(None) as nvml:
+            answer([dataclasses.asdict(nvml_health.fabric_of(nvml, 0)), nvml_health.recovery_action(nvml, 0)])
+        """
+    waiting = {"state": "not_started", "status": None, "degraded": [], "summary": None}
+    assert machine.nvml(reading) == [waiting, "none"]
+    machine.gpu("fabric", "completed")
+    machine.gpu("recovery", "--gpu", "0", "--action", "9")
+    assert machine.nvml(reading) == [
+        {"state": "completed", "status": 0, "degraded": [], "summary": "healthy"},
+        "value_9",
+    ]
 
 
 def test_compute_mode(machine: VirtualMachine) -> None:

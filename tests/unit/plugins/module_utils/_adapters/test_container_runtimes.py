@@ -189,7 +189,8 @@ class TestDocker:
 
 class TestCrio:
     def test_the_folder_is_judged_with_the_planned_files(self, tmp_path):
-        (tmp_path / "10-site.conf").write_text("[crio.runtime]\nlog_level = 'debug'\n")
+        site = "[crio.runtime]\nlog_level = 'debug'\n[crio.runtime.runtimes.runc]\nmonitor_path = '/usr/libexec/crio/conmon'\n"
+        (tmp_path / "10-site.conf").write_text(site)
 
         def config(command):
             return "\n".join(path.read_text() for path in sorted(Path(command[2]).iterdir()))
@@ -198,6 +199,7 @@ class TestCrio:
             {
                 ("crio", "--version"): "crio version 1.30.0\n",
                 ("crio", "--config-dir"): config,
+                ("crio", "config", "--default"): "[crio.runtime]\ndefault_runtime = 'crun'\n",
                 ("systemctl",): shown(kill_mode="mixed"),
             }
         )
@@ -205,6 +207,7 @@ class TestCrio:
         files = engine.files()
         planned = {c.path: c.after for c in engine.edit(files, WISH).changed}
         assert engine.merged(planned).effective.shortfalls(WISH) == ()
+        assert 'monitor_path = "/usr/libexec/crio/conmon"' in planned[str(tmp_path / "99-own.conf")]
         assert "log_level" in engine.merged(planned).text
         assert engine.present(files).effective.binary is None
         assert engine.in_force().binary is None

@@ -13,6 +13,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributi
     DISTRIBUTIONS,
     distribution_of,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.fabric import wants_fabric_manager
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Build, Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import (
     Repositories,
@@ -28,7 +29,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.proof impo
     package_problems,
     running_problems,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import in_lockstep, strayed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import (
+    in_lockstep,
+    names_to_ask,
+    strayed,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import (
     DriverWish,
     from_options,
@@ -224,6 +229,59 @@ def test_a_distribution_without_a_driver_says_so():
         plan_present(
             replace(BARE, distribution=DISTRIBUTIONS["rhel", "9"]), DriverWish(source="distribution"), Repositories()
         )
+
+
+HGX_B200 = Gpu("0000:1a:00.0", "0x2901", "blackwell", "b200-180gb")
+GB200 = Gpu("0000:1a:00.0", "0x2941", "blackwell", "gb200-186gb")
+FABRIC = (
+    Package("nvidia-fabricmanager", f"{NEW}-1"),
+    Package("nvlsm", "2025.06.11-1"),
+    Package("infiniband-diags", "44.0-2"),
+)
+
+
+def test_nvlink5_brings_the_subnet_manager_with_the_fabric_manager():
+    """An HGX B200 has no NVSwitch on its PCI bus: the GPU says that there is a fabric."""
+    host = replace(BARE, gpus=(HGX_B200,))
+    chosen = {
+        package.name for package in plan_present(host, DriverWish(), offers(NEW, extra=FABRIC)).transaction.install
+    }
+    assert {package.name for package in FABRIC} <= chosen
+    assert {"nvlsm", "infiniband-diags"} <= set(names_to_ask(host, DriverWish()))
+    with pytest.raises(Refused, match="needs nvlsm, which the repositories do not offer"):
+        plan_present(host, DriverWish(), offers(NEW, extra=(FABRIC[0], FABRIC[2])))
+    plan = plan_present(host, DriverWish(fabric_manager="never"), offers(NEW))
+    assert "nvlsm" not in {package.name for package in plan.transaction.install}
+    # Hopper's NVSwitches have no subnet manager.
+    hopper = plan_present(replace(BARE, nvswitches=4), DriverWish(), offers(NEW, extra=FABRIC))
+    assert "nvlsm" not in {package.name for package in hopper.transaction.install}
+
+
+def test_the_infiniband_modules_of_ubuntu():
+    host = replace(BARE, distribution=DISTRIBUTIONS["ubuntu", "24.04"], kernel="6.8.0-60-generic", gpus=(HGX_B200,))
+    assert "linux-modules-extra-6.8.0-60-generic" in names_to_ask(host, DriverWish())
+    assert "linux-modules-extra-6.8.0-60-generic" not in names_to_ask(replace(host, gpus=(H100,)), DriverWish())
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"gpus": (HGX_B200,)}, "nvidia-fabricmanager, nvlsm are not installed"),
+        ({"gpus": (HGX_B200,), "fabric_installed": True}, "nvlsm is not installed"),
+        ({"nvswitches": 4}, "nvidia-fabricmanager is not installed"),
+        ({"nvswitches": 4, "fabric_installed": True}, ""),
+        ({"gpus": (GB200,)}, ""),
+    ],
+)
+def test_a_driver_without_the_fabric_manager_is_not_as_wanted(changed, reason):
+    assert packages_differ(installed(**changed), DriverWish()) == reason
+
+
+def test_a_host_of_a_rack_has_no_fabric_manager_of_its_own():
+    host = replace(BARE, gpus=(GB200,), nvswitches=2)
+    assert not wants_fabric_manager(host, DriverWish())
+    with pytest.raises(Refused, match="are the rack's"):
+        plan_present(host, DriverWish(fabric_manager="always"), offers(NEW, extra=FABRIC))
 
 
 def test_the_fabric_manager_has_to_be_offered_at_exactly_the_drivers_version():

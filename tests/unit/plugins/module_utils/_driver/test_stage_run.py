@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import Repository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.fabric import MODULES_FILE
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Remains
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import User, plan_reload, still_used
@@ -442,6 +443,73 @@ def test_nouveau_is_blocked_and_needs_a_reboot_when_it_is_loaded():
     assert "nouveau" in report.reboot[0]
     assert "blacklist nouveau" in system.files["/etc/modprobe.d/gpufleet-nouveau.conf"]
     assert "update-initramfs -u -k 6.1.0-50-amd64" in system.log
+
+
+HGX_B200 = Gpu("0", "0x2901", "blackwell", "b200-180gb")
+
+
+def nvlink5_host(**changed):
+    """A host with the wanted driver, whose fabric manager runs already."""
+    packages = {**full(NEW), "nvlsm": "2025.06.11-1"}
+    system = System(Manager(packages, packages), loaded=NEW, fabric_installed=True, **changed)
+    system.base = replace(system.base, gpus=(HGX_B200,))
+    system.active = system.enabled = {"nvidia-fabricmanager.service", "nvidia-persistenced.service"}
+    return system
+
+
+def test_the_modules_of_nvlink5_are_loaded_now_and_at_every_boot():
+    system = nvlink5_host(lacking_modules=("mlx5_ib", "ib_umad"))
+    report = run_stage(system, DriverWish(version=NEW), check=False)
+    assert {"create_file", "load_kernel_modules"} <= {step.kind.key for step in report.steps}
+    assert system.files[MODULES_FILE].splitlines()[1:] == ["mlx5_core", "mlx5_ib", "ib_umad"]
+    assert [line for line in system.log if line.startswith("load ")] == ["load mlx5_ib", "load ib_umad"]
+    system.base = replace(system.base, lacking_modules=())
+    assert not run_stage(system, DriverWish(version=NEW), check=False).changed
+
+
+def test_check_mode_loads_no_module_of_nvlink5():
+    system = nvlink5_host(lacking_modules=("ib_umad",))
+    report = run_stage(system, DriverWish(version=NEW), check=True)
+    assert "load_kernel_modules" in {step.kind.key for step in report.steps}
+    assert MODULES_FILE not in system.files
+    assert "load ib_umad" not in system.log
+
+
+@pytest.mark.parametrize("gpu", [Gpu("0", "0x2330", "hopper", "h100-80gb-sxm"), HGX_B200])
+def test_a_host_without_the_fabric_manager_loads_no_module_of_nvlink5(gpu):
+    system = nvlink5_host(lacking_modules=("ib_umad",))
+    system.base = replace(system.base, gpus=(gpu,))
+    never = "never" if gpu is HGX_B200 else "auto"
+    run_stage(system, DriverWish(version=NEW, fabric_manager=never), check=False)
+    assert MODULES_FILE not in system.files
+    assert "load ib_umad" not in system.log
+
+
+def test_a_module_of_nvlink5_that_cannot_be_loaded_is_said():
+    system = nvlink5_host(lacking_modules=("mlx5_ib",))
+    system.load_error = "Module mlx5_ib not found"
+    with pytest.raises(Failed, match="kernel module mlx5_ib of NVLink 5 cannot be loaded: Module mlx5_ib not found"):
+        run_stage(system, DriverWish(version=NEW), check=False)
+
+
+def test_the_stage_plans_the_fabric_of_nvlink5_by_the_gpu():
+    card = {"address": "0", "device_id": "0x2901", "kind": "gpu", "architecture": "blackwell", "board": "b200-180gb"}
+    manager = {"installed": True, "active": True, "version": OLD}
+    packages = {**full(OLD), "nvlsm": "2025.06.11-1"}
+    host = {**facts(packages=packages, holds=list(packages)), "pci": [card]}
+    host["fabric"] = {"nvswitches": 0, "manager": manager, "lacking_modules": ["ib_umad"]}
+    assert [str(step) for step in stage(host, {}).steps] == [
+        "load ib_umad (the fabric manager does not start without them)"
+    ]
+    host["fabric"]["lacking_modules"] = []
+    assert not stage(host, {}).needed
+    host["fabric"]["manager"] = {"installed": True, "active": False, "version": OLD}
+    assert [step.kind.key for step in stage(host, {}).steps] == ["start_service"]
+    host["pci"] = [{**card, "device_id": "0x2941", "board": "gb200-186gb"}]
+    assert not stage(host, {}).needed
+    assert [refusal.thing for refusal in stage(host, {"nvidia_driver_fabric_manager": "always"}).refusals] == [
+        "nvidia_driver_fabric_manager"
+    ]
 
 
 def test_ubuntus_persistence_unit_gets_a_drop_in():

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import NvmlError, NvmlUnavailable
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_health import degraded_by
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import (
     GPU_IS_LOST,
     NO_PERMISSION,
@@ -64,7 +65,7 @@ PROFILE = GpuInstanceProfile(0, 19, "1g.10gb", 1, 7, 9728, 16, 1, 1, 0, 1, 0, (P
 
 
 class FabricInfo(ctypes.Structure):
-    _fields_ = [("state", ctypes.c_ubyte)]
+    _fields_ = [("state", ctypes.c_ubyte), ("status", ctypes.c_uint)]
 
 
 class FakeNvml:
@@ -233,10 +234,50 @@ def test_memory_errors_on_request(tree, monkeypatch, calls, expected):
     assert "errors" not in found[1]
 
 
+def field_value(code, value):
+    return [SimpleNamespace(nvmlReturn=code, value=SimpleNamespace(uiVal=value))]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (None, None),
+        (field_value(NOT_SUPPORTED, 0), None),
+        (field_value(0, 0), "none"),
+        (field_value(0, 2), "node_reboot"),
+        (field_value(0, 7), "system_reboot"),
+        (field_value(0, 9), "value_9"),
+    ],
+)
+def test_the_recovery_action_on_request(tree, monkeypatch, answer, expected):
+    opened(monkeypatch, FakeNvml((H100, LOST), calls={"nvmlDeviceGetFieldValues": answer}))
+    found = read_gpus(tree.source(), None, ("errors",))["gpus"]
+    assert found[0]["recovery_action"] == expected
+    assert "recovery_action" not in found[1]
+
+
 @pytest.mark.parametrize(("state", "name"), [(1, "not_started"), (2, "in_progress"), (3, "completed"), (9, None)])
 def test_fabric_state(tree, monkeypatch, state, name):
     opened(monkeypatch, FakeNvml(calls={"nvmlDeviceGetGpuFabricInfo": state}))
-    assert read_gpus(tree.source(), None)["fabric_state"] == name
+    found = read_gpus(tree.source(), None)
+    assert found["fabric_state"] == name
+    assert (found["gpus"][0].get("fabric") or {}).get("state") == name
+
+
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [
+        (0, ()),
+        # Every value says that nothing is wrong, and the configuration is right.
+        (0b10 | 0b10 << 2 | 0b10 << 4 | 0b10 << 6 | 1 << 8, ()),
+        (0b01, ("degraded_bandwidth",)),
+        (0b01 << 2 | 0b01 << 4 | 0b01 << 6, ("route_recovery", "route_unhealthy", "access_timeout_recovery")),
+        (5 << 8, ("insufficient_nvlinks",)),
+        (9 << 8, ("incorrect_configuration_9",)),
+    ],
+)
+def test_the_health_mask_of_the_fabric(mask, expected):
+    assert degraded_by(mask) == expected
 
 
 def test_an_old_pynvml_knows_no_fabric(tree, monkeypatch):

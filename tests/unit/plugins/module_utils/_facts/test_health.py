@@ -7,9 +7,10 @@ from __future__ import annotations
 import os
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import health
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, Xid
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, Sxid, Xid
 
 XID = "NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus"
+SXID = "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
 
 
 def test_how_commands_end():
@@ -20,9 +21,11 @@ def test_how_commands_end():
 
 def test_the_kernels_log(tmp_path):
     log = tmp_path / "kmsg"
-    log.write_text("4,1,2,-;NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus\n")
-    assert health.kernel_log_xids(str(log)) == [Xid(79, "0000:18:00", "GPU has fallen off the bus")]
-    assert health.kernel_log_xids(str(tmp_path / "none")) is None
+    log.write_text(f"4,1,2,-;{XID}\n4,1,3,-;{SXID}\n")
+    read = health.kernel_log(str(log))
+    assert health.xids_in(read) == [Xid(79, "0000:18:00", "GPU has fallen off the bus")]
+    assert health.sxids_in(read) == [Sxid(20034, "0000:05:00.0", "Fatal, Link 30 LTSSM Fault Up")]
+    assert health.kernel_log(str(tmp_path / "none")) is None
 
 
 def test_records_that_are_overwritten_while_reading(tmp_path, monkeypatch):
@@ -37,31 +40,32 @@ def test_records_that_are_overwritten_while_reading(tmp_path, monkeypatch):
         return answer
 
     monkeypatch.setattr(os, "read", read)
-    assert [xid.number for xid in health.kernel_log_xids(str(log))] == [48]
+    assert [xid.number for xid in health.xids_in(health.kernel_log(str(log)))] == [48]
     assert answers == []
 
 
-def test_an_error_that_comes_again_and_again_is_kept_once(tmp_path):
-    log = tmp_path / "kmsg"
-    log.write_text(f"4,1,2,-;{XID}\n4,2,3,-;{XID}\n")
-    assert len(health.kernel_log_xids(str(log))) == 1
+def test_an_error_that_comes_again_and_again_is_kept_once():
+    log = f"4,1,2,-;{XID}\n4,2,3,-;{XID}\n4,1,3,-;{SXID}\n4,1,4,-;{SXID}\n"
+    assert (len(health.xids_in(log)), len(health.sxids_in(log))) == (1, 1)
 
 
 def test_the_part_of_the_document(tree, monkeypatch):
-    monkeypatch.setattr(health, "kernel_log_xids", lambda: [Xid(79, "0000:18:00", "x")])
+    monkeypatch.setattr(health, "kernel_log", lambda: f"4,1,2,-;{XID}\n4,1,3,-;{SXID}\n")
     monkeypatch.setattr(health, "answer_of", lambda arguments, _limit: CommandAnswer(0, " ".join(arguments)))
     source = tree.source()
     assert health.read_health(source) == {
         "nvidia_smi": None,
-        "xids": [{"number": 79, "pci_address": "0000:18:00", "text": "x"}],
+        "xids": [{"number": 79, "pci_address": "0000:18:00", "text": "GPU has fallen off the bus"}],
+        "sxids": [{"number": 20034, "pci_address": "0000:05:00.0", "text": "Fatal, Link 30 LTSSM Fault Up"}],
     }
     tree.program("/usr/bin/nvidia-smi")
     assert health.read_health(source)["nvidia_smi"] == {"rc": 0, "text": "nvidia-smi -L"}
-    monkeypatch.setattr(health, "kernel_log_xids", lambda: None)
-    assert health.read_health(source)["xids"] is None
+    monkeypatch.setattr(health, "kernel_log", lambda: None)
+    unread = health.read_health(source)
+    assert unread["xids"] is None and unread["sxids"] is None
 
 
 def test_another_hosts_files_say_nothing_of_its_health(tree):
     source = tree.source(local=False)
-    assert health.read_health(source) == {"nvidia_smi": None, "xids": None}
+    assert health.read_health(source) == {"nvidia_smi": None, "xids": None, "sxids": None}
     assert source.unknown["health"] == "only the running host can tell"

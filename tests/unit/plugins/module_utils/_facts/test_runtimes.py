@@ -119,6 +119,27 @@ def test_crio():
     )
 
 
+def test_the_monitors_and_the_low_level_runtime_of_crio(tree):
+    own = "[crio.runtime.runtimes.{}]\nruntime_path = '{}'\nmonitor_path = '{}'\n"
+    tree.program("/usr/bin/crio")
+    tree.answers["crio"] = "crio version 1.35.0"
+    tree.write("/etc/crio/crio.conf", own.format("runc", "/usr/libexec/crio/runc", "/usr/libexec/crio/conmon"))
+    tree.write("/etc/crio/crio.conf.d/05-site.conf", "[crio.runtime]\ndefault_runtime = 'crun'\n")
+    tree.write(
+        "/etc/crio/crio.conf.d/10-crio.conf", own.format("crun", "/usr/libexec/crio/crun", "/usr/libexec/crio/conmon")
+    )
+    # The table of a later file hides the earlier one as a whole, monitor_path and all.
+    tree.write("/etc/crio/crio.conf.d/20-site.conf", own.format("nvidia", "/usr/bin/nvidia-container-runtime", "/x"))
+    tree.write(
+        "/etc/crio/crio.conf.d/99-own.conf",
+        "[crio.runtime]\ndefault_runtime = 'nvidia'\n[crio.runtime.runtimes.nvidia]\nruntime_path = '/y'\n",
+    )
+    found = read_runtimes(tree.source(), Services())["crio"]
+    assert found["binary"] == "/y"
+    assert found["monitors"] == {"nvidia": None, "crun": "/usr/libexec/crio/conmon"}
+    assert found["low_level_runtime"] == "/usr/libexec/crio/crun"
+
+
 def test_a_host_with_containerd(tree):
     tree.program("/usr/bin/containerd")
     tree.answers["containerd"] = "containerd github.com/containerd/containerd v1.7.22 x"

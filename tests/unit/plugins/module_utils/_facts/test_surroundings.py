@@ -38,6 +38,18 @@ def test_fabric(tree):
     }
 
 
+@pytest.mark.parametrize(
+    ("device", "lacking"),
+    [("0x2901", ["mlx5_ib", "ib_umad"]), ("0x3182", ["mlx5_ib", "ib_umad"]), ("0x2941", None), ("0x2330", None)],
+)
+def test_the_modules_that_nvlink5_lacks(tree, device, lacking):
+    """HGX B200 and B300 are known by the GPU; a GB200's switches are the rack's, and an H100's are NVSwitches."""
+    tree.pci("0000:18:00.0", device, "0x030200")
+    tree.folder("/sys/module/mlx5_core")
+    fabric = surroundings.read_fabric(tree.source(), read_pci_devices(tree.files), Services(), None)
+    assert fabric.get("lacking_modules") == lacking
+
+
 def test_switches_that_only_the_driver_shows(tree):
     for number in range(6):
         tree.folder(f"/proc/driver/nvidia-nvswitch/devices/0000:0{number}:00.0")
@@ -76,6 +88,7 @@ def test_toolkit(tree, config, envvar, volume_mounts):
         "holds": [],
         "accept_envvar_unprivileged": envvar,
         "accept_volume_mounts": volume_mounts,
+        "low_level_runtimes": ["runc", "crun"],
     }
     assert tree.calls == []
 
@@ -114,6 +127,7 @@ def test_a_toolkit_without_packages_is_asked(tree):
         "holds": None,
         "accept_envvar_unprivileged": True,
         "accept_volume_mounts": False,
+        "low_level_runtimes": ["runc", "crun"],
     }
     assert {"toolkit.version", "toolkit.packages"} <= set(source.unknown)
 

@@ -27,6 +27,7 @@ def _gpu(index):
         "mig": {"supported": True, "current": True, "pending": True},
         "processes": [],
         "errors": {"remap_pending": False, "remap_failed": False, "uncorrected": 0},
+        "recovery_action": "none",
         "gpu_instances": [
             {
                 "id": 1,

@@ -8,9 +8,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.meanings import (
     EXIT_STATUSES,
     judge_exit_status,
-    parse_xids,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Xid
 
 NO_DRIVER = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
@@ -47,17 +45,3 @@ def test_a_mismatch_is_recognised_whatever_the_status():
     for rc in (1, 18, 255):
         assert "different versions" in judge_exit_status(rc, MISMATCH).evidence
         assert "Reload" in judge_exit_status(rc, MISMATCH).next_step
-
-
-def test_xids():
-    log = (
-        "4,1021,12345,-;NVRM: Xid (PCI:0000:18:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
-        "6,1022,12346,-;usb 1-1: new device\n"
-        "4,1023,12347,-;NVRM: Xid (PCI:0000:2a:00): 13, Graphics Exception\n"
-        "4,1024,12348,-;NVRM: Xid (PCI:0000:2a:00): 43\n"
-    )
-    assert parse_xids(log) == [
-        Xid(79, "0000:18:00", "pid='<unknown>', name=<unknown>, GPU has fallen off the bus."),
-        Xid(13, "0000:2a:00", "Graphics Exception"),
-        Xid(43, "0000:2a:00", ""),
-    ]

@@ -20,8 +20,106 @@ CTK = """
 """
 
 
-def after(files, wish):
-    return {change.path: change.after for change in crio.edit(files, wish).changed}
+#: 10-crio.conf of upstream's packages (cri-o/packaging), which keep the programs outside of PATH.
+PACKAGED = """
+[crio.runtime]
+default_runtime = "crun"
+
+[crio.runtime.runtimes.crun]
+runtime_path = "/usr/libexec/crio/crun"
+runtime_root = "/run/crun"
+monitor_path = "/usr/libexec/crio/conmon"
+allowed_annotations = [
+    "io.containers.trace-syscall",
+]
+
+[crio.runtime.runtimes.runc]
+runtime_path = "/usr/libexec/crio/runc"
+runtime_root = "/run/runc"
+monitor_path = "/usr/libexec/crio/conmon"
+"""
+#: What 'crio config --default' prints of CRI-O 1.31 and newer (pkg/config/template.go).
+BUILT_IN = """
+[crio.runtime]
+default_runtime = "crun"
+[crio.runtime.runtimes.crun]
+runtime_path = ""
+runtime_type = "oci"
+runtime_root = "/run/crun"
+inherit_default_runtime = false
+runtime_config_path = ""
+container_min_memory = "500KiB"
+monitor_path = ""
+monitor_cgroup = "system.slice"
+monitor_exec_cgroup = ""
+monitor_env = [
+	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+]
+privileged_without_host_devices = false
+"""
+
+
+def after(files, wish, handler=None):
+    return {change.path: change.after for change in crio.edit(files, wish, handler).changed}
+
+
+def ours(config, built_in=BUILT_IN):
+    text = after({}, PRESENT, crio.handler_of(built_in, config))[crio.DROP_IN]
+    return loads(text)["crio"]["runtime"]["runtimes"]["nvidia"]
+
+
+def test_the_handler_has_the_settings_of_the_default_one():
+    # The default's name is commented out where it is the built-in one.
+    assert ours(PACKAGED.replace("default_runtime", "# default_runtime")) == {
+        "runtime_path": "/usr/bin/nvidia-container-runtime",
+        "runtime_type": "oci",
+        "runtime_root": "/run/crun",
+        "monitor_path": "/usr/libexec/crio/conmon",
+        "allowed_annotations": ["io.containers.trace-syscall"],
+    }
+    assert ours(PACKAGED.replace('"crun"', '"runc"', 1))["runtime_root"] == "/run/runc"
+
+
+def test_what_is_commented_out_is_the_built_in_handler():
+    assert ours("# [crio.runtime.runtimes.crun]\n") == {
+        "runtime_path": "/usr/bin/nvidia-container-runtime",
+        "runtime_type": "oci",
+        "runtime_root": "/run/crun",
+        "container_min_memory": "500KiB",
+        "monitor_cgroup": "system.slice",
+        "monitor_env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+    }
+
+
+def test_settings_that_would_replace_our_program_are_not_taken():
+    more = 'platform_runtime_paths = {"linux/amd64" = "/x"}\ninherit_default_runtime = true\n'
+    assert set(ours(PACKAGED.replace('runtime_root = "/run/crun"\n', more))) == {
+        "runtime_path",
+        "runtime_type",
+        "monitor_path",
+        "allowed_annotations",
+    }
+
+
+@pytest.mark.parametrize(
+    ("default", "handlers", "name"),
+    [
+        ("crun", {"crun": {}, "runc": {}}, "crun"),
+        ("nvidia", {"crun": {}, "nvidia": {}}, "crun"),
+        ("nvidia-legacy", {"nvidia-legacy": {}, "crun": {}, "runc": {}}, "runc"),
+        ("kata", {"kata": {"runtime_type": "vm"}, "runc": {"runtime_type": "oci"}}, "runc"),
+        ("site", {"site": {"runtime_type": ""}}, "site"),
+        (None, {"kata": {}}, None),
+    ],
+)
+def test_which_handler_is_the_low_level_one(default, handlers, name):
+    found = crio.low_level_handler(default, handlers)
+    assert (found and found.name) == name
+
+
+def test_the_absolute_path_of_its_program():
+    assert crio.Handler("crun", {"runtime_path": "/usr/libexec/crio/crun"}).program == "/usr/libexec/crio/crun"
+    assert crio.Handler("crun", {"runtime_path": ""}).program is None
 
 
 def test_a_drop_in_of_our_own():

@@ -12,7 +12,8 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import stage_run, system
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.injection import Injection
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import low_level_runtimes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.injection import Injection, choose
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.plan import check_simulation, plan, select
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.wish import PACKAGES, ToolkitState, ToolkitWish
@@ -100,6 +101,7 @@ class PlayedSystem(system.ToolkitSystem):
         super().__init__(lambda _url: b"", manager, {"ID": "debian", "VERSION_ID": "12"})
         self.config = None
         self.key = "right"
+        self.low_level_runtime = None
 
     def read(self, _wish):
         manager = self.manager
@@ -113,6 +115,7 @@ class PlayedSystem(system.ToolkitSystem):
             self.config,
             manager.interrupted(),
             missing_for_holds=missing,
+            low_level_runtime=self.low_level_runtime,
         )
 
     def repository(self, _wish):
@@ -148,6 +151,17 @@ def test_from_nothing_and_again(host):
     again = run(host)
     assert not again.plan.changes
     assert again.version == "1.20.0"
+
+
+def test_the_low_level_runtime_outside_of_path_is_named(host):
+    run(host)
+    host.low_level_runtime = "/usr/libexec/crio/crun"
+    assert actions(run(host)) == ["name_low_level_runtime"]
+    assert low_level_runtimes(host.config) == ["/usr/libexec/crio/crun", "runc", "crun"]
+    assert actions(run(host)) == []
+    both = ToolkitWish(cdi=False, injection=Injection("envvar"))
+    host.low_level_runtime = "/usr/libexec/crio/runc"
+    assert actions(run(host, both)) == ["name_low_level_runtime", "accept_devices"]
 
 
 def test_what_holding_needs_is_installed_before_the_packages(host):
@@ -390,6 +404,40 @@ class TestStage:
     def test_the_specification_is_made_again_after_the_toolkit(self):
         made = self.run({"packages": {}}, gpus=[{"index": 0}], cdi=[self.SPECIFICATION])
         assert made.steps[-1].why == "the toolkit changes"
+
+    def test_the_low_level_runtime_of_crio(self):
+        facts = {
+            "host": {"distribution": {"id": "debian", "version": "12"}},
+            "toolkit": {**self.INSTALLED, "low_level_runtimes": ["runc", "crun"]},
+            "runtimes": {"crio": {"version": "1.35.0", "low_level_runtime": "/usr/libexec/crio/crun"}},
+        }
+        variables = {**self.VARIABLES, "nvidia_toolkit_runtime": "crio"}
+        assert [str(step) for step in stage(facts, variables).steps] == [
+            "have nvidia-container-runtime call /usr/libexec/crio/crun (CRI-O's own is this one, and "
+            "/etc/nvidia-container-runtime/config.toml has runc, crun)"
+        ]
+        facts["toolkit"]["low_level_runtimes"] = ["/usr/libexec/crio/crun", "runc"]
+        assert not stage(facts, variables).needed
+        # Facts of an older reading prove nothing.
+        del facts["toolkit"]["low_level_runtimes"]
+        assert not stage(facts, variables).needed
+
+    @pytest.mark.parametrize(
+        ("runtime", "method", "warned"),
+        [
+            ("docker", "auto", False),
+            ("docker", "envvar", False),
+            ("docker", "cdi", True),
+            ("docker", "volume_mounts", True),
+            ("containerd", "cdi", False),
+        ],
+    )
+    def test_docker_hosts_that_refuse_the_variable_are_warned(self, host, runtime, method, warned):
+        made = self.run(nvidia_toolkit_runtime=runtime, nvidia_toolkit_device_injection=method)
+        chosen = choose(method, runtime)
+        planned = plan(host.read(None), ToolkitWish(cdi=False, runtime=runtime, injection=Injection(chosen)))
+        for warnings in (made.warnings, planned.warnings):
+            assert any("'docker run --gpus'" in text and "nvidia.com/gpu=all" in text for text in warnings) is warned
 
     def test_unknown_packages(self):
         assert self.run({"packages": None}).unknown

@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import KeyRefused, UrlRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.runtimes import Configuration
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import cdi, system
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.wish import PACKAGES, ToolkitWish
@@ -61,6 +62,14 @@ def host(tmp_path, monkeypatch):
         system.systemd, "units", lambda names: {n: Unit(n, "loaded", "active", "enabled") for n in names}
     )
     return system.ToolkitSystem(lambda _url: b"no key", Manager(), {"ID": "ubuntu", "VERSION_ID": "24.04"})
+
+
+def test_the_low_level_runtime_is_crios(host, monkeypatch):
+    found = Configuration(low_level_runtime="/usr/libexec/crio/crun")
+    monkeypatch.setattr(system, "crio_configuration", lambda _files: found)
+    url = "https://mirror/deb"
+    assert host.read(ToolkitWish(repository_url=url, runtime="crio")).low_level_runtime == "/usr/libexec/crio/crun"
+    assert host.read(ToolkitWish(repository_url=url)).low_level_runtime is None
 
 
 def test_reads_the_host(host, tmp_path):

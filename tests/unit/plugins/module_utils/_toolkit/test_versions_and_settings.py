@@ -8,7 +8,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.toml_read import loads
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import floors
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import accepts, edit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import accepts, edit, low_level_runtimes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.distributions import distribution_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.injection import Injection
 
@@ -98,6 +98,14 @@ class TestConfig:
 
     def test_the_way_back_after_another_program_removed_the_marks(self):
         assert accepts(edit(f"{self.ENVVAR} = false\n", True, False), self.ENVVAR)
+
+    @pytest.mark.parametrize("text", ["", DEFAULT, '[nvidia-container-runtime]\nruntimes = ["runc"]\n'])
+    def test_the_low_level_runtime_comes_first(self, text):
+        after = edit(text, True, False, "/usr/libexec/crio/crun")
+        assert low_level_runtimes(after) == ["/usr/libexec/crio/crun", *low_level_runtimes(text)]
+        assert edit(after, True, False, "/usr/libexec/crio/crun") == after
+        assert edit(after, True, False, None) == text
+        assert low_level_runtimes(None) == ["runc", "crun"]
 
     def test_default(self):
         assert accepts(None, self.ENVVAR)

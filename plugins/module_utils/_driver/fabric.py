@@ -1,0 +1,72 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the NVLink 5 fabric of an HGX B200 or B300 needs beside the fabric manager, and what has none of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .._boards.lookup import nvlink5_switches
+from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
+from .._plan import Refused, Step
+from .._steps import Kind
+from .host import Host
+from .wish import PREFIX, DriverWish
+
+#: NVIDIA's NVLink subnet manager and the tools that the fabric manager's start asks the switches with, with versions of their own
+#: (gpu-driver-container, install.sh of every distribution).
+SUBNET_MANAGER = "nvlsm"
+PACKAGES = (SUBNET_MANAGER, "infiniband-diags")
+MODULES_FILE = "/etc/modules-load.d/gpufleet-nvlink5.conf"
+MODULES_TEXT = "# Written by gpufleet.nvidia; changes are overwritten.\n" + "".join(
+    f"{name}\n" for name in NVLINK5_MODULES
+)
+
+
+def has_nvlink5_switches(host: Host) -> bool:
+    """Return whether the host has NVLink 5 switches, as its boards say: no NVSwitch is on its PCI bus."""
+    return any(nvlink5_switches(gpu.board) == SWITCHES_IN_HOST for gpu in host.gpus)
+
+
+def is_in_rack(host: Host) -> bool:
+    """Return whether the host's GPUs are on the switches of a rack."""
+    return any(nvlink5_switches(gpu.board) == SWITCHES_IN_RACK for gpu in host.gpus)
+
+
+def wants_fabric_manager(host: Host, wish: DriverWish) -> bool:
+    """Return whether the fabric manager is wanted: always, never, or where the host has switches."""
+    if wish.fabric_manager == "auto":
+        return has_nvlink5_switches(host) or (host.nvswitches > 0 and not is_in_rack(host))
+    return wish.fabric_manager == "always"
+
+
+def needs_modules(host: Host, wish: DriverWish) -> bool:
+    """Return whether the kernel modules of NVLink 5 have to be loaded, now and at every boot."""
+    return has_nvlink5_switches(host) and wants_fabric_manager(host, wish)
+
+
+def optional_packages(host: Host) -> tuple[str, ...]:
+    """Return packages that are installed where they are offered, for the modules."""
+    return (f"linux-modules-extra-{host.kernel}",) if host.distribution.names == "ubuntu" else ()
+
+
+def modules_step(names: Sequence[str]) -> Step:
+    """Return the step that loads the kernel modules C(names)."""
+    why = "the fabric manager does not start without them"
+    return Step(Kind.LOAD_KERNEL_MODULES, "fabric", why, (), {"modules": list(names)})
+
+
+def fabric_refusals(host: Host, wish: DriverWish) -> list[Refused]:
+    """Return why the wanted fabric manager cannot be had on this host."""
+    if wish.fabric_manager != "always" or not is_in_rack(host):
+        return []
+    boards = ", ".join(sorted({str(gpu.board) for gpu in host.gpus}))
+    return [
+        Refused(
+            f"{PREFIX}fabric_manager",
+            f"it is always, and the NVLink switches of {boards} are the rack's, with a fabric manager of their own",
+            f"Set {PREFIX}fabric_manager: auto.",
+        )
+    ]

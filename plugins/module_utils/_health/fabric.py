@@ -1,0 +1,116 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The check of the NVLink fabric: its manager, and what each GPU says of its state, its registration and its health.
+
+Facts: host.md, section 6; gpu-driver-container, nvidia-driver, for NVLink 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._boards.lookup import nvlink5_switches
+from .._boards.model import SWITCHES_IN_HOST, SWITCHES_IN_RACK
+from .report import DRIVER_ROLE, Evidence, Expectation, Outcome, failed, passed, skipped, warning
+
+#: What is wrong with a GPU that still computes, more slowly or with less room.
+_BEARABLE = frozenset(("degraded_bandwidth", "route_recovery", "access_timeout_recovery"))
+_LOG = "/var/log/fabricmanager.log"
+_NVLINK5 = (
+    "See that the modules mlx5_core, mlx5_ib and ib_umad are loaded and that nvlsm runs; then look into "
+    f"{_LOG} and the journal of nvidia-fabricmanager.service"
+)
+
+
+def fabric(evidence: Evidence, _expectation: Expectation) -> Outcome:
+    """On a host with NVLink switches the fabric manager runs, at the driver's version, and every GPU is on the fabric and healthy there."""
+    facts = evidence.facts.get("fabric") or {}
+    gpus: Sequence[Mapping[str, Any]] = [gpu for gpu in evidence.facts.get("gpus") or [] if not gpu.get("lost")]
+    switches = {nvlink5_switches(device.get("board")) for device in (*(evidence.facts.get("pci") or ()), *gpus)}
+    nvlink5 = SWITCHES_IN_HOST in switches
+    if not facts.get("nvswitches") and not nvlink5 and SWITCHES_IN_RACK not in switches:
+        return skipped("the host has no NVSwitch")
+    what = f"{facts.get('nvswitches')} NVSwitches" if facts.get("nvswitches") else "NVLink 5 switches"
+    managed = nvlink5 or bool(facts.get("nvswitches"))
+    manager = facts.get("manager") or {}
+    wrong = _manager(evidence, manager, what) if managed else None
+    wrong = wrong or _state(facts, gpus, nvlink5) or _registration(gpus)
+    if wrong is not None:
+        return wrong
+    degraded = _degraded(gpus)
+    if degraded:
+        return warning(
+            "; ".join(f"{name} in the fabric: {', '.join(found)}" for name, found in degraded),
+            f"Look for Xid 74 and 144 to 150, SXid errors and failed links; {_LOG} tells of trunk links",
+        )
+    if not managed:
+        told = sum(1 for gpu in gpus if gpu.get("fabric"))
+        return passed(f"{told} GPUs are on the rack's fabric, which this host does not manage")
+    if manager.get("active") is None:
+        return warning(f"{what}; whether the fabric manager runs is unknown", "Look at nvidia-fabricmanager.service")
+    return passed(f"{what}, fabric manager {manager.get('version') or 'of unknown version'}")
+
+
+def _manager(evidence: Evidence, manager: Mapping[str, Any], what: str) -> Outcome | None:
+    loaded = (evidence.facts.get("driver") or {}).get("loaded_version")
+    if not manager.get("installed"):
+        return failed(f"there are {what} but no fabric manager; CUDA will not start", DRIVER_ROLE)
+    if manager.get("version") and manager.get("version") != loaded:
+        return failed(f"the fabric manager is {manager['version']}, the driver {loaded}", DRIVER_ROLE)
+    if manager.get("active") is False:
+        return failed(
+            "nvidia-fabricmanager.service does not run; CUDA will not start", f"Start it; {_LOG} says why it ended"
+        )
+    return None
+
+
+def _state(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], nvlink5: bool) -> Outcome | None:
+    """Return what is wrong with how far the GPUs are.
+
+    An HGX A100 tells nothing of it, which is no fault. A GPU with NVLink 5 that tells nothing is not on its fabric.
+    """
+    states = {str(gpu["index"]): (gpu.get("fabric") or {}).get("state") for gpu in gpus}
+    if nvlink5:
+        away = {index: state for index, state in states.items() if state != "completed"}
+        if away:
+            texts = [f"GPU {index} is {(state or 'not on it').replace('_', ' ')}" for index, state in away.items()]
+            return failed(f"the fabric is not complete ({', '.join(texts)}); CUDA answers 802 until it is", _NVLINK5)
+    if facts.get("state") not in (None, "completed"):
+        return failed(
+            f"the fabric is {str(facts['state']).replace('_', ' ')}; CUDA answers 802 until it is completed",
+            f"Wait a minute; then look into {_LOG}",
+        )
+    return None
+
+
+def _registration(gpus: Sequence[Mapping[str, Any]]) -> Outcome | None:
+    """Return which GPUs are not usable on the fabric although its state is completed."""
+    texts = []
+    for gpu in gpus:
+        told = gpu.get("fabric") or {}
+        if told.get("status"):
+            texts.append(f"the registration of GPU {gpu['index']} failed with NVML's code {told['status']}")
+        broken = [name for name in told.get("degraded") or () if name not in _BEARABLE]
+        if told.get("summary") in ("unhealthy", "unknown") or broken:
+            texts.append(
+                f"GPU {gpu['index']} is {told.get('summary') or 'unhealthy'} ({', '.join(broken) or 'no reason'})"
+            )
+    if not texts:
+        return None
+    return failed("; ".join(texts), f"Drain the host and restart nvidia-fabricmanager.service; then look into {_LOG}")
+
+
+def _degraded(gpus: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+    found = []
+    for gpu in gpus:
+        told = gpu.get("fabric") or {}
+        names = [
+            *(told.get("degraded") or ()),
+            *(["limited_capacity"] if told.get("summary") == "limited_capacity" else []),
+        ]
+        if names:
+            found.append((f"GPU {gpu['index']}", names))
+    return found

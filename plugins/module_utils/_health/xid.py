@@ -1,0 +1,159 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The driver's Xid errors and the NVSwitches' SXid errors in the kernel's log: read, and judged by NVIDIA's catalogue.
+
+They are told, with a remedy each, and never fail a host: the log keeps them until the next boot, also after the GPU was reset. Whether
+a GPU may be used is what the driver's recovery action says (recovery.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .._adapters.nvml_types import RECOVERY_ACTIONS
+from .recovery import NONE, recovery_of
+from .report import Evidence, Expectation, Outcome, Sxid, Xid, passed, skipped, warning
+from .xid_catalogue import ALWAYS_FATAL_SXIDS, CATALOGUE, DATE, Bucket
+
+#: The errors that applications cause, or that need nothing. 45 is the end of an application, by Ctrl-C too: what the catalogue has to
+#: do about it (a restart of the fabric manager) is for one that nothing explains.
+_NOT_OF_THE_HOST = frozenset((Bucket.IGNORE, Bucket.RESTART_APP, Bucket.WORKFLOW_XID_45))
+#: Ends one application only, and yet it is the board's memory that failed.
+_CONTAINED_MEMORY_ERROR = 94
+
+_RESET = "Drain the host and reset the GPU (nvidia-smi --gpu-reset), or reboot; if it recurs, have the board replaced"
+_REBOOT = "Drain and reboot the host, with a power cycle if the GPU stays away; if it recurs, have the board replaced"
+_SUPPORT = "Keep the output of nvidia-bug-report.sh and ask the vendor of the board"
+_REMEDIES = {
+    Bucket.RESET_GPU: _RESET,
+    Bucket.RESTART_VM: "Drain and restart the virtual machine, or the host where there is none",
+    Bucket.RESTART_BM: _REBOOT,
+    Bucket.CONTACT_SUPPORT: _SUPPORT,
+    Bucket.CHECK_MECHANICALS: "Look at the seating and the power cables of the board",
+    Bucket.UPDATE_SWFW: "Bring driver and firmware, and those of the virtual machine, to versions that belong together",
+    Bucket.CHECK_UVM: "Drain the host and reset the GPU if CUDA programs with managed memory ran on it",
+    Bucket.WORKFLOW_XID_48: _RESET,
+    Bucket.WORKFLOW_NVLINK_ERR: "Drain the host and reset the GPUs of the link, or reboot; if it recurs, have the link's boards tested",
+    Bucket.WORKFLOW_NVLINK5_ERR: _RESET,
+    Bucket.NONE: f"NVIDIA's catalogue names no action: look for other errors of the GPU beside it. {_SUPPORT} if it recurs",
+}
+_UNKNOWN = f"Look it up in NVIDIA's catalogue, which may be newer than that of {DATE}. {_SUPPORT}"
+_CONTAINED = "Restart the application that it ended; a reset of the GPU, when there is time, replaces the memory"
+
+_XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]+)\): (\d+)(?:,\s*(.*))?")
+#: Such as C(nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error (First)).
+_SXID = re.compile(r"SXid \(PCI:([0-9A-Fa-f:.]+)\): (\d+)(?:,\s*(.*))?")
+#: Of Xids 144 to 150: C(145, RLW_REMAP Nonfatal XC0 i0 Link 00 (...)).
+_SEVERITY = re.compile(r"\b(Nonfatal|Fatal)\b")
+#: Of Xid 154: C(GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)).
+_CHANGED = re.compile(r"\bto 0x([0-9A-Fa-f]+)")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An error that somebody has to look at.
+
+    :param what: its number and where it was, such as C(Xid 79 on 0000:18:00).
+    :param meaning: what it is.
+    :param remedy: what to do about it.
+    """
+
+    what: str
+    meaning: str
+    remedy: str
+
+
+def parse_xids(text: str) -> list[Xid]:
+    """Return the Xid errors in the kernel's log, in order."""
+    return [Xid(int(match.group(2)), match.group(1), (match.group(3) or "").strip()) for match in _XID.finditer(text)]
+
+
+def parse_sxids(text: str) -> list[Sxid]:
+    """Return the SXid errors of NVSwitches in the kernel's log, in order."""
+    return [Sxid(int(match.group(2)), match.group(1), (match.group(3) or "").strip()) for match in _SXID.finditer(text)]
+
+
+def xid(evidence: Evidence, _expectation: Expectation) -> Outcome:
+    """The driver wrote no error since the boot that needs somebody's hand."""
+    if evidence.xids is None:
+        return skipped("the kernel's log cannot be read")
+    asked = {
+        str(gpu.get("pci_address") or "").rpartition(".")[0].lower()
+        for gpu in evidence.facts.get("gpus") or []
+        if gpu.get("recovery_action")
+    }
+    found = [_judge_xid(error, errors, asked) for error, errors in _grouped(evidence.xids).items()]
+    found += [_judge_sxid(error, errors) for error, errors in _grouped(evidence.sxids or ()).items()]
+    findings = [finding for finding in found if finding is not None]
+    if not findings:
+        others = len(evidence.xids) + len(evidence.sxids or ())
+        return passed(f"none that needs a hand, {others} others" if others else "none since the boot")
+    remedies: dict[str, list[str]] = {}
+    for finding in findings:
+        remedies.setdefault(finding.remedy, []).append(finding.what)
+    steps = [f"{', '.join(what)}: {remedy}" for remedy, what in remedies.items()]
+    return warning("; ".join(f"{finding.what}: {finding.meaning}" for finding in findings), ". ".join(steps))
+
+
+def _grouped(errors: Sequence[Xid] | Sequence[Sxid]) -> Mapping[tuple[int, str], list[str]]:
+    """Return the texts of the errors of each number and place, in the order of the log."""
+    groups: dict[tuple[int, str], list[str]] = {}
+    for error in errors:
+        groups.setdefault((error.number, error.pci_address), []).append(error.text)
+    return dict(sorted(groups.items()))
+
+
+def _judge_xid(error: tuple[int, str], texts: Sequence[str], asked: set[str]) -> Finding | None:
+    """Return what is to be told of the errors of one number on one GPU.
+
+    :param asked: addresses of the GPUs, without function, whose recovery action NVML told: what Xid 154 says of them is older.
+    """
+    number, address = error
+    what = f"Xid {number} on {address}{_times(texts)}"
+    entry = CATALOGUE.get(number)
+    if entry is None:
+        return Finding(what, f"not in NVIDIA's catalogue of {DATE} ({texts[-1] or 'no text'})", _UNKNOWN)
+    meaning = f"{entry.description} ({entry.mnemonic})"
+    if entry.immediate is Bucket.XID_154:
+        return None if address.lower() in asked else _changed_recovery(what, texts[-1])
+    if number == _CONTAINED_MEMORY_ERROR:
+        return Finding(what, meaning, _CONTAINED)
+    if entry.immediate in _NOT_OF_THE_HOST:
+        return None
+    if entry.immediate is Bucket.WORKFLOW_NVLINK5_ERR and all(_severity(text) == "Nonfatal" for text in texts):
+        return None
+    return Finding(what, meaning, _REMEDIES[entry.immediate])
+
+
+def _changed_recovery(what: str, text: str) -> Finding | None:
+    match = _CHANGED.search(text)
+    number = int(match.group(1), 16) if match else -1
+    name = RECOVERY_ACTIONS[number] if 0 <= number < len(RECOVERY_ACTIONS) else "unknown"
+    if name == NONE:
+        return None
+    action = recovery_of(name)
+    return Finding(what, f"the driver asked for {action.asked}", action.remedy)
+
+
+def _judge_sxid(error: tuple[int, str], texts: Sequence[str]) -> Finding | None:
+    number, address = error
+    what = f"SXid {number} of the NVSwitch {address}{_times(texts)}"
+    if number in ALWAYS_FATAL_SXIDS:
+        return Finding(what, f"fatal for the whole fabric ({texts[-1]})", "Drain and reboot the host")
+    if all(text.lower().startswith("non-fatal") for text in texts):
+        return None
+    remedy = "Drain the host and reset all its GPUs and NVSwitches (nvidia-smi --gpu-reset without -i), or reboot it"
+    return Finding(what, texts[-1] or "no text", remedy)
+
+
+def _severity(text: str) -> str:
+    match = _SEVERITY.search(text)
+    return match.group(1) if match else ""
+
+
+def _times(texts: Sequence[str]) -> str:
+    return f" ({len(texts)} times)" if len(texts) > 1 else ""

@@ -1,0 +1,109 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.fabric import fabric as check
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Expectation
+
+ANY = Expectation()
+COMPLETED = {"state": "completed", "status": 0, "degraded": [], "summary": "healthy"}
+
+
+def judge(outcome, status, *texts):
+    assert outcome.status == status, outcome
+    for text in texts:
+        assert text in f"{outcome.evidence}. {outcome.next_step}"
+
+
+@pytest.mark.parametrize(
+    ("fabric", "manager", "status", "text"),
+    [
+        ({}, {}, "passed", "4 NVSwitches, fabric manager 580.126.09"),
+        ({"nvswitches": 0}, {"installed": False}, "skipped", "no NVSwitch"),
+        ({}, {"installed": False}, "failed", "no fabric manager"),
+        ({}, {"version": "580.95.05"}, "failed", "the fabric manager is 580.95.05, the driver 580.126.09"),
+        ({}, {"active": False}, "failed", "does not run"),
+        ({"state": "in_progress"}, {}, "failed", "in progress"),
+        ({}, {"active": None}, "warning", "unknown"),
+        ({"state": None}, {"version": None}, "passed", "unknown version"),
+    ],
+)
+def test_fabric(evidence, facts, fabric, manager, status, text):
+    facts["fabric"].update(fabric)
+    facts["fabric"]["manager"].update(manager)
+    judge(check(evidence(), ANY), status, text)
+
+
+@pytest.fixture
+def nvlink5(facts):
+    """A host with boards of NVLink 5: no NVSwitch is on its PCI bus."""
+
+    def build(board, *told):
+        facts["pci"] = [{**device, "board": board} for device in facts["pci"][:2]]
+        for gpu, fabric in zip(facts["gpus"], told):
+            gpu.update(board=board, fabric=fabric)
+        facts["fabric"].update(nvswitches=0, state=None)
+
+    return build
+
+
+@pytest.mark.parametrize("board", ["b200-180gb", "b300-269gb"])
+def test_a_healthy_hgx_host_with_nvlink5(evidence, nvlink5, board):
+    nvlink5(board, COMPLETED, COMPLETED)
+    judge(check(evidence(), ANY), "passed", "NVLink 5 switches, fabric manager 580.126.09")
+
+
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        (None, "GPU 1 is not on it"),
+        ({**COMPLETED, "state": "not_started"}, "GPU 1 is not started"),
+        ({**COMPLETED, "state": "in_progress"}, "GPU 1 is in progress"),
+    ],
+)
+def test_a_b200_that_is_not_on_its_fabric_is_not_healthy(evidence, nvlink5, told, text):
+    nvlink5("b200-180gb", COMPLETED, told)
+    judge(check(evidence(), ANY), "failed", text, "ib_umad", "nvlsm")
+
+
+def test_a_b200_without_the_fabric_manager(evidence, facts, nvlink5):
+    nvlink5("b200-180gb", COMPLETED, COMPLETED)
+    facts["fabric"]["manager"]["installed"] = False
+    judge(check(evidence(), ANY), "failed", "no fabric manager")
+
+
+@pytest.mark.parametrize(
+    ("told", "status", "text"),
+    [
+        ({"status": 999}, "failed", "the registration of GPU 0 failed with NVML's code 999"),
+        ({"summary": "unhealthy"}, "failed", "GPU 0 is unhealthy (no reason)"),
+        ({"summary": "unknown"}, "failed", "GPU 0 is unknown"),
+        ({"degraded": ["route_unhealthy"]}, "failed", "route_unhealthy"),
+        (
+            {"degraded": ["insufficient_nvlinks"], "summary": None},
+            "failed",
+            "GPU 0 is unhealthy (insufficient_nvlinks)",
+        ),
+        ({"degraded": ["degraded_bandwidth"]}, "warning", "GPU 0 in the fabric: degraded_bandwidth"),
+        ({"summary": "limited_capacity"}, "warning", "limited_capacity"),
+        # Drivers before version 2 and 3 of the structure.
+        ({"degraded": None, "summary": None}, "passed", "fabric manager"),
+    ],
+)
+@pytest.mark.parametrize("board", ["b200-180gb", "h100-80gb-sxm"])
+def test_a_completed_fabric_may_have_failed(evidence, facts, nvlink5, board, told, status, text):
+    nvlink5(board, {**COMPLETED, **told}, COMPLETED)
+    if board == "h100-80gb-sxm":
+        facts["fabric"]["nvswitches"] = 4
+    judge(check(evidence(), ANY), status, text)
+
+
+def test_a_host_of_a_rack_has_no_fabric_manager_of_its_own(evidence, facts, nvlink5):
+    nvlink5("gb200-186gb", COMPLETED, COMPLETED)
+    facts["fabric"]["manager"].update(installed=False, active=None, version=None)
+    judge(check(evidence(), ANY), "passed", "2 GPUs are on the rack's fabric")
+    facts["fabric"]["state"] = "in_progress"
+    judge(check(evidence(), ANY), "failed", "in progress")
