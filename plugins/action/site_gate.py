@@ -37,7 +37,7 @@ class ActionModule(FleetAction):
             found.append(work)
             if work.refusals and not _may_be_skipped(variables):
                 stopping.append(work)
-        for warning in site_gate.warnings_of(found):
+        for warning in site_gate.warnings_of((work.host, work.stages) for work in found):
             self._display.warning(warning)
         for line in site_gate.by_pool(found):
             self._display.display(line)

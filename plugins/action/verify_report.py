@@ -2,26 +2,42 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Show on the controller what the checks of all hosts found, and write it down."""
+"""Judge on the controller all hosts that were read, and their nodes in the cluster; show what was found, and write it down."""
 
 from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
 
+from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.verification import CHECKS, verification
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, check
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import node_agreement
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import (
+    VARIABLES,
+    described_health,
+    judged,
+)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, said
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import node_of, pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.site_gate import warnings_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect
 
+#: Seconds that the API server may take for an answer.
+_TIMEOUT = 30
 _COLORS = {"passed": "green", "failed": "red", "warning": "yellow", "skipped": "cyan"}
 
 
 class ActionModule(FleetAction):
     _requires_connection = False
-    _VALID_ARGS = frozenset({"hosts", "report"})
+    _VALID_ARGS = frozenset({"hosts", "report", "kubeconfig", "context", "capacity"})
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         task_vars = described(task_vars)
@@ -31,27 +47,30 @@ class ActionModule(FleetAction):
             argument_spec={
                 "hosts": {"type": "list", "elements": "str", "required": True},
                 "report": {"type": "path", "default": ""},
+                "kubeconfig": {"type": "path", "default": ""},
+                "context": {"type": "str", "default": ""},
+                "capacity": {"type": "path", "default": ""},
             }
         )
-        hosts = {}
+        known = pools(plain(task_vars.get("groups", {})))
+        nodes = _Nodes(arguments, self._display.warning)
+        hosts, stages = {}, {}
         for host in plain(arguments["hosts"]):
             variables = task_vars["hostvars"][host]
-            health = plain(variables.get("nvidia_health_result") or {})
-            node = plain(variables.get("gpu_verify_node") or {})
-            _facts, unread = facts_of(registered(variables, "gpu_facts_host"))
-            checks = health.get("checks")
-            try:
-                if checks is not None:
-                    check(CHECKS, checks)
-            except Unfit as unfit:
-                checks, unread = None, f"its checks do not fit: {unfit.message}"
+            facts, unread = facts_of(registered(variables, "gpu_facts_host"))
+            description = describe(host, variables, known)
+            stages[host] = description.stages(facts)
+            refusals = [refusal.message for stage in stages[host].values() for refusal in stage.refusals]
+            checks = None
+            if facts is not None:
+                checks, unread, wrong = _health(variables, description, facts, bool(refusals))
+                refusals += wrong
+            node, unasked = nodes.checks(host, variables, facts) if facts is not None and not refusals else (None, "")
             hosts[host] = verification(
-                checks,
-                node.get("checks"),
-                unread=unread,
-                refused=_sentence(str(plain(variables.get("__gpu_verify_refused") or ""))),
-                unasked=said(node) if node.get("failed") or node.get("unreachable") else "",
+                checks, node, unread=unread, refused="; ".join(refusals), unasked=unasked or nodes.unasked
             )
+        for warning in warnings_of(stages.items()):
+            self._display.warning(warning)
         for host, found in hosts.items():
             self._display.display(f"\n{host}: {found.summary}")
             for one in found.checks:
@@ -74,6 +93,67 @@ class ActionModule(FleetAction):
         return result
 
 
-def _sentence(message: str) -> str:
-    """Return a refusal of several lines as one."""
-    return "; ".join(line for line in message.splitlines() if line and line != "Nothing was touched.")
+def _health(
+    variables: Any, description: Description, facts: Mapping[str, Any], refused: bool
+) -> tuple[Sequence[Mapping[str, Any]] | None, str, list[str]]:
+    """Return the checks of a host, or why there are none, and what is refused of what it is expected to be.
+
+    :param refused: whether its description is: it is judged without one then, which may say why the description does not fit.
+    """
+    answered = registered(variables, "gpu_verify_on_host")
+    if answered:
+        try:
+            found = plain(answered)
+            check(CHECKS, found.get("checks"))
+        except (TypeError, Unfit) as error:
+            return None, said(found) or f"its checks do not fit: {error}", []
+        return found["checks"], "", []
+    if "health" not in facts:
+        return None, "it was read without what its health is judged by", []
+    if refused:
+        return judged(facts, {})["checks"], "", []
+    # What the roles' defaults say is what site would bring; verified is what somebody wrote.
+    given = {name: plain(variables.get(name)) for name in VARIABLES}
+    expected = {**described_health(given), **description.variables["nvidia_health_expect"]}
+    try:
+        return judged(facts, expected, description.variables["nvidia_health_checks"])["checks"], "", []
+    except Refused as refusal:
+        return judged(facts, {})["checks"], "", [refusal.message]
+
+
+class _Nodes:
+    """The nodes of the cluster, read once for all hosts; their pods are read for one host at a time.
+
+    :param unasked: why the cluster could not be asked; empty where none was to be.
+    """
+
+    def __init__(self, arguments: Mapping[str, Any], warn: Callable[[str], None]) -> None:
+        self.unasked = ""
+        self._capacity = str(arguments["capacity"])
+        self._cluster: Cluster | None = None
+        self._nodes: Mapping[str, Mapping[str, Any]] = {}
+        if not arguments["kubeconfig"]:
+            return
+        try:
+            self._cluster = Cluster(arguments["kubeconfig"], arguments["context"], _TIMEOUT, warn)
+            self._nodes = self._cluster.nodes()
+        except (ApiError, AnsibleError) as error:
+            self._cluster = None
+            self.unasked = str(error)
+
+    def checks(
+        self, host: str, variables: Any, facts: Mapping[str, Any]
+    ) -> tuple[Sequence[Mapping[str, Any]] | None, str]:
+        """Return the checks of the node of C(host), or why there are none."""
+        cluster = self._cluster
+        if cluster is None:
+            return None, self.unasked
+        name = node_of(host, variables)
+        try:
+            wanted = node_agreement.expected(
+                name, facts, lambda: collect(variables, lambda value: value, node_agreement.ROLES), self._capacity
+            )
+            found = node_agreement.checks(name, self._nodes.get(name), lambda: cluster.pods_on(name), wanted, facts)
+        except (Refused, ApiError, AnsibleError) as error:
+            return None, getattr(error, "message", None) or str(error)
+        return [one.as_dict() for one in found], ""

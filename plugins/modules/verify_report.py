@@ -8,11 +8,14 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: verify_report
-short_description: Show what the checks of all hosts found
+short_description: Judge all hosts that were read, and their nodes in the cluster
 version_added: 0.1.0
 description:
-  - Prints the checks of M(gpufleet.nvidia.health), registered as C(nvidia_health_result) on each host, and those of M(gpufleet.nvidia.verify_node),
-    registered as C(gpu_verify_node). Never fails for what they found; C(verify.yml) fails when RV(healthy) is false.
+  - Judges on the controller, from the facts that M(gpufleet.nvidia.gpu_info) returned into the variable C(gpu_facts_host) of each host with
+    O(gpufleet.nvidia.gpu_info#module:gather) holding V(errors) and V(health), whether each is what its variables say, from the PCI bus upwards.
+    What M(gpufleet.nvidia.health) found on a host, registered as C(gpu_verify_on_host), counts in place of that.
+  - With O(kubeconfig) each host's node has to show what is predicted, as M(gpufleet.nvidia.verify_node) says for one.
+  - Prints the checks of every host. Never fails for what they found; C(verify.yml) fails when RV(healthy) is false.
   - This is an action; the module is only its documentation.
 options:
   hosts:
@@ -22,6 +25,18 @@ options:
     required: true
   report:
     description: File on the controller for the report as JSON. Empty for none.
+    type: path
+    default: ""
+  kubeconfig:
+    description: File with the connection to the API server. Empty for none; then no node is looked at.
+    type: path
+    default: ""
+  context:
+    description: The context in it. Empty for its current one.
+    type: str
+    default: ""
+  capacity:
+    description: A rendered capacity.json, whose numbers and labels the nodes have to show. Empty for what follows from the variables.
     type: path
     default: ""
 extends_documentation_fragment:

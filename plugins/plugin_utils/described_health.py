@@ -2,14 +2,19 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the variables of the host roles say that a healthy host is."""
+"""What the variables of the host roles say that a healthy host is, and whether what was read of it agrees."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.answer import ARGUMENTS, answer
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.collect import evidence_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
 #: The variables that L(described_health) reads.
 VARIABLES = (
@@ -47,3 +52,19 @@ def described_health(variables: Mapping[str, Any]) -> dict[str, Any]:
         expected["runtime"] = runtime
         expected["cdi"] = boolean(variables.get("nvidia_toolkit_cdi") or False, strict=False)
     return {name: value for name, value in expected.items() if value}
+
+
+def judged(facts: Mapping[str, Any], expected: Mapping[str, Any], checks: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what M(gpufleet.nvidia.health) answers of facts that were read with all that it looks at.
+
+    :param expected: the suboptions of its option C(expect).
+    :param checks: the checks to report; empty for all of them.
+    :raises Refused: an expectation or a check that there is not.
+    """
+    validated = ArgumentSpecValidator(ARGUMENTS).validate(
+        {"expect": dict(expected), **({"checks": list(checks)} if checks else {})}
+    )
+    if validated.error_messages:
+        reason = "; ".join(validated.error_messages).rstrip(".")
+        raise Refused("nvidia_health_expect and nvidia_health_checks", reason)
+    return answer(evidence_of(facts), plain(validated.validated_parameters), False)

@@ -14,8 +14,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
 GPU_HOSTS = "gpu_hosts"
-#: The playbooks site and upgrade put the hosts that they work on into groups of these names while they run.
-_BUILT_IN = frozenset({"all", "ungrouped", GPU_HOSTS, "gpu_site_todo", "gpu_upgrade_todo"})
+#: The playbooks put the hosts that they work on into groups of these names while they run.
+OF_PLAYBOOKS = ("gpu_site_todo", "gpu_upgrade_todo", "gpu_verify_on_host")
+_BUILT_IN = frozenset({"all", "ungrouped", GPU_HOSTS, *OF_PLAYBOOKS})
 
 
 def pools(groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

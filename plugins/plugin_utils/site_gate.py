@@ -7,15 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.answer import ARGUMENTS, answer
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.collect import evidence_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import described_health
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import described_health, judged
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
 #: Hosts that a line names one by one.
 _MOST = 5
@@ -30,7 +27,7 @@ class HostWork:
     :param state: one of the states above.
     :param why: the stages that have to run, or why its health has to be looked at, or why it could not be read; empty where nothing is to do.
     :param refusals: what of its description cannot be met.
-    :param warnings: stage and text of what its user should know although it stops nothing.
+    :param stages: the plan of every stage; empty where the host could not be read.
     """
 
     host: str
@@ -38,7 +35,7 @@ class HostWork:
     state: str
     why: str = ""
     refusals: tuple[str, ...] = ()
-    warnings: tuple[tuple[str, str], ...] = ()
+    stages: Mapping[str, StagePlan] = field(default_factory=dict)
 
 
 def work_of(host: str, description: Description, facts: Mapping[str, Any] | None, unread: str = "") -> HostWork:
@@ -50,28 +47,25 @@ def work_of(host: str, description: Description, facts: Mapping[str, Any] | None
     if facts is None and not description.refusals:
         return HostWork(host, description.pool, UNREAD, unread)
     stages = description.stages(facts)
-    warnings = tuple((stage.stage, text) for stage in stages.values() for text in stage.warnings)
     refusals = tuple(refusal.message for stage in stages.values() for refusal in stage.refusals)
     if refusals:
-        return HostWork(host, description.pool, REFUSED, "", refusals, warnings)
+        return HostWork(host, description.pool, REFUSED, "", refusals, stages)
     needed = ", ".join(name for name, stage in stages.items() if stage.needed)
     if needed:
-        return HostWork(host, description.pool, TO_CHANGE, needed, (), warnings)
+        return HostWork(host, description.pool, TO_CHANGE, needed, (), stages)
     doubt = _doubt(description.variables, facts or {})
-    return HostWork(host, description.pool, TO_PROVE if doubt else AS_DESCRIBED, doubt, (), warnings)
+    return HostWork(host, description.pool, TO_PROVE if doubt else AS_DESCRIBED, doubt, (), stages)
 
 
 def _doubt(variables: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     """Return why the role C(nvidia_health) has to look at a host with nothing to change; empty where it is healthy as it was read."""
     if variables["nvidia_health_cuda_check"] or variables["nvidia_health_fresh"] or "health" not in facts:
         return "its health is proven on the host"
-    given = {"expect": {**described_health(variables), **variables["nvidia_health_expect"]}}
-    if variables["nvidia_health_checks"]:
-        given["checks"] = variables["nvidia_health_checks"]
-    validated = ArgumentSpecValidator(ARGUMENTS).validate(given)
-    if validated.error_messages:
-        return "what nvidia_health_expect says cannot be taken"
-    return str(answer(evidence_of(facts), plain(validated.validated_parameters), False)["failed_check"] or "")
+    try:
+        expected = {**described_health(variables), **variables["nvidia_health_expect"]}
+        return str(judged(facts, expected, variables["nvidia_health_checks"])["failed_check"] or "")
+    except Refused as refusal:
+        return refusal.thing
 
 
 def by_pool(hosts: Iterable[HostWork]) -> list[str]:
@@ -91,12 +85,16 @@ def by_pool(hosts: Iterable[HostWork]) -> list[str]:
     return lines
 
 
-def warnings_of(hosts: Iterable[HostWork]) -> list[str]:
-    """Return every warning once, with the hosts that it is about."""
+def warnings_of(hosts: Iterable[tuple[str, Mapping[str, StagePlan]]]) -> list[str]:
+    """Return every warning once, with the hosts that it is about.
+
+    :param hosts: name and stages of each.
+    """
     found: dict[tuple[str, str], list[str]] = {}
-    for one in hosts:
-        for warning in one.warnings:
-            found.setdefault(warning, []).append(one.host)
+    for host, stages in hosts:
+        for stage in stages.values():
+            for text in stage.warnings:
+                found.setdefault((stage.stage, text), []).append(host)
     return [f"{titles(where)}: {stage}: {text}" for (stage, text), where in found.items()]
 
 

@@ -8,52 +8,110 @@ import json
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.action import verify_report
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions
 
-
-def check(name, status="passed", evidence="e"):
-    return {"name": name, "status": status, "evidence": evidence, "next_step": "look" if status == "failed" else ""}
+GPUS = {"gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 2}]}
 
 
 @pytest.fixture
-def report(call, tmp_path):
-    def run(**hosts):
+def read(bare_facts):
+    """A host with two GPUs and no driver, read with all that its health is judged by."""
+    facts = {**bare_facts, "driver": {}, "unknown": {}, "health": {"nvidia_smi": None, "xids": []}}
+    return {"gpu_facts_host": {"gpu": facts}, "nvidia_health_checks": ["pci"], **GPUS}
+
+
+@pytest.fixture
+def report(call, tmp_path, monkeypatch):
+    monkeypatch.setattr(descriptions, "plan_stages", lambda _facts, _variables: {})
+
+    def run(arguments=None, **hosts):
         path = tmp_path / "verify.json"
-        result, shown = call(verify_report, {"hosts": list(hosts), "report": str(path)}, {"hostvars": hosts})
+        groups = {"gpu_hosts": list(hosts), "training": list(hosts)}
+        given = {"hosts": list(hosts), "report": str(path), **(arguments or {})}
+        result, shown = call(verify_report, given, {"hostvars": hosts, "groups": groups})
         assert json.loads(path.read_text()) == result["hosts"]
         return result, shown
 
     return run
 
 
-READ = {"gpu_facts_host": {"gpu": {"schema": 1}}}
-HOST = {**READ, "nvidia_health_result": {"checks": [check("pci"), check("driver")]}}
+class Api:
+    """The API server: what the node offers, whether it answers, and which calls it got."""
+
+    def __init__(self, offered=None, error=""):
+        self.offered, self.error, self.calls = offered, error, []
+
+    def __call__(self, *_arguments):
+        return self
+
+    def nodes(self):
+        self.calls.append("nodes")
+        if self.error:
+            raise verify_report.ApiError(0, "list the nodes", self.error)
+        status = {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "allocatable": {"nvidia.com/gpu": str(self.offered)},
+        }
+        return {name: {"metadata": {"name": name, "labels": {}}, "status": status} for name in ("good", "bad")}
+
+    def pods_on(self, name):
+        self.calls.append(name)
+        return []
 
 
-def test_all_hosts_with_evidence_and_next_step_for_people_and_as_json(report):
-    node = {"gpu_verify_node": {"checks": [check("node"), check("allocatable", "failed", "3 of 4"), check("labels")]}}
-    result, shown = report(good={**HOST, "gpu_verify_node": {"checks": [check("node")]}}, bad={**HOST, **node})
+def check_of(result, host, name):
+    return next(one for one in result["hosts"][host]["checks"] if one["name"] == name)
+
+
+def test_all_hosts_with_evidence_and_next_step_for_people_and_as_json(report, read):
+    short = {**read, "gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 8}]}
+    result, shown = report(good=read, bad=short)
     assert result["msg"] == "1 of 2 hosts are not as described: bad."
-    assert result["hosts"]["bad"]["failed_check"] == "allocatable"
-    assert "  failed   allocatable    3 of 4\n           next: look" in shown.text
-    assert not result["healthy"]
+    assert result["hosts"]["bad"]["failed_check"] == "pci" and not result["healthy"]
+    assert "8 are expected" in shown.text and "           next: " in shown.text
 
 
-def test_an_unreachable_host_and_a_refused_description_say_why(report):
+def test_an_unreachable_host_and_a_refused_description_say_why(report, read):
     lost = {"gpu_facts_host": {"unreachable": True, "msg": "Connection refused.\nmore"}}
-    wrong = {**HOST, "__gpu_verify_refused": "a: no such profile.\nNothing was touched."}
+    wrong = {**read, "nvidia_mig_layot": "all-balanced"}
     result, _shown = report(lost=lost, wrong=wrong)
     assert result["hosts"]["lost"]["checks"][0]["evidence"] == "Connection refused"
-    assert result["hosts"]["wrong"]["checks"][2]["evidence"] == "a: no such profile"
+    assert check_of(result, "wrong", "pci")["status"] == "passed", "the bus is judged without a description too"
+    assert any("nvidia_mig_layot: no role" in one["evidence"] for one in result["hosts"]["wrong"]["checks"])
 
 
-def test_a_cluster_that_does_not_answer_is_a_failed_check(report):
-    result, _shown = report(a={**HOST, "gpu_verify_node": {"failed": True, "msg": "Failed to read node a: refused"}})
-    assert result["hosts"]["a"]["failed_check"] == "node"
+def test_what_a_program_on_the_host_found_counts_in_place_of_what_was_read(report, read):
+    cuda = {"name": "cuda", "status": "failed", "evidence": "vectorAdd ended with 1", "next_step": "look"}
+    result, _shown = report(
+        good={**read, "gpu_verify_on_host": {"checks": [cuda]}},
+        bad={**read, "gpu_verify_on_host": {"failed": True, "msg": "no python"}},
+    )
+    assert result["hosts"]["good"]["failed_check"] == "cuda"
+    assert result["hosts"]["bad"]["checks"][0]["evidence"] == "no python"
 
 
-def test_without_a_cluster_its_checks_are_skipped(report):
-    # A task that was skipped has a message of its own.
-    skipped = {"gpu_verify_node": {"skipped": True, "skip_reason": "Conditional result was False"}}
-    result, _shown = report(a={**HOST, **skipped})
+def test_an_expectation_that_there_is_not_is_said_and_the_host_is_judged_all_the_same(report, read):
+    result, _shown = report(good={**read, "nvidia_health_expect": {"gpu_count": 2}})
+    assert check_of(result, "good", "pci")["status"] == "passed"
+    assert any("nvidia_health_expect" in one["evidence"] for one in result["hosts"]["good"]["checks"])
+
+
+def test_the_nodes_are_read_once_for_all_hosts(report, read, monkeypatch):
+    api = Api(offered=0)
+    monkeypatch.setattr(verify_report, "Cluster", api)
+    result, _shown = report({"kubeconfig": "x"}, good=read, bad={**read, "gpu_upgrade_node": "elsewhere"})
+    assert api.calls == ["nodes", "good"], "the pods of a node that is not there are not asked for"
+    assert check_of(result, "good", "node")["status"] == "passed"
+    assert check_of(result, "bad", "node")["evidence"] == "the cluster has no node elsewhere"
+
+
+def test_a_cluster_that_does_not_answer_is_a_failed_check_of_every_host(report, read, monkeypatch):
+    monkeypatch.setattr(verify_report, "Cluster", Api(error="refused"))
+    result, _shown = report({"kubeconfig": "x"}, good=read, bad=read)
+    assert [result["hosts"][host]["failed_check"] for host in ("good", "bad")] == ["node", "node"]
+
+
+def test_without_a_cluster_its_checks_are_skipped(report, read):
+    result, _shown = report(good=read)
     assert result["healthy"]
-    assert result["hosts"]["a"]["checks"][2]["evidence"] == "no cluster was asked: gpu_verify_kubeconfig is not set"
+    assert check_of(result, "good", "node")["evidence"] == "no cluster was asked: gpu_verify_kubeconfig is not set"

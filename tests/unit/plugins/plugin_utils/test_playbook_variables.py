@@ -14,6 +14,7 @@ import yaml
 from ansible.errors import AnsibleUndefinedVariable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import playbook_variables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.playbook_variables import OWN, check
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import OF_PLAYBOOKS
 
 PLAYBOOKS = Path(__file__).parents[4] / "playbooks"
 
@@ -35,7 +36,7 @@ def test_the_heads_of_the_playbooks_name_every_variable(playbook):
 def test_a_playbook_reads_no_other_variables_and_checks_them_first(playbook):
     path = PLAYBOOKS / f"{playbook}.yml"
     text = path.read_text(encoding="utf-8")
-    read = set(re.findall(rf"\bgpu_{playbook}_\w+", text)) - {"gpu_site_todo", "gpu_upgrade_todo"}
+    read = set(re.findall(rf"\bgpu_{playbook}_\w+", text)) - set(OF_PLAYBOOKS)
     assert read <= {*OWN[playbook], *playbook_variables._known()}
     play = yaml.safe_load(text)[0]
     first = play.get("pre_tasks", play.get("tasks"))[0]

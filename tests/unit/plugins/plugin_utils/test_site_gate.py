@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions, site_gate
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import described_health, descriptions
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.site_gate import HostWork, by_pool, warnings_of, work_of
 
@@ -32,7 +32,7 @@ def test_a_stage_that_has_to_run_makes_a_host_one_to_change(stages):
     stages.update(driver=StagePlan("driver", True), mig=StagePlan("mig", False, warnings=("an empty GPU",)))
     work = work_of("a", describe("a", {}, POOLS), READ)
     assert (work.pool, work.state, work.why) == ("training", "to change", "driver")
-    assert work.warnings == (("mig", "an empty GPU"),)
+    assert warnings_of([("a", work.stages)]) == ["a: mig: an empty GPU"]
 
 
 @pytest.mark.usefixtures("stages")
@@ -43,7 +43,7 @@ def test_a_host_without_work_is_as_described_where_its_health_needs_no_look(monk
         judged.append((evidence.facts, parameters, check_mode))
         return {"failed_check": None}
 
-    monkeypatch.setattr(site_gate, "answer", answer)
+    monkeypatch.setattr(described_health, "answer", answer)
     variables = {
         "nvidia_driver_version": "580.178.04",
         "nvidia_health_expect": {"gpus": 1},
@@ -72,7 +72,7 @@ def test_a_host_that_is_not_healthy_is_looked_at_by_its_stages():
         ({"nvidia_health_cuda_check": ["/opt/vectorAdd"]}, READ, "its health is proven on the host"),
         ({"nvidia_health_fresh": True}, READ, "its health is proven on the host"),
         ({}, {"schema": 1}, "its health is proven on the host"),
-        ({"nvidia_health_expect": {"gpus": "many"}}, READ, "what nvidia_health_expect says cannot be taken"),
+        ({"nvidia_health_expect": {"gpus": "many"}}, READ, "nvidia_health_expect and nvidia_health_checks"),
     ],
 )
 def test_what_only_the_host_can_prove_is_left_to_its_stages(variables, facts, why):
@@ -102,5 +102,5 @@ def test_a_line_for_each_pool_names_who_is_not_as_described():
 
 
 def test_a_warning_of_many_hosts_is_said_once():
-    hosts = [HostWork(name, "p", "as described", warnings=(("sharing", "one user"),)) for name in ("a", "b")]
-    assert warnings_of(hosts) == ["a, b: sharing: one user"]
+    stages = {"sharing": StagePlan("sharing", False, warnings=("one user",))}
+    assert warnings_of([("a", stages), ("b", stages)]) == ["a, b: sharing: one user"]
