@@ -36,7 +36,7 @@ options:
     default: "580"
   version:
     description:
-      - Exact driver version, such as V(580.159.03). It decides the branch too.
+      - Exact driver version, such as V(580.178.04). It decides the branch too.
     type: str
     default: ""
   flavour:
@@ -137,7 +137,7 @@ EXAMPLES = r"""
 
 - name: Bring one version from a mirror
   gpufleet.nvidia.driver:
-    version: 580.159.03
+    version: 580.178.04
     repository:
       url: https://mirror.example.com/nvidia/debian12/x86_64
       key_url: https://mirror.example.com/nvidia/key.asc
@@ -159,7 +159,7 @@ version:
   description: The driver version that is installed afterwards; in check mode the one that would be. Empty for none.
   returned: success
   type: str
-  sample: 580.159.03
+  sample: 580.178.04
 steps:
   description: What was done, or in check mode would be done, in order.
   returned: success

@@ -61,7 +61,7 @@ def test_the_headers_of_the_kernel_come_first(answer, kernel):
     assert [name for name, _version in headers["data"]["packages"]] == [f"linux-headers-{kernel}"]
 
 
-def test_the_branch_comes_at_the_version_with_the_fixes(answer, host):
+def test_the_branch_comes_at_its_newest_version(answer, host):
     assert answer["version"] == FIXED
     packages = host.packages()
     assert {name: packages.get(name) for name in EXACT} == dict.fromkeys(EXACT, REVISIONS[FIXED])

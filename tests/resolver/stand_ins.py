@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-VERSIONS = ("535.288.01", "580.126.09", "580.159.03", "595.71.05", "610.57.04")
+VERSIONS = ("535.288.01", "580.126.09", "580.178.04", "595.91.07", "610.57.04")
 OLD, LATER, NEXT, NEWEST = VERSIONS[1:]
 
 DEBIAN_KERNEL = "6.1.0-50-amd64"

@@ -172,7 +172,9 @@ def test_debians_archive_upgrade_and_the_rollback_of_the_whole_closure(system):
     made = system("debian-archive", ("debian", "12"))
     old = DriverWish(version="535.261.03", flavour="proprietary", source="distribution", **VULNERABLE)
     made.bring(old)
-    made.bring(DriverWish(branch="535", version="535.309.01", flavour="proprietary", source="distribution"))
+    made.bring(
+        DriverWish(branch="535", version="535.309.01", flavour="proprietary", source="distribution", **VULNERABLE)
+    )
     assert made.read().version == "535.309.01"
     with pytest.raises(PackageError, match=r"nvidia-alternative|unmet"):
         made.manager.simulate(Transaction((Package("nvidia-smi", "535.261.03-1"),), allow_downgrades=True))

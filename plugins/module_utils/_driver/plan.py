@@ -122,7 +122,7 @@ def plan_present(host: Host, wish: DriverWish, repositories: Repositories) -> Dr
     if not why:
         steps.extend(_hold_steps(host, wish, closure(host.packages)))
         warning = check_floor(host.version or "", wish) if host.version else None
-        notes.extend([warning] if warning else [])
+        notes.extend([*([warning] if warning else []), *(warnings(host.version) if host.version else ())])
         return DriverPlan(_plan(host, steps, {}, notes), host.version or "")
     first_refusal(space_refusals(host))
     if not repositories.configured and not repositories.offered:

@@ -13,7 +13,7 @@ from .._adapters.package_databases import parse_versionlock
 from .._plan import Refused, StagePlan, Step
 from .._steps import Kind
 from .disturbance import Disturbance, disturbance
-from .floors import shortfall, warnings
+from .floors import not_judged, shortfall, warnings
 from .host import Host, from_facts
 from .packages import DKMS, closure
 from .plan import DRIVER, driver_step, hold_names, hold_step, packages_differ, release_step, source_of_runfile
@@ -65,6 +65,9 @@ def _present(host: Host, wish: DriverWish, noticed: Disturbance) -> StagePlan:
         refused.append(refusal)
     if host.version:
         notes.extend(warnings(host.version))
+    unknown = not_judged(wish.branch_number)
+    if unknown is not None and unknown not in notes:
+        notes.append(unknown)
     if host.secure_boot and not refused and names_of(host, wish).module == DKMS and not host.same_everywhere:
         notes.append("Secure Boot is on: whether the key that signs modules is enrolled is checked when the stage runs")
     if refused:

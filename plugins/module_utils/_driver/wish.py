@@ -123,7 +123,7 @@ def _check(wish: DriverWish) -> None:
         raise Refused(
             f"{PREFIX}version",
             f"{wish.version!r} is not a driver version",
-            "Give the driver's own version, such as 580.159.03, without the package's epoch and revision.",
+            "Give the driver's own version, such as 580.178.04, without the package's epoch and revision.",
         )
     if not is_branch(wish.branch):
         raise Refused(f"{PREFIX}branch", f"{wish.branch!r} is not a driver branch", "Give three digits, such as 580.")

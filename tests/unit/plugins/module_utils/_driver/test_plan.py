@@ -36,7 +36,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish impor
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
-OLD, NEW = "580.126.09", "580.159.03"
+OLD, NEW = "580.126.09", "580.178.04"
 H100 = Gpu("0000:18:00.0", "0x2330", "hopper", "h100-80gb-sxm")
 V100 = Gpu("0000:19:00.0", "0x1db1", "volta")
 B200 = Gpu("0000:1a:00.0", "0x2901", "blackwell", "b200")
@@ -77,7 +77,7 @@ def kinds(plan):
 
 
 def test_a_bare_host_gets_the_newest_version_of_the_branch():
-    plan = plan_present(BARE, DriverWish(), offers(OLD, NEW, "595.71.05"))
+    plan = plan_present(BARE, DriverWish(), offers(OLD, NEW, "595.91.07"))
     assert plan.version == NEW
     assert kinds(plan) == ["pin_driver", "install_driver", "hold_driver"]
     assert {package.version for package in plan.transaction.install} == {f"{NEW}-1"}
@@ -95,8 +95,8 @@ def test_nothing_is_to_do_when_the_host_is_as_described():
     [
         (BARE, DriverWish(), "no driver"),
         (installed(OLD), DriverWish(), "security floor"),
-        (installed("595.71.05"), DriverWish(), "driver 595.71.05 is installed"),
-        (installed(), DriverWish(version="580.170.01"), f"driver {NEW} is installed"),
+        (installed("595.91.07"), DriverWish(), "driver 595.91.07 is installed"),
+        (installed(), DriverWish(version="580.190.01"), f"driver {NEW} is installed"),
         (installed(flavour="proprietary"), DriverWish(), "proprietary kernel modules"),
         (installed(), DriverWish(variant="full"), "nvidia-open is not installed"),
         (installed(interrupted=("nvidia-smi",)), DriverWish(), "cut off"),
@@ -170,9 +170,16 @@ def test_a_board_that_is_in_no_table_is_only_warned_of():
     assert "not in the table of boards" in plan.plan.warnings[0]
 
 
+def test_a_branch_that_no_bulletin_names_is_said_to_be_unknown():
+    wanted = plan_present(BARE, DriverWish(branch="620"), offers("620.10.01"))
+    there = plan_present(installed("620.10.01"), DriverWish(branch="620"), Repositories())
+    for plan in (wanted, there):
+        assert any("driver branch 620 has known vulnerabilities is not known" in note for note in plan.plan.warnings)
+
+
 def test_below_the_floor_is_refused_unless_allowed_loudly():
     wish = DriverWish(version=OLD)
-    with pytest.raises(Refused, match=r"security floor 580\.159\.03.*nvidia_driver_allow_vulnerable"):
+    with pytest.raises(Refused, match=r"security floor 580\.178\.04.*nvidia_driver_allow_vulnerable"):
         plan_present(BARE, wish, offers(OLD, NEW))
     plan = plan_present(BARE, replace(wish, allow_vulnerable=True), offers(OLD, NEW))
     assert plan.version == OLD
@@ -246,7 +253,7 @@ def test_packages_of_a_mirror_win_over_those_of_other_repositories():
         }
     )
     mirror = [Package(name, full, "https://mirror.invalid/x") for name, full in closure(NEW).items()]
-    others = [Package(name, "580.170.01-1", "https://deb.invalid") for name in closure(NEW)]
+    others = [Package(name, "580.190.01-1", "https://deb.invalid") for name in closure(NEW)]
     assert plan_present(BARE, wish, Repositories(True, (*mirror, *others))).version == NEW
 
 
@@ -285,7 +292,7 @@ def test_the_record_survives_a_run_that_was_cut_off():
     half = installed(packages={**closure(NEW), "libcuda1": f"{OLD}-1"})
     assert to_write(half, first, NEW) is None
     assert to_write(half, None, NEW) is None
-    assert to_write(half, first, "595.71.05").pending == "595.71.05"
+    assert to_write(half, first, "595.91.07").pending == "595.91.07"
     assert to_write(installed(), replace(first, pending=""), "").pending == "absent"
 
 
