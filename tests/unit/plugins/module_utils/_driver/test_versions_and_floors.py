@@ -25,7 +25,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.versions i
     newest,
 )
 
-
 REPOSITORY = Path(__file__).resolve().parents[5]
 
 
