@@ -23,6 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner imp
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import plan_packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.packages import is_kernel_package
 from repositories import Signer
 
 #: Where the root says that the package with dnf's plugin versionlock is installed.
@@ -221,6 +222,7 @@ class StandInSystem(DriverSystem):
             missing_for_holds=self.manager.missing_for_holds(),
             interrupted=self.manager.interrupted(),
             headers=headers,
+            kernel_packages=tuple(sorted(filter(is_kernel_package, installed))),
             flavour=flavour,
         )
 

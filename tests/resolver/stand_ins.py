@@ -15,6 +15,7 @@ OLD, LATER, NEXT, NEWEST = VERSIONS[1:]
 
 DEBIAN_KERNEL = "6.1.0-50-amd64"
 UBUNTU_KERNEL = "6.8.0-40-generic"
+HWE_KERNEL = "6.11.0-26-generic"
 RHEL_KERNEL = "5.14.0-687.el9.x86_64"
 SUSE_KERNEL = "6.4.0-150600.21-default"
 
@@ -45,7 +46,14 @@ def deb_base(*kernels: str) -> list[StandIn]:
         StandIn("gcc", "12.2.0-3"),
         *(
             StandIn(f"linux-headers-{kernel}", "6.1.176-1")
-            for kernel in sorted({DEBIAN_KERNEL, UBUNTU_KERNEL, *kernels})
+            for kernel in sorted({DEBIAN_KERNEL, UBUNTU_KERNEL, HWE_KERNEL, *kernels})
+        ),
+        # What follows a kernel from version to version.
+        StandIn("linux-headers-amd64", "6.1.176-1", (f"linux-headers-{DEBIAN_KERNEL}",)),
+        *(
+            StandIn(f"linux-{kind}-{flavour}", "6.8.0-40.40", (f"linux-headers-{kernel}",))
+            for flavour, kernel in (("generic", UBUNTU_KERNEL), ("generic-hwe-24.04", HWE_KERNEL))
+            for kind in ("image", "headers")
         ),
     ]
 
@@ -139,6 +147,15 @@ def nvidia_ubuntu(version: str) -> list[StandIn]:
     ]
 
 
+def _ubuntu_modules(name: str, flavour: str, kernel: str, version: str) -> list[StandIn]:
+    """The modules of a kernel, and the metapackage that follows that kernel's."""
+    modules = f"linux-modules-nvidia-{name}-{kernel}"
+    return [
+        StandIn(modules, version),
+        StandIn(f"linux-modules-nvidia-{name}-{flavour}", version, (f"{modules} (= {version})",)),
+    ]
+
+
 def ubuntu_archive() -> list[StandIn]:
     """Ubuntu's archive: 570-server is a transitional package that jumps to 580-server (host.md, section 3, second row)."""
     found: list[StandIn] = []
@@ -155,12 +172,8 @@ def ubuntu_archive() -> list[StandIn]:
                         f"nvidia-compute-utils-{branch}-server (= {full})",
                     ),
                 ),
-                StandIn(f"linux-modules-nvidia-{name}-{UBUNTU_KERNEL}", "6.8.0-40.40+1"),
-                StandIn(
-                    f"linux-modules-nvidia-{name}-generic",
-                    "6.8.0-40.40+1",
-                    (f"linux-modules-nvidia-{name}-{UBUNTU_KERNEL} (= 6.8.0-40.40+1)",),
-                ),
+                *_ubuntu_modules(name, "generic", UBUNTU_KERNEL, "6.8.0-40.40+1"),
+                *_ubuntu_modules(name, "generic-hwe-24.04", HWE_KERNEL, "6.11.0-26.26+1"),
             ]
         found += [
             StandIn(f"libnvidia-compute-{branch}-server", full),
@@ -208,7 +221,12 @@ def rpm_base(kernel: str = RHEL_KERNEL) -> list[StandIn]:
         StandIn("dkms", "3.1.0-1"),
         StandIn("kernel-headers", release),
         StandIn("kernel-devel", release),
+        StandIn("kernel-devel-matched", release, (f"kernel-devel = {release}",)),
         StandIn("kernel-devel", "5.14.0-700.el9"),
+        StandIn("kernel-devel-matched", "5.14.0-700.el9", ("kernel-devel = 5.14.0-700.el9",)),
+        StandIn("kernel-64k-devel", "5.14.0-687.el9"),
+        StandIn("kernel-64k-devel-matched", "5.14.0-687.el9", ("kernel-64k-devel = 5.14.0-687.el9",)),
+        StandIn("kernel6.12-devel", "6.12.20-23.97.amzn2023"),
     ]
 
 

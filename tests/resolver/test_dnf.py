@@ -60,7 +60,31 @@ def test_every_plan_resolves_to_one_driver_version(system, world, distribution, 
     kinds = [step.kind.key for step in resolved.plan.plan.steps]
     assert ("enable_module_stream" in kinds) == (world == "streams")
     headers = next(step for step in resolved.plan.plan.steps if step.kind.key == "install_prerequisites")
-    assert ["kernel-devel", RHEL_KERNEL.rpartition(".")[0]] in headers.data["packages"]
+    base = RHEL_KERNEL.rpartition(".")[0]
+    matched = [["kernel-devel-matched", base]] if distribution[1] in ("9", "10") else []
+    assert headers.data["packages"] == [["kernel-devel", base], ["kernel-headers", ""], *matched]
+
+
+@pytest.mark.parametrize(
+    ("distribution", "kernel", "packages"),
+    [
+        (
+            ("almalinux", "10"),
+            "5.14.0-687.el9.aarch64+64k",
+            [
+                ["kernel-64k-devel", "5.14.0-687.el9"],
+                ["kernel-headers", ""],
+                ["kernel-64k-devel-matched", "5.14.0-687.el9"],
+            ],
+        ),
+        (("amzn", "2023"), "6.12.20-23.97.amzn2023.x86_64", [["kernel6.12-devel", "6.12.20-23.97.amzn2023"]]),
+    ],
+)
+def test_the_headers_are_those_of_the_kernels_kind(system, distribution, kernel, packages):
+    world = "streams" if distribution[0] == "amzn" else "flat"
+    resolved = system(world, distribution, kernel).plan(DriverWish(version=LATER))
+    headers = next(step for step in resolved.plan.plan.steps if step.kind.key == "install_prerequisites")
+    assert headers.data["packages"] == packages
 
 
 def test_the_trap_is_real_without_streams_dnf_takes_the_newest_branch(system):

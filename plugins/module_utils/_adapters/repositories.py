@@ -163,6 +163,27 @@ def verified_key(content: bytes, fingerprint: str, source: str) -> bytes:
     return binary_key(content)
 
 
+def key_of_digest(content: bytes, digest: str, source: str) -> bytes:
+    """Return the binary form of a key file that is known by its SHA-256.
+
+    :param digest: of the file without its lines C(Version), which say only what wrote it.
+    :param source: where the file came from, for the message.
+    :raises KeyRefused: it is another file, or holds no key.
+    """
+    lines = [line for line in content.splitlines(keepends=True) if not line.startswith(b"Version")]
+    found = hashlib.sha256(b"".join(lines)).hexdigest()
+    if found != digest:
+        raise KeyRefused(
+            f"Failed to verify the key {source}: its SHA-256 without the line Version is {found}, expected {digest}. "
+            "Where its owner has replaced it, give the fingerprint of the new one."
+        )
+    try:
+        fingerprints(content)
+    except KeyRefused as error:
+        raise KeyRefused(f"Failed to verify the key {source}: {error}.") from error
+    return binary_key(content)
+
+
 def _fingerprint(body: bytes) -> str:
     version = body[0] if body else 0
     if version == 4:

@@ -87,6 +87,21 @@ class ComputeInstanceProfile:
 
 
 @dataclass(frozen=True)
+class FirstDriver:
+    """The first driver version that drives a device.
+
+    :param pci_device_id: as in C(Board.pci_device_ids): boards of one row may have been supported at different times.
+    :param mig: whether that version has MIG on it already.
+    :param source: key of C(SOURCES).
+    """
+
+    pci_device_id: str
+    version: str
+    mig: bool
+    source: str
+
+
+@dataclass(frozen=True)
 class Board:
     """One kind of GPU board.
 
@@ -105,6 +120,7 @@ class Board:
     :param caveat: what a reader of the numbers should know.
     :param placements_note: what is known when placements are missing.
     :param source: where the identity comes from, for boards without profiles.
+    :param first_drivers: of the devices for which a source names one.
     """
 
     key: str
@@ -121,6 +137,7 @@ class Board:
     caveat: str | None = None
     placements_note: str | None = None
     source: str | None = None
+    first_drivers: tuple[FirstDriver, ...] = ()
 
     @property
     def mig(self) -> bool:

@@ -11,7 +11,7 @@ Sources: see sources.py.
 
 from __future__ import annotations
 
-from .model import EIGHTHS, Board, profiles_from
+from .model import EIGHTHS, Board, FirstDriver, profiles_from
 
 _B200_180GB = profiles_from(
     ("1g.23gb", "1_SLICE", 0, 19, 1, 7, 20992, 18, 2, 1, 0, 1, 0, EIGHTHS, "S-b200", "S-kti829"),
@@ -104,6 +104,7 @@ BOARDS: tuple[Board, ...] = (
             "4. go-nvml b200.go PCI id 0x2B00 and its placements are wrong."
         ),
         profiles=_B200_180GB,
+        first_drivers=(FirstDriver("0x290110DE", "570.133.20", True, "S-platform"),),
     ),
     Board(
         key="gb200-186gb",

@@ -25,6 +25,8 @@ DKMS, PRECOMPILED = "dkms", "precompiled"
 class Names:
     """What to install for one flavour and variant. Names may hold C({branch}), C({kernel}) and C({kernel_flavour}).
 
+    A name with C({kernel_flavour}) stands for one package per kernel metapackage that is installed.
+
     :param required: offered at exactly the driver's version.
     :param loose: needed too, but with versions of their own.
     :param optional: installed at the driver's version where the repository offers them.
@@ -196,7 +198,7 @@ ARCHIVES: Mapping[tuple[str, str], tuple[Archive, ...]] = {
 LOOSE_NAMES = frozenset(("nvidia-persistenced", "nvidia-modprobe", "nvidia-settings", "nvidia-xconfig", "libxnvctrl0"))
 
 _FAMILY = re.compile(
-    r"(?=.*nvidia)(?!.*(?:container|docker|nsight|nvidia-gds|nvidia-fs|firmware-nvidia-graphics))"
+    r"(?=.*nvidia)(?!linux-(?!(?:modules|objects|signatures|open)-nvidia-))(?!.*(?:container|docker|nsight|nvidia-gds|nvidia-fs|firmware-nvidia-graphics))"
     r"|libcuda1$|libcudadebugger1$|libnvcuvid|libnvoptix|libnvsdm|cuda-drivers|nvlsm$|nvlink5|libxnvctrl0$",
     re.IGNORECASE,
 )
@@ -218,15 +220,17 @@ def archive_for(source: str, names: str | None, branch: int) -> Archive | None:
     return None
 
 
-def fill(names: tuple[str, ...], *, branch: int, version: str = "", kernel: str = "") -> tuple[str, ...]:
-    """Return C(names) with their placeholders filled in."""
-    flavour = kernel.rpartition("-")[2]
-    return tuple(
-        name.replace("{branch}", str(branch))
-        .replace("{version}", version)
-        .replace("{kernel_flavour}", flavour)
-        .replace("{kernel}", kernel)
+def fill(
+    names: tuple[str, ...], *, branch: int, version: str = "", kernel: str = "", flavours: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """Return C(names) with their placeholders filled in, a name with C({kernel_flavour}) once for each of C(flavours)."""
+    each = [
+        name.replace("{kernel_flavour}", flavour)
         for name in names
+        for flavour in (flavours if "{kernel_flavour}" in name else ("",))
+    ]
+    return tuple(
+        name.replace("{branch}", str(branch)).replace("{version}", version).replace("{kernel}", kernel) for name in each
     )
 
 

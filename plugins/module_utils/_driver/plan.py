@@ -20,10 +20,12 @@ from .._steps import Kind
 from .distributions import APT_PIN, MODULE_STREAM
 from .floors import shortfall, warnings
 from .host import Host
+from .kernel_headers import lacking, later_packages, later_warnings
+from .kernels import followed
 from .packages import DKMS, closure, in_family, of_other_branch
 from .previous import Record, Remains
-from .refusals import board_warnings, refusals, space_refusals
-from .selection import NotOffered, Selection, check_floor, names_of, select
+from .refusals import board_warnings, mig_warnings, refusals, space_refusals, too_old
+from .selection import NotOffered, Selection, check_floor, follows_kernels, names_of, select
 from .services import PREFERENCES_NAME
 from .wish import PREFIX, REPOSITORY_NAME, DriverWish
 
@@ -79,7 +81,9 @@ def packages_differ(host: Host, wish: DriverWish) -> str:
         return f"driver {host.version} is installed"
     if host.flavour is not None and host.flavour != wish.flavour:
         return f"the {host.flavour} kernel modules are installed"
-    missing = [name for name in names_of(host, wish).required if name not in host.packages]
+    names = names_of(host, wish)
+    following = [name for name in names.loose if host.kernel not in name] if follows_kernels(host, wish) else []
+    missing = [name for name in (*names.required, *following) if name not in host.packages]
     if missing:
         return f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
     if shortfall(host.version) is not None and not wish.allow_vulnerable and not wish.version:
@@ -100,12 +104,17 @@ def settled(host: Host, wish: DriverWish) -> DriverWish:
     return replace(wish, version=host.version)
 
 
-def hold_names(packages: Mapping[str, str]) -> tuple[str, ...]:
+def hold_names(packages: Mapping[str, str], kernel_packages: Iterable[str] | None = ()) -> tuple[str, ...]:
     """Return which installed packages a hold has to cover: the whole closure, or apt cannot install anything near it.
 
-    Ubuntu's packages with one kernel's modules follow the kernel, so they stay free.
+    Where Ubuntu's packages bring the module, the metapackages of the kernel and of its modules are held too, or the next kernel comes without
+    one. The packages of one kernel stay free.
+
+    :param kernel_packages: the installed packages that follow a kernel; None where they are not known.
     """
-    return tuple(sorted(name for name in closure(packages) if not name.startswith("linux-")))
+    own = closure(packages)
+    kept = {name for name in own if not name.startswith("linux-")}
+    return tuple(sorted(kept.union(followed((*own, *(kernel_packages or ()))))))
 
 
 def plan_present(host: Host, wish: DriverWish, repositories: Repositories) -> DriverPlan:
@@ -120,6 +129,9 @@ def plan_present(host: Host, wish: DriverWish, repositories: Repositories) -> Dr
         steps.append(_repository_step(wish))
     why = packages_differ(host, wish)
     if not why:
+        if names_of(host, wish).module == DKMS:
+            steps.extend(_header_steps(host, later_packages(host, repositories.offered)))
+            notes.extend(later_warnings(host, repositories.offered))
         steps.extend(_hold_steps(host, wish, closure(host.packages)))
         warning = check_floor(host.version or "", wish) if host.version else None
         notes.extend([*([warning] if warning else []), *(warnings(host.version) if host.version else ())])
@@ -130,9 +142,12 @@ def plan_present(host: Host, wish: DriverWish, repositories: Repositories) -> Dr
         steps.append(_guess(host, wish, why))
         return DriverPlan(_plan(host, steps, {}, notes), unknown=unknown)
     selection = select(host, settled(host, wish), repositories.offered)
+    first_refusal(found for gpu in host.gpus for found in [too_old(gpu, wish, selection.version)] if found)
     _check_stream(selection, repositories)
     floor = check_floor(selection.version, wish)
-    notes.extend([*([floor] if floor else []), *warnings(selection.version)])
+    notes.extend([*([floor] if floor else []), *warnings(selection.version), *mig_warnings(host, selection.version)])
+    if selection.module == DKMS:
+        notes.extend(later_warnings(host, repositories.offered))
     transaction = _transaction(host, wish, selection)
     steps.extend(_before(host, wish, selection, repositories))
     steps.append(_main_step(host, selection.version, transaction, why))
@@ -244,9 +259,8 @@ def _before(host: Host, wish: DriverWish, selection: Selection, repositories: Re
     if selection.stream and selection.stream != repositories.stream:
         steps.append(_stream_step(selection.stream))
     steps.extend(_hold_means(host, wish))
-    headers = _headers(host, selection, repositories.offered)
-    if headers:
-        steps.append(_prerequisites(headers, f"modules are built for kernel {host.kernel}"))
+    if selection.module == DKMS:
+        steps.extend(_header_steps(host, lacking(host, repositories.offered)))
     held = _held(host)
     if held:
         steps.append(release_step(held))
@@ -268,29 +282,9 @@ def _check_stream(selection: Selection, repositories: Repositories) -> None:
     )
 
 
-def _headers(host: Host, selection: Selection, offered: Iterable[Package]) -> tuple[Package, ...]:
-    """Return the packages with the target kernel's headers that are missing.
-
-    :raises NotOffered: modules have to be built, and nobody offers the headers.
-    """
-    if selection.module != DKMS or host.headers:
-        return ()
-    found, base = [], host.kernel.rpartition(".")[0] if host.kernel.endswith((".x86_64", ".aarch64")) else host.kernel
-    for header in host.distribution.headers:
-        name = header.name.replace("{kernel}", host.kernel)
-        versions = [package for package in offered if package.name == name]
-        if header.version_is_kernel:
-            versions = [package for package in versions if package.version.startswith(base)]
-        if versions:
-            found.append(versions[0] if header.version_is_kernel else Package(name))
-        elif header is host.distribution.headers[0]:
-            raise NotOffered(
-                "the kernel",
-                f"modules have to be built for the running kernel {host.kernel}, and the repositories do not offer its "
-                f"headers ({name})",
-                "Boot the newest kernel of the distribution, whose headers are offered, or add the repository that has them.",
-            )
-    return tuple(found)
+def _header_steps(host: Host, missing: Sequence[Package]) -> list[Step]:
+    which = "every later kernel" if host.headers else f"kernel {host.kernel}"
+    return [prerequisites_step(missing, f"modules are built for {which}")] if missing else []
 
 
 def _transaction(host: Host, wish: DriverWish, selection: Selection) -> Transaction:
@@ -337,23 +331,25 @@ def _repair(host: Host) -> list[Step]:
 
 def _held(host: Host) -> list[str]:
     """Return what is held of the driver: also packages that are gone, whose locks would keep every other version out."""
-    return [name for name in host.holds if name in host.packages or in_family(name)]
+    own = hold_names(host.packages, host.kernel_packages)
+    return [name for name in host.holds if name in host.packages or name in own or in_family(name)]
 
 
 def _hold_means(host: Host, wish: DriverWish) -> list[Step]:
     """Return the step that brings what the package manager needs to hold packages, before anything depends on it."""
     if not (wish.hold and host.missing_for_holds):
         return []
-    return [_prerequisites(map(Package, host.missing_for_holds), "the driver's packages are held with it")]
+    return [prerequisites_step(map(Package, host.missing_for_holds), "the driver's packages are held with it")]
 
 
-def _prerequisites(packages: Iterable[Package], why: str) -> Step:
+def prerequisites_step(packages: Iterable[Package], why: str) -> Step:
+    """Return the step that installs what the driver needs before it."""
     data = {"packages": [[package.name, package.version] for package in packages]}
     return Step(Kind.INSTALL_PREREQUISITES, DRIVER, why, (), data)
 
 
 def _hold_steps(host: Host, wish: DriverWish, packages: Mapping[str, str]) -> list[Step]:
-    wanted, held = set(hold_names(packages)), set(host.holds)
+    wanted, held = set(hold_names(packages, host.kernel_packages)), set(host.holds)
     if wish.hold and wanted - held:
         return [*_hold_means(host, wish), hold_step(wanted - held)]
     if not wish.hold and wanted & held:

@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._adapters.packages import Change, Package, PackageError, Transaction
+from .._facts.packages import is_kernel_package
 from .._plan import Refused, Step
 from .._steps import Kind
 from .distributions import APT_PIN, MODULE_STREAM
 from .host import Host
-from .packages import closure
+from .kernel_headers import header_names, later_names
+from .packages import DKMS, closure
 from .plan import (
     PACKAGES,
     DriverPlan,
@@ -29,7 +31,7 @@ from .plan import (
     plan_previous,
 )
 from .previous import to_write
-from .selection import in_lockstep, names_to_ask, strayed
+from .selection import in_lockstep, names_of, names_to_ask, strayed
 from .services import PREFERENCES_NAME, preferences
 from .system import MODULE, DriverSystem
 from .wish import PREFIX, REPOSITORY_NAME, DriverWish
@@ -63,9 +65,13 @@ def make_plan(system: DriverSystem, host: Host, wish: DriverWish) -> DriverPlan:
     configured = not url or not wish.repository.manage or _is_configured(system, host, wish, url)
     if wish.state == "previous":
         return _plan_previous(system, host, wish)
+    builds = names_of(host, wish).module == DKMS
     if not packages_differ(host, wish):
-        return plan_present(host, wish, Repositories(configured))
-    offered = system.manager.offered(names_to_ask(host, wish)) if configured else ()
+        # Headers come from the distribution's own repositories, which are there whatever else is.
+        later = later_names(host) if builds else ()
+        return plan_present(host, wish, Repositories(configured, system.manager.offered(later) if later else ()))
+    asked = (*names_to_ask(host, wish), *(header_names(host) if builds else ()))
+    offered = system.manager.offered(asked) if configured else ()
     streams = None
     if configured and host.distribution.pinning == MODULE_STREAM:
         streams = system.manager.offered_streams(MODULE)
@@ -267,7 +273,7 @@ class PackageApplier:
     def _hold(self, _step: Step) -> None:
         installed = self._system.manager.installed()
         held = set(self._system.manager.holds())
-        names = [name for name in hold_names(installed) if name not in held]
+        names = [name for name in hold_names(installed, filter(is_kernel_package, installed)) if name not in held]
         self._system.manager.hold([Package(name, installed[name]) for name in names])
 
     def _unpin(self, _step: Step) -> None:

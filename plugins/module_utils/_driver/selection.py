@@ -66,13 +66,19 @@ def names_of(host: Host, wish: DriverWish) -> Names:
     """Return the names to install, with their placeholders filled in."""
     branch = wish.branch_number
     names = archive_of(host, wish).names[wish.flavour, wish.variant]
-    kernel = host.kernel
+    kernel, flavours = host.kernel, host.kernel_flavours
     return Names(
         fill(names.required, branch=branch, kernel=kernel),
-        fill(names.loose, branch=branch, kernel=kernel),
+        fill(names.loose, branch=branch, kernel=kernel, flavours=flavours),
         fill(names.optional, branch=branch, kernel=kernel),
         names.module,
     )
+
+
+def follows_kernels(host: Host, wish: DriverWish) -> bool:
+    """Return whether a package of the driver follows the kernel metapackages of the host, which then have to be known."""
+    names = archive_of(host, wish).names[wish.flavour, wish.variant]
+    return any("{kernel_flavour}" in name for name in names.loose)
 
 
 def names_to_ask(host: Host, wish: DriverWish) -> tuple[str, ...]:
@@ -81,9 +87,6 @@ def names_to_ask(host: Host, wish: DriverWish) -> tuple[str, ...]:
     asked = {*names.required, *names.loose, *names.optional}
     asked.update(fill((*archive.fabric_manager, *archive.fabric_libraries), branch=branch))
     asked.update(fill(archive.pinning_packages, branch=branch, version=wish.version or "*"))
-    asked.update(
-        name for name in fill(tuple(h.name for h in host.distribution.headers), branch=branch, kernel=host.kernel)
-    )
     asked.update(_mixed(host, wish))
     return tuple(sorted(name for name in asked if "*" not in name))
 
@@ -303,10 +306,16 @@ def _loose(names: Sequence[str], available: Mapping[tuple[str, str], Package], h
     for name in names:
         if any(known == name for known, _version in available):
             found.append(Package(name))
-        elif name.startswith("linux-modules-nvidia-") and name.endswith(host.kernel):
+        elif name.startswith("linux-modules-nvidia-"):
+            flavour = next((flavour for flavour in host.kernel_flavours if name.endswith(f"-{flavour}")), "")
+            which = (
+                f"the running kernel {host.kernel}"
+                if name.endswith(host.kernel)
+                else f"the next kernel of linux-image-{flavour}"
+            )
             raise NotOffered(
                 "the kernel",
-                f"there is no precompiled module for the running kernel {host.kernel}: {name} is not offered",
+                f"there is no precompiled module for {which}: {name} is not offered",
                 f"Boot a kernel that the archive has modules for, or set {PREFIX}source: nvidia, which builds them.",
             )
     return found

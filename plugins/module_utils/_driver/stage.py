@@ -10,14 +10,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._adapters.package_databases import parse_versionlock
+from .._adapters.packages import Package
 from .._plan import Refused, StagePlan, Step
 from .._steps import Kind
 from .disturbance import Disturbance, disturbance
 from .floors import not_judged, shortfall, warnings
 from .host import Host, from_facts
+from .kernel_headers import later_lacking
 from .packages import DKMS, closure
-from .plan import DRIVER, driver_step, hold_names, hold_step, packages_differ, release_step, source_of_runfile
-from .refusals import board_refusals, board_warnings, source_refusals
+from .plan import (
+    DRIVER,
+    driver_step,
+    hold_names,
+    hold_step,
+    packages_differ,
+    prerequisites_step,
+    release_step,
+    source_of_runfile,
+)
+from .refusals import board_refusals, board_warnings, kernel_refusals, source_refusals
 from .selection import check_floor, names_of, wants_fabric_manager
 from .wish import DriverWish, from_variables
 
@@ -57,6 +68,9 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
 
 def _present(host: Host, wish: DriverWish, noticed: Disturbance) -> StagePlan:
     refused = [*board_refusals(host, wish), *source_refusals(host, wish)]
+    if not refused:
+        # The distribution may have no driver of its own, which is told when its packages are looked for.
+        refused.extend(kernel_refusals(host, wish))
     notes = board_warnings(host)
     try:
         floor = check_floor(wish.version or _floor_version(host, wish), wish) if _floor_version(host, wish) else None
@@ -108,7 +122,11 @@ def _present_steps(host: Host, wish: DriverWish, why: str, noticed: Disturbance)
 
 def _keeping_steps(host: Host, wish: DriverWish) -> list[Step]:
     steps = []
-    wanted, held = set(hold_names(closure(host.packages))), set(host.holds)
+    lacking = later_lacking(host) if names_of(host, wish).module == DKMS else ()
+    if lacking:
+        why = "modules are built for every later kernel"
+        steps.append(prerequisites_step([Package(item.name) for item in lacking], why))
+    wanted, held = set(hold_names(closure(host.packages), host.kernel_packages)), set(host.holds)
     if wish.hold and wanted - held:
         steps.append(hold_step(wanted - held))
     if not wish.hold and wanted & held:

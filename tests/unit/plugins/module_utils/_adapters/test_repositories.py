@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import (
@@ -18,6 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.reposito
     deb822,
     fingerprints,
     is_local,
+    key_of_digest,
     repo_file,
     sources_in,
     verified_key,
@@ -40,6 +42,17 @@ FINGERPRINT = "57BFF684814DA6B6C4268D0A1D8160547C1FEA5C"
 def test_the_fingerprint_is_the_one_that_gpg_prints():
     assert fingerprints(ARMOURED) == (FINGERPRINT,)
     assert fingerprints(binary_key(ARMOURED)) == (FINGERPRINT,)
+
+
+def test_a_key_file_is_known_by_its_digest_whatever_wrote_it():
+    digest = hashlib.sha256(ARMOURED).hexdigest()
+    first, rest = ARMOURED.split(b"\n", 1)
+    for content in (ARMOURED, first + b"\nVersion: GnuPG v2.0.22 (GNU/Linux)\n" + rest):
+        assert key_of_digest(content, digest, "key.asc") == binary_key(ARMOURED)
+    with pytest.raises(KeyRefused, match=f"expected {digest}"):
+        key_of_digest(ARMOURED + b"\n", digest, "key.asc")
+    with pytest.raises(KeyRefused, match=r"key\.asc: .*OpenPGP"):
+        key_of_digest(b"x", hashlib.sha256(b"x").hexdigest(), "key.asc")
 
 
 def test_armour_and_back_is_the_same_key():

@@ -40,6 +40,7 @@ OLD, NEW = "580.126.09", "580.178.04"
 H100 = Gpu("0000:18:00.0", "0x2330", "hopper", "h100-80gb-sxm")
 V100 = Gpu("0000:19:00.0", "0x1db1", "volta")
 B200 = Gpu("0000:1a:00.0", "0x2901", "blackwell", "b200")
+RTX_PRO_6000 = Gpu("0000:1c:00.0", "0x2bb5", "blackwell", "rtx-pro-6000-96gb")
 GH200 = Gpu("0000:1b:00.0", "0x2342", "hopper")
 KERNEL = "6.1.0-50-amd64"
 BARE = Host(DISTRIBUTIONS["debian", "12"], "x86_64", KERNEL, (H100,), headers=True)
@@ -158,6 +159,34 @@ def test_missing_headers_are_a_step_and_unobtainable_ones_a_refusal():
 def test_boards_that_cannot_run_the_driver(gpus, wish, reason):
     with pytest.raises(Refused, match=reason):
         plan_present(replace(BARE, gpus=gpus), wish, offers(NEW))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "wish", "reason", "remedy"),
+    [
+        (B200, DriverWish(branch="535"), r"needs driver 570\.133\.20 or newer, and branch 535", "580"),
+        (B200, DriverWish(version="570.124.06"), r"570\.124\.06 is older than the board", "580"),
+        (RTX_PRO_6000, DriverWish(branch="570"), r"needs driver 575\.57\.08 or newer", "580"),
+    ],
+)
+def test_a_driver_that_is_older_than_the_board_is_refused(gpu, wish, reason, remedy):
+    with pytest.raises(Refused, match=reason) as caught:
+        plan_present(replace(BARE, gpus=(gpu,)), replace(wish, allow_vulnerable=True), offers(NEW))
+    assert caught.value.remedy == f'Set nvidia_driver_branch: "{remedy}".'
+
+
+def test_the_newest_of_a_branch_may_be_older_than_the_board_too():
+    wish = DriverWish(branch="570", allow_vulnerable=True)
+    host = replace(BARE, gpus=(B200,))
+    with pytest.raises(Refused, match=r"570\.124\.06 is older than the board"):
+        plan_present(host, wish, offers("570.124.06"))
+    assert plan_present(host, wish, offers("570.211.01")).version == "570.211.01"
+
+
+def test_the_first_driver_of_a_board_may_not_have_its_mig_yet():
+    wish = DriverWish(version="575.57.08", allow_vulnerable=True)
+    plan = plan_present(replace(BARE, gpus=(RTX_PRO_6000,)), wish, offers("575.57.08"))
+    assert any("has no MIG with driver 575.57.08" in warning for warning in plan.plan.warnings)
 
 
 def test_two_boards_that_no_flavour_drives_together_are_named():
@@ -343,8 +372,17 @@ def test_what_belongs_to_the_driver(name, yes):
 
 
 def test_holds_leave_the_packages_of_one_kernel_free():
-    packages = {**closure(NEW), "linux-modules-nvidia-580-server-open-generic": "6.8.0-40.40+1"}
+    packages = {**closure(NEW), "linux-modules-nvidia-580-server-open-6.8.0-40-generic": "6.8.0-40.40+1"}
     assert set(hold_names(packages)) == set(closure(NEW))
+
+
+def test_holds_cover_what_brings_the_next_kernel_and_its_modules():
+    modules = "linux-modules-nvidia-580-server-open-generic-hwe-24.04"
+    packages = {**closure(NEW), modules: "6.11.0-26.26+1"}
+    kernels = ("linux-image-generic", "linux-image-virtual-hwe-24.04", "linux-headers-generic-hwe-24.04")
+    assert set(hold_names(packages, kernels)) == {*closure(NEW), modules, "linux-image-virtual-hwe-24.04"}
+    # Modules that are built follow no kernel.
+    assert set(hold_names(closure(NEW), kernels)) == set(closure(NEW))
 
 
 @pytest.mark.parametrize(
