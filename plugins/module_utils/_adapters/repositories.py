@@ -15,7 +15,7 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -290,11 +290,33 @@ def sources_in(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
+_SECTION = re.compile(r"^(?=\[)", re.MULTILINE)
+_DISABLED = re.compile(r"^enabled\s*=\s*(?:0|no|false)\s*$", re.MULTILINE | re.IGNORECASE)
+
+
+def disabled_in(text: str) -> tuple[str, ...]:
+    """Return the names of the repositories in a C(.repo) file that are not enabled."""
+    return tuple(
+        section[1:].partition("]")[0]
+        for section in _SECTION.split(text)
+        if section.startswith("[") and _DISABLED.search(section)
+    )
+
+
+def with_enabled(text: str, names: Iterable[str]) -> str:
+    """Return a C(.repo) file with repositories enabled, and everything else in it as it was."""
+    wanted = set(names)
+    return "".join(
+        _DISABLED.sub("enabled=1", section) if section[1:].partition("]")[0] in wanted else section
+        for section in _SECTION.split(text)
+    )
+
+
 def base_urls_in(text: str) -> tuple[str, ...]:
     """Return the canonical base URLs of the enabled repositories in a C(.repo) file."""
     found = []
-    for section in re.split(r"^(?=\[)", text, flags=re.MULTILINE):
-        if re.search(r"^enabled\s*=\s*(?:0|no|false)\s*$", section, re.MULTILINE | re.IGNORECASE):
+    for section in _SECTION.split(text):
+        if _DISABLED.search(section):
             continue
         match = re.search(r"^baseurl\s*=\s*(\S+)", section, re.MULTILINE)
         if match:

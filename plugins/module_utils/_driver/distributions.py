@@ -48,6 +48,20 @@ _RHEL_10_KEY = SigningKey("CDF6BA43.pub", digest="afbea87d3b979b3788ef34223aeeb3
 
 
 @dataclass(frozen=True)
+class DkmsRepositories:
+    """Where dkms comes from when the distribution itself does not have it.
+
+    :param package: that configures EPEL, which rebuilds of RHEL offer themselves.
+    :param builder: the rebuilds' name of the repository that EPEL builds on (CodeReady Builder).
+    :param remedy: what to do where nobody offers the package, as on RHEL.
+    """
+
+    package: str
+    builder: str
+    remedy: str
+
+
+@dataclass(frozen=True)
 class Distribution:
     """What has to be known of one release of a distribution.
 
@@ -61,6 +75,7 @@ class Distribution:
     :param kernels: the kinds of its kernels with their packages, the first that fits being the one.
     :param initramfs: the program that renews the initial file system, with its arguments; C({kernel}) is replaced.
     :param hint: what is usually missing when the packages cannot be resolved.
+    :param dkms: where dkms comes from, or None where the distribution has it.
     """
 
     name: str
@@ -73,6 +88,7 @@ class Distribution:
     kernels: tuple[Kernel, ...]
     initramfs: tuple[str, ...]
     hint: str = ""
+    dkms: DkmsRepositories | None = None
 
     def url(self, machine: str) -> str:
         """Return NVIDIA's repository for C(machine), as C(uname -m) names it."""
@@ -84,7 +100,6 @@ REPOSITORY_ARCHITECTURES: Mapping[str, str] = {"x86_64": "x86_64", "aarch64": "s
 
 _UPDATE_INITRAMFS = ("update-initramfs", "-u", "-k", "{kernel}")
 _DRACUT = ("dracut", "--force", "--kver", "{kernel}")
-_EPEL = "dkms comes from EPEL, and what EPEL needs from CodeReady Builder (crb): enable both."
 _PACKAGE_HUB = "Some dependencies come from PackageHub: SUSEConnect --product PackageHub/<version>/<architecture>."
 
 
@@ -99,7 +114,12 @@ def _red_hat(major: str, pinning: str, key: SigningKey, kernels: tuple[Kernel, .
         pinning,
         kernels,
         _DRACUT,
-        _EPEL,
+        dkms=DkmsRepositories(
+            "epel-release",
+            "powertools" if major == "8" else "crb",
+            f"On RHEL: subscription-manager repos --enable codeready-builder-for-rhel-{major}-$(arch)-rpms, then dnf install "
+            f"https://dl.fedoraproject.org/pub/epel/epel-release-latest-{major}.noarch.rpm; or configure mirrors of both.",
+        ),
     )
 
 

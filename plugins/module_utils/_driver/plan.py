@@ -17,6 +17,7 @@ from typing import Any
 from .._adapters.packages import Package, Transaction
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
+from . import dkms
 from .distributions import APT_PIN, MODULE_STREAM
 from .floors import shortfall, warnings
 from .host import Host
@@ -45,12 +46,16 @@ class Repositories:
     :param offered: what all of them offer of the names that were asked for; empty until the wanted one is configured.
     :param stream: the enabled stream of the dnf module nvidia-driver, or empty.
     :param streams: all that the repositories have of it; None where nobody asked.
+    :param dkms_installed: whether dkms is there, or is not needed.
+    :param disabled: repositories that are configured and not enabled.
     """
 
     configured: bool = True
     offered: tuple[Package, ...] = ()
     stream: str = ""
     streams: tuple[str, ...] | None = None
+    dkms_installed: bool = True
+    disabled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,14 @@ def plan_present(host: Host, wish: DriverWish, repositories: Repositories) -> Dr
     selection = select(host, settled(host, wish), repositories.offered)
     first_refusal(found for gpu in host.gpus for found in [too_old(gpu, wish, selection.version)] if found)
     _check_stream(selection, repositories)
+    if selection.module == DKMS and not repositories.dkms_installed:
+        names = {package.name for package in repositories.offered}
+        enabling = dkms.repository_step(host, wish, names, repositories.disabled)
+        if enabling is not None:
+            steps.extend([enabling, _guess(host, wish, why)])
+            return DriverPlan(
+                _plan(host, steps, {}, notes), unknown="dkms comes from a repository that is not enabled yet"
+            )
     floor = check_floor(selection.version, wish)
     notes.extend([*([floor] if floor else []), *warnings(selection.version), *mig_warnings(host, selection.version)])
     if selection.module == DKMS:

@@ -16,6 +16,7 @@ from .._adapters.packages import Change, Package, PackageError, Transaction
 from .._facts.packages import is_kernel_package
 from .._plan import Refused, Step
 from .._steps import Kind
+from . import dkms
 from .distributions import APT_PIN, MODULE_STREAM
 from .host import Host
 from .kernel_headers import header_names, later_names
@@ -39,6 +40,8 @@ from .wish import PREFIX, REPOSITORY_NAME, DriverWish
 #: File that NVIDIA's pinning packages ship.
 _NVIDIA_PIN = "nvidia-driver-pin"
 _ROUNDS = 8
+#: What has to be there before the packages of the driver are known.
+_PREPARATIONS = (Kind.ADD_REPOSITORY, Kind.ENABLE_REPOSITORIES)
 
 
 @dataclass(frozen=True)
@@ -71,11 +74,15 @@ def make_plan(system: DriverSystem, host: Host, wish: DriverWish) -> DriverPlan:
         later = later_names(host) if builds else ()
         return plan_present(host, wish, Repositories(configured, system.manager.offered(later) if later else ()))
     asked = (*names_to_ask(host, wish), *(header_names(host) if builds else ()))
-    offered = system.manager.offered(asked) if configured else ()
+    needs_dkms = builds and dkms.names(host) != () and dkms.DKMS_PACKAGE not in system.manager.installed()
+    offered = system.manager.offered((*asked, *(dkms.names(host) if needs_dkms else ()))) if configured else ()
+    disabled = system.manager.disabled_repositories() if needs_dkms else ()
     streams = None
     if configured and host.distribution.pinning == MODULE_STREAM:
         streams = system.manager.offered_streams(MODULE)
-    return plan_present(host, wish, Repositories(configured, offered, _stream(system, host), streams))
+    return plan_present(
+        host, wish, Repositories(configured, offered, _stream(system, host), streams, not needs_dkms, disabled)
+    )
 
 
 def _is_configured(system: DriverSystem, host: Host, wish: DriverWish, url: str) -> bool:
@@ -204,6 +211,7 @@ class PackageApplier:
         self._appliers: Mapping[Kind, Callable[[Step], None]] = {
             Kind.REPAIR_PACKAGE_DATABASE: lambda _step: system.manager.repair(),
             Kind.ADD_REPOSITORY: self._repository,
+            Kind.ENABLE_REPOSITORIES: lambda step: dkms.enable(system.manager, step),
             Kind.ENABLE_MODULE_STREAM: lambda step: system.manager.enable_stream(MODULE, str(step.data["stream"])),
             Kind.INSTALL_PREREQUISITES: self._prerequisites,
             Kind.PIN_DRIVER: self._pin,
@@ -287,21 +295,26 @@ class PackageApplier:
 def ensure_repository(
     system: DriverSystem, host: Host, wish: DriverWish, plan: DriverPlan
 ) -> tuple[DriverPlan, Resolved]:
-    """Resolve the plan; when the repository that it needs is not there yet, configure it first and plan again.
+    """Resolve the plan; when repositories that it needs are not there yet, configure them first and plan again.
 
-    :raises Refused: what is wanted cannot be had from it; the repository is removed again, so nothing was changed.
+    :raises Refused: what is wanted cannot be had from them; the driver's is removed again, and EPEL stays.
     """
-    if not plan.unknown:
-        return plan, resolve(system, host, plan)
-    first = [step for step in plan.plan.steps if step.kind is Kind.ADD_REPOSITORY]
-    system.manager.add_repository(system.repository(host, wish))
+    done: list[Step] = []
     try:
-        system.manager.refresh()
-        plan = make_plan(system, host, wish)
-        plan = replace(plan, plan=replace(plan.plan, steps=(*first, *plan.plan.steps)))
+        while plan.unknown:
+            step = next(step for step in plan.plan.steps if step.kind in _PREPARATIONS and step not in done)
+            done.append(step)
+            if step.kind is Kind.ADD_REPOSITORY:
+                system.manager.add_repository(system.repository(host, wish))
+                system.manager.refresh()
+            else:
+                dkms.enable(system.manager, step)
+            plan = make_plan(system, host, wish)
+        plan = replace(plan, plan=replace(plan.plan, steps=(*done, *plan.plan.steps)))
         return plan, resolve(system, host, plan)
     except (Refused, PackageError):
-        system.manager.remove_repository(REPOSITORY_NAME)
+        if any(step.kind is Kind.ADD_REPOSITORY for step in done):
+            system.manager.remove_repository(REPOSITORY_NAME)
         raise
 
 
@@ -316,6 +329,8 @@ def tried_repository(
     if not plan.unknown:
         return plan, resolve(system, host, plan)
     first = [step for step in plan.plan.steps if step.kind is Kind.ADD_REPOSITORY]
+    if not first:
+        return plan, resolve(system, host, plan)
     with system.manager.trial(system.repository(host, wish)) as manager:
         if manager is None:
             return plan, resolve(system, host, plan)

@@ -17,12 +17,14 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.reposito
     binary_key,
     check_url,
     deb822,
+    disabled_in,
     fingerprints,
     is_local,
     key_of_digest,
     repo_file,
     sources_in,
     verified_key,
+    with_enabled,
 )
 
 # Made by gpg 2.2 for this test; its fingerprint is what gpg printed.
@@ -53,6 +55,14 @@ def test_a_key_file_is_known_by_its_digest_whatever_wrote_it():
         key_of_digest(ARMOURED + b"\n", digest, "key.asc")
     with pytest.raises(KeyRefused, match=r"key\.asc: .*OpenPGP"):
         key_of_digest(b"x", hashlib.sha256(b"x").hexdigest(), "key.asc")
+
+
+def test_repositories_are_enabled_and_everything_else_stays():
+    text = "# mine\n[crb]\nname=CRB\nenabled = 0\ngpgcheck=1\n\n[crb-source]\nenabled=0\n[extras]\nenabled=1\n"
+    assert disabled_in(text) == ("crb", "crb-source")
+    after = with_enabled(text, ["crb"])
+    assert after == text.replace("enabled = 0", "enabled=1")
+    assert disabled_in(after) == ("crb-source",)
 
 
 def test_armour_and_back_is_the_same_key():

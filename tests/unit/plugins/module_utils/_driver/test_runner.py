@@ -116,9 +116,9 @@ def test_a_resolution_that_removes_what_is_not_the_drivers_is_refused(name):
 
 
 def test_what_cannot_be_resolved_comes_with_what_is_usually_missing():
-    manager = Manager([PackageError("Failed to resolve: nothing provides dkms.")])
-    with pytest.raises(PackageError, match="dkms comes from EPEL"):
-        runner.resolve(made_system(manager), host(RHEL_9), planned())
+    manager = Manager([PackageError("Failed to resolve: nothing provides libX11.")])
+    with pytest.raises(PackageError, match="SUSEConnect --product PackageHub"):
+        runner.resolve(made_system(manager), host(DISTRIBUTIONS["sles", "15"]), planned())
 
 
 def test_packages_that_stray_are_named_until_none_does():
