@@ -213,7 +213,9 @@ class StandInSystem(DriverSystem):
         headers = any(name.startswith(("linux-headers", "kernel-devel", "kernel-default-devel")) for name in installed)
         flavour = None
         if packages:
-            is_open = any("open" in name and ("dkms" in name or "kmp" in name) for name in packages)
+            is_open = any(
+                "open" in name and ("dkms" in name or "kmp" in name or "-open-driver-" in name) for name in packages
+            )
             flavour = "open" if is_open else "proprietary"
         return replace(
             self._base,

@@ -10,6 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import (
+    COMPUTE,
+    OPEN,
+    PROPRIETARY,
+    archive_for,
+    fill,
+)
+
 VERSIONS = ("535.288.01", "580.126.09", "580.178.04", "595.91.07", "610.57.04")
 OLD, LATER, NEXT, NEWEST = VERSIONS[1:]
 
@@ -290,18 +298,41 @@ def container_toolkit(version: str, rpm: bool) -> list[StandIn]:
     ]
 
 
-def nvidia_suse(version: str) -> list[StandIn]:
-    """NVIDIA's repository for SLES: the kernel module packages carry the kernel in their version."""
-    kernel = f"{version}_k6.4.0_150600.21-150600.3.1"
-    return [
-        StandIn("nvidia-open", f"{version}-1", (f"nvidia-open-driver-G06-signed-cuda-kmp-default >= {version}",)),
-        StandIn("nvidia-open-driver-G06-signed-cuda-kmp-default", kernel, ("nvidia-common-G06",)),
-        StandIn("nvidia-driver-G06-kmp-default", kernel, ("nvidia-common-G06",)),
-        StandIn("nvidia-common-G06", f"{version}-1"),
-        StandIn("nvidia-compute-G06", f"{version}-1"),
-        StandIn("nvidia-compute-utils-G06", f"{version}-1", (f"nvidia-compute-G06 >= {version}",)),
-        StandIn("nvidia-fabricmanager", f"{version}-1"),
+def suse_base(kernel: str = SUSE_KERNEL) -> list[StandIn]:
+    """What the driver builds with; the package of the headers has a rebuild's number behind the kernel's version."""
+    version, _dash, flavour = kernel.rpartition("-")
+    return [StandIn("dkms", "3.1.0-1"), StandIn(f"kernel-{flavour}-devel", f"{version}.1")]
+
+
+def nvidia_suse(version: str, kernel_flavour: str = "default") -> list[StandIn]:
+    """NVIDIA's repository for SLES with SUSE's signed modules, by the names of the collection's own table.
+
+    Packages with compiled modules carry the kernel in their version. The generations define the same files under other names.
+    """
+    branch = int(version[:3])
+    archive = archive_for("nvidia", "suse", branch)
+    if archive is None:
+        return []
+    generation, exact = archive.generation, f"{version}-1"
+    other = "G06" if generation == "G07" else "G07"
+    built = f"nvidia-open-driver-{generation}"
+    modules = {
+        fill(archive.names[flavour, COMPUTE].required, branch=branch, flavours=(kernel_flavour,))[0]
+        for flavour in (OPEN, PROPRIETARY)
+    }
+    found = [
+        StandIn("nvidia-open", exact, (f"{built} >= {version}", f"nvidia-compute-utils-{generation} >= {version}")),
+        StandIn(f"nvidia-common-{generation}", exact, conflicts=(f"nvidia-common-{other}",)),
+        StandIn(f"nvidia-compute-{generation}", exact, (f"nvidia-common-{generation} >= {version}",)),
+        StandIn(f"nvidia-compute-utils-{generation}", exact, (f"nvidia-compute-{generation} >= {version}",)),
+        StandIn("nvidia-persistenced", exact),
+        StandIn("nvidia-fabricmanager", exact),
     ]
+    for name in sorted({*modules, built}):
+        compiled = "-kmp-" in name
+        needs = (f"nvidia-common-{generation}", *(() if compiled else ("dkms",)))
+        found.append(StandIn(name, f"{version}_k6.4.0_150600.21-150600.3.1" if compiled else exact, needs))
+    return found
 
 
 def streams(packages: dict[str, list[StandIn]], machine: str = "x86_64") -> str:

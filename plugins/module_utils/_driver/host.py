@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .distributions import Distribution, distribution_of
-from .kernels import image_metapackages
+from .kernels import module_flavours
 from .packages import versioned
 
 
@@ -99,8 +99,8 @@ class Host:
 
     @property
     def kernel_flavours(self) -> tuple[str, ...]:
-        """Return by which flavours Ubuntu's module packages of the installed kernel metapackages are called."""
-        return tuple(sorted(set(image_metapackages(self.kernel, self.kernel_packages or ()).values())))
+        """Return by which flavours the packages with compiled modules are called that the host needs; empty where nobody knows."""
+        return module_flavours(self.distribution.kernels, self.kernel, self.kernel_packages or ())
 
     @property
     def same_everywhere(self) -> bool:

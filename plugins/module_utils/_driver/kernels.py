@@ -102,6 +102,15 @@ def image_metapackages(release: str, installed: Iterable[str]) -> dict[str, str]
     return found
 
 
+def module_flavours(kernels: Sequence[Kernel], release: str, installed: Iterable[str]) -> tuple[str, ...]:
+    """Return by which flavours the packages with compiled modules are called that a host needs; empty where that is not known."""
+    kernel, groups = _match(kernels, release)
+    if any("{metapackage}" in item.name for item in kernel.later or ()):
+        return tuple(sorted(set(image_metapackages(release, installed).values())))
+    flavour = groups.get("flavour") if kernel.release else None
+    return (flavour,) if flavour else ()
+
+
 def followed(installed: Iterable[str]) -> tuple[str, ...]:
     """Return the installed packages that have to be held so that a held driver keeps its precompiled module (Ubuntu's archive).
 

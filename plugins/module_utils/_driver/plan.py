@@ -23,10 +23,10 @@ from .floors import shortfall, warnings
 from .host import Host
 from .kernel_headers import lacking, later_packages, later_warnings
 from .kernels import followed
-from .packages import DKMS, closure, in_family, of_other_branch
+from .packages import DKMS, closure, in_family, of_other_branch, of_other_generation
 from .previous import Record, Remains
 from .refusals import board_warnings, mig_warnings, refusals, space_refusals, too_old
-from .selection import NotOffered, Selection, check_floor, follows_kernels, names_of, select
+from .selection import NotOffered, Selection, archive_of, check_floor, follows_kernels, names_of, select
 from .services import PREFERENCES_NAME
 from .wish import PREFIX, REPOSITORY_NAME, DriverWish
 
@@ -93,10 +93,17 @@ def packages_differ(host: Host, wish: DriverWish) -> str:
         return f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
     if shortfall(host.version) is not None and not wish.allow_vulnerable and not wish.version:
         return shortfall(host.version)[0]  # type: ignore[index]
-    leftovers = of_other_branch(host.packages, wish.branch_number)
+    leftovers = left_over(host, wish)
     if leftovers:
         return f"{', '.join(leftovers)} of another branch are left over"
     return ""
+
+
+def left_over(host: Host, wish: DriverWish) -> tuple[str, ...]:
+    """Return the installed packages of the driver that belong to another branch, or to another generation of names (SUSE)."""
+    generation = archive_of(host, wish).generation
+    found = {*of_other_branch(host.packages, wish.branch_number), *of_other_generation(host.packages, generation)}
+    return tuple(sorted(found))
 
 
 def settled(host: Host, wish: DriverWish) -> DriverWish:
@@ -301,9 +308,7 @@ def _header_steps(host: Host, missing: Sequence[Package]) -> list[Step]:
 
 
 def _transaction(host: Host, wish: DriverWish, selection: Selection) -> Transaction:
-    leftovers = set(
-        of_other_branch(host.packages, wish.branch_number if not wish.version else int(selection.version[:3]))
-    )
+    leftovers = set(left_over(host, wish))
     keep = {package.name for package in selection.packages}
     return Transaction(
         selection.packages,

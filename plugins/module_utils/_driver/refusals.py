@@ -148,8 +148,16 @@ def module_refusals(host: Host, wish: DriverWish) -> list[Refused]:
 
 
 def kernel_refusals(host: Host, wish: DriverWish) -> list[Refused]:
-    """Return why nobody can tell which package brings the module of the next kernel (Ubuntu's archive)."""
-    if host.kernel_packages is None or host.kernel_flavours or not follows_kernels(host, wish):
+    """Return why nobody can tell which package brings the module: of this kernel (SUSE), or of the next one (Ubuntu's archive)."""
+    if host.kernel_flavours or not follows_kernels(host, wish):
+        return []
+    remedy = f"Boot a kernel of the distribution, or set {PREFIX}variant: full, whose modules are built on the host."
+    if host.distribution.manager != "apt":
+        reason = (
+            f"the running kernel {host.kernel} is of no flavour that {host.distribution.name} has compiled modules for"
+        )
+        return [Refused("the kernel", reason, remedy)]
+    if host.kernel_packages is None:
         return []
     images = [name for name in host.kernel_packages if name.startswith("linux-image-")]
     found = f"; installed are {', '.join(images)}" if images else ""

@@ -82,6 +82,50 @@ def test_ubuntus_module_package_follows_the_installed_kernel(installed, kernel, 
     assert asked == tuple(f"linux-modules-nvidia-580-server-open-{end}" for end in (kernel, flavour))
 
 
+@pytest.mark.parametrize(
+    ("branch", "flavour", "kernel", "required", "module"),
+    [
+        ("570", "proprietary", "default", "nvidia-driver-G06-kmp-default", "precompiled"),
+        ("580", "proprietary", "default", "nvidia-driver-G06", "dkms"),
+        ("595", "proprietary", "default", "nvidia-driver-G07", "dkms"),
+        ("580", "open", "default", "nvidia-open-driver-G06-signed-cuda-kmp-default", "precompiled"),
+        ("580", "open", "azure", "nvidia-open-driver-G06-signed-cuda-kmp-azure", "precompiled"),
+        ("590", "open", "64kb", "nvidia-open-driver-G07-signed-cuda-kmp-64kb", "precompiled"),
+    ],
+)
+def test_suses_packages_by_branch_flavour_and_kernel(branch, flavour, kernel, required, module):
+    names = names_of(host(("sles", "15"), f"6.4.0-150600.23.25-{kernel}"), DriverWish(branch=branch, flavour=flavour))
+    assert (names.required[0], names.module) == (required, module)
+    assert names.required[1] == f"nvidia-compute-utils-{'G07' if int(branch) >= 590 else 'G06'}"
+    assert "nvidia-persistenced" in names.optional
+
+
+def test_kernels_and_branches_that_suse_has_no_modules_for_are_refused():
+    with pytest.raises(Refused, match=r"6\.4\.0-1-rt is of no flavour"):
+        plan_present(host(("sles", "15"), "6.4.0-1-rt"), DriverWish(), Repositories())
+    with pytest.raises(Refused, match="packages of branch 535 for SUSE Linux Enterprise Server 15 are not known"):
+        plan_present(host(("sles", "15"), "6.4.0-1-default"), DriverWish(branch="535"), Repositories())
+
+
+def test_signed_modules_lag_behind_and_are_held_against_the_floor():
+    on = host(("sles", "15"), "6.4.0-150600.23.25-default")
+    utils = [Package("nvidia-compute-utils-G07", f"{version}-1") for version in ("595.71.05", "595.91.07")]
+    signed = Package("nvidia-open-driver-G07-signed-cuda-kmp-default", "595.71.05_k6.4.0_150600.21-150600.3.1")
+    with pytest.raises(Refused, match=r"595\.71\.05 is below the security floor"):
+        plan_present(on, DriverWish(branch="595"), Repositories(True, (*utils, signed)))
+    with pytest.raises(Refused, match="SUSE's own repositories"):
+        plan_present(on, DriverWish(branch="595"), Repositories(True, tuple(utils)))
+
+
+def test_packages_of_suses_other_generation_go():
+    old = {f"nvidia-{part}-G06": "580.178.04-1" for part in ("common", "compute", "compute-utils")}
+    on = host(("sles", "15"), "6.4.0-150600.23.25-default", packages={**old, "nvidia-persistenced": "580.178.04-1"})
+    names = ("nvidia-open-driver-G07-signed-cuda-kmp-default", "nvidia-compute-utils-G07")
+    new = tuple(Package(name, "595.91.07-1") for name in names)
+    plan = plan_present(on, DriverWish(branch="595"), Repositories(True, new))
+    assert plan.transaction.remove == tuple(sorted(old))
+
+
 def offered(*names):
     required = ("nvidia-headless-no-dkms-580-server-open", "nvidia-utils-580-server")
     exact = [Package(name, f"{VERSION}-0ubuntu0.24.04.1") for name in required]
