@@ -116,6 +116,38 @@ options:
       - Whether a driver below the security floor is accepted, with a warning.
     type: bool
     default: false
+  advisories:
+    description:
+      - Security floors that the collection does not know yet, as the filter P(gpufleet.nvidia.driver_advisories#filter) reads them from NVIDIA's files.
+      - The newest bulletin of all decides, whether it is one of these or the collection's own.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      branch:
+        description: Of the driver.
+        type: int
+        required: true
+      version:
+        description: The oldest version of the branch with the fixes.
+        type: str
+        required: true
+      bulletin:
+        description: Its number.
+        type: str
+        required: true
+      date:
+        description: When it was last changed, as V(YYYY-MM-DD).
+        type: str
+        required: true
+      source:
+        description: Where it was read.
+        type: str
+        required: true
+      reason:
+        description: The worst of what older versions have.
+        type: str
+        required: true
   lock_timeout:
     description:
       - Seconds to wait for another run that changes the GPUs of this host.
@@ -247,6 +279,15 @@ ARGUMENTS: dict[str, Any] = {
     "persistence": {"type": "bool", "default": True},
     "fabric_manager": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
     "allow_vulnerable": {"type": "bool", "default": False},
+    "advisories": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "branch": {"type": "int", "required": True},
+            **{name: {"type": "str", "required": True} for name in ("version", "bulletin", "date", "source", "reason")},
+        },
+    },
     "lock_timeout": {"type": "int", "default": 60},
 }
 

@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from .versions import branch_of, driver_key
 
@@ -32,6 +33,8 @@ class Floor:
     reason: str
 
 
+_TEXTS = ("version", "bulletin", "date", "source", "reason")
+
 # NVIDIA/product-security 2026/5861/5861.md, "Tesla | Linux" [code]. It has no row for 535, 570, 575 and 590 and says of branches without a
 # row: "upgrade to the latest branch release".
 _SEPTEMBER_2026 = (
@@ -45,7 +48,26 @@ FLOORS: Mapping[int, Floor] = {
     branch: Floor(branch, version, *_SEPTEMBER_2026)
     for branch, version in ((580, "580.178.04"), (595, "595.91.07"), (610, "610.57.04"), (615, "615.71.09"))
 }
-_NEWEST_FLOOR = FLOORS[max(FLOORS)]
+
+
+def with_advisories(rows: Iterable[Mapping[str, Any]]) -> Mapping[int, Floor]:
+    """Return the floors that hold when a site gives advisories of its own besides C(FLOORS).
+
+    The newest bulletin decides alone on every branch up to its newest one: of a branch that it does not name NVIDIA says to move on. On branches
+    that are newer still the bulletin before it decides.
+
+    :param rows: with the fields of L(Floor), one per bulletin and branch.
+    """
+    bulletins: dict[tuple[str, str], list[Floor]] = {}
+    given = [Floor(int(row["branch"]), *(str(row[name]) for name in _TEXTS)) for row in rows]
+    for floor in (*FLOORS.values(), *given):
+        bulletins.setdefault((floor.date, floor.bulletin), []).append(floor)
+    found: dict[int, Floor] = {}
+    for _date, floors in sorted(bulletins.items(), key=lambda item: item[0], reverse=True):
+        newest = max(found, default=0)
+        found.update((floor.branch, floor) for floor in floors if floor.branch > newest)
+    return found
+
 
 #: End of life as year and month, NVIDIA's supported-drivers page of R615 [doc].
 END_OF_LIFE: Mapping[int, str] = {535: "2026-06", 580: "2028-06", 595: "2027-03", 610: "2026-08"}
@@ -54,14 +76,14 @@ END_OF_LIFE: Mapping[int, str] = {535: "2026-06", 580: "2028-06", 595: "2027-03"
 _BREAKS_MIXED_NODES = ("570.124.06", "570.133.20", "570.148.08", "570.158.01")
 
 
-def shortfall(version: str) -> tuple[str, str] | None:
+def shortfall(version: str, floors: Mapping[int, Floor] = FLOORS) -> tuple[str, str] | None:
     """Return why a driver version is below the security floor and which version meets it, or None where it is not.
 
     None is no statement about a branch that no bulletin names yet: see L(not_judged). A branch that the newest bulletin does not name, and that
     is older than one that it names, gets no fixes any more.
     """
     branch = branch_of(version)
-    floor = FLOORS.get(branch)
+    floor, newest = floors.get(branch), max(floors)
     if floor is not None:
         if driver_key(version) >= driver_key(floor.version):
             return None
@@ -69,22 +91,23 @@ def shortfall(version: str) -> tuple[str, str] | None:
             f"{version} is below the security floor {floor.version} of {_named(floor)}: {floor.reason}",
             floor.version,
         )
-    if branch > _NEWEST_FLOOR.branch:
+    if branch > newest:
         return None
-    replacement = FLOORS[min(known for known in FLOORS if known > branch)]
+    replacement = floors[min(known for known in floors if known > branch)]
     return (
         f"branch {branch} gets no security fixes any more; {_named(replacement)} does not name it",
         replacement.version,
     )
 
 
-def not_judged(branch: int) -> str | None:
+def not_judged(branch: int, floors: Mapping[int, Floor] = FLOORS) -> str | None:
     """Return why nothing is known about the security of a branch, or None where the table has a row for it or for a newer one."""
-    if branch <= _NEWEST_FLOOR.branch:
+    newest = floors[max(floors)]
+    if branch <= newest.branch:
         return None
     return (
-        f"whether driver branch {branch} has known vulnerabilities is not known: {_named(_NEWEST_FLOOR)}, the newest that the collection knows, "
-        f"names no branch newer than {_NEWEST_FLOOR.branch}"
+        f"whether driver branch {branch} has known vulnerabilities is not known: {_named(newest)}, the newest that the collection knows, "
+        f"names no branch newer than {newest.branch}"
     )
 
 
@@ -92,14 +115,14 @@ def _named(floor: Floor) -> str:
     return f"bulletin {floor.bulletin} of {floor.date}"
 
 
-def warnings(version: str) -> tuple[str, ...]:
+def warnings(version: str, floors: Mapping[int, Floor] = FLOORS) -> tuple[str, ...]:
     """Return what is known against a driver version although it is allowed."""
     found = []
     if version in _BREAKS_MIXED_NODES:
         found.append(
             f"driver {version} breaks scheduling on nodes that mix MIG slices with whole GPUs (gpu-operator#1361)"
         )
-    unknown = not_judged(branch_of(version))
+    unknown = not_judged(branch_of(version), floors)
     if unknown is not None:
         found.append(unknown)
     end = END_OF_LIFE.get(branch_of(version))

@@ -91,8 +91,9 @@ def packages_differ(host: Host, wish: DriverWish) -> str:
     missing = [name for name in (*names.required, *following) if name not in host.packages]
     if missing:
         return f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
-    if shortfall(host.version) is not None and not wish.allow_vulnerable and not wish.version:
-        return shortfall(host.version)[0]  # type: ignore[index]
+    below = shortfall(host.version, wish.floors)
+    if below is not None and not wish.allow_vulnerable and not wish.version:
+        return below[0]
     leftovers = left_over(host, wish)
     if leftovers:
         return f"{', '.join(leftovers)} of another branch are left over"
@@ -111,7 +112,9 @@ def settled(host: Host, wish: DriverWish) -> DriverWish:
 
     A branch means "some version of it": what is there stays until the user names a version, or it falls below the floor.
     """
-    if wish.version or host.version is None or not wish.met_by(host.version) or shortfall(host.version) is not None:
+    if wish.version or host.version is None or not wish.met_by(host.version):
+        return wish
+    if shortfall(host.version, wish.floors) is not None:
         return wish
     return replace(wish, version=host.version)
 
@@ -146,7 +149,7 @@ def plan_present(host: Host, wish: DriverWish, repositories: Repositories) -> Dr
             notes.extend(later_warnings(host, repositories.offered))
         steps.extend(_hold_steps(host, wish, closure(host.packages)))
         warning = check_floor(host.version or "", wish) if host.version else None
-        notes.extend([*([warning] if warning else []), *(warnings(host.version) if host.version else ())])
+        notes.extend([*([warning] if warning else []), *(warnings(host.version, wish.floors) if host.version else ())])
         return DriverPlan(_plan(host, steps, {}, notes), host.version or "")
     first_refusal(space_refusals(host))
     if not repositories.configured and not repositories.offered:
@@ -165,7 +168,9 @@ def plan_present(host: Host, wish: DriverWish, repositories: Repositories) -> Dr
                 _plan(host, steps, {}, notes), unknown="dkms comes from a repository that is not enabled yet"
             )
     floor = check_floor(selection.version, wish)
-    notes.extend([*([floor] if floor else []), *warnings(selection.version), *mig_warnings(host, selection.version)])
+    notes.extend(
+        [*([floor] if floor else []), *warnings(selection.version, wish.floors), *mig_warnings(host, selection.version)]
+    )
     if selection.module == DKMS:
         notes.extend(later_warnings(host, repositories.offered))
     transaction = _transaction(host, wish, selection)
@@ -209,7 +214,7 @@ def plan_previous(host: Host, wish: DriverWish, record: Record | None, repositor
         )
     installed = closure(host.packages)
     notes = []
-    below = shortfall(record.version) if record.version else None
+    below = shortfall(record.version, wish.floors) if record.version else None
     if below is not None:
         notes.append(f"GOING BACK TO A VULNERABLE DRIVER: {below[0]}")
     offered = {(package.name, package.version): package for package in repositories.offered}

@@ -9,7 +9,6 @@ from __future__ import annotations
 from .._boards.architectures import ARCHITECTURES, kernel_modules
 from .._boards.lookup import first_driver
 from .._plan import Refused
-from .floors import FLOORS
 from .host import Gpu, Host
 from .packages import DKMS, from_ubuntu_archive
 from .selection import follows_kernels, names_of
@@ -59,7 +58,7 @@ def too_old(gpu: Gpu, wish: DriverWish, version: str) -> Refused | None:
     if (driver_key(version) >= key) if version else (wish.branch_number >= key[0]):
         return None
     # A branch that gets fixes, for the first driver of a board is soon below the security floor.
-    branch = min((branch for branch in FLOORS if branch >= key[0]), default=key[0])
+    branch = min((branch for branch in wish.floors if branch >= key[0]), default=key[0])
     return Refused(
         f"{PREFIX}{'version' if wish.version else 'branch'}",
         f"{gpu} needs driver {first.version} or newer, and {version or f'branch {wish.branch_number}'} is older than the board",

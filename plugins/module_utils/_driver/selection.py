@@ -135,7 +135,7 @@ def check_floor(version: str, wish: DriverWish) -> str | None:
 
     :raises Refused: it is below the floor, and that is not allowed.
     """
-    below = shortfall(version)
+    below = shortfall(version, wish.floors)
     if below is None:
         return None
     reason, replacement = below

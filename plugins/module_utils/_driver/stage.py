@@ -78,8 +78,8 @@ def _present(host: Host, wish: DriverWish, noticed: Disturbance) -> StagePlan:
     except Refused as refusal:
         refused.append(refusal)
     if host.version:
-        notes.extend(warnings(host.version))
-    unknown = not_judged(wish.branch_number)
+        notes.extend(warnings(host.version, wish.floors))
+    unknown = not_judged(wish.branch_number, wish.floors)
     if unknown is not None and unknown not in notes:
         notes.append(unknown)
     if host.secure_boot and not refused and names_of(host, wish).module == DKMS and not host.same_everywhere:
@@ -97,11 +97,11 @@ def _floor_version(host: Host, wish: DriverWish) -> str:
     if wish.version:
         return wish.version
     installed = host.version
-    stays = installed is not None and wish.met_by(installed) and (wish.allow_vulnerable or shortfall(installed) is None)
-    if stays:
-        return str(installed)
+    allowed = wish.allow_vulnerable or installed is None or shortfall(installed, wish.floors) is None
+    if installed is not None and allowed and wish.met_by(installed):
+        return installed
     # Any version of a branch without fixes is refused; a branch that has a floor gets a version above it.
-    return f"{wish.branch}.00" if shortfall(f"{wish.branch}.999") is not None else ""
+    return f"{wish.branch}.00" if shortfall(f"{wish.branch}.999", wish.floors) is not None else ""
 
 
 def _present_steps(host: Host, wish: DriverWish, why: str, noticed: Disturbance) -> tuple[Step, ...]:
