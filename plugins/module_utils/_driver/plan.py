@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from .._adapters.packages import Package, Transaction
 from .._plan import Plan, Refused, Step
@@ -27,13 +26,17 @@ from .packages import DKMS, closure, in_family, of_other_branch, of_other_genera
 from .previous import Record, Remains
 from .refusals import board_warnings, mig_warnings, refusals, space_refusals, too_old
 from .selection import NotOffered, Selection, archive_of, check_floor, follows_kernels, names_of, select
-from .services import PREFERENCES_NAME
-from .wish import PREFIX, REPOSITORY_NAME, DriverWish
-
-#: The target of steps on the packages of the driver.
-DRIVER = "driver"
-#: The kinds of the step that has the main transaction.
-PACKAGES = frozenset({Kind.INSTALL_DRIVER, Kind.CHANGE_DRIVER, Kind.REMOVE_DRIVER})
+from .steps import (
+    DRIVER,
+    driver_step,
+    hold_step,
+    pin_step,
+    prerequisites_step,
+    release_step,
+    repository_step,
+    stream_step,
+)
+from .wish import PREFIX, DriverWish
 
 _GPU_CLIENTS = "processes that open a GPU between the installation and the reload"
 
@@ -141,7 +144,7 @@ def plan_present(host: Host, wish: DriverWish, repositories: Repositories) -> Dr
     notes = board_warnings(host)
     steps = _repair(host)
     if not repositories.configured:
-        steps.append(_repository_step(wish))
+        steps.append(repository_step(wish))
     why = packages_differ(host, wish)
     if not why:
         if names_of(host, wish).module == DKMS:
@@ -242,13 +245,13 @@ def plan_previous(host: Host, wish: DriverWish, record: Record | None, repositor
         return DriverPlan(_plan(host, steps, {}, notes), record.version)
     transaction = Transaction(tuple(wanted), extra, allow_downgrades=True)
     if record.stream and record.stream != repositories.stream:
-        steps.append(_stream_step(record.stream))
+        steps.append(stream_step(record.stream))
     steps.extend(_hold_means(host, wish))
     held = _held(host)
     if held:
         steps.append(release_step(held))
     if wish.hold and host.distribution.pinning == APT_PIN:
-        steps.append(_pin_step(host, record.version, None))
+        steps.append(pin_step(host, record.version, None))
     steps.append(_main_step(host, record.version, transaction, "state is previous", record=False))
     if wish.hold:
         steps.append(Step(Kind.HOLD_DRIVER, DRIVER, "unattended upgrades must not move it"))
@@ -282,7 +285,7 @@ def source_of_runfile(host: Host) -> list[Refused]:
 def _before(host: Host, wish: DriverWish, selection: Selection, repositories: Repositories) -> list[Step]:
     steps = []
     if selection.stream and selection.stream != repositories.stream:
-        steps.append(_stream_step(selection.stream))
+        steps.append(stream_step(selection.stream))
     steps.extend(_hold_means(host, wish))
     if selection.module == DKMS:
         steps.extend(_header_steps(host, lacking(host, repositories.offered)))
@@ -290,7 +293,7 @@ def _before(host: Host, wish: DriverWish, selection: Selection, repositories: Re
     if held:
         steps.append(release_step(held))
     if wish.hold and host.distribution.pinning == APT_PIN:
-        steps.append(_pin_step(host, selection.version, selection.pinning))
+        steps.append(pin_step(host, selection.version, selection.pinning))
     return steps
 
 
@@ -338,16 +341,6 @@ def _guess(host: Host, wish: DriverWish, why: str) -> Step:
     return driver_step(host, why, (_GPU_CLIENTS,) if host.loaded else (), data)
 
 
-def driver_step(host: Host, why: str, disturbs: Sequence[str], data: Mapping[str, Any], present: bool = True) -> Step:
-    """Return the step that installs, changes or removes the packages of the driver.
-
-    :param data: with C(version), or C(branch) where no version was chosen yet, unless the driver goes.
-    """
-    change = Kind.CHANGE_DRIVER if host.versions else Kind.INSTALL_DRIVER
-    before = ", ".join(host.versions) or "packages"
-    return Step(change if present else Kind.REMOVE_DRIVER, DRIVER, why, tuple(disturbs), {"before": before, **data})
-
-
 def _repair(host: Host) -> list[Step]:
     return [Step(Kind.REPAIR_PACKAGE_DATABASE, DRIVER, "an earlier run was cut off")] if host.interrupted else []
 
@@ -365,12 +358,6 @@ def _hold_means(host: Host, wish: DriverWish) -> list[Step]:
     return [prerequisites_step(map(Package, host.missing_for_holds), "the driver's packages are held with it")]
 
 
-def prerequisites_step(packages: Iterable[Package], why: str) -> Step:
-    """Return the step that installs what the driver needs before it."""
-    data = {"packages": [[package.name, package.version] for package in packages]}
-    return Step(Kind.INSTALL_PREREQUISITES, DRIVER, why, (), data)
-
-
 def _hold_steps(host: Host, wish: DriverWish, packages: Mapping[str, str]) -> list[Step]:
     wanted, held = set(hold_names(packages, host.kernel_packages)), set(host.holds)
     if wish.hold and wanted - held:
@@ -378,38 +365,6 @@ def _hold_steps(host: Host, wish: DriverWish, packages: Mapping[str, str]) -> li
     if not wish.hold and wanted & held:
         return [release_step(sorted(wanted & held), "nvidia_driver_hold is false")]
     return []
-
-
-def _repository_step(wish: DriverWish) -> Step:
-    return Step(Kind.ADD_REPOSITORY, REPOSITORY_NAME, f"{wish.source} packages come from it")
-
-
-def hold_step(names: Iterable[str]) -> Step:
-    """Return the step that holds packages of the driver."""
-    why = "unattended upgrades must not move the driver"
-    return Step(Kind.HOLD_PACKAGES, DRIVER, why, (), {"packages": sorted(names)})
-
-
-def release_step(names: Iterable[str], why: str = "held packages cannot be changed") -> Step:
-    """Return the step that releases held packages of the driver."""
-    return Step(Kind.RELEASE_PACKAGES, DRIVER, why, (), {"packages": list(names)})
-
-
-def _stream_step(stream: str) -> Step:
-    why = "one stream has one branch"
-    return Step(Kind.ENABLE_MODULE_STREAM, f"nvidia-driver:{stream}", why, (), {"stream": stream})
-
-
-def _pin_step(host: Host, version: str, pinning: Package | None) -> Step:
-    package: list[Any] = [pinning.name, pinning.version] if pinning else []
-    # The pinning packages conflict with each other, and the one of the old driver must not pin the new one.
-    stale = [name for name in host.packages if "nvidia-driver-pinning" in name and name not in package]
-    return Step(
-        Kind.PIN_DRIVER,
-        pinning.name if pinning else f"/etc/apt/preferences.d/{PREFERENCES_NAME}",
-        "packages of one driver depend on each other with >=, which a newer one satisfies too",
-        data={"version": version, "package": package, "remove": stale},
-    )
 
 
 def _plan(host: Host, steps: Iterable[Step], after: Mapping[str, str], notes: Iterable[str]) -> Plan:

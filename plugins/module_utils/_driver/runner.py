@@ -22,7 +22,6 @@ from .host import Host
 from .kernel_headers import header_names, later_names
 from .packages import DKMS, closure
 from .plan import (
-    PACKAGES,
     DriverPlan,
     Repositories,
     hold_names,
@@ -34,6 +33,7 @@ from .plan import (
 from .previous import to_write
 from .selection import in_lockstep, names_of, names_to_ask, strayed
 from .services import PREFERENCES_NAME, preferences
+from .steps import PACKAGES
 from .system import MODULE, DriverSystem
 from .wish import PREFIX, REPOSITORY_NAME, DriverWish
 

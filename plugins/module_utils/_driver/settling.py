@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from .._plan import Step
 from .._steps import Kind
 from .host import Host
-from .plan import DRIVER
 from .reload import PREREQUISITES, SERVICES, Reload, plan_reload, still_used
 from .selection import wants_fabric_manager
 from .services import (
@@ -24,6 +23,7 @@ from .services import (
     persistence_drop_in,
     without_drop_in,
 )
+from .steps import DRIVER
 from .system import DriverSystem
 from .wish import DriverWish
 

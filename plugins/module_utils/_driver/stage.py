@@ -18,18 +18,10 @@ from .floors import not_judged, shortfall, warnings
 from .host import Host, from_facts
 from .kernel_headers import later_lacking
 from .packages import DKMS, closure
-from .plan import (
-    DRIVER,
-    driver_step,
-    hold_names,
-    hold_step,
-    packages_differ,
-    prerequisites_step,
-    release_step,
-    source_of_runfile,
-)
+from .plan import hold_names, packages_differ, source_of_runfile
 from .refusals import board_refusals, board_warnings, kernel_refusals, source_refusals
 from .selection import check_floor, names_of, wants_fabric_manager
+from .steps import DRIVER, driver_step, hold_step, prerequisites_step, release_step
 from .wish import DriverWish, from_variables
 
 #: The driver is somebody else's, such as an image's: the later stages take it as it is.
