@@ -8,7 +8,7 @@ set -euo pipefail
 if [ "${1:-}" != --inside ]; then
     folder=$(mkdir -p "$1" && cd "$1" && pwd)
     repository=$(cd "$(dirname "$0")/.." && pwd)
-    version=580.159.03
+    version=580.178.04
     make --silent -C "$repository/tests/lab/virtual_nvml" BUILD="$folder/nvml" VERSION=$version
     if ! unshare --user --map-root-user --mount true 2>/dev/null; then
         echo "This system lets no user make a user namespace (kernel.unprivileged_userns_clone, AppArmor). As root: make demo" >&2

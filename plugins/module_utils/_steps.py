@@ -25,6 +25,7 @@ class Kind(Enum):
     # Packages and repositories.
     REPAIR_PACKAGE_DATABASE = "repair the package database"
     ADD_REPOSITORY = "add repository {target}"
+    ENABLE_REPOSITORIES = "enable the repositories {repositories}"
     REMOVE_REPOSITORY = "remove repository {target}"
     INSTALL_PREREQUISITES = "install {packages}"
     HOLD_PACKAGES = "hold {packages}"

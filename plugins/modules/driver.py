@@ -36,7 +36,7 @@ options:
     default: "580"
   version:
     description:
-      - Exact driver version, such as V(580.159.03). It decides the branch too.
+      - Exact driver version, such as V(580.178.04). It decides the branch too.
     type: str
     default: ""
   flavour:
@@ -117,6 +117,38 @@ options:
       - Whether a driver below the security floor is accepted, with a warning.
     type: bool
     default: false
+  advisories:
+    description:
+      - Security floors that the collection does not know yet, as the filter P(gpufleet.nvidia.driver_advisories#filter) reads them from NVIDIA's files.
+      - The newest bulletin of all decides, whether it is one of these or the collection's own.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      branch:
+        description: Of the driver.
+        type: int
+        required: true
+      version:
+        description: The oldest version of the branch with the fixes.
+        type: str
+        required: true
+      bulletin:
+        description: Its number.
+        type: str
+        required: true
+      date:
+        description: When it was last changed, as V(YYYY-MM-DD).
+        type: str
+        required: true
+      source:
+        description: Where it was read.
+        type: str
+        required: true
+      reason:
+        description: The worst of what older versions have.
+        type: str
+        required: true
   lock_timeout:
     description:
       - Seconds to wait for another run that changes the GPUs of this host.
@@ -138,7 +170,7 @@ EXAMPLES = r"""
 
 - name: Bring one version from a mirror
   gpufleet.nvidia.driver:
-    version: 580.159.03
+    version: 580.178.04
     repository:
       url: https://mirror.example.com/nvidia/debian12/x86_64
       key_url: https://mirror.example.com/nvidia/key.asc
@@ -160,7 +192,7 @@ version:
   description: The driver version that is installed afterwards; in check mode the one that would be. Empty for none.
   returned: success
   type: str
-  sample: 580.159.03
+  sample: 580.178.04
 steps:
   description: What was done, or in check mode would be done, in order.
   returned: success
@@ -248,6 +280,15 @@ ARGUMENTS: dict[str, Any] = {
     "persistence": {"type": "bool", "default": True},
     "fabric_manager": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
     "allow_vulnerable": {"type": "bool", "default": False},
+    "advisories": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "branch": {"type": "int", "required": True},
+            **{name: {"type": "str", "required": True} for name in ("version", "bulletin", "date", "source", "reason")},
+        },
+    },
     "lock_timeout": {"type": "int", "default": 60},
 }
 

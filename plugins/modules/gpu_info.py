@@ -76,7 +76,7 @@ gpu:
       returned: always
       sample: 1
     host:
-      description: Name, kernel, distribution, package manager, Secure Boot and kernel headers.
+      description: Name, kernel, distribution, package manager, Secure Boot, kernel headers and the packages that bring them.
       type: dict
       returned: always
     pci:

@@ -70,7 +70,7 @@ EXAMPLES = r"""
     node: gpu-node-1
     state: started
     origin: 580.126.09
-    target: driver 580.159.03
+    target: driver 580.178.04
 """
 
 RETURN = r"""

@@ -86,7 +86,7 @@ author:
 EXAMPLES = r"""
 - name: Plan the waves
   gpufleet.nvidia.upgrade_waves:
-    target: driver 580.159.03
+    target: driver 580.178.04
     hosts: "{{ ansible_play_hosts_all }}"
     max_parallel: 4
   run_once: true

@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.stage import stage as runtime
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.stage import stage as sharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage import stage as toolkit
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import VARIABLE, read_folder
 
 StageFunction = Callable[[Mapping[str, Any], Mapping[str, Any]], StagePlan]
 
@@ -39,9 +40,13 @@ def plan_stages(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> dict[str, 
         if refusal:
             return {name: StagePlan(name, needed=True, refusals=(refusal,))}
     plans = {}
+    try:
+        given = {**wish, VARIABLE: read_folder(str(wish.get(VARIABLE) or ""))}
+    except Refused as refusal:
+        return {"driver": StagePlan("driver", needed=True, refusals=(refusal,))}
     for name, function in STAGES.items():
         try:
-            plans[name] = function(facts, wish)
+            plans[name] = function(facts, given)
         except Refused as refusal:
             plans[name] = StagePlan(name, needed=True, refusals=(refusal,))
     return plans

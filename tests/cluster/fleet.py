@@ -22,7 +22,7 @@ from stand_ins import EXPORTER_LABEL, LABEL, StandIns
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LAB = REPOSITORY / "tests" / "lab" / "lab"
-OLD, NEW = "580.126.09", "580.159.03"
+OLD, NEW = "580.126.09", "580.178.04"
 #: The container toolkit that belongs to each of them here.
 TOOLKIT = {OLD: "1.19.1", NEW: "1.20.0"}
 NODES = ("gpu-node-1", "gpu-node-2", "gpu-node-3")

@@ -92,7 +92,7 @@ def pair(tmp_path_factory):
         "nvidia_driver_flavour": "proprietary",
         # Debian's daemon asks a real GPU.
         "nvidia_driver_persistence": False,
-        # The release's version is below the floor: that is why one goes to the other.
+        # Debian 12 has branch 535 alone, which NVIDIA's bulletins name no more.
         "nvidia_driver_allow_vulnerable": True,
         "nvidia_mig_strategy": "none",
         "nvidia_mig_layout": [],

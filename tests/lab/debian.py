@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-#: What Debian 12 has: its release, and the fixed one of its security archive.
+#: What Debian 12 has: its release, and the newer one of its security archive. NVIDIA's bulletins name branch 535 no more, so that both are below
+#: the security floor and have to be allowed.
 RELEASED, FIXED = "535.261.03", "535.309.01"
 REVISIONS = {RELEASED: "535.261.03-1", FIXED: "535.309.01-0+deb12u1"}
 #: Those with a version of the driver; the others (nvidia-persistenced, nvidia-support, ...) have versions of their own.
 EXACT = ("nvidia-kernel-dkms", "nvidia-smi", "libnvidia-ml1", "libcuda1", "libnvidia-cfg1", "firmware-nvidia-gsp")
-WISH = {"source": "distribution", "flavour": "proprietary", "reload": "never"}
+WISH = {"source": "distribution", "flavour": "proprietary", "reload": "never", "allow_vulnerable": True}
 
 
 @dataclass(frozen=True)

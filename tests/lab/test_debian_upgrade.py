@@ -55,7 +55,7 @@ def test_below_the_floor_is_refused(host):
 
 
 def test_the_release_is_installed_held_and_idempotent(host):
-    wish = {"version": RELEASED, "allow_vulnerable": True}
+    wish = {"version": RELEASED}
     planned = host.driver("--check", **wish)
     assert planned["changed"]
     assert host.packages() == {}
@@ -94,15 +94,15 @@ def test_without_hold_and_pin_it_would_be_moved(host):
     assert "nvidia-kernel-dkms" in planned.partition("Packages that will be upgraded:")[2]
     host.sh("mv /root/gpufleet-nvidia-driver /etc/apt/preferences.d/")
     # A hold that somebody took off comes back with the next run.
-    assert host.driver(version=RELEASED, allow_vulnerable=True)["changed"]
+    assert host.driver(version=RELEASED)["changed"]
     assert set(host.sh("apt-mark showhold").split()) == set(held)
 
 
-def test_the_branch_goes_to_the_fixed_version(host):
-    answer = host.driver(branch="535")
+def test_a_newer_version_replaces_it(host):
+    answer = host.driver(version=FIXED)
     assert answer["version"] == FIXED
     prove(host, FIXED)
-    assert not host.driver(branch="535")["changed"]
+    assert not host.driver(version=FIXED)["changed"]
 
 
 def test_previous_restores_the_package_set_as_one_transaction(host):

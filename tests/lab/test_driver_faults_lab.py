@@ -23,7 +23,7 @@ import pytest
 pytestmark = pytest.mark.lab
 
 HOST = "driver-faults"
-OLD, NEW = "580.159.03", "595.71.05"
+OLD, NEW = "580.178.04", "595.91.07"
 #: Seconds for one run of the module: builds and package scripts of a machine that does many things at once.
 PATIENCE = 1800
 

@@ -21,7 +21,7 @@ pytestmark = [
 
 HOST = "driver-1"
 REPOSITORY = "/srv/gpufleet-lab/repository/compute/cuda/repos/debian12/x86_64"
-OLD, NEW, NEXT = "580.126.09", "580.159.03", "595.71.05"
+OLD, NEW, NEXT = "580.126.09", "580.178.04", "595.91.07"
 
 
 class DriverLab:
@@ -106,7 +106,7 @@ def test_a_key_with_another_fingerprint_is_refused_and_nothing_is_left(host):
 
 
 def test_a_version_that_is_not_offered_is_refused_and_the_repository_taken_away_again(host):
-    answer = host.driver(version="580.170.01")
+    answer = host.driver(version="580.190.01")
     assert f"The nearest that they offer is {NEW}" in answer["msg"]
     assert host.sh("ls /etc/apt/sources.list.d | grep gpufleet-nvidia-driver || true") == ""
 

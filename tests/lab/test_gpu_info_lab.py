@@ -34,7 +34,7 @@ SPEC = {
         {"name": "facts-driver", "group": "facts", "boards": BOARDS, "driver": "installed"},
     ]
 }
-NEWER = "580.159.03"
+NEWER = "580.178.04"
 OLDER = "580.95.05"
 
 

@@ -97,7 +97,7 @@ def test_a_meta_package_of_an_old_version_brings_the_newest_driver_unless_it_is_
     """The trap of NVIDIA's repository, on the host without a pinning package."""
     lab.sh(BARE, SET_UP_REPOSITORY)
     unpinned = lab.sh(BARE, "apt-get --simulate install nvidia-open=580.126.09-1")
-    assert "Inst nvidia-driver-cuda (595.71.05-1" in unpinned
+    assert "Inst nvidia-driver-cuda (595.91.07-1" in unpinned
 
 
 def test_toolkit_packages_of_an_old_version_do_not_mix_with_the_newest(lab) -> None:
@@ -181,7 +181,7 @@ def test_after_a_reboot_the_new_driver_is_there(lab) -> None:
     boot = lab.sh(HOST, "cat /proc/sys/kernel/random/boot_id")
     lab.run("reboot", HOST)
     assert lab.sh(HOST, "cat /proc/sys/kernel/random/boot_id") != boot
-    assert lab.sh(HOST, "cat /sys/module/nvidia/version") == "580.159.03\n"
+    assert lab.sh(HOST, "cat /sys/module/nvidia/version") == "580.178.04\n"
     assert lab.sh(HOST, "nvidia-smi -L").count("GPU ") == 8
     assert lab.sh(HOST, "systemctl is-active nvidia-persistenced") == "active\n"
 

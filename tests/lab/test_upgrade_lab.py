@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 HOST = "upgrade-mps"
-OLD, NEW = "580.126.09", "580.159.03"
+OLD, NEW = "580.126.09", "580.178.04"
 WISH = {
     "nvidia_driver_allow_vulnerable": True,
     "nvidia_sharing_mode": "mps",

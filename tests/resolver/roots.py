@@ -23,6 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner imp
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import plan_packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.packages import is_kernel_package
 from repositories import Signer
 
 #: Where the root says that the package with dnf's plugin versionlock is installed.
@@ -212,7 +213,9 @@ class StandInSystem(DriverSystem):
         headers = any(name.startswith(("linux-headers", "kernel-devel", "kernel-default-devel")) for name in installed)
         flavour = None
         if packages:
-            is_open = any("open" in name and ("dkms" in name or "kmp" in name) for name in packages)
+            is_open = any(
+                "open" in name and ("dkms" in name or "kmp" in name or "-open-driver-" in name) for name in packages
+            )
             flavour = "open" if is_open else "proprietary"
         return replace(
             self._base,
@@ -221,6 +224,7 @@ class StandInSystem(DriverSystem):
             missing_for_holds=self.manager.missing_for_holds(),
             interrupted=self.manager.interrupted(),
             headers=headers,
+            kernel_packages=tuple(sorted(filter(is_kernel_package, installed))),
             flavour=flavour,
         )
 

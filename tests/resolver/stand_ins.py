@@ -10,11 +10,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-VERSIONS = ("535.288.01", "580.126.09", "580.159.03", "595.71.05", "610.57.04")
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import (
+    COMPUTE,
+    OPEN,
+    PROPRIETARY,
+    archive_for,
+    fill,
+)
+
+VERSIONS = ("535.288.01", "580.126.09", "580.178.04", "595.91.07", "610.57.04")
 OLD, LATER, NEXT, NEWEST = VERSIONS[1:]
 
 DEBIAN_KERNEL = "6.1.0-50-amd64"
 UBUNTU_KERNEL = "6.8.0-40-generic"
+HWE_KERNEL = "6.11.0-26-generic"
 RHEL_KERNEL = "5.14.0-687.el9.x86_64"
 SUSE_KERNEL = "6.4.0-150600.21-default"
 
@@ -45,7 +54,14 @@ def deb_base(*kernels: str) -> list[StandIn]:
         StandIn("gcc", "12.2.0-3"),
         *(
             StandIn(f"linux-headers-{kernel}", "6.1.176-1")
-            for kernel in sorted({DEBIAN_KERNEL, UBUNTU_KERNEL, *kernels})
+            for kernel in sorted({DEBIAN_KERNEL, UBUNTU_KERNEL, HWE_KERNEL, *kernels})
+        ),
+        # What follows a kernel from version to version.
+        StandIn("linux-headers-amd64", "6.1.176-1", (f"linux-headers-{DEBIAN_KERNEL}",)),
+        *(
+            StandIn(f"linux-{kind}-{flavour}", "6.8.0-40.40", (f"linux-headers-{kernel}",))
+            for flavour, kernel in (("generic", UBUNTU_KERNEL), ("generic-hwe-24.04", HWE_KERNEL))
+            for kind in ("image", "headers")
         ),
     ]
 
@@ -139,6 +155,15 @@ def nvidia_ubuntu(version: str) -> list[StandIn]:
     ]
 
 
+def _ubuntu_modules(name: str, flavour: str, kernel: str, version: str) -> list[StandIn]:
+    """The modules of a kernel, and the metapackage that follows that kernel's."""
+    modules = f"linux-modules-nvidia-{name}-{kernel}"
+    return [
+        StandIn(modules, version),
+        StandIn(f"linux-modules-nvidia-{name}-{flavour}", version, (f"{modules} (= {version})",)),
+    ]
+
+
 def ubuntu_archive() -> list[StandIn]:
     """Ubuntu's archive: 570-server is a transitional package that jumps to 580-server (host.md, section 3, second row)."""
     found: list[StandIn] = []
@@ -155,12 +180,8 @@ def ubuntu_archive() -> list[StandIn]:
                         f"nvidia-compute-utils-{branch}-server (= {full})",
                     ),
                 ),
-                StandIn(f"linux-modules-nvidia-{name}-{UBUNTU_KERNEL}", "6.8.0-40.40+1"),
-                StandIn(
-                    f"linux-modules-nvidia-{name}-generic",
-                    "6.8.0-40.40+1",
-                    (f"linux-modules-nvidia-{name}-{UBUNTU_KERNEL} (= 6.8.0-40.40+1)",),
-                ),
+                *_ubuntu_modules(name, "generic", UBUNTU_KERNEL, "6.8.0-40.40+1"),
+                *_ubuntu_modules(name, "generic-hwe-24.04", HWE_KERNEL, "6.11.0-26.26+1"),
             ]
         found += [
             StandIn(f"libnvidia-compute-{branch}-server", full),
@@ -208,7 +229,12 @@ def rpm_base(kernel: str = RHEL_KERNEL) -> list[StandIn]:
         StandIn("dkms", "3.1.0-1"),
         StandIn("kernel-headers", release),
         StandIn("kernel-devel", release),
+        StandIn("kernel-devel-matched", release, (f"kernel-devel = {release}",)),
         StandIn("kernel-devel", "5.14.0-700.el9"),
+        StandIn("kernel-devel-matched", "5.14.0-700.el9", ("kernel-devel = 5.14.0-700.el9",)),
+        StandIn("kernel-64k-devel", "5.14.0-687.el9"),
+        StandIn("kernel-64k-devel-matched", "5.14.0-687.el9", ("kernel-64k-devel = 5.14.0-687.el9",)),
+        StandIn("kernel6.12-devel", "6.12.20-23.97.amzn2023"),
     ]
 
 
@@ -272,18 +298,41 @@ def container_toolkit(version: str, rpm: bool) -> list[StandIn]:
     ]
 
 
-def nvidia_suse(version: str) -> list[StandIn]:
-    """NVIDIA's repository for SLES: the kernel module packages carry the kernel in their version."""
-    kernel = f"{version}_k6.4.0_150600.21-150600.3.1"
-    return [
-        StandIn("nvidia-open", f"{version}-1", (f"nvidia-open-driver-G06-signed-cuda-kmp-default >= {version}",)),
-        StandIn("nvidia-open-driver-G06-signed-cuda-kmp-default", kernel, ("nvidia-common-G06",)),
-        StandIn("nvidia-driver-G06-kmp-default", kernel, ("nvidia-common-G06",)),
-        StandIn("nvidia-common-G06", f"{version}-1"),
-        StandIn("nvidia-compute-G06", f"{version}-1"),
-        StandIn("nvidia-compute-utils-G06", f"{version}-1", (f"nvidia-compute-G06 >= {version}",)),
-        StandIn("nvidia-fabricmanager", f"{version}-1"),
+def suse_base(kernel: str = SUSE_KERNEL) -> list[StandIn]:
+    """What the driver builds with; the package of the headers has a rebuild's number behind the kernel's version."""
+    version, _dash, flavour = kernel.rpartition("-")
+    return [StandIn("dkms", "3.1.0-1"), StandIn(f"kernel-{flavour}-devel", f"{version}.1")]
+
+
+def nvidia_suse(version: str, kernel_flavour: str = "default") -> list[StandIn]:
+    """NVIDIA's repository for SLES with SUSE's signed modules, by the names of the collection's own table.
+
+    Packages with compiled modules carry the kernel in their version. The generations define the same files under other names.
+    """
+    branch = int(version[:3])
+    archive = archive_for("nvidia", "suse", branch)
+    if archive is None:
+        return []
+    generation, exact = archive.generation, f"{version}-1"
+    other = "G06" if generation == "G07" else "G07"
+    built = f"nvidia-open-driver-{generation}"
+    modules = {
+        fill(archive.names[flavour, COMPUTE].required, branch=branch, flavours=(kernel_flavour,))[0]
+        for flavour in (OPEN, PROPRIETARY)
+    }
+    found = [
+        StandIn("nvidia-open", exact, (f"{built} >= {version}", f"nvidia-compute-utils-{generation} >= {version}")),
+        StandIn(f"nvidia-common-{generation}", exact, conflicts=(f"nvidia-common-{other}",)),
+        StandIn(f"nvidia-compute-{generation}", exact, (f"nvidia-common-{generation} >= {version}",)),
+        StandIn(f"nvidia-compute-utils-{generation}", exact, (f"nvidia-compute-{generation} >= {version}",)),
+        StandIn("nvidia-persistenced", exact),
+        StandIn("nvidia-fabricmanager", exact),
     ]
+    for name in sorted({*modules, built}):
+        compiled = "-kmp-" in name
+        needs = (f"nvidia-common-{generation}", *(() if compiled else ("dkms",)))
+        found.append(StandIn(name, f"{version}_k6.4.0_150600.21-150600.3.1" if compiled else exact, needs))
+    return found
 
 
 def streams(packages: dict[str, list[StandIn]], machine: str = "x86_64") -> str:

@@ -22,6 +22,7 @@ from repositories import Signer, build_deb_repository
 from roots import StandInSystem, apt_root
 from stand_ins import (
     DEBIAN_KERNEL,
+    HWE_KERNEL,
     LATER,
     NEWEST,
     NEXT,
@@ -91,7 +92,8 @@ def test_every_plan_resolves_to_one_driver_version(system, world, distribution, 
     assert resolved.changes
     assert set(versioned(installed).values()) == {version}
     headers = next(step for step in resolved.plan.plan.steps if step.kind.key == "install_prerequisites")
-    assert f"linux-headers-{kernel}" in {name for name, _version in headers.data["packages"]}
+    following = {"linux-headers-amd64"} if distribution[0] == "debian" else set()
+    assert {f"linux-headers-{kernel}", *following} == {name for name, _version in headers.data["packages"]}
 
 
 def test_the_trap_is_real_without_us_apt_takes_the_newest_branch(system):
@@ -172,7 +174,9 @@ def test_debians_archive_upgrade_and_the_rollback_of_the_whole_closure(system):
     made = system("debian-archive", ("debian", "12"))
     old = DriverWish(version="535.261.03", flavour="proprietary", source="distribution", **VULNERABLE)
     made.bring(old)
-    made.bring(DriverWish(branch="535", version="535.309.01", flavour="proprietary", source="distribution"))
+    made.bring(
+        DriverWish(branch="535", version="535.309.01", flavour="proprietary", source="distribution", **VULNERABLE)
+    )
     assert made.read().version == "535.309.01"
     with pytest.raises(PackageError, match=r"nvidia-alternative|unmet"):
         made.manager.simulate(Transaction((Package("nvidia-smi", "535.261.03-1"),), allow_downgrades=True))
@@ -215,23 +219,52 @@ def test_debian_13s_archive_is_below_the_floor_and_resolves_when_that_is_allowed
 @pytest.mark.parametrize("release", ["22.04", "24.04"])
 def test_ubuntus_archive_installs_the_precompiled_module_of_the_kernel(system, release):
     made = system("ubuntu-archive", ("ubuntu", release), UBUNTU_KERNEL)
+    with pytest.raises(Refused, match="no metapackage of the running kernel"):
+        made.plan(DriverWish(source="distribution"))
+    made.manager.apply(Transaction((Package("linux-image-generic"),)))
     resolved = made.bring(DriverWish(source="distribution"))
     names = {change.name for change in resolved.changes}
     assert f"linux-modules-nvidia-580-server-open-{UBUNTU_KERNEL}" in names
     assert "dkms" not in names
     held = set(made.manager.holds())
     assert "nvidia-utils-580-server" in held
-    assert not any(name.startswith("linux-") for name in held)
+    following = {"linux-image-generic", "linux-modules-nvidia-580-server-open-generic"}
+    assert {name for name in held if name.startswith("linux-")} == following
+    assert not made.plan(DriverWish(source="distribution")).plan.plan.changes
+    made.bring(DriverWish(state="absent", source="distribution"))
+    assert made.manager.holds() == ()
+
+
+def test_a_host_on_the_hwe_kernel_gets_its_modules_and_not_those_of_the_first_kernel(system):
+    made = system("ubuntu-archive", ("ubuntu", "24.04"), HWE_KERNEL)
+    made.manager.apply(Transaction((Package("linux-image-generic-hwe-24.04"),)))
+    made.bring(DriverWish(source="distribution"))
+    modules = {name for name in made.manager.installed() if name.startswith("linux-modules-nvidia-")}
+    assert modules == {f"linux-modules-nvidia-580-server-open-{kernel}" for kernel in (HWE_KERNEL, "generic-hwe-24.04")}
+
+
+def test_the_headers_follow_the_kernel_that_is_installed(system):
+    made = system("ubuntu", ("ubuntu", "24.04"), HWE_KERNEL)
+    made.manager.apply(Transaction((Package("linux-image-generic-hwe-24.04"),)))
+    made.bring(DriverWish(version=LATER))
+    assert "linux-headers-generic-hwe-24.04" in made.manager.installed()
+    assert "linux-headers-generic" not in made.manager.installed()
+    # Somebody removed it: the next run brings it back, and nothing else.
+    made.manager.apply(Transaction(remove=("linux-headers-generic-hwe-24.04",)))
+    again = made.plan(DriverWish(version=LATER)).plan.plan
+    assert [step.kind.key for step in again.steps] == ["install_prerequisites"]
 
 
 def test_ubuntus_archive_without_a_module_for_the_kernel_is_refused(system):
     made = system("ubuntu-archive", ("ubuntu", "24.04"), "6.8.0-99-generic")
+    made.manager.apply(Transaction((Package("linux-image-generic"),)))
     with pytest.raises(Refused, match=r"no precompiled module for the running kernel 6\.8\.0-99-generic"):
         made.plan(DriverWish(source="distribution"))
 
 
 def test_a_transitional_package_that_jumps_branches_is_refused(system):
     made = system("ubuntu-archive", ("ubuntu", "24.04"), UBUNTU_KERNEL)
+    made.manager.apply(Transaction((Package("linux-image-generic"),)))
     with pytest.raises(Refused, match=r"transitional package that brings driver 580\.178\.04"):
         made.plan(DriverWish(branch="570", source="distribution", **VULNERABLE))
 

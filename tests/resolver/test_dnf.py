@@ -10,11 +10,11 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package, Transaction
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import versioned
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import hold_names
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish, RepositoryWish
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from repositories import build_rpm_repository
 from roots import StandInSystem, dnf_root
-from stand_ins import LATER, NEWEST, NEXT, OLD, RHEL_KERNEL, nvidia_red_hat, rpm_base, streams
+from stand_ins import LATER, NEWEST, NEXT, OLD, RHEL_KERNEL, StandIn, nvidia_red_hat, rpm_base, streams
 
 VERSIONS = (OLD, LATER, NEXT, NEWEST)
 VULNERABLE = {"allow_vulnerable": True}
@@ -60,7 +60,31 @@ def test_every_plan_resolves_to_one_driver_version(system, world, distribution, 
     kinds = [step.kind.key for step in resolved.plan.plan.steps]
     assert ("enable_module_stream" in kinds) == (world == "streams")
     headers = next(step for step in resolved.plan.plan.steps if step.kind.key == "install_prerequisites")
-    assert ["kernel-devel", RHEL_KERNEL.rpartition(".")[0]] in headers.data["packages"]
+    base = RHEL_KERNEL.rpartition(".")[0]
+    matched = [["kernel-devel-matched", base]] if distribution[1] in ("9", "10") else []
+    assert headers.data["packages"] == [["kernel-devel", base], ["kernel-headers", ""], *matched]
+
+
+@pytest.mark.parametrize(
+    ("distribution", "kernel", "packages"),
+    [
+        (
+            ("almalinux", "10"),
+            "5.14.0-687.el9.aarch64+64k",
+            [
+                ["kernel-64k-devel", "5.14.0-687.el9"],
+                ["kernel-headers", ""],
+                ["kernel-64k-devel-matched", "5.14.0-687.el9"],
+            ],
+        ),
+        (("amzn", "2023"), "6.12.20-23.97.amzn2023.x86_64", [["kernel6.12-devel", "6.12.20-23.97.amzn2023"]]),
+    ],
+)
+def test_the_headers_are_those_of_the_kernels_kind(system, distribution, kernel, packages):
+    world = "streams" if distribution[0] == "amzn" else "flat"
+    resolved = system(world, distribution, kernel).plan(DriverWish(version=LATER))
+    headers = next(step for step in resolved.plan.plan.steps if step.kind.key == "install_prerequisites")
+    assert headers.data["packages"] == packages
 
 
 def test_the_trap_is_real_without_streams_dnf_takes_the_newest_branch(system):
@@ -104,6 +128,43 @@ def test_the_fabric_manager_follows_the_driver(system):
     made = system("flat", ("rhel", "10"), nvswitches=4)
     made.bring(DriverWish(version=LATER))
     assert made.read().packages["nvidia-fabric-manager"] == f"3:{LATER}-1.el9"
+
+
+@pytest.fixture
+def rebuild(tmp_path, signer, plugins):
+    """A rebuild of RHEL as it is installed: dkms in EPEL, which its own repositories bring, and CRB disabled."""
+    base = [package for package in rpm_base() if package.name != "dkms"]
+    epel = build_rpm_repository(tmp_path / "epel", [StandIn("dkms", "3.1.0-1")], signer)
+    repo = f"[epel]\nname=EPEL\nbaseurl={epel}\nenabled=1\ngpgcheck=0\n"
+    release = StandIn("epel-release", "10-1", files=(("/etc/yum.repos.d/epel.repo", repo),))
+
+    def make(*more):
+        url = build_rpm_repository(tmp_path / "own", [*base, *more, *nvidia_red_hat(LATER)], signer)
+        manager = dnf_root(tmp_path / "root", url, signer, plugins, "10")
+        crb = tmp_path / "root/etc/yum.repos.d/crb.repo"
+        crb.write_text(f"[crb]\nname=CRB\nbaseurl={epel}\nenabled=0\ngpgcheck=0\n")
+        return StandInSystem(manager, ("rocky", "10"), RHEL_KERNEL), crb
+
+    return lambda offered: make(*([release] if offered else []))
+
+
+def test_epel_and_crb_are_enabled_before_the_driver(rebuild):
+    made, crb = rebuild(True)
+    resolved = made.bring(DriverWish(version=LATER))
+    kinds = [step.kind.key for step in resolved.plan.plan.steps]
+    assert kinds.index("enable_repositories") < kinds.index("install_driver")
+    assert {"epel-release", "dkms", "kmod-nvidia-open-dkms"} <= set(made.manager.installed())
+    assert "enabled=1" in crb.read_text()
+    assert made.manager.disabled_repositories() == ()
+
+
+def test_where_nobody_offers_epel_nothing_is_touched(rebuild):
+    made, crb = rebuild(False)
+    with pytest.raises(Refused, match=r"dkms: .*comes from EPEL.*codeready-builder-for-rhel-10"):
+        made.plan(DriverWish(version=LATER))
+    assert "enabled=0" in crb.read_text()
+    with pytest.raises(Refused, match="manage_repository is false"):
+        made.plan(DriverWish(version=LATER, repository=RepositoryWish(manage=False)))
 
 
 def test_a_kernel_whose_headers_are_gone_is_refused(system):

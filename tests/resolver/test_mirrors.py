@@ -42,6 +42,7 @@ from stand_ins import (
     nvidia_ubuntu,
     rpm_base,
     streams,
+    suse_base,
 )
 
 VERSIONS = (LATER, NEXT)
@@ -81,7 +82,7 @@ def mirrors(workspace, signer):
                 built[key] = build_deb_repository(folder, [*deb_base(kernel), *packages], signer, MACHINES[machine][0])
             else:
                 modules = streams(found, machine) if with_streams else ""
-                base = rpm_base(kernel) if described.names == "redhat" else []
+                base = rpm_base(kernel) if described.names == "redhat" else suse_base(kernel)
                 built[key] = build_rpm_repository(folder, [*base, *packages], signer, modules, machine=machine)
         return built[key]
 
@@ -184,7 +185,9 @@ def test_a_mirror_that_is_signed_by_somebody_else_is_not_read(tmp_path, bare, ke
         if described.manager == "apt":
             url = build_deb_repository(tmp_path / "forged", [*deb_base(), *packages], other)
         else:
-            base, modules = ([], "") if described.manager == "zypper" else (rpm_base(), streams({LATER: packages}))
+            base, modules = (
+                (suse_base(), "") if described.manager == "zypper" else (rpm_base(), streams({LATER: packages}))
+            )
             url = build_rpm_repository(tmp_path / "forged", [*base, *packages], other, modules)
             sign_metadata(tmp_path / "forged", other)
         made = bare(distribution)
@@ -251,7 +254,7 @@ def local_repository(made, folder, packages, signer, distribution):
         package = build_deb(folder, StandIn(name, "1.0-1", files=(source,)))
         call("dpkg", f"--root={root}", "--force-not-root", f"--log={root}/var/log/dpkg.log", "-i", package)
     else:
-        base = rpm_base() if described.manager == "dnf" else []
+        base = rpm_base() if described.manager == "dnf" else suse_base()
         modules = streams({LATER: packages}) if described.pinning == "module_stream" else ""
         build_rpm_repository(folder / "built", [*base, *packages], signer, modules)
         sign_metadata(folder / "built", signer)

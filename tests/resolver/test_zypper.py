@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish
 from repositories import build_rpm_repository
 from roots import StandInSystem, zypper_root
-from stand_ins import LATER, NEXT, OLD, SUSE_KERNEL, StandIn, nvidia_suse
+from stand_ins import LATER, NEXT, OLD, SUSE_KERNEL, StandIn, nvidia_suse, suse_base
 
 VULNERABLE = {"allow_vulnerable": True}
 
@@ -23,6 +23,7 @@ VULNERABLE = {"allow_vulnerable": True}
 def repository(workspace, signer):
     packages = [
         StandIn("aaa_base", "84.87-1"),
+        *suse_base(),
         *(item for version in (OLD, LATER, NEXT) for item in nvidia_suse(version)),
     ]
     return build_rpm_repository(workspace / "rpm-suse", packages, signer)
@@ -36,19 +37,30 @@ def system(tmp_path, repository, signer):
     return StandInSystem(zypper, ("sles", "15"), SUSE_KERNEL)
 
 
-@pytest.mark.parametrize("flavour", ["open", "proprietary"])
-@pytest.mark.parametrize("version", [OLD, LATER])
+MODULES = {
+    ("open", LATER): "nvidia-open-driver-G06-signed-cuda-kmp-default",
+    ("proprietary", LATER): "nvidia-driver-G06",
+    ("open", NEXT): "nvidia-open-driver-G07-signed-cuda-kmp-default",
+    ("proprietary", NEXT): "nvidia-driver-G07",
+}
+
+
+@pytest.mark.parametrize(("flavour", "version"), MODULES)
 def test_a_compute_only_plan_resolves_to_one_driver_version(system, flavour, version):
     resolved = system.plan(DriverWish(version=version, flavour=flavour, **VULNERABLE))
     installed = {change.name: change.after for change in resolved.changes}
     assert set(versioned(installed).values()) == {version}
-    assert "nvidia-compute-G06" in installed
+    assert MODULES[flavour, version] in installed
+    assert ("dkms" in installed) == (flavour == "proprietary")
+    assert "nvidia-persistenced" in installed
 
 
 def test_the_full_variant_is_kept_in_lockstep_too(system):
     resolved = system.plan(DriverWish(version=LATER, variant="full"))
     installed = {change.name: change.after for change in resolved.changes}
-    assert installed["nvidia-open-driver-G06-signed-cuda-kmp-default"].startswith(LATER)
+    assert installed["nvidia-open-driver-G06"].startswith(LATER)
+    headers = next(step for step in resolved.plan.plan.steps if step.kind.key == "install_prerequisites")
+    assert headers.data["packages"] == [["kernel-default-devel", "6.4.0-150600.21.1"]]
 
 
 def test_install_upgrade_previous_and_removal(system):
@@ -63,6 +75,8 @@ def test_install_upgrade_previous_and_removal(system):
 
     system.bring(DriverWish(version=NEXT))
     assert system.read().version == NEXT
+    # Another generation of names: nothing of the old one stays.
+    assert not [name for name in system.read().packages if "G06" in name]
     system.bring(DriverWish(state="previous"))
     assert system.read().packages == first.packages
     system.bring(DriverWish(state="absent"))

@@ -141,6 +141,12 @@ class PackageManager(Protocol):
     def remove_repository(self, identifier: str) -> bool:
         """Remove what L(add_repository) wrote; return whether anything was there."""
 
+    def disabled_repositories(self) -> tuple[str, ...]:
+        """Return the names of the repositories that are configured and not enabled (dnf only; empty elsewhere)."""
+
+    def enable_repositories(self, names: Sequence[str]) -> None:
+        """Enable repositories that are configured (dnf only)."""
+
     def streams(self) -> Mapping[str, str]:
         """Return the enabled module streams, by module (dnf only; empty elsewhere)."""
 

@@ -255,6 +255,12 @@ class Apt:
         changed = remove(self._source_path(identifier))
         return remove(os.path.join(self._root, f"etc/apt/keyrings/{identifier}.gpg")) or changed
 
+    def disabled_repositories(self) -> tuple[str, ...]:
+        return ()
+
+    def enable_repositories(self, names: Sequence[str]) -> None:
+        raise PackageError(f"Failed to enable {', '.join(names)}: apt enables no repositories by name.")
+
     def streams(self) -> Mapping[str, str]:
         return {}
 

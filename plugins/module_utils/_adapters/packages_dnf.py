@@ -28,7 +28,7 @@ from .packages import (
     run_command,
     waiting_for_lock,
 )
-from .repositories import Repository, armoured_key, base_urls_in, canonical, repo_file
+from .repositories import Repository, armoured_key, base_urls_in, canonical, disabled_in, repo_file, with_enabled
 
 _QUERY = "%{name}|%{epoch}|%{version}|%{release}|%{arch}|%{repoid}\\n"
 _SECTIONS = (
@@ -181,6 +181,21 @@ class Dnf:
     def remove_repository(self, identifier: str) -> bool:
         changed = remove(self._repo_path(identifier))
         return remove(os.path.join(self._root, f"etc/pki/rpm-gpg/{identifier}.asc")) or changed
+
+    def disabled_repositories(self) -> tuple[str, ...]:
+        return tuple(sorted(name for _path, text in self._repo_files() for name in disabled_in(text)))
+
+    def enable_repositories(self, names: Sequence[str]) -> None:
+        # As config-manager does it, which is a plugin that a minimal system of dnf 4 lacks.
+        for path, text in self._repo_files():
+            wanted = [name for name in disabled_in(text) if name in names]
+            if wanted:
+                write_whole(path, with_enabled(text, wanted))
+
+    def _repo_files(self) -> list[tuple[str, str]]:
+        folder = os.path.join(self._root, "etc/yum.repos.d")
+        paths = [os.path.join(folder, entry) for entry in list_directory(folder) if entry.endswith(".repo")]
+        return [(path, read_text(path) or "") for path in sorted(paths)]
 
     def streams(self) -> Mapping[str, str]:
         if self.generation() != 4:

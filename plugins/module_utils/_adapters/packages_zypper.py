@@ -144,6 +144,12 @@ class Zypper:
         changed = remove(self._repo_path(identifier))
         return remove(os.path.join(self._root, f"etc/pki/rpm-gpg/{identifier}.asc")) or changed
 
+    def disabled_repositories(self) -> tuple[str, ...]:
+        return ()
+
+    def enable_repositories(self, names: Sequence[str]) -> None:
+        raise PackageError(f"Failed to enable {', '.join(names)}: zypper enables no repositories by name.")
+
     def streams(self) -> Mapping[str, str]:
         return {}
 

@@ -15,7 +15,7 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -163,6 +163,27 @@ def verified_key(content: bytes, fingerprint: str, source: str) -> bytes:
     return binary_key(content)
 
 
+def key_of_digest(content: bytes, digest: str, source: str) -> bytes:
+    """Return the binary form of a key file that is known by its SHA-256.
+
+    :param digest: of the file without its lines C(Version), which say only what wrote it.
+    :param source: where the file came from, for the message.
+    :raises KeyRefused: it is another file, or holds no key.
+    """
+    lines = [line for line in content.splitlines(keepends=True) if not line.startswith(b"Version")]
+    found = hashlib.sha256(b"".join(lines)).hexdigest()
+    if found != digest:
+        raise KeyRefused(
+            f"Failed to verify the key {source}: its SHA-256 without the line Version is {found}, expected {digest}. "
+            "Where its owner has replaced it, give the fingerprint of the new one."
+        )
+    try:
+        fingerprints(content)
+    except KeyRefused as error:
+        raise KeyRefused(f"Failed to verify the key {source}: {error}.") from error
+    return binary_key(content)
+
+
 def _fingerprint(body: bytes) -> str:
     version = body[0] if body else 0
     if version == 4:
@@ -269,11 +290,33 @@ def sources_in(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
+_SECTION = re.compile(r"^(?=\[)", re.MULTILINE)
+_DISABLED = re.compile(r"^enabled\s*=\s*(?:0|no|false)\s*$", re.MULTILINE | re.IGNORECASE)
+
+
+def disabled_in(text: str) -> tuple[str, ...]:
+    """Return the names of the repositories in a C(.repo) file that are not enabled."""
+    return tuple(
+        section[1:].partition("]")[0]
+        for section in _SECTION.split(text)
+        if section.startswith("[") and _DISABLED.search(section)
+    )
+
+
+def with_enabled(text: str, names: Iterable[str]) -> str:
+    """Return a C(.repo) file with repositories enabled, and everything else in it as it was."""
+    wanted = set(names)
+    return "".join(
+        _DISABLED.sub("enabled=1", section) if section[1:].partition("]")[0] in wanted else section
+        for section in _SECTION.split(text)
+    )
+
+
 def base_urls_in(text: str) -> tuple[str, ...]:
     """Return the canonical base URLs of the enabled repositories in a C(.repo) file."""
     found = []
-    for section in re.split(r"^(?=\[)", text, flags=re.MULTILINE):
-        if re.search(r"^enabled\s*=\s*(?:0|no|false)\s*$", section, re.MULTILINE | re.IGNORECASE):
+    for section in _SECTION.split(text):
+        if _DISABLED.search(section):
             continue
         match = re.search(r"^baseurl\s*=\s*(\S+)", section, re.MULTILINE)
         if match:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from . import table_ampere, table_blackwell, table_hopper_h100, table_hopper_h200, table_rtx_pro, table_without_mig
-from .model import Board
+from .model import Board, FirstDriver
 
 BOARDS: tuple[Board, ...] = (
     table_ampere.BOARDS
@@ -49,6 +49,16 @@ def normalize_device_id(device_id: str) -> str | None:
     """
     match = _DEVICE.match(device_id.strip())
     return f"0x{match.group(1).upper()}10DE" if match else None
+
+
+def first_driver(device_id: str) -> FirstDriver | None:
+    """Return the first driver of a device, or None where no source names one.
+
+    :param device_id: in any form that L(normalize_device_id) takes.
+    """
+    device = normalize_device_id(device_id)
+    found = _BY_DEVICE.get(device or "")
+    return next((first for first in (found.first_drivers if found else ()) if first.pci_device_id == device), None)
 
 
 def find_board(

@@ -97,6 +97,21 @@ NVLINK5_MODULES = ("mlx5_core", "mlx5_ib", "ib_umad")
 
 
 @dataclass(frozen=True)
+class FirstDriver:
+    """The first driver version that drives a device.
+
+    :param pci_device_id: as in C(Board.pci_device_ids): boards of one row may have been supported at different times.
+    :param mig: whether that version has MIG on it already.
+    :param source: key of C(SOURCES).
+    """
+
+    pci_device_id: str
+    version: str
+    mig: bool
+    source: str
+
+
+@dataclass(frozen=True)
 class Board:
     """One kind of GPU board.
 
@@ -117,6 +132,7 @@ class Board:
     :param source: where the identity comes from, for boards without profiles.
     :param nvlink5_switches: L(SWITCHES_IN_HOST) or L(SWITCHES_IN_RACK) for boards with NVLink 5. Their switches are not found on the PCI
         bus as NVSwitches are: the GPU decides (gpu-operator#2781). None for all other boards, whether they have NVLink or not.
+    :param first_drivers: of the devices for which a source names one.
     """
 
     key: str
@@ -134,6 +150,7 @@ class Board:
     placements_note: str | None = None
     source: str | None = None
     nvlink5_switches: str | None = None
+    first_drivers: tuple[FirstDriver, ...] = ()
 
     @property
     def mig(self) -> bool:

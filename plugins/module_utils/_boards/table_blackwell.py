@@ -11,7 +11,7 @@ Sources: see sources.py.
 
 from __future__ import annotations
 
-from .model import EIGHTHS, SWITCHES_IN_HOST, SWITCHES_IN_RACK, Board, profiles_from
+from .model import EIGHTHS, SWITCHES_IN_HOST, SWITCHES_IN_RACK, Board, FirstDriver, profiles_from
 
 _B200_180GB = profiles_from(
     ("1g.23gb", "1_SLICE", 0, 19, 1, 7, 20992, 18, 2, 1, 0, 1, 0, EIGHTHS, "S-b200", "S-kti829"),
@@ -105,6 +105,7 @@ BOARDS: tuple[Board, ...] = (
         ),
         profiles=_B200_180GB,
         nvlink5_switches=SWITCHES_IN_HOST,
+        first_drivers=(FirstDriver("0x290110DE", "570.133.20", True, "S-platform"),),
     ),
     Board(
         key="gb200-186gb",

@@ -11,7 +11,7 @@ Sources: see sources.py.
 
 from __future__ import annotations
 
-from .model import Board, profiles_from
+from .model import Board, FirstDriver, profiles_from
 
 _RTX_PRO_6000_96GB = profiles_from(
     ("1g.24gb", "1_SLICE", 0, 14, 1, 4, 24192, 46, 1, 1, 1, 1, 0, "{0,3,6,9}:3", "S-rtxpro6000", "S-rtxpro6000"),
@@ -154,6 +154,8 @@ BOARDS: tuple[Board, ...] = (
             "mode + min vBIOS before MIG"
         ),
         profiles=_RTX_PRO_6000_96GB,
+        # The Server Edition; nothing was found of the others.
+        first_drivers=(FirstDriver("0x2BB510DE", "575.57.08", False, "S-platform"),),
     ),
     Board(
         key="rtx-pro-5000-48gb",

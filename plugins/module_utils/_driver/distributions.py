@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The supported distributions as data: repositories, signing keys, kernel headers, how a version is pinned.
+"""The supported distributions as data: repositories, signing keys, kernels, how a version is pinned.
 
 Sources: NVIDIA's driver installation guide [doc]; the fingerprints are those of the key files that NVIDIA publishes next
 to each repository, seen alike in several independent public configurations [secondary].
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._plan import Refused
+from .kernels import AMAZON, DEBIAN, RED_HAT, RED_HAT_8, SUSE, UBUNTU, Kernel
 
 NVIDIA_REPOSITORIES = "https://developer.download.nvidia.com/compute/cuda/repos"
 
@@ -24,23 +25,40 @@ MODULE_STREAM = "module_stream"
 VERSION_LOCK = "version_lock"
 ZYPPER_LOCK = "zypper_lock"
 
-_DEB_KEY = ("3bf863cc.pub", "EB693B3035CD5710E231E123A4B469963BF863CC")
-_DEBIAN_13_KEY = ("8793F200.pub", "02182E60104FCDC26EAE1B8597A5D4CB8793F200")
-_RPM_KEY = ("D42D0685.pub", "610C7B14E068A878070DA4E99CD0A493D42D0685")
-# The name of the key file is known, its fingerprint is in no source that was read: the user has to give it.
-_RHEL_10_KEY = ("CDF6BA43.pub", "")
+
+@dataclass(frozen=True)
+class SigningKey:
+    """The key of a repository, by one of two marks.
+
+    :param file: its name in the repository.
+    :param fingerprint: of the key; empty where no source has it.
+    :param digest: SHA-256 of the key file without its lines C(Version), for where the fingerprint is in no source.
+    """
+
+    file: str
+    fingerprint: str = ""
+    digest: str = ""
+
+
+_DEB_KEY = SigningKey("3bf863cc.pub", "EB693B3035CD5710E231E123A4B469963BF863CC")
+_DEBIAN_13_KEY = SigningKey("8793F200.pub", "02182E60104FCDC26EAE1B8597A5D4CB8793F200")
+_RPM_KEY = SigningKey("D42D0685.pub", "610C7B14E068A878070DA4E99CD0A493D42D0685")
+# What NVIDIA's own Dockerfile compares (gpu-driver-container, rhel10 [code]).
+_RHEL_10_KEY = SigningKey("CDF6BA43.pub", digest="afbea87d3b979b3788ef34223aeeb323ade481128e2c133723ae99b8a51368bb")
 
 
 @dataclass(frozen=True)
-class Headers:
-    """A package with what is needed to build modules for one kernel.
+class DkmsRepositories:
+    """Where dkms comes from when the distribution itself does not have it.
 
-    :param name: may hold C({kernel}), the whole release that C(uname -r) prints.
-    :param version_is_kernel: whether the package's version starts with the kernel's, so that it selects the kernel.
+    :param package: that configures EPEL, which rebuilds of RHEL offer themselves.
+    :param builder: the rebuilds' name of the repository that EPEL builds on (CodeReady Builder).
+    :param remedy: what to do where nobody offers the package, as on RHEL.
     """
 
-    name: str
-    version_is_kernel: bool = False
+    package: str
+    builder: str
+    remedy: str
 
 
 @dataclass(frozen=True)
@@ -50,25 +68,27 @@ class Distribution:
     :param name: of the distribution and release, for messages.
     :param manager: C(apt), C(dnf) or C(zypper).
     :param repository: its name in the path of NVIDIA's repositories.
-    :param key: name of the key file in that repository, and the key's fingerprint (empty where no source has it).
+    :param key: the key that signs that repository.
     :param names: which table of C(_driver/packages.py) has the names in NVIDIA's repository.
     :param archive: the same for the distribution's own archive, or None where it has no driver.
     :param pinning: one of the constants above.
-    :param headers: the packages with the kernel's headers.
+    :param kernels: the kinds of its kernels with their packages, the first that fits being the one.
     :param initramfs: the program that renews the initial file system, with its arguments; C({kernel}) is replaced.
     :param hint: what is usually missing when the packages cannot be resolved.
+    :param dkms: where dkms comes from, or None where the distribution has it.
     """
 
     name: str
     manager: str
     repository: str
-    key: tuple[str, str]
+    key: SigningKey
     names: str
     archive: str | None
     pinning: str
-    headers: tuple[Headers, ...]
+    kernels: tuple[Kernel, ...]
     initramfs: tuple[str, ...]
     hint: str = ""
+    dkms: DkmsRepositories | None = None
 
     def url(self, machine: str) -> str:
         """Return NVIDIA's repository for C(machine), as C(uname -m) names it."""
@@ -78,15 +98,12 @@ class Distribution:
 #: NVIDIA calls arm64 servers sbsa.
 REPOSITORY_ARCHITECTURES: Mapping[str, str] = {"x86_64": "x86_64", "aarch64": "sbsa"}
 
-_DEB_HEADERS = (Headers("linux-headers-{kernel}"),)
-_RPM_HEADERS = (Headers("kernel-devel", version_is_kernel=True), Headers("kernel-headers"))
 _UPDATE_INITRAMFS = ("update-initramfs", "-u", "-k", "{kernel}")
 _DRACUT = ("dracut", "--force", "--kver", "{kernel}")
-_EPEL = "dkms comes from EPEL, and what EPEL needs from CodeReady Builder (crb): enable both."
 _PACKAGE_HUB = "Some dependencies come from PackageHub: SUSEConnect --product PackageHub/<version>/<architecture>."
 
 
-def _red_hat(major: str, pinning: str, key: tuple[str, str]) -> Distribution:
+def _red_hat(major: str, pinning: str, key: SigningKey, kernels: tuple[Kernel, ...] = RED_HAT) -> Distribution:
     return Distribution(
         f"Red Hat Enterprise Linux {major} or a rebuild",
         "dnf",
@@ -95,17 +112,23 @@ def _red_hat(major: str, pinning: str, key: tuple[str, str]) -> Distribution:
         "redhat",
         None,
         pinning,
-        _RPM_HEADERS,
+        kernels,
         _DRACUT,
-        _EPEL,
+        dkms=DkmsRepositories(
+            "epel-release",
+            "powertools" if major == "8" else "crb",
+            f"On RHEL: subscription-manager repos --enable codeready-builder-for-rhel-{major}-$(arch)-rpms, then dnf install "
+            f"https://dl.fedoraproject.org/pub/epel/epel-release-latest-{major}.noarch.rpm; or configure mirrors of both.",
+        ),
     )
 
 
-def _deb(name: str, repository: str, key: tuple[str, str], names: str) -> Distribution:
-    return Distribution(name, "apt", repository, key, names, names, APT_PIN, _DEB_HEADERS, _UPDATE_INITRAMFS)
+def _deb(name: str, repository: str, key: SigningKey, names: str) -> Distribution:
+    kernels = UBUNTU if names == "ubuntu" else DEBIAN
+    return Distribution(name, "apt", repository, key, names, names, APT_PIN, kernels, _UPDATE_INITRAMFS)
 
 
-_RHEL_8 = _red_hat("8", MODULE_STREAM, _RPM_KEY)
+_RHEL_8 = _red_hat("8", MODULE_STREAM, _RPM_KEY, RED_HAT_8)
 _RHEL_9 = _red_hat("9", MODULE_STREAM, _RPM_KEY)
 _RHEL_10 = _red_hat("10", VERSION_LOCK, _RHEL_10_KEY)
 
@@ -126,7 +149,7 @@ DISTRIBUTIONS: Mapping[tuple[str, str], Distribution] = {
         "suse",
         None,
         ZYPPER_LOCK,
-        (Headers("kernel-default-devel", version_is_kernel=True),),
+        SUSE,
         _DRACUT,
         _PACKAGE_HUB,
     ),
@@ -138,7 +161,7 @@ DISTRIBUTIONS: Mapping[tuple[str, str], Distribution] = {
         "redhat",
         None,
         MODULE_STREAM,
-        _RPM_HEADERS,
+        AMAZON,
         _DRACUT,
     ),
 }

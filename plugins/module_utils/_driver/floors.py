@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from .versions import branch_of, driver_key
 
@@ -17,30 +18,56 @@ class Floor:
     """The oldest version of a branch that has the fixes of a security bulletin.
 
     :param branch: such as 580.
-    :param version: such as C(580.159.03).
-    :param bulletin: of NVIDIA/product-security.
+    :param version: such as C(580.178.04).
+    :param bulletin: its number in NVIDIA/product-security.
+    :param date: when the bulletin was last changed, as C(YYYY-MM-DD).
+    :param source: where the row was read.
     :param reason: the worst of what older versions have.
     """
 
     branch: int
     version: str
     bulletin: str
+    date: str
+    source: str
     reason: str
 
 
-_MAY_2026 = "5821 (May 2026)"
-_REASON = "CVE-2026-24187 (8.8, use after free) and CVE-2026-24197 (MIG partitions are initialised insecurely)"
+_TEXTS = ("version", "bulletin", "date", "source", "reason")
 
-#: NVIDIA/product-security 2026/5821/5821.md, "Tesla | Linux" [code].
+# NVIDIA/product-security 2026/5861/5861.md, "Tesla | Linux" [code]. It has no row for 535, 570, 575 and 590 and says of branches without a
+# row: "upgrade to the latest branch release".
+_SEPTEMBER_2026 = (
+    "5861",
+    "2026-09-30",
+    "NVIDIA/product-security 2026/5861/5861.md",
+    "CVE-2026-47599 and CVE-2026-47597 (7.8 each: an unprivileged local user gets the kernel's rights through the open kernel module)",
+)
+
 FLOORS: Mapping[int, Floor] = {
-    floor.branch: floor
-    for floor in (
-        Floor(535, "535.309.01", _MAY_2026, _REASON),
-        Floor(580, "580.159.03", _MAY_2026, _REASON),
-        Floor(595, "595.71.05", _MAY_2026, _REASON),
-    )
+    branch: Floor(branch, version, *_SEPTEMBER_2026)
+    for branch, version in ((580, "580.178.04"), (595, "595.91.07"), (610, "610.57.04"), (615, "615.71.09"))
 }
-_NEWEST_FLOOR = max(FLOORS)
+
+
+def with_advisories(rows: Iterable[Mapping[str, Any]]) -> Mapping[int, Floor]:
+    """Return the floors that hold when a site gives advisories of its own besides C(FLOORS).
+
+    The newest bulletin decides alone on every branch up to its newest one: of a branch that it does not name NVIDIA says to move on. On branches
+    that are newer still the bulletin before it decides.
+
+    :param rows: with the fields of L(Floor), one per bulletin and branch.
+    """
+    bulletins: dict[tuple[str, str], list[Floor]] = {}
+    given = [Floor(int(row["branch"]), *(str(row[name]) for name in _TEXTS)) for row in rows]
+    for floor in (*FLOORS.values(), *given):
+        bulletins.setdefault((floor.date, floor.bulletin), []).append(floor)
+    found: dict[int, Floor] = {}
+    for _date, floors in sorted(bulletins.items(), key=lambda item: item[0], reverse=True):
+        newest = max(found, default=0)
+        found.update((floor.branch, floor) for floor in floors if floor.branch > newest)
+    return found
+
 
 #: End of life as year and month, NVIDIA's supported-drivers page of R615 [doc].
 END_OF_LIFE: Mapping[int, str] = {535: "2026-06", 580: "2028-06", 595: "2027-03", 610: "2026-08"}
@@ -49,32 +76,55 @@ END_OF_LIFE: Mapping[int, str] = {535: "2026-06", 580: "2028-06", 595: "2027-03"
 _BREAKS_MIXED_NODES = ("570.124.06", "570.133.20", "570.148.08", "570.158.01")
 
 
-def shortfall(version: str) -> tuple[str, str] | None:
+def shortfall(version: str, floors: Mapping[int, Floor] = FLOORS) -> tuple[str, str] | None:
     """Return why a driver version is below the security floor and which version meets it, or None where it is not.
 
-    A branch that the newest bulletin does not name, and that is older than one that it names, gets no fixes any more.
+    None is no statement about a branch that no bulletin names yet: see L(not_judged). A branch that the newest bulletin does not name, and that
+    is older than one that it names, gets no fixes any more.
     """
     branch = branch_of(version)
-    floor = FLOORS.get(branch)
+    floor, newest = floors.get(branch), max(floors)
     if floor is not None:
         if driver_key(version) >= driver_key(floor.version):
             return None
-        reason = f"{version} is below the security floor {floor.version} of bulletin {floor.bulletin}: {floor.reason}"
-        return reason, floor.version
-    if branch > _NEWEST_FLOOR:
+        return (
+            f"{version} is below the security floor {floor.version} of {_named(floor)}: {floor.reason}",
+            floor.version,
+        )
+    if branch > newest:
         return None
-    replacement = FLOORS[min(known for known in FLOORS if known > branch)]
-    reason = f"branch {branch} gets no security fixes any more; bulletin {replacement.bulletin} does not name it"
-    return reason, replacement.version
+    replacement = floors[min(known for known in floors if known > branch)]
+    return (
+        f"branch {branch} gets no security fixes any more; {_named(replacement)} does not name it",
+        replacement.version,
+    )
 
 
-def warnings(version: str) -> tuple[str, ...]:
+def not_judged(branch: int, floors: Mapping[int, Floor] = FLOORS) -> str | None:
+    """Return why nothing is known about the security of a branch, or None where the table has a row for it or for a newer one."""
+    newest = floors[max(floors)]
+    if branch <= newest.branch:
+        return None
+    return (
+        f"whether driver branch {branch} has known vulnerabilities is not known: {_named(newest)}, the newest that the collection knows, "
+        f"names no branch newer than {newest.branch}"
+    )
+
+
+def _named(floor: Floor) -> str:
+    return f"bulletin {floor.bulletin} of {floor.date}"
+
+
+def warnings(version: str, floors: Mapping[int, Floor] = FLOORS) -> tuple[str, ...]:
     """Return what is known against a driver version although it is allowed."""
     found = []
     if version in _BREAKS_MIXED_NODES:
         found.append(
             f"driver {version} breaks scheduling on nodes that mix MIG slices with whole GPUs (gpu-operator#1361)"
         )
+    unknown = not_judged(branch_of(version), floors)
+    if unknown is not None:
+        found.append(unknown)
     end = END_OF_LIFE.get(branch_of(version))
     if end is not None and end <= "2026-11":
         found.append(f"NVIDIA's support for driver branch {branch_of(version)} ended in {end}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .distributions import Distribution, distribution_of
+from .kernels import module_flavours
 from .packages import versioned
 
 
@@ -45,6 +46,7 @@ class Host:
 
     :param kernel: the release that the modules have to be for.
     :param headers: whether modules can be built for it now.
+    :param kernel_packages: names of the installed packages that follow a kernel or bring headers; None where they are not known.
     :param packages: installed packages of the driver, by name.
     :param loaded: version of the loaded module; C(on_disk) of the module file; C(library) of user space.
     :param source: who installed the driver: C(nvidia), C(distribution), C(runfile), or None.
@@ -62,6 +64,7 @@ class Host:
     gpus: tuple[Gpu, ...] = ()
     nvswitches: int = 0
     headers: bool = False
+    kernel_packages: tuple[str, ...] | None = None
     secure_boot: bool | None = None
     key_enrolled: bool | None = None
     packages: Mapping[str, str] = field(default_factory=dict)
@@ -97,6 +100,11 @@ class Host:
         return self.versions[0] if len(self.versions) == 1 else None
 
     @property
+    def kernel_flavours(self) -> tuple[str, ...]:
+        """Return by which flavours the packages with compiled modules are called that the host needs; empty where nobody knows."""
+        return module_flavours(self.distribution.kernels, self.kernel, self.kernel_packages or ())
+
+    @property
     def same_everywhere(self) -> bool:
         """Return whether the loaded module, the one on disk and the library are of one version."""
         return self.loaded is not None and self.loaded == self.on_disk == self.library
@@ -121,6 +129,7 @@ def from_facts(facts: Mapping[str, Any], **seen: Any) -> Host:
         "gpus": tuple(_gpu(device) for device in facts.get("pci") or () if device.get("kind") == "gpu"),
         "nvswitches": int(fabric.get("nvswitches") or 0),
         "headers": bool(host.get("kernel_headers")),
+        "kernel_packages": None if host.get("kernel_packages") is None else tuple(host["kernel_packages"]),
         "secure_boot": host.get("secure_boot"),
         "packages": dict(driver.get("packages") or {}),
         "holds": tuple(driver.get("holds") or ()),

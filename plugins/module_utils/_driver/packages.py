@@ -4,8 +4,8 @@
 
 """The names of the driver's packages: what to ask for, per archive, flavour and variant, and what belongs to it.
 
-Sources per table below: NVIDIA's driver installation guide, the archives' own metadata, and for SUSE's compute-only
-packages third parties [secondary].
+This is the one place with these names: the repositories that the resolver tests generate are made of it too. Sources per table below: NVIDIA's
+driver installation guide, the archives' own metadata, and SUSE's own tools.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ DKMS, PRECOMPILED = "dkms", "precompiled"
 @dataclass(frozen=True)
 class Names:
     """What to install for one flavour and variant. Names may hold C({branch}), C({kernel}) and C({kernel_flavour}).
+
+    A name with C({kernel_flavour}) stands for one package per kernel metapackage that is installed (Ubuntu), or for that of the running kernel
+    (SUSE).
 
     :param required: offered at exactly the driver's version.
     :param loose: needed too, but with versions of their own.
@@ -48,6 +51,7 @@ class Archive:
     :param fabric_libraries: what goes with it where it is offered.
     :param pinning_packages: names of NVIDIA's pinning packages, the most exact first.
     :param streams: dnf module stream by flavour.
+    :param generation: of SUSE's names (C(G06)); packages of another one have to go.
     """
 
     first_branch: int
@@ -57,6 +61,7 @@ class Archive:
     fabric_libraries: tuple[str, ...] = ()
     pinning_packages: tuple[str, ...] = ()
     streams: Mapping[str, str] | None = None
+    generation: str = ""
 
 
 _ANY = (0, 999)
@@ -107,15 +112,26 @@ _NVIDIA_RED_HAT = {
 }
 _RED_HAT_STREAMS = {OPEN: "{branch}-open", PROPRIETARY: "{branch}-dkms"}
 
-# NVIDIA's repository for SLES: the full set [doc]; compute only [secondary].
-_NVIDIA_SUSE = {
-    (OPEN, COMPUTE): Names(
-        ("nvidia-open-driver-G06-signed-cuda-kmp-default", "nvidia-compute-utils-G06"), module=PRECOMPILED
-    ),
-    (PROPRIETARY, COMPUTE): Names(("nvidia-driver-G06-kmp-default", "nvidia-compute-utils-G06"), module=PRECOMPILED),
-    (OPEN, FULL): Names(("nvidia-open",), module=PRECOMPILED),
-    (PROPRIETARY, FULL): Names(("cuda-drivers",), module=PRECOMPILED),
-}
+# SLES: SUSE's generator of driver containers, bci_build/package/nvidia.py of SUSE/BCI-dockerfile-generator [code], and SUSE's guide of 2026-02-22 for the
+# signed modules, which come from SUSE's own repositories and lag behind NVIDIA's. One generation of names per range of branches; from 575 on what
+# NVIDIA's repository has of modules is built by DKMS.
+_SUSE_TOOLS = ("nvidia-persistenced", "nvidia-modprobe")
+
+
+def _suse(generation: str, proprietary: str, module: str) -> Mapping[tuple[str, str], Names]:
+    utils = f"nvidia-compute-utils-{generation}"
+    signed = f"nvidia-open-driver-{generation}-signed-cuda-kmp-{{kernel_flavour}}"
+    return {
+        (OPEN, COMPUTE): Names((signed, utils), optional=_SUSE_TOOLS, module=PRECOMPILED),
+        (PROPRIETARY, COMPUTE): Names((proprietary, utils), optional=_SUSE_TOOLS, module=module),
+        (OPEN, FULL): Names(("nvidia-open",), module=module),
+        (PROPRIETARY, FULL): Names(("cuda-drivers",), module=module),
+    }
+
+
+_SUSE_550 = _suse("G06", "nvidia-driver-G06-kmp-{kernel_flavour}", PRECOMPILED)
+_SUSE_575 = _suse("G06", "nvidia-driver-G06", DKMS)
+_SUSE_590 = _suse("G07", "nvidia-driver-G07", DKMS)
 
 # Debian's archive [run]. nvidia-persistenced and nvidia-modprobe have versions of their own, and without libnvidia-cfg1,
 # which nothing depends on, the daemon fails.
@@ -184,7 +200,30 @@ ARCHIVES: Mapping[tuple[str, str], tuple[Archive, ...]] = {
         ),
     ),
     ("nvidia", "suse"): (
-        Archive(*_ANY, _NVIDIA_SUSE, ("nvidia-fabricmanager", "nvidia-fabric-manager"), ("libnvidia-nscq",)),
+        Archive(
+            550,
+            574,
+            _SUSE_550,
+            ("nvidia-fabricmanager", "nvidia-fabric-manager"),
+            ("libnvidia-nscq",),
+            generation="G06",
+        ),
+        Archive(
+            575,
+            589,
+            _SUSE_575,
+            ("nvidia-fabricmanager", "nvidia-fabric-manager"),
+            ("libnvidia-nscq",),
+            generation="G06",
+        ),
+        Archive(
+            590,
+            999,
+            _SUSE_590,
+            ("nvidia-fabricmanager", "nvidia-fabric-manager"),
+            ("libnvidia-nscq",),
+            generation="G07",
+        ),
     ),
     ("distribution", "debian"): (Archive(*_ANY, _DEBIAN, ()),),
     ("distribution", "ubuntu"): (
@@ -196,7 +235,7 @@ ARCHIVES: Mapping[tuple[str, str], tuple[Archive, ...]] = {
 LOOSE_NAMES = frozenset(("nvidia-persistenced", "nvidia-modprobe", "nvidia-settings", "nvidia-xconfig", "libxnvctrl0"))
 
 _FAMILY = re.compile(
-    r"(?=.*nvidia)(?!.*(?:container|docker|nsight|nvidia-gds|nvidia-fs|firmware-nvidia-graphics))"
+    r"(?=.*nvidia)(?!linux-(?!(?:modules|objects|signatures|open)-nvidia-))(?!.*(?:container|docker|nsight|nvidia-gds|nvidia-fs|firmware-nvidia-graphics))"
     r"|libcuda1$|libcudadebugger1$|libnvcuvid|libnvoptix|libnvsdm|cuda-drivers|nvlsm$|nvlink5|libxnvctrl0$",
     re.IGNORECASE,
 )
@@ -207,6 +246,7 @@ _HELPERS = re.compile(
     r"linux-(?:modules|objects|signatures|open)-nvidia-"
 )
 _BRANCH_IN_NAME = re.compile(r"-(\d{3})(?=-|$)")
+_GENERATION = re.compile(r"(?<=-)G\d\d(?=-|$)")
 _UBUNTU_ARCHIVE_NAME = re.compile(r"nvidia.*-\d{3}-server|linux-(?:modules|objects|signatures)-nvidia-")
 
 
@@ -218,15 +258,17 @@ def archive_for(source: str, names: str | None, branch: int) -> Archive | None:
     return None
 
 
-def fill(names: tuple[str, ...], *, branch: int, version: str = "", kernel: str = "") -> tuple[str, ...]:
-    """Return C(names) with their placeholders filled in."""
-    flavour = kernel.rpartition("-")[2]
-    return tuple(
-        name.replace("{branch}", str(branch))
-        .replace("{version}", version)
-        .replace("{kernel_flavour}", flavour)
-        .replace("{kernel}", kernel)
+def fill(
+    names: tuple[str, ...], *, branch: int, version: str = "", kernel: str = "", flavours: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """Return C(names) with their placeholders filled in, a name with C({kernel_flavour}) once for each of C(flavours)."""
+    each = [
+        name.replace("{kernel_flavour}", flavour)
         for name in names
+        for flavour in (flavours if "{kernel_flavour}" in name else ("",))
+    ]
+    return tuple(
+        name.replace("{branch}", str(branch)).replace("{version}", version).replace("{kernel}", kernel) for name in each
     )
 
 
@@ -260,6 +302,16 @@ def of_other_branch(packages: Mapping[str, str], branch: int) -> tuple[str, ...]
     for name in closure(packages):
         match = _BRANCH_IN_NAME.search(name)
         if match and int(match.group(1)) != branch and "pinning" not in name:
+            found.append(name)
+    return tuple(sorted(found))
+
+
+def of_other_generation(packages: Mapping[str, str], generation: str) -> tuple[str, ...]:
+    """Return the driver's packages of another generation of SUSE's names: they define the same files under other names."""
+    found = []
+    for name in closure(packages) if generation else ():
+        match = _GENERATION.search(name)
+        if match and match.group() != generation:
             found.append(name)
     return tuple(sorted(found))
 

@@ -12,25 +12,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from .._adapters.packages import Package, Transaction
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
+from . import dkms
 from .distributions import APT_PIN, MODULE_STREAM
 from .floors import shortfall, warnings
 from .host import Host
-from .packages import DKMS, closure, in_family, of_other_branch
+from .kernel_headers import lacking, later_packages, later_warnings
+from .kernels import followed
+from .packages import DKMS, closure, in_family, of_other_branch, of_other_generation
 from .previous import Record, Remains
-from .refusals import board_warnings, refusals, space_refusals
-from .selection import NotOffered, Selection, check_floor, missing_fabric_packages, names_of, select
-from .services import PREFERENCES_NAME
-from .wish import PREFIX, REPOSITORY_NAME, DriverWish
-
-#: The target of steps on the packages of the driver.
-DRIVER = "driver"
-#: The kinds of the step that has the main transaction.
-PACKAGES = frozenset({Kind.INSTALL_DRIVER, Kind.CHANGE_DRIVER, Kind.REMOVE_DRIVER})
+from .refusals import board_warnings, mig_warnings, refusals, space_refusals, too_old
+from .selection import (
+    NotOffered,
+    Selection,
+    archive_of,
+    check_floor,
+    follows_kernels,
+    missing_fabric_packages,
+    names_of,
+    select,
+)
+from .steps import (
+    DRIVER,
+    driver_step,
+    hold_step,
+    pin_step,
+    prerequisites_step,
+    release_step,
+    repository_step,
+    stream_step,
+)
+from .wish import PREFIX, DriverWish
 
 _GPU_CLIENTS = "processes that open a GPU between the installation and the reload"
 
@@ -43,12 +58,16 @@ class Repositories:
     :param offered: what all of them offer of the names that were asked for; empty until the wanted one is configured.
     :param stream: the enabled stream of the dnf module nvidia-driver, or empty.
     :param streams: all that the repositories have of it; None where nobody asked.
+    :param dkms_installed: whether dkms is there, or is not needed.
+    :param disabled: repositories that are configured and not enabled.
     """
 
     configured: bool = True
     offered: tuple[Package, ...] = ()
     stream: str = ""
     streams: tuple[str, ...] | None = None
+    dkms_installed: bool = True
+    disabled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,18 +98,28 @@ def packages_differ(host: Host, wish: DriverWish) -> str:
         return f"driver {host.version} is installed"
     if host.flavour is not None and host.flavour != wish.flavour:
         return f"the {host.flavour} kernel modules are installed"
-    missing = [name for name in names_of(host, wish).required if name not in host.packages]
+    names = names_of(host, wish)
+    following = [name for name in names.loose if host.kernel not in name] if follows_kernels(host, wish) else []
+    missing = [name for name in (*names.required, *following) if name not in host.packages]
     if missing:
         return f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
     fabric = missing_fabric_packages(host, wish)
     if fabric:
         return f"{', '.join(fabric)} {'is' if len(fabric) == 1 else 'are'} not installed"
-    if shortfall(host.version) is not None and not wish.allow_vulnerable and not wish.version:
-        return shortfall(host.version)[0]  # type: ignore[index]
-    leftovers = of_other_branch(host.packages, wish.branch_number)
+    below = shortfall(host.version, wish.floors)
+    if below is not None and not wish.allow_vulnerable and not wish.version:
+        return below[0]
+    leftovers = left_over(host, wish)
     if leftovers:
         return f"{', '.join(leftovers)} of another branch are left over"
     return ""
+
+
+def left_over(host: Host, wish: DriverWish) -> tuple[str, ...]:
+    """Return the installed packages of the driver that belong to another branch, or to another generation of names (SUSE)."""
+    generation = archive_of(host, wish).generation
+    found = {*of_other_branch(host.packages, wish.branch_number), *of_other_generation(host.packages, generation)}
+    return tuple(sorted(found))
 
 
 def settled(host: Host, wish: DriverWish) -> DriverWish:
@@ -98,17 +127,24 @@ def settled(host: Host, wish: DriverWish) -> DriverWish:
 
     A branch means "some version of it": what is there stays until the user names a version, or it falls below the floor.
     """
-    if wish.version or host.version is None or not wish.met_by(host.version) or shortfall(host.version) is not None:
+    if wish.version or host.version is None or not wish.met_by(host.version):
+        return wish
+    if shortfall(host.version, wish.floors) is not None:
         return wish
     return replace(wish, version=host.version)
 
 
-def hold_names(packages: Mapping[str, str]) -> tuple[str, ...]:
+def hold_names(packages: Mapping[str, str], kernel_packages: Iterable[str] | None = ()) -> tuple[str, ...]:
     """Return which installed packages a hold has to cover: the whole closure, or apt cannot install anything near it.
 
-    Ubuntu's packages with one kernel's modules follow the kernel, so they stay free.
+    Where Ubuntu's packages bring the module, the metapackages of the kernel and of its modules are held too, or the next kernel comes without
+    one. The packages of one kernel stay free.
+
+    :param kernel_packages: the installed packages that follow a kernel; None where they are not known.
     """
-    return tuple(sorted(name for name in closure(packages) if not name.startswith("linux-")))
+    own = closure(packages)
+    kept = {name for name in own if not name.startswith("linux-")}
+    return tuple(sorted(kept.union(followed((*own, *(kernel_packages or ()))))))
 
 
 def plan_present(host: Host, wish: DriverWish, repositories: Repositories) -> DriverPlan:
@@ -120,12 +156,15 @@ def plan_present(host: Host, wish: DriverWish, repositories: Repositories) -> Dr
     notes = board_warnings(host)
     steps = _repair(host)
     if not repositories.configured:
-        steps.append(_repository_step(wish))
+        steps.append(repository_step(wish))
     why = packages_differ(host, wish)
     if not why:
+        if names_of(host, wish).module == DKMS:
+            steps.extend(_header_steps(host, later_packages(host, repositories.offered)))
+            notes.extend(later_warnings(host, repositories.offered))
         steps.extend(_hold_steps(host, wish, closure(host.packages)))
         warning = check_floor(host.version or "", wish) if host.version else None
-        notes.extend([warning] if warning else [])
+        notes.extend([*([warning] if warning else []), *(warnings(host.version, wish.floors) if host.version else ())])
         return DriverPlan(_plan(host, steps, {}, notes), host.version or "")
     first_refusal(space_refusals(host))
     if not repositories.configured and not repositories.offered:
@@ -133,9 +172,22 @@ def plan_present(host: Host, wish: DriverWish, repositories: Repositories) -> Dr
         steps.append(_guess(host, wish, why))
         return DriverPlan(_plan(host, steps, {}, notes), unknown=unknown)
     selection = select(host, settled(host, wish), repositories.offered)
+    first_refusal(found for gpu in host.gpus for found in [too_old(gpu, wish, selection.version)] if found)
     _check_stream(selection, repositories)
+    if selection.module == DKMS and not repositories.dkms_installed:
+        names = {package.name for package in repositories.offered}
+        enabling = dkms.repository_step(host, wish, names, repositories.disabled)
+        if enabling is not None:
+            steps.extend([enabling, _guess(host, wish, why)])
+            return DriverPlan(
+                _plan(host, steps, {}, notes), unknown="dkms comes from a repository that is not enabled yet"
+            )
     floor = check_floor(selection.version, wish)
-    notes.extend([*([floor] if floor else []), *warnings(selection.version)])
+    notes.extend(
+        [*([floor] if floor else []), *warnings(selection.version, wish.floors), *mig_warnings(host, selection.version)]
+    )
+    if selection.module == DKMS:
+        notes.extend(later_warnings(host, repositories.offered))
     transaction = _transaction(host, wish, selection)
     steps.extend(_before(host, wish, selection, repositories))
     steps.append(_main_step(host, selection.version, transaction, why))
@@ -177,7 +229,7 @@ def plan_previous(host: Host, wish: DriverWish, record: Record | None, repositor
         )
     installed = closure(host.packages)
     notes = []
-    below = shortfall(record.version) if record.version else None
+    below = shortfall(record.version, wish.floors) if record.version else None
     if below is not None:
         notes.append(f"GOING BACK TO A VULNERABLE DRIVER: {below[0]}")
     offered = {(package.name, package.version): package for package in repositories.offered}
@@ -205,13 +257,13 @@ def plan_previous(host: Host, wish: DriverWish, record: Record | None, repositor
         return DriverPlan(_plan(host, steps, {}, notes), record.version)
     transaction = Transaction(tuple(wanted), extra, allow_downgrades=True)
     if record.stream and record.stream != repositories.stream:
-        steps.append(_stream_step(record.stream))
+        steps.append(stream_step(record.stream))
     steps.extend(_hold_means(host, wish))
     held = _held(host)
     if held:
         steps.append(release_step(held))
     if wish.hold and host.distribution.pinning == APT_PIN:
-        steps.append(_pin_step(host, record.version, None))
+        steps.append(pin_step(host, record.version, None))
     steps.append(_main_step(host, record.version, transaction, "state is previous", record=False))
     if wish.hold:
         steps.append(Step(Kind.HOLD_DRIVER, DRIVER, "unattended upgrades must not move it"))
@@ -245,16 +297,15 @@ def source_of_runfile(host: Host) -> list[Refused]:
 def _before(host: Host, wish: DriverWish, selection: Selection, repositories: Repositories) -> list[Step]:
     steps = []
     if selection.stream and selection.stream != repositories.stream:
-        steps.append(_stream_step(selection.stream))
+        steps.append(stream_step(selection.stream))
     steps.extend(_hold_means(host, wish))
-    headers = _headers(host, selection, repositories.offered)
-    if headers:
-        steps.append(_prerequisites(headers, f"modules are built for kernel {host.kernel}"))
+    if selection.module == DKMS:
+        steps.extend(_header_steps(host, lacking(host, repositories.offered)))
     held = _held(host)
     if held:
         steps.append(release_step(held))
     if wish.hold and host.distribution.pinning == APT_PIN:
-        steps.append(_pin_step(host, selection.version, selection.pinning))
+        steps.append(pin_step(host, selection.version, selection.pinning))
     return steps
 
 
@@ -271,35 +322,13 @@ def _check_stream(selection: Selection, repositories: Repositories) -> None:
     )
 
 
-def _headers(host: Host, selection: Selection, offered: Iterable[Package]) -> tuple[Package, ...]:
-    """Return the packages with the target kernel's headers that are missing.
-
-    :raises NotOffered: modules have to be built, and nobody offers the headers.
-    """
-    if selection.module != DKMS or host.headers:
-        return ()
-    found, base = [], host.kernel.rpartition(".")[0] if host.kernel.endswith((".x86_64", ".aarch64")) else host.kernel
-    for header in host.distribution.headers:
-        name = header.name.replace("{kernel}", host.kernel)
-        versions = [package for package in offered if package.name == name]
-        if header.version_is_kernel:
-            versions = [package for package in versions if package.version.startswith(base)]
-        if versions:
-            found.append(versions[0] if header.version_is_kernel else Package(name))
-        elif header is host.distribution.headers[0]:
-            raise NotOffered(
-                "the kernel",
-                f"modules have to be built for the running kernel {host.kernel}, and the repositories do not offer its "
-                f"headers ({name})",
-                "Boot the newest kernel of the distribution, whose headers are offered, or add the repository that has them.",
-            )
-    return tuple(found)
+def _header_steps(host: Host, missing: Sequence[Package]) -> list[Step]:
+    which = "every later kernel" if host.headers else f"kernel {host.kernel}"
+    return [prerequisites_step(missing, f"modules are built for {which}")] if missing else []
 
 
 def _transaction(host: Host, wish: DriverWish, selection: Selection) -> Transaction:
-    leftovers = set(
-        of_other_branch(host.packages, wish.branch_number if not wish.version else int(selection.version[:3]))
-    )
+    leftovers = set(left_over(host, wish))
     keep = {package.name for package in selection.packages}
     return Transaction(
         selection.packages,
@@ -324,76 +353,30 @@ def _guess(host: Host, wish: DriverWish, why: str) -> Step:
     return driver_step(host, why, (_GPU_CLIENTS,) if host.loaded else (), data)
 
 
-def driver_step(host: Host, why: str, disturbs: Sequence[str], data: Mapping[str, Any], present: bool = True) -> Step:
-    """Return the step that installs, changes or removes the packages of the driver.
-
-    :param data: with C(version), or C(branch) where no version was chosen yet, unless the driver goes.
-    """
-    change = Kind.CHANGE_DRIVER if host.versions else Kind.INSTALL_DRIVER
-    before = ", ".join(host.versions) or "packages"
-    return Step(change if present else Kind.REMOVE_DRIVER, DRIVER, why, tuple(disturbs), {"before": before, **data})
-
-
 def _repair(host: Host) -> list[Step]:
     return [Step(Kind.REPAIR_PACKAGE_DATABASE, DRIVER, "an earlier run was cut off")] if host.interrupted else []
 
 
 def _held(host: Host) -> list[str]:
     """Return what is held of the driver: also packages that are gone, whose locks would keep every other version out."""
-    return [name for name in host.holds if name in host.packages or in_family(name)]
+    own = hold_names(host.packages, host.kernel_packages)
+    return [name for name in host.holds if name in host.packages or name in own or in_family(name)]
 
 
 def _hold_means(host: Host, wish: DriverWish) -> list[Step]:
     """Return the step that brings what the package manager needs to hold packages, before anything depends on it."""
     if not (wish.hold and host.missing_for_holds):
         return []
-    return [_prerequisites(map(Package, host.missing_for_holds), "the driver's packages are held with it")]
-
-
-def _prerequisites(packages: Iterable[Package], why: str) -> Step:
-    data = {"packages": [[package.name, package.version] for package in packages]}
-    return Step(Kind.INSTALL_PREREQUISITES, DRIVER, why, (), data)
+    return [prerequisites_step(map(Package, host.missing_for_holds), "the driver's packages are held with it")]
 
 
 def _hold_steps(host: Host, wish: DriverWish, packages: Mapping[str, str]) -> list[Step]:
-    wanted, held = set(hold_names(packages)), set(host.holds)
+    wanted, held = set(hold_names(packages, host.kernel_packages)), set(host.holds)
     if wish.hold and wanted - held:
         return [*_hold_means(host, wish), hold_step(wanted - held)]
     if not wish.hold and wanted & held:
         return [release_step(sorted(wanted & held), "nvidia_driver_hold is false")]
     return []
-
-
-def _repository_step(wish: DriverWish) -> Step:
-    return Step(Kind.ADD_REPOSITORY, REPOSITORY_NAME, f"{wish.source} packages come from it")
-
-
-def hold_step(names: Iterable[str]) -> Step:
-    """Return the step that holds packages of the driver."""
-    why = "unattended upgrades must not move the driver"
-    return Step(Kind.HOLD_PACKAGES, DRIVER, why, (), {"packages": sorted(names)})
-
-
-def release_step(names: Iterable[str], why: str = "held packages cannot be changed") -> Step:
-    """Return the step that releases held packages of the driver."""
-    return Step(Kind.RELEASE_PACKAGES, DRIVER, why, (), {"packages": list(names)})
-
-
-def _stream_step(stream: str) -> Step:
-    why = "one stream has one branch"
-    return Step(Kind.ENABLE_MODULE_STREAM, f"nvidia-driver:{stream}", why, (), {"stream": stream})
-
-
-def _pin_step(host: Host, version: str, pinning: Package | None) -> Step:
-    package: list[Any] = [pinning.name, pinning.version] if pinning else []
-    # The pinning packages conflict with each other, and the one of the old driver must not pin the new one.
-    stale = [name for name in host.packages if "nvidia-driver-pinning" in name and name not in package]
-    return Step(
-        Kind.PIN_DRIVER,
-        pinning.name if pinning else f"/etc/apt/preferences.d/{PREFERENCES_NAME}",
-        "packages of one driver depend on each other with >=, which a newer one satisfies too",
-        data={"version": version, "package": package, "remove": stale},
-    )
 
 
 def _plan(host: Host, steps: Iterable[Step], after: Mapping[str, str], notes: Iterable[str]) -> Plan:

@@ -50,7 +50,7 @@ def package_problems(host: Host, wish: DriverWish, version: str) -> list[str]:
     if host.library is None:
         found.append("libnvidia-ml.so.1 is not there")
     if wish.hold:
-        free = sorted(set(hold_names(host.packages)) - set(host.holds))
+        free = sorted(set(hold_names(host.packages, host.kernel_packages)) - set(host.holds))
         if free:
             found.append(f"not held: {', '.join(free)}")
     return found

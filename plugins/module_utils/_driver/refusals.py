@@ -7,10 +7,12 @@
 from __future__ import annotations
 
 from .._boards.architectures import ARCHITECTURES, kernel_modules
+from .._boards.lookup import first_driver
 from .._plan import Refused
 from .host import Gpu, Host
 from .packages import DKMS, from_ubuntu_archive
-from .selection import names_of
+from .selection import follows_kernels, names_of
+from .versions import driver_key
 from .wish import PREFIX, DriverWish
 
 #: Measured on Debian 12: 785 MB for driver, headers and build tools, and a build that needs as much again for a while.
@@ -34,10 +36,44 @@ def board_refusals(host: Host, wish: DriverWish) -> list[Refused]:
                 )
             )
             continue
+        old = too_old(gpu, wish, wish.version)
+        if old is not None:
+            found.append(old)
+            continue
         flavours = kernel_modules(architecture.name, gpu.device_id)
         if wish.flavour not in flavours:
             found.append(_wrong_flavour(host, gpu, flavours, wish))
     return found
+
+
+def too_old(gpu: Gpu, wish: DriverWish, version: str) -> Refused | None:
+    """Return why a driver is older than a GPU, or None where it is not, or where no source names the GPU's first driver.
+
+    :param version: of the driver; empty where only the wanted branch is known, of which a later version may do.
+    """
+    first = first_driver(gpu.device_id)
+    if first is None:
+        return None
+    key = driver_key(first.version)
+    if (driver_key(version) >= key) if version else (wish.branch_number >= key[0]):
+        return None
+    # A branch that gets fixes, for the first driver of a board is soon below the security floor.
+    branch = min((branch for branch in wish.floors if branch >= key[0]), default=key[0])
+    return Refused(
+        f"{PREFIX}{'version' if wish.version else 'branch'}",
+        f"{gpu} needs driver {first.version} or newer, and {version or f'branch {wish.branch_number}'} is older than the board",
+        f'Set {PREFIX}branch: "{branch}".',
+    )
+
+
+def mig_warnings(host: Host, version: str) -> list[str]:
+    """Return which GPUs driver C(version) drives without MIG although they have it."""
+    first = {gpu: first_driver(gpu.device_id) for gpu in host.gpus}
+    return [
+        f"{gpu} has no MIG with driver {version}, the first one that drives it"
+        for gpu, known in first.items()
+        if known is not None and not known.mig and known.version == version
+    ]
 
 
 def _wrong_flavour(host: Host, gpu: Gpu, flavours: tuple[str, ...], wish: DriverWish) -> Refused:
@@ -110,6 +146,30 @@ def module_refusals(host: Host, wish: DriverWish) -> list[Refused]:
     return []
 
 
+def kernel_refusals(host: Host, wish: DriverWish) -> list[Refused]:
+    """Return why nobody can tell which package brings the module: of this kernel (SUSE), or of the next one (Ubuntu's archive)."""
+    if host.kernel_flavours or not follows_kernels(host, wish):
+        return []
+    remedy = f"Boot a kernel of the distribution, or set {PREFIX}variant: full, whose modules are built on the host."
+    if host.distribution.manager != "apt":
+        reason = (
+            f"the running kernel {host.kernel} is of no flavour that {host.distribution.name} has compiled modules for"
+        )
+        return [Refused("the kernel", reason, remedy)]
+    if host.kernel_packages is None:
+        return []
+    images = [name for name in host.kernel_packages if name.startswith("linux-image-")]
+    found = f"; installed are {', '.join(images)}" if images else ""
+    return [
+        Refused(
+            "the kernel",
+            f"no metapackage of the running kernel {host.kernel} is installed (such as linux-image-generic or "
+            f"linux-image-generic-hwe-24.04), so which package brings the module of its next version is not known{found}",
+            f"Install the metapackage that the kernel is from, or set {PREFIX}source: nvidia, which builds the modules.",
+        )
+    ]
+
+
 def space_refusals(host: Host) -> list[Refused]:
     """Return which file systems have too little space for a driver and its build."""
     found = []
@@ -128,4 +188,9 @@ def space_refusals(host: Host) -> list[Refused]:
 
 def refusals(host: Host, wish: DriverWish) -> list[Refused]:
     """Return everything that facts alone rule out for C(state: present)."""
-    return [*board_refusals(host, wish), *source_refusals(host, wish), *module_refusals(host, wish)]
+    return [
+        *board_refusals(host, wish),
+        *source_refusals(host, wish),
+        *module_refusals(host, wish),
+        *kernel_refusals(host, wish),
+    ]

@@ -13,13 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._adapters.packages import Change, Package, PackageError, Transaction
+from .._facts.packages import is_kernel_package
 from .._plan import Refused, Step
 from .._steps import Kind
+from . import dkms
 from .distributions import APT_PIN, MODULE_STREAM
 from .host import Host
-from .packages import closure
+from .kernel_headers import header_names, later_names
+from .packages import DKMS, closure
 from .plan import (
-    PACKAGES,
     DriverPlan,
     Repositories,
     hold_names,
@@ -29,14 +31,17 @@ from .plan import (
     plan_previous,
 )
 from .previous import to_write
-from .selection import in_lockstep, names_to_ask, strayed
+from .selection import in_lockstep, names_of, names_to_ask, strayed
 from .services import PREFERENCES_NAME, preferences
+from .steps import PACKAGES
 from .system import MODULE, DriverSystem
 from .wish import PREFIX, REPOSITORY_NAME, DriverWish
 
 #: File that NVIDIA's pinning packages ship.
 _NVIDIA_PIN = "nvidia-driver-pin"
 _ROUNDS = 8
+#: What has to be there before the packages of the driver are known.
+_PREPARATIONS = (Kind.ADD_REPOSITORY, Kind.ENABLE_REPOSITORIES)
 
 
 @dataclass(frozen=True)
@@ -63,13 +68,21 @@ def make_plan(system: DriverSystem, host: Host, wish: DriverWish) -> DriverPlan:
     configured = not url or not wish.repository.manage or _is_configured(system, host, wish, url)
     if wish.state == "previous":
         return _plan_previous(system, host, wish)
+    builds = names_of(host, wish).module == DKMS
     if not packages_differ(host, wish):
-        return plan_present(host, wish, Repositories(configured))
-    offered = system.manager.offered(names_to_ask(host, wish)) if configured else ()
+        # Headers come from the distribution's own repositories, which are there whatever else is.
+        later = later_names(host) if builds else ()
+        return plan_present(host, wish, Repositories(configured, system.manager.offered(later) if later else ()))
+    asked = (*names_to_ask(host, wish), *(header_names(host) if builds else ()))
+    needs_dkms = builds and dkms.names(host) != () and dkms.DKMS_PACKAGE not in system.manager.installed()
+    offered = system.manager.offered((*asked, *(dkms.names(host) if needs_dkms else ()))) if configured else ()
+    disabled = system.manager.disabled_repositories() if needs_dkms else ()
     streams = None
     if configured and host.distribution.pinning == MODULE_STREAM:
         streams = system.manager.offered_streams(MODULE)
-    return plan_present(host, wish, Repositories(configured, offered, _stream(system, host), streams))
+    return plan_present(
+        host, wish, Repositories(configured, offered, _stream(system, host), streams, not needs_dkms, disabled)
+    )
 
 
 def _is_configured(system: DriverSystem, host: Host, wish: DriverWish, url: str) -> bool:
@@ -198,6 +211,7 @@ class PackageApplier:
         self._appliers: Mapping[Kind, Callable[[Step], None]] = {
             Kind.REPAIR_PACKAGE_DATABASE: lambda _step: system.manager.repair(),
             Kind.ADD_REPOSITORY: self._repository,
+            Kind.ENABLE_REPOSITORIES: lambda step: dkms.enable(system.manager, step),
             Kind.ENABLE_MODULE_STREAM: lambda step: system.manager.enable_stream(MODULE, str(step.data["stream"])),
             Kind.INSTALL_PREREQUISITES: self._prerequisites,
             Kind.PIN_DRIVER: self._pin,
@@ -267,7 +281,7 @@ class PackageApplier:
     def _hold(self, _step: Step) -> None:
         installed = self._system.manager.installed()
         held = set(self._system.manager.holds())
-        names = [name for name in hold_names(installed) if name not in held]
+        names = [name for name in hold_names(installed, filter(is_kernel_package, installed)) if name not in held]
         self._system.manager.hold([Package(name, installed[name]) for name in names])
 
     def _unpin(self, _step: Step) -> None:
@@ -281,21 +295,26 @@ class PackageApplier:
 def ensure_repository(
     system: DriverSystem, host: Host, wish: DriverWish, plan: DriverPlan
 ) -> tuple[DriverPlan, Resolved]:
-    """Resolve the plan; when the repository that it needs is not there yet, configure it first and plan again.
+    """Resolve the plan; when repositories that it needs are not there yet, configure them first and plan again.
 
-    :raises Refused: what is wanted cannot be had from it; the repository is removed again, so nothing was changed.
+    :raises Refused: what is wanted cannot be had from them; the driver's is removed again, and EPEL stays.
     """
-    if not plan.unknown:
-        return plan, resolve(system, host, plan)
-    first = [step for step in plan.plan.steps if step.kind is Kind.ADD_REPOSITORY]
-    system.manager.add_repository(system.repository(host, wish))
+    done: list[Step] = []
     try:
-        system.manager.refresh()
-        plan = make_plan(system, host, wish)
-        plan = replace(plan, plan=replace(plan.plan, steps=(*first, *plan.plan.steps)))
+        while plan.unknown:
+            step = next(step for step in plan.plan.steps if step.kind in _PREPARATIONS and step not in done)
+            done.append(step)
+            if step.kind is Kind.ADD_REPOSITORY:
+                system.manager.add_repository(system.repository(host, wish))
+                system.manager.refresh()
+            else:
+                dkms.enable(system.manager, step)
+            plan = make_plan(system, host, wish)
+        plan = replace(plan, plan=replace(plan.plan, steps=(*done, *plan.plan.steps)))
         return plan, resolve(system, host, plan)
     except (Refused, PackageError):
-        system.manager.remove_repository(REPOSITORY_NAME)
+        if any(step.kind is Kind.ADD_REPOSITORY for step in done):
+            system.manager.remove_repository(REPOSITORY_NAME)
         raise
 
 
@@ -310,6 +329,8 @@ def tried_repository(
     if not plan.unknown:
         return plan, resolve(system, host, plan)
     first = [step for step in plan.plan.steps if step.kind is Kind.ADD_REPOSITORY]
+    if not first:
+        return plan, resolve(system, host, plan)
     with system.manager.trial(system.repository(host, wish)) as manager:
         if manager is None:
             return plan, resolve(system, host, plan)

@@ -61,6 +61,12 @@ def archive_of(host: Host, wish: DriverWish, branch: int | None = None) -> Archi
     """
     names = host.distribution.archive if wish.archive_source == "distribution" else host.distribution.names
     archive = archive_for(wish.archive_source, names, branch or wish.branch_number)
+    if archive is None and names and wish.archive_source == "nvidia":
+        raise Refused(
+            f"{PREFIX}{'version' if wish.version else 'branch'}",
+            f"the packages of branch {branch or wish.branch_number} for {host.distribution.name} are not known",
+            f'Set {PREFIX}branch: "580".',
+        )
     if archive is None:
         raise Refused(
             f"{PREFIX}source",
@@ -74,13 +80,19 @@ def names_of(host: Host, wish: DriverWish) -> Names:
     """Return the names to install, with their placeholders filled in."""
     branch = wish.branch_number
     names = archive_of(host, wish).names[wish.flavour, wish.variant]
-    kernel = host.kernel
+    kernel, flavours = host.kernel, host.kernel_flavours
     return Names(
-        fill(names.required, branch=branch, kernel=kernel),
-        fill(names.loose, branch=branch, kernel=kernel),
+        fill(names.required, branch=branch, kernel=kernel, flavours=flavours),
+        fill(names.loose, branch=branch, kernel=kernel, flavours=flavours),
         fill(names.optional, branch=branch, kernel=kernel),
         names.module,
     )
+
+
+def follows_kernels(host: Host, wish: DriverWish) -> bool:
+    """Return whether a package of the driver is called by the flavour of the host's kernel, which then has to be known."""
+    names = archive_of(host, wish).names[wish.flavour, wish.variant]
+    return any("{kernel_flavour}" in name for name in (*names.required, *names.loose))
 
 
 def names_to_ask(host: Host, wish: DriverWish) -> tuple[str, ...]:
@@ -89,9 +101,6 @@ def names_to_ask(host: Host, wish: DriverWish) -> tuple[str, ...]:
     asked = {*names.required, *names.loose, *names.optional}
     asked.update(fill((*archive.fabric_manager, *archive.fabric_libraries), branch=branch))
     asked.update(fill(archive.pinning_packages, branch=branch, version=wish.version or "*"))
-    asked.update(
-        name for name in fill(tuple(h.name for h in host.distribution.headers), branch=branch, kernel=host.kernel)
-    )
     asked.update(_mixed(host, wish))
     if has_nvlink5_switches(host):
         asked.update((*PACKAGES, *optional_packages(host)))
@@ -139,7 +148,7 @@ def check_floor(version: str, wish: DriverWish) -> str | None:
 
     :raises Refused: it is below the floor, and that is not allowed.
     """
-    below = shortfall(version)
+    below = shortfall(version, wish.floors)
     if below is None:
         return None
     reason, replacement = below
@@ -232,8 +241,9 @@ def _mixed(host: Host, wish: DriverWish) -> tuple[str, ...]:
     if host.version is not None:
         return ()
     archive = archive_of(host, wish)
-    own = set(archive.names[wish.flavour, wish.variant].required)
-    others = {name for found in archive.names.values() for name in found.required} - own
+    own = set(names_of(host, wish).required)
+    every = tuple(name for found in archive.names.values() for name in found.required)
+    others = set(fill(every, branch=wish.branch_number, kernel=host.kernel, flavours=host.kernel_flavours)) - own
     return tuple(sorted(name for name in versioned(host.packages) if name not in others))
 
 
@@ -284,7 +294,7 @@ def _chosen(
             f"{PREFIX}version",
             f"the repositories of {host.distribution.name} do not offer {' '.join(names.required)} at {wish.version}"
             f"{_missing(names.required, wish.version, available)}",
-            f"The nearest that they offer is {near}." if near else _nothing_offered(wish),
+            f"The nearest that they offer is {near}." if near else _nothing_offered(names, wish),
         )
     of_branch = [version for version in complete if _order(version)[0] == int(wish.branch)]
     # A repository may still have versions below the floor; what it has above is always taken.
@@ -302,7 +312,7 @@ def _chosen(
         )
     else:
         reason = f"the repositories of {host.distribution.name} do not offer branch {wish.branch}"
-    remedy = f"They offer {', '.join(complete)}." if branches else _nothing_offered(wish)
+    remedy = f"They offer {', '.join(complete)}." if branches else _nothing_offered(names, wish)
     raise NotOffered(f"{PREFIX}branch", reason, remedy)
 
 
@@ -311,9 +321,14 @@ def _missing(names: Sequence[str], version: str, available: Mapping[tuple[str, s
     return f" (missing: {', '.join(missing)})" if missing and len(missing) < len(names) else ""
 
 
-def _nothing_offered(wish: DriverWish) -> str:
+def _nothing_offered(names: Names, wish: DriverWish) -> str:
     if wish.archive_source == "distribution":
         return "They offer none at all: enable the component that has it (contrib non-free, restricted)."
+    if any("-signed-" in name for name in names.required):
+        return (
+            "The signed modules come from SUSE's own repositories and lag behind: register the host (SUSEConnect), or set "
+            f"{PREFIX}variant: full, whose modules NVIDIA's repository has and the host builds."
+        )
     return f"They offer none at all: check {PREFIX}repository_url and {PREFIX}manage_repository."
 
 
@@ -323,10 +338,16 @@ def _loose(names: Sequence[str], available: Mapping[tuple[str, str], Package], h
     for name in names:
         if any(known == name for known, _version in available):
             found.append(Package(name))
-        elif name.startswith("linux-modules-nvidia-") and name.endswith(host.kernel):
+        elif name.startswith("linux-modules-nvidia-"):
+            flavour = next((flavour for flavour in host.kernel_flavours if name.endswith(f"-{flavour}")), "")
+            which = (
+                f"the running kernel {host.kernel}"
+                if name.endswith(host.kernel)
+                else f"the next kernel of linux-image-{flavour}"
+            )
             raise NotOffered(
                 "the kernel",
-                f"there is no precompiled module for the running kernel {host.kernel}: {name} is not offered",
+                f"there is no precompiled module for {which}: {name} is not offered",
                 f"Boot a kernel that the archive has modules for, or set {PREFIX}source: nvidia, which builds them.",
             )
     return found

@@ -12,7 +12,6 @@ from .._plan import Step
 from .._steps import Kind
 from .fabric import MODULES_FILE, MODULES_TEXT, modules_step, needs_modules, wants_fabric_manager
 from .host import Host
-from .plan import DRIVER
 from .reload import PREREQUISITES, SERVICES, Reload, plan_reload, still_used
 from .services import (
     FABRIC_UNIT,
@@ -24,6 +23,7 @@ from .services import (
     persistence_drop_in,
     without_drop_in,
 )
+from .steps import DRIVER
 from .system import DriverSystem
 from .wish import DriverWish
 

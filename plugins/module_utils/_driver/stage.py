@@ -10,16 +10,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._adapters.package_databases import parse_versionlock
+from .._adapters.packages import Package
 from .._plan import Refused, StagePlan, Step
 from .._steps import Kind
 from .disturbance import Disturbance, disturbance
 from .fabric import fabric_refusals, modules_step, needs_modules, wants_fabric_manager
-from .floors import shortfall, warnings
+from .floors import not_judged, shortfall, warnings
 from .host import Host, from_facts
+from .kernel_headers import later_lacking
 from .packages import DKMS, closure
-from .plan import DRIVER, driver_step, hold_names, hold_step, packages_differ, release_step, source_of_runfile
-from .refusals import board_refusals, board_warnings, source_refusals
+from .plan import hold_names, packages_differ, source_of_runfile
+from .refusals import board_refusals, board_warnings, kernel_refusals, source_refusals
 from .selection import check_floor, names_of
+from .steps import DRIVER, driver_step, hold_step, prerequisites_step, release_step
 from .wish import DriverWish, from_variables
 
 #: The driver is somebody else's, such as an image's: the later stages take it as it is.
@@ -58,6 +61,9 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
 
 def _present(host: Host, wish: DriverWish, noticed: Disturbance) -> StagePlan:
     refused = [*board_refusals(host, wish), *source_refusals(host, wish), *fabric_refusals(host, wish)]
+    if not refused:
+        # The distribution may have no driver of its own, which is told when its packages are looked for.
+        refused.extend(kernel_refusals(host, wish))
     notes = board_warnings(host)
     try:
         floor = check_floor(wish.version or _floor_version(host, wish), wish) if _floor_version(host, wish) else None
@@ -65,7 +71,10 @@ def _present(host: Host, wish: DriverWish, noticed: Disturbance) -> StagePlan:
     except Refused as refusal:
         refused.append(refusal)
     if host.version:
-        notes.extend(warnings(host.version))
+        notes.extend(warnings(host.version, wish.floors))
+    unknown = not_judged(wish.branch_number, wish.floors)
+    if unknown is not None and unknown not in notes:
+        notes.append(unknown)
     if host.secure_boot and not refused and names_of(host, wish).module == DKMS and not host.same_everywhere:
         notes.append("Secure Boot is on: whether the key that signs modules is enrolled is checked when the stage runs")
     if refused:
@@ -81,11 +90,11 @@ def _floor_version(host: Host, wish: DriverWish) -> str:
     if wish.version:
         return wish.version
     installed = host.version
-    stays = installed is not None and wish.met_by(installed) and (wish.allow_vulnerable or shortfall(installed) is None)
-    if stays:
-        return str(installed)
+    allowed = wish.allow_vulnerable or installed is None or shortfall(installed, wish.floors) is None
+    if installed is not None and allowed and wish.met_by(installed):
+        return installed
     # Any version of a branch without fixes is refused; a branch that has a floor gets a version above it.
-    return f"{wish.branch}.00" if shortfall(f"{wish.branch}.999") is not None else ""
+    return f"{wish.branch}.00" if shortfall(f"{wish.branch}.999", wish.floors) is not None else ""
 
 
 def _present_steps(host: Host, wish: DriverWish, why: str, noticed: Disturbance) -> tuple[Step, ...]:
@@ -106,7 +115,11 @@ def _present_steps(host: Host, wish: DriverWish, why: str, noticed: Disturbance)
 
 def _keeping_steps(host: Host, wish: DriverWish) -> list[Step]:
     steps = []
-    wanted, held = set(hold_names(closure(host.packages))), set(host.holds)
+    lacking = later_lacking(host) if names_of(host, wish).module == DKMS else ()
+    if lacking:
+        why = "modules are built for every later kernel"
+        steps.append(prerequisites_step([Package(item.name) for item in lacking], why))
+    wanted, held = set(hold_names(closure(host.packages), host.kernel_packages)), set(host.holds)
     if wish.hold and wanted - held:
         steps.append(hold_step(wanted - held))
     if not wish.hold and wanted & held:

@@ -18,8 +18,9 @@ from .._adapters.kernel import UNLOAD_ORDER, reference_count
 from .._adapters.packages import PackageManager, manager_for
 from .._adapters.packages_apt import Apt
 from .._adapters.processes import device_holders
-from .._adapters.repositories import Repository, check_url, verified_key
+from .._adapters.repositories import Repository, check_url, key_of_digest, verified_key
 from .._facts.document import read_document
+from .._facts.packages import is_kernel_package
 from .._facts.source import Source
 from .._plan import Refused
 from . import previous
@@ -65,10 +66,12 @@ class DriverSystem:
         host = from_facts(facts)
         if self._manager is None:
             self._manager = manager_for(host.distribution.manager)
-        packages = {name: version for name, version in self._manager.installed().items() if in_family(name)}
+        installed = self._manager.installed()
+        packages = {name: version for name, version in installed.items() if in_family(name)}
         return from_facts(
             facts,
             packages=packages,
+            kernel_packages=tuple(sorted(filter(is_kernel_package, installed))),
             # Also without packages: the locks of a driver that somebody removed by hand keep every other version out.
             holds=self._manager.holds(),
             missing_for_holds=self._manager.missing_for_holds(),
@@ -94,25 +97,26 @@ class DriverSystem:
     def repository(self, host: Host, wish: DriverWish) -> Repository:
         """Return the repository to configure, with its verified key.
 
-        :raises Refused: no fingerprint is known for the key.
+        :raises Refused: neither a fingerprint nor a digest is known for the key.
         :raises KeyRefused: the key is another one.
         """
         url = self.repository_url(host, wish)
-        name, known = host.distribution.key
+        known = host.distribution.key
         own = bool(wish.repository.url)
-        fingerprint = wish.repository.key_fingerprint or ("" if own else known)
-        if not fingerprint:
+        fingerprint = wish.repository.key_fingerprint or ("" if own else known.fingerprint)
+        digest = "" if own or fingerprint else known.digest
+        if not fingerprint and not digest:
             raise Refused(
                 f"{PREFIX}key_fingerprint",
-                f"the fingerprint of the key {name} of {host.distribution.name} is in no source that the collection trusts",
-                "Take it from NVIDIA's documentation and set it.",
+                f"the collection knows no key of the repository {url}",
+                "Give all hexadecimal digits of the fingerprint, from its owner.",
             )
         if wish.repository.key_file:
             source, content = wish.repository.key_file, self._read_key(wish.repository.key_file)
         else:
-            source = check_url(wish.repository.key_url or f"{url}/{name}", f"{PREFIX}key_url")
+            source = check_url(wish.repository.key_url or f"{url}/{known.file}", f"{PREFIX}key_url")
             content = self._fetch(source)
-        key = verified_key(content, fingerprint, source)
+        key = verified_key(content, fingerprint, source) if fingerprint else key_of_digest(content, digest, source)
         return Repository(REPOSITORY_NAME, url, key, f"NVIDIA driver ({wish.source})")
 
     @staticmethod

@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .._boards.architectures import FIRST_BRANCH_WITHOUT_PROPRIETARY
 from .._plan import Refused
+from .floors import FLOORS, Floor, with_advisories
 from .versions import branch_of, is_branch, is_driver_version
 
 STATES = ("present", "absent", "previous")
@@ -55,6 +56,7 @@ class DriverWish:
     persistence: bool = True
     fabric_manager: str = "auto"
     allow_vulnerable: bool = False
+    floors: Mapping[int, Floor] = field(default_factory=lambda: FLOORS, hash=False)
 
     @property
     def archive_source(self) -> str:
@@ -73,7 +75,7 @@ class DriverWish:
 
 
 def from_variables(variables: Mapping[str, Any]) -> DriverWish:
-    """Return the wish in the role's variables.
+    """Return the wish in the role's variables, where C(nvidia_driver_advisories) has the rows of the files already.
 
     :param variables: under their full names; a missing one has its default.
     :raises Refused: they contradict each other.
@@ -109,6 +111,7 @@ def from_options(options: Mapping[str, Any]) -> DriverWish:
         hold=bool(options.get("hold", True)),
         persistence=bool(options.get("persistence", True)),
         allow_vulnerable=bool(options.get("allow_vulnerable", False)),
+        floors=with_advisories(options.get("advisories") or ()),
     )
     _check(wish)
     return wish
@@ -123,7 +126,7 @@ def _check(wish: DriverWish) -> None:
         raise Refused(
             f"{PREFIX}version",
             f"{wish.version!r} is not a driver version",
-            "Give the driver's own version, such as 580.159.03, without the package's epoch and revision.",
+            "Give the driver's own version, such as 580.178.04, without the package's epoch and revision.",
         )
     if not is_branch(wish.branch):
         raise Refused(f"{PREFIX}branch", f"{wish.branch!r} is not a driver branch", "Give three digits, such as 580.")

@@ -26,6 +26,7 @@ from .gpus import read_gpus, unavailable
 from .health import read_health
 from .host import read_host
 from .mps import read_mps, read_mps_control
+from .packages import kernel_packages
 from .runtimes import read_runtimes
 from .schema import SCHEMA
 from .services import read_services
@@ -65,6 +66,7 @@ def read_document(source: Source, archive: str | None = None, subsets: Sequence[
     services = read_services(source)
     host = read_host(source)
     driver, packages = read_driver(source, host["package_manager"], services)
+    host["kernel_packages"] = None if packages is None else kernel_packages(packages)
     nvml = _read_nvml(source, archive, subsets)
     gpus = nvml["gpus"]
     document: dict[str, Any] = {

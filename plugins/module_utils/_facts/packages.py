@@ -2,11 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""NVIDIA's installed packages and what holds them, from the package managers' own files where they have them."""
+"""The installed packages of NVIDIA and of kernels and what holds them, from the package managers' own files where they have them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .._adapters.command import CommandError
@@ -32,7 +33,18 @@ _ONLY_NVIDIA = re.compile(
     r"cuda-drivers|nvidia-open(-\d|$)|nvidia-driver-(cuda|open|pinning)|nvidia-kernel-open-dkms$|"
     r"kmod-nvidia-(open|latest)-dkms$"
 )
-_RPM_PATTERNS = ("*nvidia*", "cuda-drivers*", "cuda-compat*", "libcuda*", "libnv*", "nvlsm*", "datacenter-gpu-manager*")
+#: linux-image-generic-hwe-24.04 and linux-headers-amd64, not linux-image-6.8.0-40-generic; kernel-devel-matched.
+_KERNEL = re.compile(r"linux-(?:image|headers)-(?!\d|unsigned-|uc-)|kernel.*-devel(?:-matched)?$")
+_RPM_PATTERNS = (
+    "kernel*-devel*",
+    "*nvidia*",
+    "cuda-drivers*",
+    "cuda-compat*",
+    "libcuda*",
+    "libnv*",
+    "nvlsm*",
+    "datacenter-gpu-manager*",
+)
 
 
 @dataclass(frozen=True)
@@ -64,21 +76,31 @@ def is_toolkit(name: str) -> bool:
     return bool(_TOOLKIT.match(name))
 
 
-def _is_ours(name: str) -> bool:
-    return is_driver(name) or is_toolkit(name)
+def is_kernel_package(name: str) -> bool:
+    """Return whether a package follows a kernel from version to version, or brings what modules are built with."""
+    return bool(_KERNEL.match(name))
+
+
+def _is_read(name: str) -> bool:
+    return is_driver(name) or is_toolkit(name) or is_kernel_package(name)
+
+
+def kernel_packages(packages: Iterable[Package]) -> list[str]:
+    """Return the names of those packages that follow a kernel from version to version, or bring what modules are built with."""
+    return sorted(package.name for package in packages if is_kernel_package(package.name))
 
 
 def from_dpkg(text: str) -> list[Package]:
-    """Return NVIDIA's packages that C(/var/lib/dpkg/status) says are installed; one that was cut off half way is not."""
+    """Return the packages that C(/var/lib/dpkg/status) says are installed, of NVIDIA and of kernels; one that was cut off half way is not."""
     return [
         Package(found.name, found.version, found.vendor, found.held)
-        for found in parse_dpkg_status(text, _is_ours)
+        for found in parse_dpkg_status(text, _is_read)
         if found.state == "installed"
     ]
 
 
 def read_packages(source: Source, manager: str | None) -> tuple[list[Package] | None, list[str] | None]:
-    """Return NVIDIA's installed packages and what is held, or None for both where that cannot be known.
+    """Return the installed packages of NVIDIA and of kernels and what is held, or None for both where that cannot be known.
 
     :param manager: C(apt), C(dnf) or C(zypper).
     """
@@ -102,7 +124,7 @@ def _read_rpm(source: Source) -> list[Package] | None:
     except CommandError as error:
         source.note("driver.packages", str(error))
         return None
-    ours = [Package(package.name, package.version, package.vendor) for package in found if _is_ours(package.name)]
+    ours = [Package(package.name, package.version, package.vendor) for package in found if _is_read(package.name)]
     return sorted(ours, key=lambda package: package.name)
 
 

@@ -158,6 +158,7 @@ _HOST = fields(
     {
         **dict.fromkeys(("name", "kernel", "architecture", "boot_id", "python", "package_manager"), _NAME),
         "distribution": _DISTRIBUTION,
+        "kernel_packages": items(_NAME),
         **dict.fromkeys(("root", "secure_boot", "kernel_headers", "container"), truth),
     }
 )

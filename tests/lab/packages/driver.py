@@ -19,7 +19,7 @@ from .deb import File, Package
 from .platform import Platform
 from .scripts import LDCONFIG, dkms_add, service
 
-VERSIONS = ("580.126.09", "580.159.03", "595.71.05")
+VERSIONS = ("580.126.09", "580.178.04", "595.91.07")
 """Below the security floor of its branch, the floor, and the floor of the next branch."""
 
 _SOURCES = Path(__file__).resolve().parent / "sources"

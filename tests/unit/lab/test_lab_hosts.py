@@ -180,8 +180,8 @@ def test_missing_programs_become_packages(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_branch_is_pinned_at_its_newest_version() -> None:
     assert [(package.name, package.version) for package in driver.branch_pinnings()] == [
-        ("nvidia-driver-pinning-580", "580.159.03-1"),
-        ("nvidia-driver-pinning-595", "595.71.05-1"),
+        ("nvidia-driver-pinning-580", "580.178.04-1"),
+        ("nvidia-driver-pinning-595", "595.91.07-1"),
     ]
 
 

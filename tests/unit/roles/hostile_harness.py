@@ -171,7 +171,7 @@ class Fleet:
             "gpu_upgrade_drain_command": ["sh", "-c", f"{log} drain >> {folder}/commands"],
             "gpu_upgrade_resume_command": ["sh", "-c", f"{log} resume >> {folder}/commands"],
             "gpu_kubernetes_output_directory": str(folder / "tree"),
-            "nvidia_driver_version": "580.159.03",
+            "nvidia_driver_version": "580.178.04",
         }
         inventory = {
             "gpu_hosts": {"children": {"training": {"hosts": {host: {} for host in hosts}, "vars": described}}}

@@ -19,7 +19,7 @@ from pathlib import Path
 import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-OLD, NEW = "580.126.09", "580.159.03"
+OLD, NEW = "580.126.09", "580.178.04"
 
 _STUB = """
 import json, os

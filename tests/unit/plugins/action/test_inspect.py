@@ -21,7 +21,7 @@ L40S = {
     "gpu_instances": [],
     "processes": [],
 }
-FACTS = {"schema": 1, "driver": {"loaded_version": "580.159.03"}, "gpus": [L40S, {**L40S, "index": 1}]}
+FACTS = {"schema": 1, "driver": {"loaded_version": "580.178.04"}, "gpus": [L40S, {**L40S, "index": 1}]}
 SHARED = {"nvidia_sharing_mode": "mps", "nvidia_sharing_memory_slice": "4GiB"}
 
 

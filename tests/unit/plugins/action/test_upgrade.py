@@ -11,7 +11,7 @@ from ansible_collections.gpufleet.nvidia.plugins.action import upgrade_lease, up
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade import SINCE, Record, from_annotations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease, lease_renewal
 
-TARGET = "driver 580.159.03"
+TARGET = "driver 580.178.04"
 
 
 class FakeCluster:
@@ -81,7 +81,7 @@ def test_the_first_step_cordons_and_remembers_driver_and_toolkit(mark):
 def test_a_rollback_after_a_failure_keeps_its_reason_while_it_lasts(mark):
     cluster = FakeCluster(Record("verifying", "580.126.09", TARGET, toolkit="1.19.1"), unschedulable=True)
     mark(cluster, "failed", reason="CUDA error")
-    mark(cluster, "rolling-back", reason="CUDA error", origin="580.159.03", toolkit="1.20.0")
+    mark(cluster, "rolling-back", reason="CUDA error", origin="580.178.04", toolkit="1.20.0")
     found = cluster.record
     assert (found.state, found.failed_reason) == ("rolling-back", "CUDA error")
     assert (found.origin, found.toolkit, found.initial_unschedulable) == ("580.126.09", "1.19.1", False)
@@ -102,14 +102,14 @@ def test_a_rollback_by_hand_has_no_reason_and_is_given_back(mark):
 def test_a_rollback_by_hand_goes_back_to_what_was_before_the_last_change_and_not_before_an_older_rollout(mark, state):
     old = Record(state, "575.51.03", "driver 580.126.09", toolkit="1.18.0") if state else None
     cluster = FakeCluster(old)
-    mark(cluster, "rolling-back", origin="580.126.09", toolkit="1.19.1", target="driver 580.159.03")
+    mark(cluster, "rolling-back", origin="580.126.09", toolkit="1.19.1", target="driver 580.178.04")
     found = cluster.record
-    assert (found.origin, found.toolkit, found.target) == ("580.126.09", "1.19.1", "driver 580.159.03")
+    assert (found.origin, found.toolkit, found.target) == ("580.126.09", "1.19.1", "driver 580.178.04")
 
 
 def test_a_rollback_by_hand_of_a_rollout_keeps_what_the_rollout_found_and_brought(mark):
     cluster = FakeCluster(Record("done", "580.126.09", TARGET, toolkit="1.19.1"))
-    mark(cluster, "rolling-back", origin="580.126.09", toolkit="1.20.0", target="driver 580.159.03")
+    mark(cluster, "rolling-back", origin="580.126.09", toolkit="1.20.0", target="driver 580.178.04")
     assert (cluster.record.toolkit, cluster.record.target) == ("1.19.1", TARGET)
 
 

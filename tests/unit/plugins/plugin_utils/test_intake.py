@@ -222,7 +222,7 @@ POOLS = [
     {"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": "all-balanced"},
     {"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": [{"devices": [0], "instances": {"3g.40gb": 2}}]},
     {"nvidia_sharing_mode": "mps", "nvidia_sharing_replicas": 4, "nvidia_sharing_mps_manager": "host"},
-    {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 4, "nvidia_driver_version": "580.159.03"},
+    {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 4, "nvidia_driver_version": "580.178.04"},
 ]
 GROUPS = {"gpu_hosts": ["a", "b"], "pool-a": ["a"], "pool-b": ["b"]}
 HOST_A = {"gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 2}], "gpu_kubernetes_cluster": "one"}

@@ -60,8 +60,8 @@ class Tools:
         return Result(tuple(command), 0, "", "")
 
 
-MADISON = """nvidia-open | 580.159.03-1 | https://mirror.invalid/debian12/x86_64  Packages
-nvidia-open | 580.159.03-1 | https://other.invalid bookworm/main amd64 Packages
+MADISON = """nvidia-open | 580.178.04-1 | https://mirror.invalid/debian12/x86_64  Packages
+nvidia-open | 580.178.04-1 | https://other.invalid bookworm/main amd64 Packages
 nvidia-open | 580.126.09-1 | https://mirror.invalid/debian12/x86_64  Packages
    nvidia-x | 1 | https://mirror.invalid x Sources
 """
@@ -69,7 +69,7 @@ nvidia-open | 580.126.09-1 | https://mirror.invalid/debian12/x86_64  Packages
 
 def test_madison():
     assert parse_madison(MADISON) == (
-        Package("nvidia-open", "580.159.03-1", "https://mirror.invalid/debian12/x86_64"),
+        Package("nvidia-open", "580.178.04-1", "https://mirror.invalid/debian12/x86_64"),
         Package("nvidia-open", "580.126.09-1", "https://mirror.invalid/debian12/x86_64"),
     )
 
@@ -77,8 +77,8 @@ def test_madison():
 def test_apts_simulation():
     text = """Reading package lists...
 Remv nvidia-kernel-dkms [580.126.09-1]
-Inst libcuda1 [580.126.09-1] (580.159.03-1 local [amd64])
-Inst libnvidia-ml1:amd64 [580.159.03-1] (580.126.09-1 local [amd64]) []
+Inst libcuda1 [580.126.09-1] (580.178.04-1 local [amd64])
+Inst libnvidia-ml1:amd64 [580.178.04-1] (580.126.09-1 local [amd64]) []
 Inst dkms (3.0.10-8 Debian:12/stable [all])
 Purg old [1]
 Inst same [1] (1 local [amd64])
@@ -86,8 +86,8 @@ Conf dkms (3.0.10-8 Debian:12/stable [all])
 """
     assert parse_simulation(text) == (
         Change("remove", "nvidia-kernel-dkms", "580.126.09-1"),
-        Change("upgrade", "libcuda1", "580.126.09-1", "580.159.03-1"),
-        Change("downgrade", "libnvidia-ml1", "580.159.03-1", "580.126.09-1"),
+        Change("upgrade", "libcuda1", "580.126.09-1", "580.178.04-1"),
+        Change("downgrade", "libnvidia-ml1", "580.178.04-1", "580.126.09-1"),
         Change("install", "dkms", "", "3.0.10-8"),
         Change("remove", "old", "1"),
         Change("reinstall", "same", "1", "1"),
@@ -217,13 +217,13 @@ DNF_TABLE = """Dependencies resolved.
  Package               Arch   Version               Repository             Size
 ================================================================================
 Installing:
- nvidia-open           x86_64 3:580.159.03-1.el9    cuda                  6.0 k
+ nvidia-open           x86_64 3:580.178.04-1.el9    cuda                  6.0 k
      replacing  old-driver.x86_64 3:1-1
 Installing dependencies:
  a-package-with-a-name-that-is-far-too-long-for-its-column
                        x86_64 1-1                   cuda                  6.0 k
 Upgrading:
- libnvidia-ml          x86_64 3:580.159.03-1.el9    cuda                  6.0 k
+ libnvidia-ml          x86_64 3:580.178.04-1.el9    cuda                  6.0 k
 Downgrading:
  down                  x86_64 1-1                   cuda                  6.0 k
 Removing dependent packages:
@@ -240,10 +240,10 @@ Install  2 Packages
 def test_dnfs_table():
     installed = {"libnvidia-ml": "3:580.126.09-1.el9", "down": "2-1", "kmod-nvidia-latest-dkms": "3:580.126.09-1.el9"}
     assert set(parse_transaction(DNF_TABLE, installed)) == {
-        Change("install", "nvidia-open", "", "3:580.159.03-1.el9"),
+        Change("install", "nvidia-open", "", "3:580.178.04-1.el9"),
         Change("remove", "old-driver", "3:1-1"),
         Change("install", "a-package-with-a-name-that-is-far-too-long-for-its-column", "", "1-1"),
-        Change("upgrade", "libnvidia-ml", "3:580.126.09-1.el9", "3:580.159.03-1.el9"),
+        Change("upgrade", "libnvidia-ml", "3:580.126.09-1.el9", "3:580.178.04-1.el9"),
         Change("downgrade", "down", "2-1", "1-1"),
         Change("remove", "kmod-nvidia-latest-dkms", "3:580.126.09-1.el9"),
     }

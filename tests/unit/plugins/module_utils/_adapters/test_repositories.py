@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import (
@@ -16,11 +17,14 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.reposito
     binary_key,
     check_url,
     deb822,
+    disabled_in,
     fingerprints,
     is_local,
+    key_of_digest,
     repo_file,
     sources_in,
     verified_key,
+    with_enabled,
 )
 
 # Made by gpg 2.2 for this test; its fingerprint is what gpg printed.
@@ -40,6 +44,25 @@ FINGERPRINT = "57BFF684814DA6B6C4268D0A1D8160547C1FEA5C"
 def test_the_fingerprint_is_the_one_that_gpg_prints():
     assert fingerprints(ARMOURED) == (FINGERPRINT,)
     assert fingerprints(binary_key(ARMOURED)) == (FINGERPRINT,)
+
+
+def test_a_key_file_is_known_by_its_digest_whatever_wrote_it():
+    digest = hashlib.sha256(ARMOURED).hexdigest()
+    first, rest = ARMOURED.split(b"\n", 1)
+    for content in (ARMOURED, first + b"\nVersion: GnuPG v2.0.22 (GNU/Linux)\n" + rest):
+        assert key_of_digest(content, digest, "key.asc") == binary_key(ARMOURED)
+    with pytest.raises(KeyRefused, match=f"expected {digest}"):
+        key_of_digest(ARMOURED + b"\n", digest, "key.asc")
+    with pytest.raises(KeyRefused, match=r"key\.asc: .*OpenPGP"):
+        key_of_digest(b"x", hashlib.sha256(b"x").hexdigest(), "key.asc")
+
+
+def test_repositories_are_enabled_and_everything_else_stays():
+    text = "# mine\n[crb]\nname=CRB\nenabled = 0\ngpgcheck=1\n\n[crb-source]\nenabled=0\n[extras]\nenabled=1\n"
+    assert disabled_in(text) == ("crb", "crb-source")
+    after = with_enabled(text, ["crb"])
+    assert after == text.replace("enabled = 0", "enabled=1")
+    assert disabled_in(after) == ("crb-source",)
 
 
 def test_armour_and_back_is_the_same_key():

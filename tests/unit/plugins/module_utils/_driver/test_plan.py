@@ -41,10 +41,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish impor
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
-OLD, NEW = "580.126.09", "580.159.03"
+OLD, NEW = "580.126.09", "580.178.04"
 H100 = Gpu("0000:18:00.0", "0x2330", "hopper", "h100-80gb-sxm")
 V100 = Gpu("0000:19:00.0", "0x1db1", "volta")
 B200 = Gpu("0000:1a:00.0", "0x2901", "blackwell", "b200")
+RTX_PRO_6000 = Gpu("0000:1c:00.0", "0x2bb5", "blackwell", "rtx-pro-6000-96gb")
 GH200 = Gpu("0000:1b:00.0", "0x2342", "hopper")
 KERNEL = "6.1.0-50-amd64"
 BARE = Host(DISTRIBUTIONS["debian", "12"], "x86_64", KERNEL, (H100,), headers=True)
@@ -82,7 +83,7 @@ def kinds(plan):
 
 
 def test_a_bare_host_gets_the_newest_version_of_the_branch():
-    plan = plan_present(BARE, DriverWish(), offers(OLD, NEW, "595.71.05"))
+    plan = plan_present(BARE, DriverWish(), offers(OLD, NEW, "595.91.07"))
     assert plan.version == NEW
     assert kinds(plan) == ["pin_driver", "install_driver", "hold_driver"]
     assert {package.version for package in plan.transaction.install} == {f"{NEW}-1"}
@@ -100,8 +101,8 @@ def test_nothing_is_to_do_when_the_host_is_as_described():
     [
         (BARE, DriverWish(), "no driver"),
         (installed(OLD), DriverWish(), "security floor"),
-        (installed("595.71.05"), DriverWish(), "driver 595.71.05 is installed"),
-        (installed(), DriverWish(version="580.170.01"), f"driver {NEW} is installed"),
+        (installed("595.91.07"), DriverWish(), "driver 595.91.07 is installed"),
+        (installed(), DriverWish(version="580.190.01"), f"driver {NEW} is installed"),
         (installed(flavour="proprietary"), DriverWish(), "proprietary kernel modules"),
         (installed(), DriverWish(variant="full"), "nvidia-open is not installed"),
         (installed(interrupted=("nvidia-smi",)), DriverWish(), "cut off"),
@@ -165,6 +166,34 @@ def test_boards_that_cannot_run_the_driver(gpus, wish, reason):
         plan_present(replace(BARE, gpus=gpus), wish, offers(NEW))
 
 
+@pytest.mark.parametrize(
+    ("gpu", "wish", "reason", "remedy"),
+    [
+        (B200, DriverWish(branch="535"), r"needs driver 570\.133\.20 or newer, and branch 535", "580"),
+        (B200, DriverWish(version="570.124.06"), r"570\.124\.06 is older than the board", "580"),
+        (RTX_PRO_6000, DriverWish(branch="570"), r"needs driver 575\.57\.08 or newer", "580"),
+    ],
+)
+def test_a_driver_that_is_older_than_the_board_is_refused(gpu, wish, reason, remedy):
+    with pytest.raises(Refused, match=reason) as caught:
+        plan_present(replace(BARE, gpus=(gpu,)), replace(wish, allow_vulnerable=True), offers(NEW))
+    assert caught.value.remedy == f'Set nvidia_driver_branch: "{remedy}".'
+
+
+def test_the_newest_of_a_branch_may_be_older_than_the_board_too():
+    wish = DriverWish(branch="570", allow_vulnerable=True)
+    host = replace(BARE, gpus=(B200,))
+    with pytest.raises(Refused, match=r"570\.124\.06 is older than the board"):
+        plan_present(host, wish, offers("570.124.06"))
+    assert plan_present(host, wish, offers("570.211.01")).version == "570.211.01"
+
+
+def test_the_first_driver_of_a_board_may_not_have_its_mig_yet():
+    wish = DriverWish(version="575.57.08", allow_vulnerable=True)
+    plan = plan_present(replace(BARE, gpus=(RTX_PRO_6000,)), wish, offers("575.57.08"))
+    assert any("has no MIG with driver 575.57.08" in warning for warning in plan.plan.warnings)
+
+
 def test_two_boards_that_no_flavour_drives_together_are_named():
     with pytest.raises(Refused, match="No flavour drives both"):
         plan_present(replace(BARE, gpus=(B200, V100)), DriverWish(flavour="proprietary"), offers(NEW))
@@ -175,9 +204,16 @@ def test_a_board_that_is_in_no_table_is_only_warned_of():
     assert "not in the table of boards" in plan.plan.warnings[0]
 
 
+def test_a_branch_that_no_bulletin_names_is_said_to_be_unknown():
+    wanted = plan_present(BARE, DriverWish(branch="620"), offers("620.10.01"))
+    there = plan_present(installed("620.10.01"), DriverWish(branch="620"), Repositories())
+    for plan in (wanted, there):
+        assert any("driver branch 620 has known vulnerabilities is not known" in note for note in plan.plan.warnings)
+
+
 def test_below_the_floor_is_refused_unless_allowed_loudly():
     wish = DriverWish(version=OLD)
-    with pytest.raises(Refused, match=r"security floor 580\.159\.03.*nvidia_driver_allow_vulnerable"):
+    with pytest.raises(Refused, match=r"security floor 580\.178\.04.*nvidia_driver_allow_vulnerable"):
         plan_present(BARE, wish, offers(OLD, NEW))
     plan = plan_present(BARE, replace(wish, allow_vulnerable=True), offers(OLD, NEW))
     assert plan.version == OLD
@@ -304,7 +340,7 @@ def test_packages_of_a_mirror_win_over_those_of_other_repositories():
         }
     )
     mirror = [Package(name, full, "https://mirror.invalid/x") for name, full in closure(NEW).items()]
-    others = [Package(name, "580.170.01-1", "https://deb.invalid") for name in closure(NEW)]
+    others = [Package(name, "580.190.01-1", "https://deb.invalid") for name in closure(NEW)]
     assert plan_present(BARE, wish, Repositories(True, (*mirror, *others))).version == NEW
 
 
@@ -343,7 +379,7 @@ def test_the_record_survives_a_run_that_was_cut_off():
     half = installed(packages={**closure(NEW), "libcuda1": f"{OLD}-1"})
     assert to_write(half, first, NEW) is None
     assert to_write(half, None, NEW) is None
-    assert to_write(half, first, "595.71.05").pending == "595.71.05"
+    assert to_write(half, first, "595.91.07").pending == "595.91.07"
     assert to_write(installed(), replace(first, pending=""), "").pending == "absent"
 
 
@@ -394,8 +430,17 @@ def test_what_belongs_to_the_driver(name, yes):
 
 
 def test_holds_leave_the_packages_of_one_kernel_free():
-    packages = {**closure(NEW), "linux-modules-nvidia-580-server-open-generic": "6.8.0-40.40+1"}
+    packages = {**closure(NEW), "linux-modules-nvidia-580-server-open-6.8.0-40-generic": "6.8.0-40.40+1"}
     assert set(hold_names(packages)) == set(closure(NEW))
+
+
+def test_holds_cover_what_brings_the_next_kernel_and_its_modules():
+    modules = "linux-modules-nvidia-580-server-open-generic-hwe-24.04"
+    packages = {**closure(NEW), modules: "6.11.0-26.26+1"}
+    kernels = ("linux-image-generic", "linux-image-virtual-hwe-24.04", "linux-headers-generic-hwe-24.04")
+    assert set(hold_names(packages, kernels)) == {*closure(NEW), modules, "linux-image-virtual-hwe-24.04"}
+    # Modules that are built follow no kernel.
+    assert set(hold_names(closure(NEW), kernels)) == set(closure(NEW))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish impor
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
-OLD, NEW = "580.126.09", "580.159.03"
+OLD, NEW = "580.126.09", "580.178.04"
 OFFERS = tuple(
     Package(name, f"{NEW}-1") for name in ("nvidia-driver-cuda", "nvidia-kernel-open-dkms", "kmod-nvidia-open-dkms")
 )
@@ -116,13 +116,13 @@ def test_a_resolution_that_removes_what_is_not_the_drivers_is_refused(name):
 
 
 def test_what_cannot_be_resolved_comes_with_what_is_usually_missing():
-    manager = Manager([PackageError("Failed to resolve: nothing provides dkms.")])
-    with pytest.raises(PackageError, match="dkms comes from EPEL"):
-        runner.resolve(made_system(manager), host(RHEL_9), planned())
+    manager = Manager([PackageError("Failed to resolve: nothing provides libX11.")])
+    with pytest.raises(PackageError, match="SUSEConnect --product PackageHub"):
+        runner.resolve(made_system(manager), host(DISTRIBUTIONS["sles", "15"]), planned())
 
 
 def test_packages_that_stray_are_named_until_none_does():
-    astray = (Change("install", "libcuda1", "", "595.71.05-1"),)
+    astray = (Change("install", "libcuda1", "", "595.91.07-1"),)
     manager = Manager(
         [astray, (Change("install", "libcuda1", "", f"{NEW}-1"),)], offers=(Package("libcuda1", f"{NEW}-1"),)
     )
@@ -133,7 +133,7 @@ def test_packages_that_stray_are_named_until_none_does():
 
 def test_packages_that_pull_each_other_away_for_ever_are_given_up():
     names = [f"libnvidia-part{number}" for number in range(20)]
-    manager = Manager([(Change("install", name, "", "595.71.05-1"),) for name in names])
+    manager = Manager([(Change("install", name, "", "595.91.07-1"),) for name in names])
     manager.offers = tuple(Package(name, f"{NEW}-1") for name in names)
     with pytest.raises(PackageError, match="pull each other"):
         runner.resolve(made_system(manager), host(), planned())
@@ -317,7 +317,7 @@ def test_what_is_not_offered_is_refused_with_the_way_out(on, wish, offers, reaso
 
 def test_a_transitional_package_names_the_driver_that_it_would_bring():
     names = archive_of(UBUNTU_HOST, DriverWish(source="distribution", branch="570")).names["open", "compute"].required
-    offered = tuple(Package(name.replace("{branch}", "570"), "595.71.05-0ubuntu1") for name in names)
+    offered = tuple(Package(name.replace("{branch}", "570"), "595.91.07-0ubuntu1") for name in names)
     with pytest.raises(Refused, match="transitional package that brings driver 595"):
         select(UBUNTU_HOST, DriverWish(source="distribution", branch="570"), offered)
 

@@ -30,7 +30,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
-OLD, NEW = "580.159.03", "580.170.01"
+OLD, NEW = "580.178.04", "580.190.01"
 URL = "https://mirror.invalid/r"
 #: A packet of a public key, as short as one can be.
 KEY = b"\xc6\x06\x04\x00\x00\x00\x00\x01"

@@ -127,8 +127,9 @@ def test_where_packages_come_from(wish, url):
     ("host", "repository", "error", "said"),
     [
         (DEBIAN, {"url": "http://mirror.example.com/d"}, UrlRefused, "without TLS"),
-        (RHEL_10, {}, Refused, "in no source that the collection trusts"),
-        (DEBIAN, {"url": "https://mirror.example.com/d"}, Refused, "in no source that the collection trusts"),
+        (RHEL_10, {}, KeyRefused, "expected afbea87d3b97"),
+        (DEBIAN, {"url": "https://mirror.example.com/d"}, Refused, "knows no key of the repository https://mirror"),
+        (RHEL_10, {"url": "https://mirror.example.com/d"}, Refused, "knows no key of the repository https://mirror"),
         (DEBIAN, {}, KeyRefused, "OpenPGP"),
         (DEBIAN, {"key_url": "http://mirror.example.com/key"}, UrlRefused, "without TLS"),
         (DEBIAN, {"key_file": "/nowhere/key.gpg"}, Refused, "/nowhere/key.gpg cannot be read"),
@@ -146,6 +147,13 @@ def test_a_verified_key_is_handed_on(monkeypatch, tmp_path):
     own = RepositoryWish(url="file:///srv/r", key_file=str(tmp_path / "key.gpg"), key_fingerprint="F1")
     made = system.DriverSystem(fetching).repository(DEBIAN, DriverWish(repository=own))
     assert (made.url, made.key, made.identifier) == ("file:///srv/r", b"of the fileF1", "gpufleet-nvidia-driver")
+
+
+def test_the_key_of_rhel_10_is_fetched_by_its_name_and_known_by_its_digest(monkeypatch):
+    monkeypatch.setattr(system, "key_of_digest", lambda content, digest, source: (content, digest[:8], source))
+    made = system.DriverSystem(fetching).repository(RHEL_10, DriverWish())
+    url = "https://developer.download.nvidia.com/compute/cuda/repos/rhel10/sbsa/CDF6BA43.pub"
+    assert made.key == (b"no OpenPGP key", "afbea87d", url)
 
 
 def test_the_record_is_private(monkeypatch, tmp_path):

@@ -4,9 +4,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.deb_versions import deb_compare
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.floors import FLOORS, shortfall, warnings
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.floors import (
+    FLOORS,
+    not_judged,
+    shortfall,
+    warnings,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.versions import (
     branch_of,
     driver_key,
@@ -16,6 +24,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.versions i
     nearest,
     newest,
 )
+
+REPOSITORY = Path(__file__).resolve().parents[5]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +52,7 @@ def test_driver_versions_are_compared_number_by_number():
     assert driver_key("580.65.06") < driver_key("580.126.09")
     assert newest(["580.65.06", "580.126.09", "nonsense"]) == "580.126.09"
     assert newest([]) is None
-    assert branch_of("595.71.05") == 595
+    assert branch_of("595.91.07") == 595
     with pytest.raises(ValueError, match="not a driver version"):
         driver_key("580")
 
@@ -55,10 +65,10 @@ def test_branches(text, yes):
 
 @pytest.mark.parametrize(
     ("wanted", "expected"),
-    [("580.140.01", "580.159.03"), ("580.200.01", "580.159.03"), ("600.1.1", "595.71.05")],
+    [("580.140.01", "580.178.04"), ("580.200.01", "580.178.04"), ("600.1.1", "595.91.07")],
 )
 def test_the_nearest_version(wanted, expected):
-    assert nearest(wanted, ["580.126.09", "580.159.03", "595.71.05"]) == expected
+    assert nearest(wanted, ["580.126.09", "580.178.04", "595.91.07"]) == expected
 
 
 def test_nothing_is_nearest_to_anything_in_an_empty_repository():
@@ -88,13 +98,34 @@ def test_debian_versions_are_ordered_as_policy_says(left, right, sign):
 @pytest.mark.parametrize("floor", FLOORS.values(), ids=str)
 def test_a_floor_itself_is_allowed_and_anything_older_is_not(floor):
     assert shortfall(floor.version) is None
+    assert not_judged(floor.branch) is None
     reason, replacement = shortfall(f"{floor.branch}.10.01")
     assert floor.version in reason
+    assert f"bulletin {floor.bulletin} of {floor.date}" in reason
     assert replacement == floor.version
 
 
 @pytest.mark.parametrize(
-    ("version", "replacement"), [("570.211.01", "580.159.03"), ("590.48.01", "595.71.05"), ("550.163.01", "580.159.03")]
+    ("branch", "version"), [(580, "580.178.04"), (595, "595.91.07"), (610, "610.57.04"), (615, "615.71.09")]
+)
+def test_the_floors_are_those_of_bulletin_5861(branch, version):
+    assert (FLOORS[branch].version, FLOORS[branch].bulletin, FLOORS[branch].date) == (version, "5861", "2026-09-30")
+
+
+@pytest.mark.parametrize("version", ["580.159.03", "595.71.05", "610.43.02"])
+def test_the_floors_of_the_bulletin_before_are_below(version):
+    assert shortfall(version) is not None
+
+
+@pytest.mark.parametrize(
+    ("version", "replacement"),
+    [
+        ("535.309.01", "580.178.04"),
+        ("550.163.01", "580.178.04"),
+        ("570.211.01", "580.178.04"),
+        ("575.57.08", "580.178.04"),
+        ("590.48.01", "595.91.07"),
+    ],
 )
 def test_a_branch_without_fixes_is_below_whatever_its_version(version, replacement):
     reason, found = shortfall(version)
@@ -102,12 +133,33 @@ def test_a_branch_without_fixes_is_below_whatever_its_version(version, replaceme
     assert found == replacement
 
 
-def test_branches_newer_than_the_bulletin_have_no_floor():
-    assert shortfall("610.57.04") is None
-    assert shortfall("615.71.09") is None
+def test_a_branch_newer_than_the_bulletin_is_unknown_and_not_safe():
+    assert shortfall("620.10.01") is None
+    assert "names no branch newer than 615" in not_judged(620)
+    assert not_judged(620) in warnings("620.10.01")
+    assert not_judged(590) is None
 
 
 def test_known_trouble_is_warned_of():
     assert "mix MIG slices" in warnings("570.133.20")[0]
     assert "ended in 2026-06" in warnings("535.309.01")[0]
-    assert warnings("580.159.03") == ()
+    assert warnings("580.178.04") == ()
+
+
+def test_what_the_examples_and_the_documentation_recommend_is_not_below_the_floor():
+    recommended = re.compile(r"nvidia_driver_version\"?\s*[:=]\s*[\"']?(\d{3}\.\d+(?:\.\d+)?)")
+    texts = [
+        path
+        for folder in ("examples", "docs", "roles", "playbooks", "plugins")
+        for path in (REPOSITORY / folder).rglob("*")
+        # A transcript is what a run printed, whatever was recommended later.
+        if path.suffix in (".md", ".yml", ".yaml", ".json", ".py", ".txt") and "transcripts" not in path.parts
+    ]
+    found = [(path, version) for path in texts for version in recommended.findall(path.read_text())]
+    assert found
+    assert [(path, version) for path, version in found if shortfall(version) is not None] == []
+
+
+def test_the_documentation_of_the_role_has_every_floor():
+    text = (REPOSITORY / "roles/nvidia_driver/README.md").read_text()
+    assert [floor for floor in FLOORS.values() if f"| {floor.branch} | {floor.version} |" not in text] == []

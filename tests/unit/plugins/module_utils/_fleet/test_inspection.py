@@ -72,14 +72,14 @@ def test_a_gpu_without_name_goes_by_its_board():
 
 def test_equal_neighbours_are_one_line_and_others_are_not():
     facts = {
-        "driver": {"loaded_version": "580.159.03"},
+        "driver": {"loaded_version": "580.178.04"},
         "gpus": [gpu(0), gpu(1), gpu(2, processes=[PROCESS]), gpu(3)],
     }
     lines = host_table({"gpu-1": facts}, {}).splitlines()
     assert [line.split()[:3] for line in lines[1:]] == [
-        ["gpu-1", "580.159.03", "0-1"],
-        ["gpu-1", "580.159.03", "2"],
-        ["gpu-1", "580.159.03", "3"],
+        ["gpu-1", "580.178.04", "0-1"],
+        ["gpu-1", "580.178.04", "2"],
+        ["gpu-1", "580.178.04", "3"],
     ]
 
 

@@ -24,7 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade imp
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 
-TARGET = "driver 580.159.03"
+TARGET = "driver 580.178.04"
 NOW = "2026-11-21T07:00:00Z"
 
 
@@ -103,19 +103,19 @@ def test_a_cordon_by_hand_is_told_from_our_own(record, unschedulable, kept):
 
 
 def test_an_interrupted_run_keeps_what_the_first_one_found():
-    found = begin(RECORD, "580.159.03", TARGET, 5, True, "you", "later")
+    found = begin(RECORD, "580.178.04", TARGET, 5, True, "you", "later")
     assert (found.state, found.origin, found.wave, found.operator) == ("installing", "580.126.09", 5, "you")
 
 
 def test_a_new_target_after_a_half_installed_one_still_comes_from_the_first_driver():
-    assert begin(started(), "580.159.03", "driver 595", 1, True, "me", NOW).origin == "580.126.09"
+    assert begin(started(), "580.178.04", "driver 595", 1, True, "me", NOW).origin == "580.126.09"
     assert begin(started(state="evicting"), "580.126.09", "driver 595", 1, True, "me", NOW).origin == "580.126.09"
 
 
 def test_the_toolkit_is_remembered_as_the_driver_is():
     assert begin(Record(), "580.126.09", TARGET, 1, False, "me", NOW, "1.19.1").toolkit == "1.19.1"
-    assert begin(RECORD, "580.159.03", "driver 595", 1, True, "me", NOW, "1.20.0").toolkit == "1.19.1"
-    assert begin(started(state="done"), "580.159.03", "driver 595", 1, True, "me", NOW, "1.20.0").toolkit == "1.20.0"
+    assert begin(RECORD, "580.178.04", "driver 595", 1, True, "me", NOW, "1.20.0").toolkit == "1.19.1"
+    assert begin(started(state="done"), "580.178.04", "driver 595", 1, True, "me", NOW, "1.20.0").toolkit == "1.20.0"
 
 
 def test_on_plain_hosts_the_records_say_whether_another_run_is_at_work():

@@ -33,7 +33,7 @@ def test_pci(evidence, facts):
     [
         ({}, ANY, "passed", "580.126.09, open modules"),
         ({}, Expectation(driver_version="580.126.09", driver_branch="580", driver_flavour="open"), "passed", "580"),
-        ({}, Expectation(driver_version="580.159.03"), "failed", "580.159.03 is wanted"),
+        ({}, Expectation(driver_version="580.178.04"), "failed", "580.178.04 is wanted"),
         ({}, Expectation(driver_branch="595"), "failed", "branch 595 is wanted"),
         ({}, Expectation(driver_flavour="proprietary"), "failed", "the proprietary ones are wanted"),
         ({"flavour": None}, Expectation(driver_flavour="open"), "passed", "unknown modules"),

@@ -1,0 +1,172 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which packages belong to which kernel: what its modules are built with, and what brings the same for every later kernel.
+
+The headers of the running kernel alone lose the driver at the next kernel update: a kernel package does not depend on its headers. Sources:
+Debian's and Ubuntu's archives, and NVIDIA's driver installation guide for the others [doc].
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Headers:
+    """A package with what is needed to build modules.
+
+    :param name: may hold C({kernel}) (all of what C(uname -r) prints), C({flavour}) and C({metapackage}).
+    :param version: what the package's version starts with; may hold C({version}). Empty for the manager's choice.
+    """
+
+    name: str
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The packages of one kind of kernel.
+
+    :param release: a regular expression for all of what C(uname -r) prints; its groups are C(version), which the versions of the kernel's
+        packages start with, and C(flavour), by which its metapackages are called.
+    :param headers: what modules for this kernel are built with. The first one has to be offered.
+    :param later: what brings the headers of every later kernel along. Empty where the manager installs those of C(headers) anew with every kernel;
+        None where no such package is known.
+    """
+
+    release: str
+    headers: tuple[Headers, ...]
+    later: tuple[Headers, ...] | None = ()
+
+
+_MACHINE = r"\.(?:x86_64|aarch64)"
+_ANY = r"(?P<version>.+)"
+_DEB = (Headers("linux-headers-{kernel}"),)
+_RPM = (Headers("kernel-devel", "{version}"), Headers("kernel-headers"))
+_UEK = Kernel(rf"(?P<version>.+uek){_MACHINE}", (Headers("kernel-uek-devel", "{version}"),))
+
+DEBIAN = (
+    Kernel(
+        r"(?P<version>.+?)-(?P<flavour>(?:(?:cloud|rt)-)?(?:amd64|arm64))", _DEB, (Headers("linux-headers-{flavour}"),)
+    ),
+    Kernel(_ANY, _DEB, None),
+)
+#: The release names the flavour (generic) and not the metapackage (generic-hwe-24.04): that is taken from what is installed.
+UBUNTU = (Kernel(_ANY, _DEB, (Headers("linux-headers-{metapackage}"),)),)
+RED_HAT_8 = (_UEK, Kernel(rf"(?P<version>.+){_MACHINE}", _RPM))
+RED_HAT = (
+    _UEK,
+    Kernel(
+        r"(?P<version>.+)\.aarch64\+64k",
+        (Headers("kernel-64k-devel", "{version}"), Headers("kernel-headers")),
+        (Headers("kernel-64k-devel-matched", "{version}"),),
+    ),
+    Kernel(rf"(?P<version>.+){_MACHINE}", _RPM, (Headers("kernel-devel-matched", "{version}"),)),
+)
+AMAZON = (
+    Kernel(rf"(?P<version>6\.12\..+){_MACHINE}", (Headers("kernel6.12-devel", "{version}"),)),
+    Kernel(rf"(?P<version>.+){_MACHINE}", _RPM),
+)
+SUSE = (Kernel(r"(?P<version>.+)-(?P<flavour>default|azure|64kb)", (Headers("kernel-{flavour}-devel", "{version}"),)),)
+
+#: linux-image-generic-hwe-24.04, not linux-image-6.8.0-40-generic.
+_IMAGE_METAPACKAGE = re.compile(r"linux-image-(?!\d|unsigned-|uc-)(?P<flavour>.+)")
+_UBUNTU_RELEASE = re.compile(r"\d+\.\d+\.\d+-\d+-(?P<flavour>.+)")
+#: What stands behind the flavour of a metapackage that follows another kernel than the release's first one.
+_SERIES = re.compile(r"(?:-(?:hwe|lts))?-\d+\.\d+[a-z]?(?:-edge)?$|-edge$")
+_MODULES = re.compile(r"linux-modules-nvidia-\d{3}(?:-server)?(?:-open)?-(?P<flavour>(?!server-|open-)[a-z].*)")
+
+
+def image_metapackages(release: str, installed: Iterable[str]) -> dict[str, str]:
+    """Return Ubuntu's installed kernel metapackages that the running kernel may be from, with the flavour of what goes with each.
+
+    Several may be installed (generic and generic-hwe-24.04), and any of them may bring the next kernel. After an update and before the reboot
+    none of them depends on the running kernel any more, so that only the flavour ties them to it.
+
+    :param release: of the running kernel.
+    :returns: such as C({"linux-image-virtual-hwe-24.04": "generic-hwe-24.04"}): there are no module packages for virtual.
+    """
+    match = _UBUNTU_RELEASE.fullmatch(release)
+    found = {}
+    for name in sorted(installed):
+        metapackage = _IMAGE_METAPACKAGE.fullmatch(name)
+        if match is None or metapackage is None:
+            continue
+        flavour = re.sub(r"^virtual(?=-|$)", "generic", metapackage.group("flavour"))
+        if _SERIES.sub("", flavour) == match.group("flavour"):
+            found[name] = flavour
+    return found
+
+
+def module_flavours(kernels: Sequence[Kernel], release: str, installed: Iterable[str]) -> tuple[str, ...]:
+    """Return by which flavours the packages with compiled modules are called that a host needs; empty where that is not known."""
+    kernel, groups = _match(kernels, release)
+    if any("{metapackage}" in item.name for item in kernel.later or ()):
+        return tuple(sorted(set(image_metapackages(release, installed).values())))
+    flavour = groups.get("flavour") if kernel.release else None
+    return (flavour,) if flavour else ()
+
+
+def followed(installed: Iterable[str]) -> tuple[str, ...]:
+    """Return the installed packages that have to be held so that a held driver keeps its precompiled module (Ubuntu's archive).
+
+    The modules of the next kernel fit a narrow range of driver versions: a kernel metapackage that moves on leaves a held driver without one.
+    """
+    names = set(installed)
+    flavours = {match.group("flavour"): name for name in names for match in [_MODULES.fullmatch(name)] if match}
+    images = {
+        name
+        for name in names
+        if name.startswith("linux-image-")
+        and re.sub(r"^linux-image-virtual(?=-|$)", "linux-image-generic", name)[12:] in flavours
+    }
+    return tuple(sorted(images | set(flavours.values())))
+
+
+def headers(kernels: Sequence[Kernel], release: str) -> tuple[Headers, ...]:
+    """Return what modules for the kernel C(release) are built with, the first one being needed and the others where they are offered."""
+    kernel, groups = _match(kernels, release)
+    return tuple(_filled(item, release, groups) for item in kernel.headers)
+
+
+def later_headers(kernels: Sequence[Kernel], release: str, installed: Iterable[str]) -> tuple[Headers, ...] | None:
+    """Return what brings the headers of every later kernel, or None where nobody knows.
+
+    :param installed: the packages of kernels that are installed.
+    """
+    kernel, groups = _match(kernels, release)
+    if kernel.later is None:
+        return None
+    found: list[Headers] = []
+    for item in kernel.later:
+        if "{metapackage}" not in item.name:
+            found.append(_filled(item, release, groups))
+            continue
+        flavours = sorted(set(image_metapackages(release, installed).values()))
+        if not flavours:
+            return None
+        found.extend(Headers(item.name.replace("{metapackage}", flavour)) for flavour in flavours)
+    return tuple(found)
+
+
+def _match(kernels: Sequence[Kernel], release: str) -> tuple[Kernel, dict[str, str]]:
+    for kernel in kernels:
+        match = re.fullmatch(kernel.release, release)
+        if match:
+            return kernel, match.groupdict()
+    # A kernel of somebody's own: its headers are looked for under the usual name, and nothing is known of the next one.
+    return Kernel("", kernels[-1].headers, None), {"version": release, "flavour": release.rpartition("-")[2]}
+
+
+def _filled(item: Headers, release: str, groups: dict[str, str]) -> Headers:
+    texts = [
+        text.replace("{kernel}", release)
+        .replace("{flavour}", groups.get("flavour", ""))
+        .replace("{version}", groups.get("version", ""))
+        for text in (item.name, item.version)
+    ]
+    return Headers(*texts)

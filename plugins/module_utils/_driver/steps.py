@@ -1,0 +1,73 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The steps on the packages of the driver, as the plans of the stage and of the module make them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .._adapters.packages import Package
+from .._plan import Step
+from .._steps import Kind
+from .host import Host
+from .services import PREFERENCES_NAME
+from .wish import REPOSITORY_NAME, DriverWish
+
+#: The target of steps on the packages of the driver.
+DRIVER = "driver"
+#: The kinds of the step that has the main transaction.
+PACKAGES = frozenset({Kind.INSTALL_DRIVER, Kind.CHANGE_DRIVER, Kind.REMOVE_DRIVER})
+
+
+def driver_step(host: Host, why: str, disturbs: Sequence[str], data: Mapping[str, Any], present: bool = True) -> Step:
+    """Return the step that installs, changes or removes the packages of the driver.
+
+    :param data: with C(version), or C(branch) where no version was chosen yet, unless the driver goes.
+    """
+    change = Kind.CHANGE_DRIVER if host.versions else Kind.INSTALL_DRIVER
+    before = ", ".join(host.versions) or "packages"
+    return Step(change if present else Kind.REMOVE_DRIVER, DRIVER, why, tuple(disturbs), {"before": before, **data})
+
+
+def prerequisites_step(packages: Iterable[Package], why: str) -> Step:
+    """Return the step that installs what the driver needs before it."""
+    data = {"packages": [[package.name, package.version] for package in packages]}
+    return Step(Kind.INSTALL_PREREQUISITES, DRIVER, why, (), data)
+
+
+def hold_step(names: Iterable[str]) -> Step:
+    """Return the step that holds packages of the driver."""
+    why = "unattended upgrades must not move the driver"
+    return Step(Kind.HOLD_PACKAGES, DRIVER, why, (), {"packages": sorted(names)})
+
+
+def release_step(names: Iterable[str], why: str = "held packages cannot be changed") -> Step:
+    """Return the step that releases held packages of the driver."""
+    return Step(Kind.RELEASE_PACKAGES, DRIVER, why, (), {"packages": list(names)})
+
+
+def stream_step(stream: str) -> Step:
+    """Return the step that enables the stream of the dnf module."""
+    why = "one stream has one branch"
+    return Step(Kind.ENABLE_MODULE_STREAM, f"nvidia-driver:{stream}", why, (), {"stream": stream})
+
+
+def pin_step(host: Host, version: str, pinning: Package | None) -> Step:
+    """Return the step that pins the driver: with NVIDIA's pinning package where there is one, else with preferences (apt)."""
+    package: list[Any] = [pinning.name, pinning.version] if pinning else []
+    # The pinning packages conflict with each other, and the one of the old driver must not pin the new one.
+    stale = [name for name in host.packages if "nvidia-driver-pinning" in name and name not in package]
+    return Step(
+        Kind.PIN_DRIVER,
+        pinning.name if pinning else f"/etc/apt/preferences.d/{PREFERENCES_NAME}",
+        "packages of one driver depend on each other with >=, which a newer one satisfies too",
+        data={"version": version, "package": package, "remove": stale},
+    )
+
+
+def repository_step(wish: DriverWish) -> Step:
+    """Return the step that configures the repository of the driver."""
+    return Step(Kind.ADD_REPOSITORY, REPOSITORY_NAME, f"{wish.source} packages come from it")

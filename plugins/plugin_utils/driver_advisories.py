@@ -1,0 +1,118 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Security floors of the driver from NVIDIA's own advisories (CSAF 2.0) in a folder on the controller.
+
+NVIDIA publishes them in the repository NVIDIA/product-security, one folder per bulletin. A product is fixed by an id in C(product_status), and the
+tree of products says what the id means: the vendor's branch, below it C(Linux(R580)) and C(Tesla) with the version.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.versions import driver_key, is_driver_version
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+
+VARIABLE = "nvidia_driver_advisories"
+_CATEGORY = "csaf_security_advisory"
+#: The data-centre driver for Linux; GeForce, RTX and vGPU have rows of their own.
+_SYSTEM, _PRODUCT = re.compile(r"Linux\s*\(R(\d{3})\)"), "Tesla"
+#: How many of the vulnerabilities a message names.
+_NAMED = 2
+
+Row = dict[str, Any]
+
+
+def read_folder(path: str) -> list[Row]:
+    """Return the floors in the advisories below a folder, one row per bulletin and branch; none for an empty path.
+
+    :returns: with C(branch), C(version), C(bulletin), C(date), C(source) and C(reason), as the option C(advisories) of M(gpufleet.nvidia.driver) takes them.
+    :raises Refused: there is no such folder, or a file in it is not what it should be.
+    """
+    if not path:
+        return []
+    if not os.path.isdir(path):
+        raise Refused(
+            VARIABLE, f"{path} is not a folder on the controller", "Give the folder with NVIDIA's CSAF files."
+        )
+    files = sorted(
+        os.path.join(folder, name)
+        for folder, _folders, names in os.walk(path)
+        for name in names
+        if name.endswith(".json")
+    )
+    # A plan of a fleet asks once per host.
+    return [dict(row) for file in files for row in _read_file(file, os.stat(file).st_mtime_ns)]
+
+
+@lru_cache(maxsize=512)
+def _read_file(path: str, _changed: int) -> tuple[Row, ...]:
+    try:
+        with open(path, encoding="utf-8") as handle:
+            document = json.load(handle)
+    except (OSError, ValueError) as error:
+        raise Refused(VARIABLE, f"{path} cannot be read: {error}", "Replace or remove the file.") from error
+    return tuple(rows_of(document, path))
+
+
+def rows_of(document: Any, source: str) -> list[Row]:
+    """Return the floors of one advisory; none of a file that is another kind of document, or about other products.
+
+    :raises Refused: it is an advisory without a number or a date.
+    """
+    head = document.get("document") if isinstance(document, dict) else None
+    if not isinstance(head, dict) or head.get("category") != _CATEGORY:
+        return []
+    products = dict(_products((document.get("product_tree") or {}).get("branches") or (), ""))
+    fixed: dict[int, str] = {}
+    worst: dict[int, list[tuple[float, str]]] = {}
+    for vulnerability in document.get("vulnerabilities") or ():
+        for product in (vulnerability.get("product_status") or {}).get("fixed") or ():
+            branch, version = products.get(product, (0, ""))
+            if not branch:
+                continue
+            fixed[branch] = max(fixed.get(branch, version), version, key=driver_key)
+            worst.setdefault(branch, []).append((_score(vulnerability), str(vulnerability.get("cve") or "")))
+    tracking = head.get("tracking") or {}
+    bulletin, date = str(tracking.get("id") or ""), str(tracking.get("current_release_date") or "")[:10]
+    if fixed and not (bulletin and re.fullmatch(r"\d{4}-\d{2}-\d{2}", date)):
+        raise Refused(VARIABLE, f"{source} has no tracking id or no current_release_date", "Fetch the file again.")
+    return [
+        {
+            "branch": branch,
+            "version": version,
+            "bulletin": bulletin,
+            "date": date,
+            "source": source,
+            "reason": _reason(worst[branch]),
+        }
+        for branch, version in sorted(fixed.items())
+    ]
+
+
+def _products(branches: Any, system: str) -> Iterator[tuple[str, tuple[int, str]]]:
+    """Yield branch and version of the data-centre driver by product id."""
+    for branch in branches:
+        name, product = str(branch.get("name") or ""), branch.get("product") or {}
+        version, match = str(product.get("name") or "").strip(), _SYSTEM.fullmatch(system.strip())
+        if match and name.strip() == _PRODUCT and is_driver_version(version):
+            yield str(product.get("product_id")), (int(match.group(1)), version)
+        yield from _products(branch.get("branches") or (), name)
+
+
+def _score(vulnerability: Mapping[str, Any]) -> float:
+    scores = [score.get(kind) or {} for score in vulnerability.get("scores") or () for kind in ("cvss_v3", "cvss_v4")]
+    return max((float(score.get("baseScore") or 0) for score in scores), default=0.0)
+
+
+def _reason(found: list[tuple[float, str]]) -> str:
+    several = sorted(found, key=lambda item: (-item[0], item[1]))
+    text = ", ".join(f"{cve} ({score})" for score, cve in several[:_NAMED])
+    return f"{text} and {len(several) - _NAMED} more" if len(several) > _NAMED else text

@@ -1,0 +1,147 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package, Transaction
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import dkms, runner
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish, RepositoryWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+
+VERSION = "580.178.04"
+KERNEL = "6.12.0-55.el10_0.x86_64"
+URL = "https://mirror.example.com/r"
+
+
+def host(distribution=("rocky", "10")):
+    gpu = Gpu("0", "0x2330", "hopper")
+    return Host(DISTRIBUTIONS[distribution], "x86_64", KERNEL, (gpu,), headers=True)
+
+
+def test_a_rebuild_gets_epel_and_the_repository_that_it_builds_on():
+    step = dkms.repository_step(host(), DriverWish(), ("epel-release",), ("crb", "devel"))
+    assert step.what == "enable the repositories EPEL, crb"
+    assert (step.data["packages"], step.data["enable"]) == ([["epel-release", ""]], ["crb"])
+    old = dkms.repository_step(host(("rhel", "8")), DriverWish(), ("epel-release",), ("powertools",))
+    assert old.data["enable"] == ["powertools"]
+    enabled = dkms.repository_step(host(), DriverWish(), ("epel-release",), ())
+    assert enabled.data["enable"] == []
+
+
+@pytest.mark.parametrize(
+    ("distribution", "offered"),
+    [(("rocky", "10"), ("dkms", "epel-release")), (("amzn", "2023"), ()), (("debian", "12"), ())],
+)
+def test_where_dkms_is_offered_nothing_is_to_do(distribution, offered):
+    assert dkms.repository_step(host(distribution), DriverWish(), offered, ("crb",)) is None
+
+
+@pytest.mark.parametrize(
+    ("wish", "offered", "reason"),
+    [
+        (DriverWish(), (), "comes from EPEL"),
+        (
+            DriverWish(repository=RepositoryWish(manage=False)),
+            ("epel-release",),
+            "nvidia_driver_manage_repository is false",
+        ),
+    ],
+)
+def test_where_it_cannot_be_enabled_the_driver_is_refused_with_what_to_do(wish, offered, reason):
+    with pytest.raises(Refused, match=reason) as caught:
+        dkms.repository_step(host(), wish, offered, ())
+    assert "codeready-builder-for-rhel-10" in caught.value.remedy
+    assert "dnf install epel-release" in caught.value.remedy
+
+
+class Manager:
+    """A rebuild whose repositories offer dkms once EPEL is configured."""
+
+    def __init__(self, configured=True):
+        self.urls = (URL,) if configured else ()
+        self.log = []
+        self.there = {"bash": "5"}
+
+    def repositories(self):
+        return self.urls
+
+    def offered(self, names):
+        driver = dict.fromkeys(("nvidia-driver-cuda", "kmod-nvidia-open-dkms"), f"3:{VERSION}-1.el10")
+        own = {**(driver if self.urls else {}), "epel-release": "10-1"}
+        if "epel-release" in self.there:
+            own["dkms"] = "3.1.0-1"
+        return tuple(Package(name, own[name]) for name in names if name in own)
+
+    def installed(self):
+        return self.there
+
+    def disabled_repositories(self):
+        return ("crb",)
+
+    def enable_repositories(self, names):
+        self.log.append(("enable", *names))
+
+    def add_repository(self, _repository):
+        self.urls = (URL,)
+        self.log.append(("add",))
+
+    def remove_repository(self, _identifier):
+        self.log.append(("remove",))
+
+    def refresh(self):
+        self.log.append(("refresh",))
+
+    def apply(self, transaction: Transaction):
+        self.there = {**self.there, **{package.name: "1" for package in transaction.install}}
+        self.log.append(("install", *(package.name for package in transaction.install)))
+
+    def simulate(self, _transaction):
+        return ()
+
+    def missing_for_holds(self):
+        return ()
+
+
+def system(manager):
+    return SimpleNamespace(
+        manager=manager, repository_url=lambda _host, _wish: URL, repository=lambda _host, _wish: "the repository"
+    )
+
+
+@pytest.mark.parametrize("configured", [True, False])
+def test_the_repositories_come_first_and_then_the_plan_is_made_anew(configured):
+    manager = Manager(configured)
+    made = system(manager)
+    first = runner.make_plan(made, host(), DriverWish())
+    assert first.unknown
+    plan, _resolved = runner.ensure_repository(made, host(), DriverWish(), first)
+    kinds = [step.kind.key for step in plan.plan.steps]
+    added = [] if configured else ["add_repository"]
+    assert kinds[: len(added) + 1] == [*added, "enable_repositories"]
+    assert "install_driver" in kinds
+    assert plan.version == VERSION
+    epel = [("enable", "crb"), ("install", "epel-release"), ("refresh",)]
+    assert manager.log == [*([] if configured else [("add",), ("refresh",)]), *epel]
+
+
+def test_check_mode_enables_nothing():
+    manager = Manager()
+    made = system(manager)
+    plan, resolved = runner.tried_repository(made, host(), DriverWish(), runner.make_plan(made, host(), DriverWish()))
+    assert [step.kind.key for step in plan.plan.steps] == ["enable_repositories", "install_driver"]
+    assert (resolved.changes, manager.log) == ((), [])
+
+
+def test_the_drivers_repository_goes_again_when_epel_cannot_be_had():
+    manager = Manager(configured=False)
+    manager.apply = lambda _transaction: (_ for _ in ()).throw(Refused("x", "it is gone"))
+    made = system(manager)
+    with pytest.raises(Refused, match="it is gone"):
+        runner.ensure_repository(made, host(), DriverWish(), runner.make_plan(made, host(), DriverWish()))
+    assert manager.log[-1] == ("remove",)
