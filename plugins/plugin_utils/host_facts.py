@@ -30,6 +30,8 @@ _PREFIXES = (
 #: Found by Ansible itself, which removes it from what a module says.
 _DISCOVERED = ("discovered_interpreter_", "ansible_discovered_interpreter_")
 _NOT_TAKEN = frozenset({"ansible_facts", "ansible_facts_cacheable", "add_host", "add_group"})
+#: Parts of a result that ansible-core keeps as objects of its own, which become text where a template reads them.
+_OF_CONTROLLER = frozenset({"warnings", "deprecations", "exception"})
 _OF_ANSIBLE = frozenset({"_ansible_parsed", "_ansible_no_log"})
 
 
@@ -88,14 +90,17 @@ def described(task_vars: Mapping[str, Any] | None) -> dict[str, Any]:
     return found
 
 
-def registered(variables: Mapping[str, Any], name: str) -> Any:
-    """Return what a task registered for a host, as it came; None where it registered nothing.
+def registered(variables: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """Return what a task registered for a host, as it came, but for its warnings; None where it registered nothing.
 
     A host's answer is data. Looking for templates in the facts of a host with many GPUs takes most of the time of its plan.
 
     :param variables: those of one host: an entry of C(hostvars).
     """
-    return getattr(variables, "_vars", variables).get(name)
+    answer = getattr(variables, "_vars", variables).get(name)
+    if not isinstance(answer, Mapping):
+        return None
+    return {key: value for key, value in answer.items() if key not in _OF_CONTROLLER}
 
 
 class FleetAction(ActionBase):
