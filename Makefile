@@ -67,6 +67,10 @@ test-gpu: setup ## Check a host that has a real GPU, without changing its settin
 bench: setup ## Run the benchmarks and write build/bench.json
 	@.venv/bin/python tests/bench/run.py
 
+.PHONY: bench-fleet
+bench-fleet: setup ## Measure the controller with HOSTS=10000 hosts that answer at once (an hour with two cores)
+	@.venv/bin/python tests/bench/bench_fleet.py $(or $(HOSTS),10000)
+
 .PHONY: build
 build: setup ## Build the collection's tarball into build/
 	@.venv/bin/ansible-galaxy collection build --force --output-path build .

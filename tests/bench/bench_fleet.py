@@ -1,0 +1,106 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the playbooks cost the controller with many hosts that are as described, beside C(ansible -m ping) on the same hosts in the same run.
+
+The hosts answer at once (C(canned/canned.py)) what the demo's three lab hosts said in this run, so that all that is measured is the
+controller. C(make bench-fleet) does it with 10,000 hosts: C(bench_fleet.py HOSTS).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import yaml
+from demo_lab import FLEET, OUTPUT, Cost, demo_lab, nothing_changed, timed
+
+HOSTS = 200
+#: The pools of the demo, with the host of each.
+POOLS = {"training": "gpu-training-1", "batch": "gpu-batch-1", "shared": "gpu-shared-1"}
+PLAYBOOKS = ("site", "plan", "verify", "inspect", "render")
+_CANNED = str(Path(__file__).resolve().parent / "canned")
+
+
+def run() -> dict[str, object]:
+    """Compare processor seconds with 200 hosts."""
+    costs = measure(HOSTS)
+    ping = costs["ping"].processor_seconds
+    found: dict[str, object] = {
+        f"{name}.controller_cpu_ratio_to_ping_{HOSTS}_hosts": costs[name].processor_seconds / ping
+        for name in PLAYBOOKS
+        if name != "render"
+    }
+    return {**found, f"site.ping_cpu_seconds_{HOSTS}_hosts": ping}
+
+
+def measure(hosts: int) -> dict[str, Cost]:
+    """Return what C(ping) and each playbook cost with so many hosts."""
+    inventory = _inventory(hosts)
+    directory = f"gpu_kubernetes_output_directory={OUTPUT / 'fleet-gitops'}"
+    canned = {"ANSIBLE_CONNECTION_PLUGINS": _CANNED, "ANSIBLE_PIPELINING": "true"}
+
+    def play(name: str) -> Cost:
+        return timed("ansible-playbook", "-i", str(inventory), "-e", directory, f"gpufleet.nvidia.{name}", **canned)
+
+    # The tree and the facts that are recorded in it are written once, before anything is compared.
+    play("site")
+    costs = {"ping": timed("ansible", "-i", str(inventory), "gpu_hosts", "-m", "ansible.builtin.ping", **canned)}
+    for name in PLAYBOOKS:
+        costs[name] = play(name)
+        nothing_changed(costs[name].output)
+    return costs
+
+
+def _inventory(hosts: int) -> Path:
+    """Write an inventory of hosts in the demo's pools, each of which answers what the pool's lab host said."""
+    folder = OUTPUT / "fleet"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(FLEET / "group_vars", folder / "inventory" / "group_vars")
+    with demo_lab("bench") as path:
+        lab = ["-i", str(FLEET), "-i", str(path)]
+        timed(
+            "ansible-playbook",
+            *lab,
+            "-e",
+            f"gpu_kubernetes_output_directory={OUTPUT / 'gitops'}",
+            "gpufleet.nvidia.site",
+        )
+        asked = ["-b", "-m", "gpufleet.nvidia.gpu_info", "-a", json.dumps({"gather": ["errors", "health", "holders"]})]
+        for pool, host in POOLS.items():
+            said = timed(
+                "ansible", *lab, host, *asked, ANSIBLE_LOAD_CALLBACK_PLUGINS="true", ANSIBLE_STDOUT_CALLBACK="json"
+            )
+            (task,) = json.loads(said.output)["plays"][0]["tasks"]
+            (folder / f"{pool}.json").write_text(json.dumps(task["hosts"][host]["gpu"]), encoding="utf-8")
+        described = yaml.safe_load(path.read_text(encoding="utf-8"))["all"]["vars"]
+    kept = {name: value for name, value in described.items() if name.startswith("nvidia_")}
+    pools = {}
+    for number, pool in enumerate(POOLS):
+        count = hosts // len(POOLS) + (number < hosts % len(POOLS))
+        pools[pool] = {
+            "hosts": {f"{pool}-{index:05}": None for index in range(count)},
+            "vars": {"bench_canned_facts": str(folder / f"{pool}.json")},
+        }
+    connection = {"ansible_connection": "canned", "ansible_python_interpreter": "/usr/bin/python3"}
+    document = {"gpu_hosts": {"children": pools, "vars": {**kept, **connection}}}
+    (folder / "inventory" / "inventory.yml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    return folder / "inventory"
+
+
+def main(hosts: int) -> None:
+    costs = measure(hosts)
+    ping = costs["ping"].processor_seconds
+    print(f"{hosts} hosts; per 1,000 hosts:")
+    print(f"{'':10} {'SECONDS':>8} {'CPU SECONDS':>12} {'BESIDE PING':>12}")
+    for name, cost in costs.items():
+        share = hosts / 1000
+        ratio = cost.processor_seconds / ping
+        print(f"{name:10} {cost.seconds / share:8.1f} {cost.processor_seconds / share:12.1f} {ratio:12.2f}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
