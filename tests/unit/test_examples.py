@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.playbook_variables import check
 
 REPOSITORY = Path(__file__).parents[2]
@@ -94,6 +95,26 @@ def test_every_package_is_pinned_in_one_place_and_the_readme_installs_from_it():
         file.name: re.findall(r"^-[rc] (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE) for file in files
     }
     assert includes["development.txt"] == includes["oldest-python.txt"] == ["../meta/ee-requirements.txt"]
+
+
+def test_the_inventory_that_the_readme_gives_to_paste_is_taken_and_says_what_its_plan_shows():
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```yaml\n(gpu_hosts:.*?)```", readme, re.DOTALL)
+    described = yaml.safe_load(text)["gpu_hosts"]
+    pools = {name: list(pool["hosts"]) for name, pool in described["children"].items()}
+    for name, pool in described["children"].items():
+        for host, own in pool["hosts"].items():
+            found = describe(host, {**described["vars"], **pool["vars"], **own}, pools)
+            assert found.pool == name and not found.refusals
+            (row,) = re.findall(rf"^{host} +{name} .*$", readme, re.MULTILINE)
+            assert ("mig" in row) is bool(found.variables["nvidia_mig_layout"])
+    shown = "mig: partition GPU 0 (0000:18:00.0) (wanted: 3g.40gb + 2g.20gb + 1g.10gb x2)"
+    assert shown in readme
+    assert described["children"]["training"]["vars"]["nvidia_mig_layout"][0]["instances"] == {
+        "3g.40gb": 1,
+        "2g.20gb": 1,
+        "1g.10gb": 2,
+    }
 
 
 def test_the_image_for_awx_has_the_collection_in_the_version_of_this_tree():

@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributi
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.wish import RUNTIMES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-TEXT = (REPOSITORY / "README.md").read_text(encoding="utf-8").partition("## Support matrix")[2]
+TEXT = (REPOSITORY / "docs" / "support.md").read_text(encoding="utf-8")
 
 
 def named_tests() -> list[tuple[str, str]]:
@@ -50,7 +50,7 @@ def test_every_distribution_has_a_row(identifier, version):
         "sles": "SLES",
     }
     name = names.get(identifier, "Amazon Linux")
-    rows = [line.split("|")[1] for line in TEXT.partition("### Driver")[2].splitlines() if line.startswith("|")]
+    rows = [line.split("|")[1] for line in TEXT.partition("## Driver")[2].splitlines() if line.startswith("|")]
     assert any(name in row and row.strip().endswith(version) for row in rows)
 
 
