@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.devices import (
@@ -41,11 +41,13 @@ class ActionModule(ClusterAction):
         cluster = self.cluster(arguments)
         node = arguments["node"]
         pods = [read(document) for document in cluster.pods_on(node)]
+        named = any(pod.controller == "DaemonSet" for pod in pods)
+        daemon_sets = {str(one["metadata"]["uid"]) for one in cluster.daemon_sets()} if named else set()
         result: dict[str, Any] = {}
         uids = None
         if arguments["mig_plan"] is not None:
             there = [pod for pod in pods if not pod.ended]
-            found = _holdings(arguments["checkpoint"], node, there)
+            found = _holdings(arguments["checkpoint"], node, there, daemon_sets)
             wanted = repartition(arguments["mig_plan"], found, there)
             users = in_use(found, [pod.uid for pod in there])
             uids = [pod.uid for pod in wanted.leave]
@@ -59,6 +61,7 @@ class ActionModule(ClusterAction):
                 self._display.display(f"{node}: {wanted.text()}")
         plan = evictions(
             pods,
+            daemon_sets=daemon_sets,
             uids=uids,
             holders=arguments["holders"],
             every=arguments["every_pod"],
@@ -91,14 +94,14 @@ _REFUSED = (
 _REMEDY = "Give the PodDisruptionBudget room, or end the pod, and run again."
 
 
-def _holdings(text: str, node: str, pods: Sequence[Pod]) -> tuple[Holding, ...]:
+def _holdings(text: str, node: str, pods: Sequence[Pod], daemon_sets: Collection[str]) -> tuple[Holding, ...]:
     """Return who holds which device.
 
     :raises Refused: there are GPU pods, and nothing says which devices they hold.
     """
     if text:
         return holdings(text)
-    unknown = [pod.title for pod in pods if pod.uses_gpu and pod.controller != "DaemonSet"]
+    unknown = [pod.title for pod in pods if pod.uses_gpu and not pod.of_daemon_set(daemon_sets)]
     if unknown:
         raise Refused(
             f"node {node}",

@@ -25,6 +25,7 @@ _SUFFIXES = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "Ki": 1024, "Mi": 102
 class Pod:
     """What an eviction has to know of a pod.
 
+    :param controller: the kind of what says that it made the pod; None where nothing does.
     :param hami: the GPUs that HAMi's scheduler gave it, each with the memory in MiB.
     """
 
@@ -39,6 +40,14 @@ class Pod:
     resources: Mapping[str, int]
     claims: bool
     hami: tuple[tuple[str, int], ...] = ()
+    controller_uid: str = ""
+
+    def of_daemon_set(self, known: Collection[str]) -> bool:
+        """Whether a DaemonSet makes this pod. Whoever makes a pod can write an owner into it that there is not.
+
+        :param known: the UIDs of the cluster's DaemonSets.
+        """
+        return self.controller == "DaemonSet" and self.controller_uid in known
 
     @property
     def devices(self) -> dict[str, int]:
@@ -75,6 +84,7 @@ def read(document: Mapping[str, Any]) -> Pod:
         empty_dirs=tuple(str(volume.get("name")) for volume in volumes if volume.get("emptyDir") is not None),
         resources=requested(spec),
         claims=bool(spec.get("resourceClaims")),
+        controller_uid=str(owners[0].get("uid") or "") if owners else "",
         hami=_given_by_hami(str((metadata.get("annotations") or {}).get(_HAMI) or "")),
     )
 
@@ -141,6 +151,7 @@ class Evictions:
 def evictions(
     pods: Iterable[Pod],
     *,
+    daemon_sets: Collection[str],
     uids: Sequence[str] | None = None,
     holders: Collection[str] = (),
     every: bool = False,
@@ -149,6 +160,7 @@ def evictions(
 ) -> Evictions:
     """Return which pods have to leave a node.
 
+    :param daemon_sets: the UIDs of the cluster's DaemonSets.
     :param uids: only these pods; None: all that use GPUs.
     :param holders: UIDs of pods of which a process holds a GPU. They use one, whatever they asked for.
     :param every: the whole node is emptied, as C(kubectl drain) does it: pods that use no GPU go too, static pods stay.
@@ -161,7 +173,7 @@ def evictions(
         uses = pod.uses_gpu or pod.uid in holders
         if pod.ended or not (every or (uses if uids is None else pod.uid in uids)):
             continue
-        if pod.controller == "DaemonSet" or (every and pod.mirror):
+        if pod.of_daemon_set(daemon_sets) or (every and pod.mirror):
             stay.append(pod)
             continue
         chosen.append(pod)
@@ -171,6 +183,10 @@ def evictions(
             blockers[pod.title] = "it is a static pod of the kubelet, which no API call ends"
         elif pod.controller is None and not force:
             blockers[pod.title] = "it has no controller, so nothing would make it again"
+        elif pod.controller == "DaemonSet" and not force:
+            blockers[pod.title] = (
+                "it says that a DaemonSet made it which the cluster does not have, so nothing would make it again"
+            )
         elif pod.empty_dirs and not delete_empty_dir:
             blockers[pod.title] = f"the data in its emptyDir volume {pod.empty_dirs[0]} would be lost"
     return Evictions(tuple(chosen), blockers, tuple(stay))

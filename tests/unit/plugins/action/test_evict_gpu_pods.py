@@ -34,6 +34,7 @@ class FakeCluster:
         self.leaves_after, self.never = leaves_after, never
         self.refusals = budget_after
         self.asked, self.accepted = [], {}
+        self.sets = []
 
     def evict(self, _namespace, name, uid):
         assert name == uid
@@ -44,6 +45,9 @@ class FakeCluster:
         self.accepted[name] = self.leaves_after
         return None
 
+    def daemon_sets(self):
+        return [{"metadata": {"uid": uid}} for uid in self.sets]
+
     def pods_on(self, _node):
         for name in [name for name in self.accepted if name not in self.never]:
             self.accepted[name] -= 1
@@ -53,7 +57,7 @@ class FakeCluster:
 
 
 def run(cluster, timeout=1.0):
-    plan = evictions([read(pod) for pod in cluster.there.values()])
+    plan = evictions([read(pod) for pod in cluster.there.values()], daemon_sets=())
     return evict_gpu_pods._evict(cluster, "n", plan, timeout, 0.0)
 
 
@@ -87,8 +91,8 @@ def test_a_pod_that_is_ending_is_not_asked_again():
 
 def test_without_a_checkpoint_gpu_pods_are_not_guessed_at():
     with pytest.raises(Refused, match="it is not known which devices jobs/a hold"):
-        evict_gpu_pods._holdings("", "n", [read(document("a"))])
-    assert evict_gpu_pods._holdings("", "n", []) == ()
+        evict_gpu_pods._holdings("", "n", [read(document("a"))], ())
+    assert evict_gpu_pods._holdings("", "n", [], ()) == ()
 
 
 @pytest.fixture
@@ -138,3 +142,13 @@ def test_a_refusal_says_what_was_to_leave(evict):
     done = evict(cluster)
     assert done["evicted"] == ["jobs/work"] and "not_evicted" not in done
     assert "the GPU pods of n" in evict(cluster, holders=["alone"])["msg"]
+
+
+def test_the_cluster_is_asked_for_the_daemon_set_that_a_pod_names(evict):
+    cluster = FakeCluster("work")
+    cluster.there["plugin"] = document("plugin")
+    cluster.there["plugin"]["metadata"]["ownerReferences"] = [{"kind": "DaemonSet", "uid": "set", "controller": True}]
+    refused = evict(cluster)
+    assert list(refused["not_evicted"]) == ["jobs/plugin"] and cluster.asked == []
+    cluster.sets = ["set"]
+    assert evict(cluster)["evicted"] == ["jobs/work"]

@@ -5,17 +5,23 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.pods import evictions, read, requested
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.pods import evictions as evictions_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.pods import read, requested
 
+SETS = frozenset({"uid-of-DaemonSet"})
 MIG = "nvidia.com/mig-1g.10gb"
 
 
 def pod(name="work", *, owner="ReplicaSet", limits=None, phase="Running", **spec):
     container = {"name": "work", "resources": {"limits": {"nvidia.com/gpu": "1"} if limits is None else limits}}
-    owners = [{"kind": owner, "controller": True}] if owner else [{"kind": "Thing"}]
+    owners = [{"kind": owner, "uid": f"uid-of-{owner}", "controller": True}] if owner else [{"kind": "Thing"}]
     metadata = {"namespace": "jobs", "name": name, "uid": f"uid-{name}", "ownerReferences": owners}
     metadata.update(spec.pop("metadata", {}))
     return read({"metadata": metadata, "spec": {"containers": [container], **spec}, "status": {"phase": phase}})
+
+
+def evictions(pods, **how):
+    return evictions_of(pods, daemon_sets=SETS, **how)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +92,15 @@ def test_a_drain_empties_the_node_of_all_but_what_cannot_leave():
     alone = [*pods, pod("alone", owner=None, limits={}), pod("data", limits={}, volumes=empty)]
     assert list(evictions(alone, every=True).blockers) == ["jobs/alone", "jobs/data"]
     assert not evictions(alone, every=True, force=True, delete_empty_dir=True).blockers
+
+
+@pytest.mark.parametrize("every", [True, False])
+def test_a_daemon_set_that_there_is_not_keeps_no_pod_on_the_node(every):
+    made_up = {"ownerReferences": [{"kind": "DaemonSet", "uid": "made-up", "controller": True}]}
+    found = evictions([pod("stowaway", metadata=made_up)], every=every)
+    assert found.stay == () and "a DaemonSet made it which the cluster does not have" in found.blockers["jobs/stowaway"]
+    forced = evictions([pod("stowaway", metadata=made_up)], every=every, force=True)
+    assert [item.name for item in forced.evict] == ["stowaway"] and not forced.blockers
 
 
 def test_one_pod_that_must_stay_is_enough_to_touch_none():
