@@ -112,7 +112,8 @@ def _facts(host: str, variables: Any, directory: str, offline: bool) -> tuple[di
         return facts, None
     facts, unread = facts_of(registered(variables, "gpu_facts_host"))
     if facts is not None and path:
-        write_whole(path, json.dumps(facts, indent=1, sort_keys=True) + "\n")
+        # They name processes with their command lines, which are nobody else's business.
+        write_whole(path, json.dumps(facts, indent=1, sort_keys=True) + "\n", 0o600)
     return facts, unread or None
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from . import lint_node, lint_rules, lint_schema, lint_yaml
 from .lint_effective import effective
-from .lint_finding import Finding, Report
+from .lint_finding import ERROR, MOST, Finding, Report, TooManyFindings
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,17 @@ def lint(text: str, facts: Mapping[str, Any] | None = None) -> Verdict:
         (its resources, MIG, the limit of MPS on old GPUs) is checked only with them.
     """
     report = Report()
+    try:
+        return _lint(text, facts, report)
+    except TooManyFindings:
+        message = f"it has more than {MOST} findings: what follows was not looked at"
+        report.findings.insert(
+            0, Finding(ERROR, "", message, "Correct these first, if this is a configuration of the device plugin.")
+        )
+        return _verdict(report, None)
+
+
+def _lint(text: str, facts: Mapping[str, Any] | None, report: Report) -> Verdict:
     try:
         document = lint_yaml.load(text, report)
     except lint_yaml.YamlError as error:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from .lint_finding import Report, join, near
+from .lint_scalar import LONGEST_NUMBER
 
 Decoder = Callable[[Any, str, Report], Any]
 
@@ -178,7 +179,7 @@ def duration(value: Any, path: str, report: Report) -> Any:
 def _nanoseconds(text: str) -> int | None:
     if text in ("0", "+0", "-0"):
         return 0
-    match = _DURATION.fullmatch(text)
+    match = _DURATION.fullmatch(text) if len(text) <= LONGEST_NUMBER else None
     if match is None:
         return None
     total = 0

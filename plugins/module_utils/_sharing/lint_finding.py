@@ -35,11 +35,23 @@ class Finding:
         return {"level": self.level, "path": self.path, "message": self.message, "remedy": self.remedy}
 
 
+#: Findings of one file. A file with more is none of the plugin's, or was made to keep the linter busy.
+MOST = 500
+
+
+class TooManyFindings(Exception):
+    """A file has more than C(MOST) findings: what follows is not looked at."""
+
+
 @dataclass
 class Report:
-    """Collects findings while a file is read."""
+    """Collects findings while a file is read.
+
+    :raises TooManyFindings: by what adds one too many.
+    """
 
     findings: list[Finding] = field(default_factory=list)
+    _known: set[Finding] = field(default_factory=set)
 
     def error(self, path: str, message: str, remedy: str = "") -> None:
         self._add(Finding(ERROR, path, message, remedy))
@@ -53,8 +65,12 @@ class Report:
 
     def _add(self, finding: Finding) -> None:
         # YAML aliases reach the same text on several ways.
-        if finding not in self.findings:
-            self.findings.append(finding)
+        if finding in self._known:
+            return
+        if len(self.findings) == MOST:
+            raise TooManyFindings
+        self._known.add(finding)
+        self.findings.append(finding)
 
 
 def near(name: str, known: Iterable[str]) -> str:

@@ -67,6 +67,10 @@ def resolve(tag: str | None, text: str) -> Scalar:
     raise TypeMismatch(f"cannot decode !!{_kind(found.value, text)} {text!r} as a !!{kind}")
 
 
+#: Characters of a whole number that is read as one: longer ones are too large for every field, and Python refuses to read them.
+LONGEST_NUMBER = 4000
+
+
 def _plain(text: str) -> Scalar:
     if text in _NULL:
         return Scalar(None)
@@ -87,7 +91,7 @@ def _plain(text: str) -> Scalar:
 
 def _number(text: str) -> Scalar:
     digits = text.replace("_", "")
-    match = _INTEGER.fullmatch(digits)
+    match = _INTEGER.fullmatch(digits) if len(digits) <= LONGEST_NUMBER else None
     if match:
         number = _integer(match)
         smallest = -(2**63)

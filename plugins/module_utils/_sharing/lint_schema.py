@@ -13,6 +13,7 @@ from typing import Any
 
 from . import lint_decode as go
 from .lint_finding import Report
+from .lint_scalar import LONGEST_NUMBER
 
 PREFIX = "nvidia.com/"
 MIG_STRATEGIES = ("none", "single", "mixed")
@@ -247,7 +248,7 @@ def _is_device(item: Any) -> bool:
 
 
 def _is_index(text: str) -> bool:
-    return bool(_DIGITS.fullmatch(text)) and int(text) <= _LARGEST_UINT
+    return len(text) <= LONGEST_NUMBER and bool(_DIGITS.fullmatch(text)) and int(text) <= _LARGEST_UINT
 
 
 def _is_mig_index(text: str) -> bool:

@@ -99,6 +99,7 @@ def test_facts_are_kept_and_used_without_hosts(plan, tmp_path):
     first, _shown = plan(arguments={"facts_directory": str(tmp_path), "report": str(tmp_path / "report" / "plan.json")})
     assert json.loads((tmp_path / "report" / "plan.json").read_text()) == first["plan"]
     assert {path.name for path in tmp_path.glob("*.json")} == {"a.json", "b.json"}
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.json")} == {0o600}
     offline = {"facts_directory": str(tmp_path), "offline": True}
     later, _shown = plan(arguments=offline, unread=["a", "b"])
     assert later["plan"] == first["plan"]

@@ -254,3 +254,23 @@ def test_a_file_that_leaves_the_strategy_to_the_plugin_is_a_warning_where_the_no
 @pytest.mark.parametrize("strategies", ["[cdi-cri]", "[envvar, cdi-cri]"])
 def test_one_way_that_is_open_is_enough(strategies):
     assert not lint(PLUGIN.format(f"deviceListStrategy: {strategies}"), accepting()).findings
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "version: v{digits}\n",
+        "version: v1\nsharing: {{timeSlicing: {{resources: [{{name: nvidia.com/gpu, replicas: {digits}}}]}}}}\n",
+        'version: v1\nsharing: {{timeSlicing: {{resources: [{{name: nvidia.com/gpu, replicas: 2, devices: ["{digits}"]}}]}}}}\n',
+        "version: v1\nflags: {{gfd: {{sleepInterval: {digits}s}}}}\n",
+    ],
+)
+def test_numbers_without_end_are_refused_as_any_that_is_too_large(text):
+    assert lint(text.format(digits="9" * 5000)).errors
+
+
+def test_a_file_made_of_mistakes_is_given_up_soon():
+    text = "version: v1\nflags:\n" + "".join(f"  unknown{number}: 1\n" for number in range(3000))
+    found = lint(text)
+    assert found.effective is None and len(found.findings) == 501
+    assert "more than 500 findings" in found.errors[0].message

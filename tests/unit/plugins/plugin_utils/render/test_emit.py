@@ -20,8 +20,6 @@ def test_a_text_stays_one_for_every_reader(text):
     assert yaml.safe_load(yaml_text([text])) == [text]
 
 
-@pytest.mark.parametrize(
-    "text", ["580.126.09", "1g.10gb", "8GiB", "1e3x", "year", "nvidia.com/gpu", "v1"]
-)
+@pytest.mark.parametrize("text", ["580.126.09", "1g.10gb", "8GiB", "1e3x", "year", "nvidia.com/gpu", "v1"])
 def test_other_texts_stay_bare(text):
     assert yaml_text({"name": text}) == f"name: {text}\n"
