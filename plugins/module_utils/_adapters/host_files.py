@@ -108,10 +108,6 @@ class HostFiles:
         real = self.real(path)
         return real is not None and os.path.isdir(real)
 
-    def is_readable(self, path: str) -> bool:
-        real = self.real(path)
-        return real is not None and os.access(real, os.R_OK)
-
     def size(self, path: str) -> int | None:
         """Return the size of C(path) in bytes, or None where it is missing."""
         real = self.real(path)

@@ -92,11 +92,3 @@ def set_compute_mode(nvml: Nvml, index: int, mode: str) -> None:
     :raises NvmlError: the driver refused.
     """
     nvml.library.call("nvmlDeviceSetComputeMode", nvml.device(index), COMPUTE_MODES[mode])
-
-
-def set_persistence_mode(nvml: Nvml, index: int, enabled: bool) -> None:
-    """Turn persistence mode on or off.
-
-    :raises NvmlError: the driver refused.
-    """
-    nvml.library.call("nvmlDeviceSetPersistenceMode", nvml.device(index), int(enabled))

@@ -95,12 +95,6 @@ def check_url(url: str, variable: str) -> str:
     return canonical(url)
 
 
-def is_local(url: str) -> bool:
-    """Return whether C(url) never leaves the host (a file, or the loopback interface)."""
-    parts = urlsplit(url)
-    return parts.scheme == "file" or parts.hostname in _LOOPBACK
-
-
 def binary_key(content: bytes) -> bytes:
     """Return an OpenPGP key file without its ASCII armour; several armoured blocks are joined.
 

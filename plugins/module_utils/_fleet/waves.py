@@ -21,7 +21,6 @@ DONE = "done"
 FAILED = "failed"
 #: Nothing is to do there: counted in the fleet, and no proof that the new state works.
 CURRENT = "current"
-PHASES = (WAITING, WORKING, DONE, FAILED, CURRENT)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .._boards.model import ComputeInstanceProfile, GpuInstanceProfile
+from .._boards.model import GpuInstanceProfile
 from .._plan import Refused
 
 _NAME = re.compile(
@@ -173,17 +173,3 @@ def nearest(wanted: ProfileName, profiles: Iterable[GpuInstanceProfile], count: 
 def _nearest_remedy(wanted: ProfileName, profiles: Sequence[GpuInstanceProfile]) -> str:
     names = nearest(wanted, profiles)
     return f"The nearest are {', '.join(names)}." if names else "It has no MIG profiles at all."
-
-
-def choose_compute_profile(slices: int, offered: Sequence[ComputeInstanceProfile]) -> ComputeInstanceProfile | None:
-    """Return the compute instance profile with the most SMs among those with this many slices.
-
-    A one-slice GPU instance with double memory on Hopper has 26 SMs; the plain one-slice compute profile reaches only
-    16 of them, the revision C(1_SLICE_REV1) all (go-nvlib issue 85).
-
-    :param slices: compute slices.
-    :param offered: what the driver offers inside the GPU instance.
-    :returns: None when nothing has this many slices.
-    """
-    fitting = [profile for profile in offered if profile.slices == slices]
-    return max(fitting, key=lambda profile: (profile.multiprocessors, -profile.nvml_enum)) if fitting else None

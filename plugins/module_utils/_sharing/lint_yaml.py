@@ -29,7 +29,6 @@ except ImportError:  # hosts need no PyYAML; only the controller lints
 
 _BINARY = "tag:yaml.org,2002:binary"
 _MERGE = "tag:yaml.org,2002:merge"
-_STRING = "tag:yaml.org,2002:str"
 
 # go-yaml refuses documents that consist of little but expanded aliases ("billion laughs").
 _ALIASES_ALWAYS_ALLOWED = 100

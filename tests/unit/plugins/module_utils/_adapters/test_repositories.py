@@ -19,7 +19,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.reposito
     deb822,
     disabled_in,
     fingerprints,
-    is_local,
     key_of_digest,
     repo_file,
     sources_in,
@@ -132,12 +131,6 @@ def test_urls_that_are_safe(url):
 def test_urls_that_are_not(url):
     with pytest.raises(UrlRefused, match="not fetched without TLS"):
         check_url(url, "nvidia_driver_repository_url")
-
-
-def test_what_is_local():
-    assert is_local("file:///srv/x")
-    assert is_local("http://127.0.0.1/x")
-    assert not is_local("https://mirror.invalid")
 
 
 @pytest.mark.parametrize(

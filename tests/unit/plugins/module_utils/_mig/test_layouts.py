@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.capacity import for_board, resource_name, resources
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.from_facts import present
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import wishes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import GpuWish, InstanceWish
@@ -252,7 +251,7 @@ class TestEntries:
 class TestNode:
     def test_totals_are_placed(self):
         found = wishes({"node": {"1g.10gb": 10, "3g.40gb": 3}}, "mixed", HOST)
-        assert resources("mixed", found.gpus.values())["nvidia.com/mig-1g.10gb"] == 10
+        assert sum(wish.devices.get("1g.10gb", 0) for wish in found.gpus.values()) == 10
         found = wishes([{"devices": 3, "enabled": False}, {"node": {"7g.80gb": 3}}], "mixed", HOST)
         assert [found.gpus[index].enabled for index in range(4)] == [True, True, True, False]
 
@@ -301,36 +300,3 @@ class TestStrategy:
     )
     def test_what_it_takes(self, strategy, layout):
         assert len(wishes(layout, strategy, HOST).gpus) == 4
-
-
-class TestCapacity:
-    A100 = board("a100-40gb")
-
-    @pytest.mark.parametrize(
-        ("strategy", "layout", "expected"),
-        [
-            ("single", "all-1g.5gb", {"nvidia.com/gpu": 56}),
-            ("mixed", "all-1g.5gb", {"nvidia.com/mig-1g.5gb": 56}),
-            (
-                "mixed",
-                "all-balanced",
-                {"nvidia.com/mig-1g.5gb": 16, "nvidia.com/mig-2g.10gb": 8, "nvidia.com/mig-3g.20gb": 8},
-            ),
-            ("mixed", "all-2g.10gb", {"nvidia.com/mig-2g.10gb": 24}),
-            ("mixed", "all-3g.20gb", {"nvidia.com/mig-3g.20gb": 16}),
-            ("mixed", "all-4g.20gb", {"nvidia.com/mig-4g.20gb": 8}),
-            ("mixed", "all-7g.40gb", {"nvidia.com/mig-7g.40gb": 8}),
-            ("none", None, {"nvidia.com/gpu": 8}),
-            (
-                "mixed",
-                [{"devices": 0, "layout": "all-1g.5gb.me"}],
-                {"nvidia.com/gpu": 7, "nvidia.com/mig-1g.5gb.me": 1},
-            ),
-        ],
-    )
-    def test_eight_gpus(self, strategy, layout, expected):
-        assert for_board(strategy, layout, self.A100, 8) == expected
-
-    def test_names(self):
-        assert resource_name("1g.10gb+me.all") == "nvidia.com/mig-1g.10gb.me.all"
-        assert resource_name("1c.3g.20gb") == "nvidia.com/mig-1c.3g.20gb"

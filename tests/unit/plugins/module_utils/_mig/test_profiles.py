@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS, board
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.model import ComputeInstanceProfile
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import (
     ProfileName,
     canonical,
-    choose_compute_profile,
     compute_name,
     parse,
     resolve,
@@ -121,11 +119,3 @@ def test_canonical_names():
 def test_names_of_compute_instances():
     assert compute_name("3g.20gb", 3) == "3g.20gb"
     assert compute_name("3g.20gb", 1) == "1c.3g.20gb"
-
-
-def test_the_compute_profile_with_the_most_multiprocessors_is_chosen():
-    # A 1g.20gb of an H100: the plain profile reaches 16 SMs, its revision all 26 (go-nvlib issue 85).
-    offered = [ComputeInstanceProfile(1, 0, 16), ComputeInstanceProfile(1, 7, 26), ComputeInstanceProfile(2, 1, 32)]
-    assert choose_compute_profile(1, offered).nvml_enum == 7
-    assert choose_compute_profile(2, offered).nvml_enum == 1
-    assert choose_compute_profile(3, offered) is None
