@@ -1,0 +1,46 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The collection's tarball holds what users need, and nothing that lies about in a checkout."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+#: What a checkout may hold beside its tracked files.
+STRAYS = (
+    ".env",
+    "kubeconfig",
+    "id_ed25519",
+    "plugins/modules/.env",
+    "roles/kubeconfig",
+    "docs/notes.json",
+    "my-hosts.yml",
+)
+
+
+def test_only_what_is_named_is_packed(tmp_path):
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, check=True, capture_output=True, text=True)
+    for name in tracked.stdout.split("\0"):
+        if name and not name.startswith("tests/"):
+            (tmp_path / "checkout" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / name, tmp_path / "checkout" / name)
+    for name in STRAYS:
+        (tmp_path / "checkout" / name).write_text("secret\n")
+    program = Path(sys.executable).parent / "ansible-galaxy"
+    subprocess.run([program, "collection", "build", "--output-path", tmp_path], cwd=tmp_path / "checkout", check=True)
+    (path,) = tmp_path.glob("gpufleet-nvidia-*.tar.gz")
+    with tarfile.open(path) as packed:
+        names = set(packed.getnames())
+    assert not names & set(STRAYS)
+    folders = ("changelogs/fragments", "docs", "examples", "extensions", "meta", "playbooks", "plugins", "roles")
+    needed = {name for name in tracked.stdout.split("\0") if name.startswith(tuple(f"{folder}/" for folder in folders))}
+    assert needed <= names, "what is in these folders and no directive of galaxy.yml names"
+    assert {"README.md", "LICENSE", "MANIFEST.json", "FILES.json"} <= names
+    assert not any(name.startswith(("tools/", "charts/", ".ci", ".venv", "tests/unit")) for name in names)
