@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import glob
 import os
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -17,7 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, GpusUnknown
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import Former, former
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import RecordedFacts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.told import HostVariables
@@ -111,6 +113,7 @@ class ActionModule(FleetAction):
             path = os.path.join(root, "clusters", cluster, "capacity.json")
             return former(read_text(path), path)
 
+        rendered = _nodes_below(root)
         left_out: dict[str, str] = {}
         fleet = Fleet(plain(task_vars.get("groups", {})), recorded.gpus, before)
         for host in fleet.hosts:
@@ -118,6 +121,14 @@ class ActionModule(FleetAction):
             try:
                 fleet.add(host, variables, partial(render, variables=variables))
             except Refused as refusal:
+                # The first hosts of a fleet are brought up with --limit. A node that is in the tree is never dropped from it for that.
+                if (
+                    isinstance(refusal, GpusUnknown)
+                    and hosts
+                    and host not in hosts
+                    and not rendered & set(_names(host, variables))
+                ):
+                    recorded.leave_out(host, "this run is limited to others, and no earlier one has read it")
                 if host not in recorded.unread:
                     raise
                 left_out[host] = f"; it is left out: {refusal.message.splitlines()[0]}"
@@ -131,3 +142,20 @@ class ActionModule(FleetAction):
                 "the group gpu_hosts", "it has no hosts, so there is nothing to render", "Put the pools below it."
             )
         return fleet
+
+
+def _names(host: str, variables: Mapping[str, Any]) -> list[str]:
+    """Return what the node of a host may be called."""
+    return [
+        host,
+        *(str(variables[name]) for name in ("gpu_kubernetes_node_name", "gpu_upgrade_node") if variables.get(name)),
+    ]
+
+
+def _nodes_below(root: str) -> set[str]:
+    """Return the nodes that are in the tree as it is."""
+    found: set[str] = set()
+    for path in glob.glob(os.path.join(glob.escape(root), "clusters", "*", "capacity.json")):
+        for configuration in former(read_text(path), path).values():
+            found |= configuration.nodes
+    return found

@@ -46,6 +46,8 @@ options:
     description:
       - The hosts of this run. Variables given with C(-e) are then theirs alone. Every other host is described by the inventory, and by what the
         run that last read it had told it with C(-e), which is kept with its facts.
+      - Another host that was never read, of which the inventory does not say which GPUs it has, and that is in no rendered tree yet, is left out
+        with a warning. Without this option it is refused.
       - Empty means that C(-e) counts for all hosts of the inventory, and that what earlier runs had told hosts does not.
     type: list
     elements: str

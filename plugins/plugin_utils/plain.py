@@ -42,11 +42,13 @@ def facts_of(answer: Any) -> tuple[dict[str, Any] | None, str]:
 
     What does not fit the schema of facts is not taken: the host is one that was not read.
     """
+    if not isinstance(answer, Mapping):
+        return None, "it did not answer"
     try:
-        found = plain(answer or {})
-        facts = found.get("gpu") if isinstance(found, dict) else None
+        # The rest of a result is the controller's: ansible-core keeps warnings in it as objects of its own.
+        facts = plain(answer.get("gpu"))
         if not facts:
-            return None, (said(found) if isinstance(found, dict) else "") or "it did not answer"
+            return None, said(answer) or "it did not answer"
         check_facts(facts)
     except Unfit as unfit:
         return None, f"its facts do not fit: {unfit.message}"

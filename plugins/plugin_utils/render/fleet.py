@@ -128,6 +128,8 @@ class Fleet:
         if key not in self._descriptions:
             try:
                 self._descriptions[key] = _describe(own, template if templated else _as_it_is, recorded)
+            except GpusUnknown as refusal:
+                raise GpusUnknown(f"{host}: {refusal.thing}", refusal.reason, refusal.remedy) from refusal
             except Refused as refusal:
                 refusals = refusal.refusals if isinstance(refusal, WishRefused) else (refusal,)
                 named = [Refused(f"{host}: {one.thing}", one.reason, one.remedy) for one in refusals]
@@ -221,13 +223,17 @@ class Fleet:
         return pool_of(host, self._pools, named)
 
 
+class GpusUnknown(Refused):
+    """A host was never read, and the inventory does not say which GPUs it has."""
+
+
 def _describe(
     own: Variables, template: Callable[[Any], Any], recorded: Sequence[Mapping[str, Any]] | None
 ) -> _Description:
     wish = collect(own, template, ROLES)
     gpus = recorded if recorded else gpus_of_inventory(wish.get("gpu_facts_gpus") or [])
     if not gpus:
-        raise Refused(
+        raise GpusUnknown(
             "gpu_facts_gpus",
             "nothing says which GPUs the host has: it was not read in this run, no facts of it are recorded, and this is empty",
             "Set it for the pool, such as [{board: h100-80gb-sxm, count: 8}], or run site.yml, or set gpu_kubernetes_facts_directory.",

@@ -44,6 +44,10 @@ class RecordedFacts:
         self._unread: dict[str, str] = {}
         self._kept = set(os.listdir(directory)) if directory and os.path.isdir(directory) else set()
 
+    def leave_out(self, host: str, reason: str) -> None:
+        """Note that nothing is known of C(host), which is no reason to leave the others out."""
+        self._unread.setdefault(host, reason)
+
     @property
     def unread(self) -> dict[str, str]:
         """Why what was said of a host is not taken, by host, as far as L(gpus) and L(earlier) were asked for it."""

@@ -167,3 +167,23 @@ def test_a_wish_that_cannot_be_met_writes_nothing(render, tmp_path):
     assert "4GiB?" in answer["msg"]
     assert answer["refusal"]["thing"].endswith("nvidia_sharing_memory_slice")
     assert not (tmp_path / "out").exists()
+
+
+def test_the_first_hosts_of_a_fleet_are_rendered_without_those_that_were_never_read(render, tmp_path):
+    gpu = {"name": "NVIDIA L40S", "board": "l40s-48gb", "architecture": "ada", "memory_mib": 46068}
+    gpus = [{**gpu, "index": index, "mig": {"supported": False, "current": False}} for index in range(4)]
+    text = (tmp_path / "inventory.yml").read_text()
+    (tmp_path / "inventory.yml").write_text(text.replace("gpu_facts_gpus", "not_said"))
+    refused = render()
+    assert refused["failed"] and "nothing says which GPUs the host has" in refused["msg"]
+    first = {"facts": {"gpu": {"gpus": gpus}}, "hosts_of_run": ["gpu-1"]}
+    answer = render("--limit", "gpu-1,localhost", **first)
+    assert not answer.get("failed")
+    assert per_node(tmp_path) == {"gpu-1": 44} and "limited to others" in answer["unread"]["gpu-2"]
+    second = {"facts": {"gpu": {"gpus": gpus}}, "hosts_of_run": ["gpu-2"]}
+    assert not render("--limit", "gpu-2,localhost", **second).get("failed")
+    assert per_node(tmp_path) == {"gpu-1": 44, "gpu-2": 44}
+    (tmp_path / "out/facts/gpu-2.json").unlink()
+    lost = render("--limit", "gpu-1,localhost", **first)
+    assert lost["failed"], "a node that is in the tree is not dropped from it"
+    assert per_node(tmp_path) == {"gpu-1": 44, "gpu-2": 44}
