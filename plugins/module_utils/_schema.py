@@ -111,6 +111,17 @@ def items(of: Schema, most: int = _MOST) -> Schema:
     return schema
 
 
+def not_null(of: Schema) -> Schema:
+    """A value that is not null."""
+
+    def schema(value: Any, path: str) -> None:
+        if value is None:
+            raise Unfit(path, "it must not be null")
+        of(value, path)
+
+    return schema
+
+
 def mapping(of: Schema, most: int = _MOST) -> Schema:
     """A mapping whose keys are names of any kind."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._schema import OUTPUT, Unfit, anything, check, fields, items, mapping, number, text, truth
+from .._schema import OUTPUT, Unfit, anything, check, fields, items, mapping, not_null, number, text, truth
 
 SCHEMA = 1
 _NAME, _TEXT = text(256), text()
@@ -80,7 +80,7 @@ GPU = fields(
 )
 GPUS = items(GPU, 64)
 _UNIT = fields({"installed": truth, "active": truth, "version": _VERSION})
-_VERSIONS = mapping(_VERSION)
+_VERSIONS = mapping(not_null(_VERSION))
 _DRIVER = fields(
     {
         **dict.fromkeys(("loaded_version", "on_disk_version", "library_version", "flavour", "source"), _VERSION),
@@ -101,7 +101,7 @@ _RUNTIME = fields(
         "nvidia": truth,
         "cdi": truth,
         "cgroup_drivers": _VERSIONS,
-        "monitors": mapping(_TEXT),
+        "monitors": mapping(not_null(_TEXT)),
     }
 )
 _CARD = fields(
