@@ -11,7 +11,7 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import playbook_variables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.site_gate import titles
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import host_names
 
 
 class ActionModule(FleetAction):
@@ -40,10 +40,10 @@ class ActionModule(FleetAction):
             for name in found.unknown:
                 unknown.setdefault(name, []).append(str(host))
         for name, where in unknown.items():
-            self._display.warning(f"{titles(where)}: nothing of gpufleet.nvidia reads the variable {name}.")
+            self._display.warning(f"{host_names(where)}: nothing of gpufleet.nvidia reads the variable {name}.")
         result["refusals"] = [{"message": message, "hosts": where} for message, where in wrong.items()]
         if wrong:
             result["failed"] = True
-            lines = [f"{titles(where)}: {message}" for message, where in wrong.items()]
+            lines = [f"{host_names(where)}: {message}" for message, where in wrong.items()]
             result["msg"] = "\n".join([*lines, "Nothing was touched."])
         return result

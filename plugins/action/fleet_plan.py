@@ -23,15 +23,13 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.plan import
     NodeView,
     node_view,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, by_node
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import MISTAKES, describe, mistakes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pools
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import refusals_of
 
 
 class ActionModule(FleetAction):
@@ -160,6 +158,6 @@ def _plan(
     if cluster and not description.refusals:
         try:
             node = cluster.view(host, variables, facts or {}, description.variables)
-        except Refused as refusal:
-            description = replace(description, refusals=refusals_of(refusal))
+        except MISTAKES as error:
+            description = replace(description, refusals=mistakes(error))
     return HostPlan(host, description.pool, description.stages(facts), unread, node)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from ansible.template import Templar
@@ -113,7 +113,7 @@ class ActionModule(FleetAction):
             path = os.path.join(root, "clusters", cluster, "capacity.json")
             return former(read_text(path), path)
 
-        rendered = _nodes_below(root)
+        rendered = cache(lambda: _nodes_below(root))
         left_out: dict[str, str] = {}
         fleet = Fleet(plain(task_vars.get("groups", {})), recorded.gpus, before)
         for host in fleet.hosts:
@@ -126,7 +126,7 @@ class ActionModule(FleetAction):
                     isinstance(refusal, GpusUnknown)
                     and hosts
                     and host not in hosts
-                    and not rendered & set(_names(host, variables))
+                    and not rendered() & set(_names(host, variables))
                 ):
                     recorded.leave_out(host, "this run is limited to others, and no earlier one has read it")
                 if host not in recorded.unread:

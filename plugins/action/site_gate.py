@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import site_gate
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe, warnings_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
@@ -37,7 +37,7 @@ class ActionModule(FleetAction):
             found.append(work)
             if work.refusals and not _may_be_skipped(variables):
                 stopping.append(work)
-        for warning in site_gate.warnings_of((work.host, work.stages) for work in found):
+        for warning in warnings_of((work.host, work.stages) for work in found):
             self._display.warning(warning)
         for line in site_gate.by_pool(found):
             self._display.display(line)

@@ -23,11 +23,10 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health i
     described_health,
     judged,
 )
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe, warnings_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, said
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import node_of, pools
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.site_gate import warnings_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect
 
 #: Seconds that the API server may take for an answer.
@@ -148,8 +147,8 @@ class _Nodes:
         cluster = self._cluster
         if cluster is None:
             return None, self.unasked
-        name = node_of(host, variables)
         try:
+            name = node_of(host, variables)
             wanted = node_agreement.expected(
                 name, facts, lambda: collect(variables, lambda value: value, node_agreement.ROLES), self._capacity
             )

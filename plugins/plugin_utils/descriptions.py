@@ -6,16 +6,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable
 
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import host_names, pool_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect, refusals_of
+
+#: What reading the variables of one host can raise, which is no reason to leave the others out.
+MISTAKES = (Refused, AnsibleError, TypeError)
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,25 @@ def describe(
     try:
         pool = pool_of(host, known, plain(template(variables.get("gpu_facts_pool"))))
         return Description(pool, collect(variables, template))
-    except Refused as refusal:
-        return Description(pool, {}, refusals_of(refusal))
-    except (AnsibleError, TypeError) as error:
-        wrong = Refused("the variables of the host", str(error).strip().rstrip("."), "Define what its templates use.")
-        return Description(pool, {}, (wrong,))
+    except MISTAKES as error:
+        return Description(pool, {}, mistakes(error))
+
+
+def mistakes(error: Exception) -> tuple[Refused, ...]:
+    """Return what one of C(MISTAKES) says of the host whose variables were read."""
+    if isinstance(error, Refused):
+        return refusals_of(error)
+    return (Refused("the variables of the host", str(error).strip().rstrip("."), "Define what its templates use."),)
+
+
+def warnings_of(hosts: Iterable[tuple[str, Mapping[str, StagePlan]]]) -> list[str]:
+    """Return every warning once, with the hosts that it is about.
+
+    :param hosts: name and stages of each.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for host, stages in hosts:
+        for stage in stages.values():
+            for text in stage.warnings:
+                found.setdefault((stage.stage, text), []).append(host)
+    return [f"{host_names(where)}: {stage}: {text}" for (stage, text), where in found.items()]

@@ -16,6 +16,8 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 GPU_HOSTS = "gpu_hosts"
 #: The playbooks put the hosts that they work on into groups of these names while they run.
 OF_PLAYBOOKS = ("gpu_site_todo", "gpu_upgrade_todo", "gpu_verify_on_host")
+#: Hosts that a sentence names one by one.
+_MOST = 5
 _BUILT_IN = frozenset({"all", "ungrouped", GPU_HOSTS, *OF_PLAYBOOKS})
 
 
@@ -73,3 +75,9 @@ def pool_of(host: str, known: Mapping[str, Sequence[str]], named: str | None) ->
 def node_of(host: str, variables: Mapping[str, Any]) -> str:
     """Return the name of a host's node in the cluster: C(gpu_upgrade_node), or the host's own."""
     return str(plain(variables.get("gpu_upgrade_node")) or host)
+
+
+def host_names(hosts: Sequence[str]) -> str:
+    """Return the names of hosts as a sentence has room for them."""
+    shown = ", ".join(hosts[:_MOST])
+    return f"{shown} and {len(hosts) - _MOST} more" if len(hosts) > _MOST else shown

@@ -6,16 +6,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import described_health, judged
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import host_names
 
-#: Hosts that a line names one by one.
-_MOST = 5
 AS_DESCRIBED, TO_CHANGE, TO_PROVE, REFUSED, UNREAD = "as described", "to change", "to prove", "refused", "unread"
 
 
@@ -80,25 +79,6 @@ def by_pool(hosts: Iterable[HostWork]) -> list[str]:
             there = states.get(state, [])
             if there:
                 named = [f"{one.host} ({one.why})" if one.why else one.host for one in there]
-                parts.append(f"{len(there)} {state}" + ("" if state == AS_DESCRIBED else f": {titles(named)}"))
+                parts.append(f"{len(there)} {state}" + ("" if state == AS_DESCRIBED else f": {host_names(named)}"))
         lines.append(f"  {pool}: {'; '.join(parts)}")
     return lines
-
-
-def warnings_of(hosts: Iterable[tuple[str, Mapping[str, StagePlan]]]) -> list[str]:
-    """Return every warning once, with the hosts that it is about.
-
-    :param hosts: name and stages of each.
-    """
-    found: dict[tuple[str, str], list[str]] = {}
-    for host, stages in hosts:
-        for stage in stages.values():
-            for text in stage.warnings:
-                found.setdefault((stage.stage, text), []).append(host)
-    return [f"{titles(where)}: {stage}: {text}" for (stage, text), where in found.items()]
-
-
-def titles(hosts: Sequence[str]) -> str:
-    """Return the names of hosts as a sentence has room for them."""
-    shown = ", ".join(hosts[:_MOST])
-    return f"{shown} and {len(hosts) - _MOST} more" if len(hosts) > _MOST else shown

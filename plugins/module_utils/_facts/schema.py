@@ -101,7 +101,7 @@ _RUNTIME = fields(
         "nvidia": truth,
         "cdi": truth,
         "cgroup_drivers": _VERSIONS,
-        "monitors": mapping(not_null(_TEXT)),
+        "monitors": mapping(_TEXT),
     }
 )
 _CARD = fields(

@@ -136,6 +136,20 @@ def test_the_cluster_as_it_is_now_is_compared_too(plan, monkeypatch):
     assert "node b: the cluster has no node b" in shown.text
 
 
+def test_a_node_name_that_cannot_be_rendered_is_the_mistake_of_its_host(plan, monkeypatch, bare_facts):
+    class Nameless(Undefined):
+        def get(self, name, default=None):
+            if name == "gpu_upgrade_node":
+                raise AnsibleUndefinedVariable("'rack' is undefined")
+            return dict.get(self, name, default)
+
+    monkeypatch.setattr(fleet_plan, "Cluster", FakeCluster)
+    hosts = {"a": Nameless(gpu_facts_host={"gpu": bare_facts})}
+    result, _shown = plan(hosts=hosts, arguments={"kubeconfig": "x"})
+    assert "'rack' is undefined" in result["plan"]["hosts"]["a"]["impossible"][0]
+    assert result["plan"]["hosts"]["b"]["changes"]
+
+
 def test_a_cluster_that_does_not_answer_ends_the_plan(plan, monkeypatch):
     def away(*_arguments):
         raise fleet_plan.ApiError(0, "list the nodes", "refused")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from ansible.errors import AnsibleUndefinedVariable
 from ansible_collections.gpufleet.nvidia.plugins.action import verify_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions
 
@@ -103,6 +104,19 @@ def test_the_nodes_are_read_once_for_all_hosts(report, read, monkeypatch):
     assert api.calls == ["nodes", "good"], "the pods of a node that is not there are not asked for"
     assert check_of(result, "good", "node")["status"] == "passed"
     assert check_of(result, "bad", "node")["evidence"] == "the cluster has no node elsewhere"
+
+
+def test_a_node_name_that_cannot_be_rendered_is_a_failed_check_of_its_host(report, read, monkeypatch):
+    class Nameless(dict):
+        def get(self, name, default=None):
+            if name == "gpu_upgrade_node":
+                raise AnsibleUndefinedVariable("'rack' is undefined")
+            return super().get(name, default)
+
+    monkeypatch.setattr(verify_report, "Cluster", Api(offered=0))
+    result, _shown = report({"kubeconfig": "x"}, bad=Nameless(read), good=read)
+    assert "'rack' is undefined" in check_of(result, "bad", "node")["evidence"]
+    assert check_of(result, "good", "node")["status"] == "passed"
 
 
 def test_a_cluster_that_does_not_answer_is_a_failed_check_of_every_host(report, read, monkeypatch):

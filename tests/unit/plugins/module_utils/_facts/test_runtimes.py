@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import runtimes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.runtimes import Configuration, read_runtimes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services, read_services
 
 V2 = """version = 2
@@ -137,6 +138,7 @@ def test_the_monitors_and_the_low_level_runtime_of_crio(tree):
     found = read_runtimes(tree.source(), Services())["crio"]
     assert found["binary"] == "/y"
     assert found["monitors"] == {"nvidia": None, "crun": "/usr/libexec/crio/conmon"}
+    check_facts({"schema": 1, "runtimes": {"crio": found}})
     assert found["low_level_runtime"] == "/usr/libexec/crio/crun"
 
 
