@@ -10,17 +10,17 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.devices import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, titles
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import (
     CHECKPOINT,
     Holding,
     holdings,
     in_use,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.pods import Evictions, Pod, evictions, read
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.repartition import repartition
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, titles
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import Evictions, Pod, evictions, read
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.repartition import repartition
 
 
 class ActionModule(ClusterAction):

@@ -15,18 +15,18 @@ from typing import Any, Callable
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, write_whole
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.agreement import Expected
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import capacity
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.plan import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, by_node
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import MISTAKES, describe, mistakes
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import capacity
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import Expected
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import (
     FleetPlan,
     HostPlan,
     NodeView,
     node_view,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, by_node
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import MISTAKES, describe, mistakes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pools
@@ -134,12 +134,12 @@ class _Cluster:
         pods = by_node(api.pods())
         return cls(api.nodes(), pods)
 
-    def view(self, host: str, variables: Any, facts: Mapping[str, Any], wish: Mapping[str, Any]) -> NodeView:
+    def view(self, host: str, variables: Any, facts: Mapping[str, Any], desired: Mapping[str, Any]) -> NodeView:
         name = node_of(host, variables)
         wanted = None
         if facts.get("gpus"):
             found = capacity(
-                facts["gpus"], wish["nvidia_mig_strategy"], wish["nvidia_mig_layout"], modes.read(dict(wish))
+                facts["gpus"], desired["nvidia_mig_strategy"], desired["nvidia_mig_layout"], modes.read(dict(desired))
             )
             wanted = Expected(found.resources, found.labels)
         return node_view(name, self.nodes.get(name), self.pods.get(name, []), wanted)

@@ -10,9 +10,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import clients
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, titles
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clients
 
 
 class ActionModule(ClusterAction):

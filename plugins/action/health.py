@@ -10,8 +10,8 @@ import copy
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.answer import ARGUMENTS, answer
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.collect import SUBSETS, evidence_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import SUBSETS, evidence_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import ARGUMENTS, answer
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import VARIABLES, described_health
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.nvml_action import NvmlAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain

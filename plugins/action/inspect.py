@@ -16,27 +16,27 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import ledger, ledger_html, ledger_text
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.agreement import gpu_allocatable
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, by_node, titles
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import usage, usage_html, usage_text
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import (
     GPU,
     HAMI_SPLIT,
     Capacity,
     capacity,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.devices import Holding, holdings
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.inspection import (
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import Holding, holdings
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import gpu_allocatable
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection import (
     Resources,
     host_table,
     resource_table,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.pods import Pod
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.pods import read as read_pod
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade import is_ready
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, by_node, titles
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import Pod
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read as read_pod
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import is_ready
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pools
@@ -88,7 +88,7 @@ class ActionModule(FleetAction):
                 "format": {"type": "str", "choices": ["table", "json"], "default": "table"},
                 "kubeconfig": {"type": "path", "default": ""},
                 "context": {"type": "str", "default": ""},
-                "unit": {"type": "str", "choices": [ledger.MEMORY, ledger.UNITS], "default": ledger.MEMORY},
+                "unit": {"type": "str", "choices": [usage.MEMORY, usage.UNITS], "default": usage.MEMORY},
                 "details": {"type": "bool", "default": False},
                 "report": {"type": "path", "default": ""},
                 "html": {"type": "path", "default": ""},
@@ -113,7 +113,7 @@ class ActionModule(FleetAction):
             return {**result, "failed": True, "msg": getattr(error, "message", None) or str(error)}
         nodes = [_node(host, about, variables[host], cluster) for host, about in hosts.items()]
         resources = {host: _resources(about, node_of(host, variables[host]), cluster) for host, about in hosts.items()}
-        unplaced = ledger.unplaced(cluster.pods.get("", [])) if cluster else ()
+        unplaced = usage.unplaced(cluster.pods.get("", [])) if cluster else ()
         strangers = _strangers(cluster, task_vars) if cluster else {}
         document: dict[str, Any] = {
             "hosts": {host: about.facts for host, about in hosts.items() if about.facts},
@@ -123,9 +123,9 @@ class ActionModule(FleetAction):
             },
             "offered": {host: entry.offered for host, entry in resources.items()} if cluster else None,
             "mismatches": {host: entry.mismatches for host, entry in resources.items() if entry.mismatches},
-            "ledger": ledger_text.as_dict(nodes),
-            "total": ledger_text.totals(nodes, unplaced),
-            "pending": ledger_text.waiting_dict(unplaced),
+            "ledger": usage_text.as_dict(nodes),
+            "total": usage_text.totals(nodes, unplaced),
+            "pending": usage_text.waiting_dict(unplaced),
             "not_in_inventory": strangers,
         }
         result.update(document)
@@ -133,7 +133,7 @@ class ActionModule(FleetAction):
             when = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
             users = "pods" if cluster else "processes"
             by_name = {node.name: entry for node, entry in zip(nodes, resources.values())}
-            page = ledger_html.page(nodes, _TITLE, when, unplaced, sorted(strangers), users, by_name)
+            page = usage_html.page(nodes, _TITLE, when, unplaced, sorted(strangers), users, by_name)
             result["changed"] = write_whole(os.path.abspath(arguments["html"]), page)
         if arguments["report"]:
             text = json.dumps(document, indent=1, sort_keys=True) + "\n"
@@ -142,12 +142,12 @@ class ActionModule(FleetAction):
             self._display.display(json.dumps(document, indent=2, sort_keys=True))
             return result
         self._display.display("")
-        self._display.display(ledger_text.table(nodes, arguments["unit"]))
-        remarks = ledger_text.remarks(nodes, unplaced, strangers)
+        self._display.display(usage_text.table(nodes, arguments["unit"]))
+        remarks = usage_text.remarks(nodes, unplaced, strangers)
         if remarks:
             self._display.display(remarks)
         if arguments["details"]:
-            self._display.display(ledger_text.details(nodes, arguments["unit"]))
+            self._display.display(usage_text.details(nodes, arguments["unit"]))
         shown = {host: {**about.sharing, "confirmed": resources[host].confirmed} for host, about in hosts.items()}
         self._display.display(host_table(document["hosts"], shown))
         self._display.display(resource_table(resources))
@@ -166,15 +166,15 @@ def _read(host: str, variables: Any, known: Mapping[str, Sequence[str]]) -> _Hos
     if description.refusals:
         about.notes += [refusal.message for refusal in description.refusals]
         return about
-    wish = description.variables
+    desired = description.variables
     try:
-        sharing = modes.read(wish)
-        found = capacity(facts.get("gpus") or [], wish["nvidia_mig_strategy"], wish["nvidia_mig_layout"], sharing)
+        sharing = modes.read(desired)
+        found = capacity(facts.get("gpus") or [], desired["nvidia_mig_strategy"], desired["nvidia_mig_layout"], sharing)
     except Refused as refusal:
         about.notes.append(refusal.message)
         return about
     about.pool, about.found = description.pool or "", found
-    about.sharing = _slice(wish, found)
+    about.sharing = _slice(desired, found)
     about.replicas = dict(found.replicas)
     if sharing.backend == "hami":
         about.replicas = {GPU: HAMI_SPLIT}
@@ -183,15 +183,15 @@ def _read(host: str, variables: Any, known: Mapping[str, Sequence[str]]) -> _Hos
     return about
 
 
-def _node(host: str, about: _Host, variables: Any, cluster: _Cluster | None) -> ledger.NodeLedger:
-    """Return the ledger of one host: with a cluster of its pods, without one of its processes."""
+def _node(host: str, about: _Host, variables: Any, cluster: _Cluster | None) -> usage.NodeUsage:
+    """Return the use of GPUs of one host: with a cluster of its pods, without one of its processes."""
     address = str(plain(variables.get("ansible_host")) or "")
     facts, notes = about.facts or {}, [*about.notes, *([about.unread] if about.unread else [])]
     if facts and not facts.get("gpus"):
         notes.append(f"no GPU could be read: {(facts.get('nvml') or {}).get('reason') or 'there is none'}".rstrip("."))
     if cluster is None:
-        users = ledger.process_users(facts)
-        return ledger.node_ledger(host, address, facts, about.replicas, (), (), users, about.slice_mib, notes)
+        users = usage.process_users(facts)
+        return usage.node_usage(host, address, facts, about.replicas, (), (), users, about.slice_mib, notes)
     name = node_of(host, variables)
     node = cluster.nodes.get(name)
     if node is None:
@@ -214,7 +214,7 @@ def _node(host: str, about: _Host, variables: Any, cluster: _Cluster | None) -> 
         except Refused as refusal:
             if any(pod.uses_gpu and not pod.ended for pod in pods):
                 notes.append(f"which pod holds which device is not known: {refusal.message}")
-    return ledger.node_ledger(name, address, facts, about.replicas, held, pods, None, about.slice_mib, notes)
+    return usage.node_usage(name, address, facts, about.replicas, held, pods, None, about.slice_mib, notes)
 
 
 def _resources(about: _Host, node: str, cluster: _Cluster | None) -> Resources:
@@ -250,8 +250,8 @@ def _strangers(cluster: _Cluster, task_vars: Mapping[str, Any]) -> dict[str, dic
     return {name: found for name, found in offered.items() if found}
 
 
-def _slice(wish: Mapping[str, Any], found: Capacity) -> dict[str, Any]:
+def _slice(desired: Mapping[str, Any], found: Capacity) -> dict[str, Any]:
     """What one GPU is shared into: the first resource's slice, since a pool shares its GPUs evenly."""
     for unit in found.slices.values():
-        return {"mode": wish["nvidia_sharing_mode"], "replicas": unit.replicas, "memory_mib": unit.limit_mib}
+        return {"mode": desired["nvidia_sharing_mode"], "replicas": unit.replicas, "memory_mib": unit.limit_mib}
     return {}

@@ -21,8 +21,8 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, GpusUnknown
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import Former, former
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overrides import HostVariables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import RecordedFacts
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.told import HostVariables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 
 

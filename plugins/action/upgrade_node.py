@@ -10,7 +10,11 @@ import datetime
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import LONGEST_OUTPUT, printable
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
     REFUSED,
     SINCE,
     STEPS,
@@ -20,11 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade imp
     from_annotations,
     from_values,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.waves import DONE, FAILED
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import LONGEST_OUTPUT, printable
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.waves import DONE, FAILED
 
 _STARTED = STEPS[0]
 _ROLLING_BACK = "rolling-back"

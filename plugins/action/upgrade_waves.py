@@ -11,8 +11,13 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import waves
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, titles
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import waves
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
     RECORD_PATH,
     ROLLING_BACK,
     Member,
@@ -23,11 +28,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade imp
     progress,
     wave_node,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, titles
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
 _PAUSE = 5.0

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import agreement
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import node_agreement
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import node_expectations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import expectations
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 
 _PAUSE = 3.0
 
@@ -36,10 +36,10 @@ class ActionModule(ClusterAction):
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         check_facts(arguments["facts"])
         name = arguments["node"]
-        wanted = node_agreement.expected(
+        wanted = node_expectations.expected(
             name,
             arguments["facts"],
-            lambda: collect(task_vars, self._templar.template, node_agreement.ROLES),
+            lambda: collect(task_vars, self._templar.template, node_expectations.ROLES),
             arguments["capacity"],
             arguments["labels"],
         )
@@ -50,7 +50,7 @@ class ActionModule(ClusterAction):
         until = time.monotonic() + arguments["timeout"]
         agrees_since = None
         while True:
-            checks = node_agreement.checks(
+            checks = node_expectations.checks(
                 name,
                 _node(cluster, name),
                 lambda: cluster.pods_on(name),
@@ -58,7 +58,7 @@ class ActionModule(ClusterAction):
                 arguments["facts"],
                 arguments["restarted"],
             )
-            bad = [check for check in checks if check.status == agreement.FAILED]
+            bad = [check for check in checks if check.status == expectations.FAILED]
             now = time.monotonic()
             if bad:
                 agrees_since = None

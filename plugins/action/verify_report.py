@@ -13,10 +13,9 @@ from typing import Any, Callable
 
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.verification import CHECKS, verification
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, check
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import node_agreement
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import node_expectations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import (
     VARIABLES,
@@ -24,10 +23,11 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health i
     judged,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe, warnings_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import CHECKS, verification
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, said
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import node_of, pools
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 
 #: Seconds that the API server may take for an answer.
 _TIMEOUT = 30
@@ -149,10 +149,10 @@ class _Nodes:
             return None, self.unasked
         try:
             name = node_of(host, variables)
-            wanted = node_agreement.expected(
-                name, facts, lambda: collect(variables, lambda value: value, node_agreement.ROLES), self._capacity
+            wanted = node_expectations.expected(
+                name, facts, lambda: collect(variables, lambda value: value, node_expectations.ROLES), self._capacity
             )
-            found = node_agreement.checks(name, self._nodes.get(name), lambda: cluster.pods_on(name), wanted, facts)
+            found = node_expectations.checks(name, self._nodes.get(name), lambda: cluster.pods_on(name), wanted, facts)
         except (Refused, ApiError, AnsibleError) as error:
             return None, getattr(error, "message", None) or str(error)
         return [one.as_dict() for one in found], ""

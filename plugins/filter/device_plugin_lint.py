@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.lint import lint
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.lint_yaml import HAS_YAML
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.yaml import HAS_YAML
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
 

@@ -79,7 +79,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps from the present state to the wish.
+    """The steps from the present state to the desired state.
 
     :param steps: in the order in which they are applied; empty when nothing is to do.
     :param before: the part of the present state that the plan changes, for C(--diff).
@@ -118,7 +118,7 @@ class StagePlan:
     """What one stage of C(site) (driver, toolkit, runtime, mig, sharing) would do on one host, from facts alone.
 
     :param stage: the stage's name.
-    :param needed: whether the stage's module has to run. False only when the facts already prove the wish.
+    :param needed: whether the stage's module has to run. False only when the facts already prove the desired state.
     :param steps: what is known of the change; may be incomplete when C(unknown) is set.
     :param unknown: why the plan cannot be complete yet (for example: no driver, so no live profiles), or None.
     :param refusals: requests that can never be met on this host.

@@ -136,14 +136,14 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.container_runtimes import (
-    RuntimeFailure,
-    engine_for,
-)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.apply import apply, observe_and_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.configure import file_diffs
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.wish import BINARY, RUNTIMES, RuntimeWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import BINARY, RUNTIMES, DesiredRuntime
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.system import (
+    RuntimeFailure,
+    engine_for,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
 ARGUMENTS = {
@@ -161,14 +161,14 @@ ARGUMENTS = {
 def run(module: AnsibleModule) -> dict[str, Any]:
     """Read, plan, apply, read back."""
     params = module.params
-    wish = RuntimeWish(params["state"] == "present", params["default"], params["enable_cdi"], params["binary"])
+    desired = DesiredRuntime(params["state"] == "present", params["default"], params["enable_cdi"], params["binary"])
     engine = engine_for(params["runtime"], params["binary"], params["config_path"])
-    outcome = observe_and_plan(engine, wish, params["restart"], params["disruption"])
+    outcome = observe_and_plan(engine, desired, params["restart"], params["disruption"])
     for warning in outcome.plan.warnings:
         module.warn(warning)
     in_force = outcome.after
     if outcome.plan.changes and not module.check_mode:
-        in_force = apply(engine, wish, outcome)
+        in_force = apply(engine, desired, outcome)
     return {
         "changed": outcome.plan.changes,
         "plan": outcome.plan.as_dict(),

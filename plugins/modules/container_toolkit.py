@@ -142,20 +142,20 @@ from ansible.module_utils.urls import open_url
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import KeyRefused, UrlRefused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, steps_diff
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.toml_read import TomlError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.wish import RUNTIMES
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import PATH
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.floors import DEFAULT_VERSION
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.injection import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import TomlError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import (
     AUTO,
     METHODS,
     Injection,
     choose,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, steps_diff
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import RUNTIMES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import PATH
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.floors import DEFAULT_VERSION
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage_run import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.system import ToolkitSystem
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.wish import ToolkitWish
 
 ARGUMENTS: dict[str, Any] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -180,10 +180,10 @@ ARGUMENTS: dict[str, Any] = {
 }
 
 
-def wish(params: dict[str, Any]) -> ToolkitWish:
-    """Return the wish that the options describe."""
+def desired(params: dict[str, Any]) -> DesiredToolkit:
+    """Return the desired state that the options describe."""
     repository = params["repository"]
-    return ToolkitWish(
+    return DesiredToolkit(
         present=params["state"] == "present",
         version=params["version"],
         injection=Injection(choose(params["device_injection"], params["runtime"])),
@@ -210,7 +210,7 @@ def fetch(url: str) -> bytes:
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
-        report = run_stage(ToolkitSystem(fetch), wish(module.params), module.check_mode)
+        report = run_stage(ToolkitSystem(fetch), desired(module.params), module.check_mode)
     except Refused as refusal:
         module.fail_json(msg=refusal.message, refusal=refusal.as_dict())
     except TomlError as error:

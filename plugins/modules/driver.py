@@ -12,7 +12,7 @@ version_added: 0.1.0
 author:
   - The gpufleet.nvidia authors (@gpufleet)
 description:
-  - Plans the driver's packages from the host's facts, the wish and what the repositories offer, has the package manager
+  - Plans the driver's packages from the host's facts, the desired state and what the repositories offer, has the package manager
     simulate the transaction, carries it out, and reads the host back.
   - Success means that the module is built for the running kernel, that the loaded module, the module on disk and the
     library are of one version, that C(nvidia-smi) answers, and that the services run. Exit statuses are not trusted.
@@ -237,7 +237,7 @@ refusal:
   returned: when it was refused
   type: dict
 differences:
-  description: How the host differs from the wish after everything was carried out.
+  description: How the host differs from the desired state after everything was carried out.
   returned: when reading back does not show what was wanted
   type: list
   elements: str
@@ -251,9 +251,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import KeyRefused, UrlRefused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 ARGUMENTS: dict[str, Any] = {
@@ -304,9 +304,9 @@ def fetch(url: str) -> bytes:
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
-        wish = from_options(module.params)
+        desired = from_options(module.params)
         with exclusive(module.params["lock_timeout"]):
-            report = run_stage(DriverSystem(fetch), wish, module.check_mode)
+            report = run_stage(DriverSystem(fetch), desired, module.check_mode)
     except Refused as refusal:
         module.fail_json(msg=f"{refusal.message} Nothing was touched.", refusal=refusal.as_dict())
     except Failed as failure:

@@ -174,12 +174,12 @@ pynvml_missing:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.source import Source
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import (
     SUBSETS,
     pynvml_is_wanted,
     read_document,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.source import Source
 
 
 def main() -> None:

@@ -204,10 +204,10 @@ msg:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.source import Source
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import pynvml_is_wanted
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.source import Source
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.answer import ARGUMENTS, answer
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.collect import collect
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import collect
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import ARGUMENTS, answer
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ version_added: 0.1.0
 description:
   - Checks the variables of all host roles (types, choices, misspelt names) and plans the stages C(driver), C(toolkit), C(runtime),
     C(mig) and C(sharing) of a host, on the controller, without a connection.
-  - A wish that can never be met on the host fails here, before anything is touched.
+  - A desired state that can never be met on the host fails here, before anything is touched.
   - This is an action; the module is only its documentation.
 options:
   facts:
@@ -79,7 +79,7 @@ stages:
       type: list
       elements: str
 refusals:
-  description: Wishes that cannot be met, each with thing, reason and remedy.
+  description: DesiredLayout that cannot be met, each with thing, reason and remedy.
   type: list
   elements: dict
   returned: when there are any

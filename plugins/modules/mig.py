@@ -73,7 +73,7 @@ options:
     default: auto
   reboot:
     description:
-      - What happens when a change of mode needs a reset that cannot be had.
+      - What happens when a change of mode needs a reset that is not possible.
       - V(allow) leaves the change pending and returns RV(reboot_required). This module never reboots.
       - V(never) refuses the host before anything is touched.
     type: str

@@ -11,7 +11,7 @@ module: mps
 short_description: Share the GPUs of a host by MPS or time slicing
 version_added: 0.1.0
 description:
-  - Brings compute mode, time slice and the MPS control daemons of a host into the wished state, and records that state so that it
+  - Brings compute mode, time slice and the MPS control daemons of a host into the desired state, and records that state so that it
     comes back after a reboot.
   - Drives the real C(nvidia-cuda-mps-control). Its exit status is not trusted; every value is read back.
   - The daemons are instances of the unit C(gpufleet-mps@.service). A daemon that dies is started again with its settings.
@@ -181,7 +181,10 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import NvmlUnavailable, open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.versions import branch_of, is_driver_version
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
+    branch_of,
+    is_driver_version,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_apply, mps_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import (
@@ -256,7 +259,7 @@ def run(module: AnsibleModule) -> dict[str, Any]:
             left = mps_plan.differences(mps_apply.observe(nvml), wanted)
             if left:
                 raise mps_apply.SharingError(
-                    f"The sharing of this host was applied and is not as wished: {'; '.join(left)}"
+                    f"The sharing of this host was applied and is not as described: {'; '.join(left)}"
                 )
     for warning in plan.warnings:
         module.warn(warning)

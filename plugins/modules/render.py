@@ -108,7 +108,7 @@ edited:
   elements: str
   returned: when there are any and O(overwrite=false)
 refusal:
-  description: A wish that cannot be met, with thing, reason and remedy.
+  description: A desired state that cannot be met, with thing, reason and remedy.
   type: dict
-  returned: when a wish is refused
+  returned: when a desired state is refused
 """

@@ -25,7 +25,7 @@ options:
     type: str
     default: default
   duration:
-    description: Seconds after which a run that gave no sign of life has lost it.
+    description: Seconds after which a run that has not renewed its lease has lost it.
     type: int
     default: 1800
   take_over:

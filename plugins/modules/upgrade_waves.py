@@ -68,7 +68,7 @@ options:
     type: str
     default: default
   lease_duration:
-    description: Seconds after which a run that gave no sign of life may be continued by another.
+    description: Seconds after which a run that has not renewed its lease may be continued by another.
     type: int
     default: 1800
   take_over:

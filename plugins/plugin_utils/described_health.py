@@ -11,8 +11,8 @@ from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.answer import ARGUMENTS, answer
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.collect import evidence_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import evidence_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import ARGUMENTS, answer
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 

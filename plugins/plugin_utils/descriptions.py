@@ -14,8 +14,8 @@ from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import host_names, pool_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect, refusals_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect, refusals_of
 
 #: What reading the variables of one host can raise, which is no reason to leave the others out.
 MISTAKES = (Refused, AnsibleError, TypeError)

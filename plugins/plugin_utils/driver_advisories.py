@@ -17,7 +17,10 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.versions import driver_key, is_driver_version
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
+    driver_key,
+    is_driver_version,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 VARIABLE = "nvidia_driver_advisories"

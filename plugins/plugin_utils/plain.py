@@ -28,7 +28,7 @@ def plain(value: Any) -> Any:
         return {plain(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(item) for item in value]
-    raise TypeError(f"a value of type {type(value).__name__} is no plain data")
+    raise TypeError(f"a value of type {type(value).__name__} is not a plain data")
 
 
 def said(answer: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from typing import Any, Callable
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import (
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import (
     HOST_ROLES,
     RoleInterface,
     names_of_all_roles,
@@ -147,7 +147,7 @@ def _share(name: str, value: Any, several: bool) -> list[Refused]:
     number = int(text.rstrip("%")) if _SHARE.fullmatch(text) and not isinstance(value, bool) else 0
     if number < 1 or (text.endswith("%") and number > 100):
         example = "2, 25% or [1, 25%]" if several else "2 or 25%"
-        return [Refused(name, f"{value!r} is no number of hosts and no percentage of them", f"Write {example}.")]
+        return [Refused(name, f"{value!r} is not a number of hosts and no percentage of them", f"Write {example}.")]
     return []
 
 

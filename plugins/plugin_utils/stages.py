@@ -29,19 +29,19 @@ STAGES: dict[str, StageFunction] = {
 }
 
 
-def plan_stages(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> dict[str, StagePlan]:
+def plan_stages(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, StagePlan]:
     """Return the plan of every stage; a refusal that a stage raises becomes one that it reports.
 
     :param facts: the facts document of C(gpu_info).
-    :param wish: the variables of all host roles.
+    :param desired: the variables of all host roles.
     :return: plans by stage; of a host that was read without root, or has no GPUs or others than described, only one, that says so.
     """
-    for name, refusal in (("privileges", _without_root(facts)), ("hardware", _other_gpus(facts, wish))):
+    for name, refusal in (("privileges", _without_root(facts)), ("hardware", _other_gpus(facts, desired))):
         if refusal:
             return {name: StagePlan(name, needed=True, refusals=(refusal,))}
     plans = {}
     try:
-        given = {**wish, VARIABLE: read_folder(str(wish.get(VARIABLE) or ""))}
+        given = {**desired, VARIABLE: read_folder(str(desired.get(VARIABLE) or ""))}
     except Refused as refusal:
         return {"driver": StagePlan("driver", needed=True, refusals=(refusal,))}
     for name, function in STAGES.items():
@@ -64,13 +64,13 @@ def _without_root(facts: Mapping[str, Any]) -> Refused | None:
     )
 
 
-def _other_gpus(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> Refused | None:
+def _other_gpus(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> Refused | None:
     """Nothing is installed for GPUs that are not there. What could not be read is not taken for absent."""
     cards = facts.get("pci")
     if cards is None:
         return None
     there = sum(1 for card in cards if card.get("kind") == "gpu")
-    described = sum(int(entry["count"]) for entry in wish.get("gpu_facts_gpus") or ())
+    described = sum(int(entry["count"]) for entry in desired.get("gpu_facts_gpus") or ())
     if there and described and there != described:
         return Refused(
             "gpu_facts_gpus",

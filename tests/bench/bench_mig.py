@@ -6,7 +6,7 @@
 
 What is drawn (H100 80GB SXM, 2,319 layouts, 128 requests, fixed seed):
 
-* random transition: the present layout uniformly from all layouts, the wish uniformly from all requests;
+* random transition: the present layout uniformly from all layouts, the desired state uniformly from all requests;
 * single edit: the present layout uniformly, then by a coin one instance more, of a profile drawn uniformly, or one
   instance less, drawn uniformly; an edit that no layout meets is drawn again, layout included.
 
@@ -26,12 +26,12 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.geometry import Geometry, Request, geometry
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import wishes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import desired_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import (
     ComputeInstance,
+    DesiredGpu,
+    DesiredInstance,
     GpuInstance,
-    GpuWish,
-    InstanceWish,
     describe,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.nodes import NodeGpu, distribute, plan_node
@@ -43,7 +43,7 @@ TRANSITIONS = 20_000
 NODES = 1_000
 BOARD = board("h100-80gb-sxm")
 
-Transition = tuple[tuple[GpuInstance, ...], GpuWish]
+Transition = tuple[tuple[GpuInstance, ...], DesiredGpu]
 
 
 def run() -> dict[str, float]:
@@ -79,7 +79,7 @@ def transitions(draw: Callable[[random.Random, Geometry, list[int]], Transition]
 
 
 def random_transition(rng: random.Random, shape: Geometry, layouts: list[int]) -> Transition:
-    return instances(shape, rng.choice(layouts)), wish_of(shape, rng.choice(shape.requests()))
+    return instances(shape, rng.choice(layouts)), desired_of(shape, rng.choice(shape.requests()))
 
 
 def single_edit(rng: random.Random, shape: Geometry, layouts: list[int]) -> Transition:
@@ -93,22 +93,22 @@ def single_edit(rng: random.Random, shape: Geometry, layouts: list[int]) -> Tran
         else:
             continue
         if shape.layouts_of(tuple(present)):
-            return instances(shape, layout), wish_of(shape, tuple(present))
+            return instances(shape, layout), desired_of(shape, tuple(present))
 
 
 def measure(cases: Iterator[Transition]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {"times": [], "destroyed": [], "cleared": []}
-    for current, wish in cases:
+    for current, desired in cases:
         start = time.perf_counter()
-        plan = plan_gpu(current, wish, BOARD.profiles)
+        plan = plan_gpu(current, desired, BOARD.profiles)
         found["times"].append((time.perf_counter() - start) * 1000)
         found["destroyed"].append(len(plan.destroy))
-        found["cleared"].append(destroyed_if_cleared(current, wish))
+        found["cleared"].append(destroyed_if_cleared(current, desired))
     return found
 
 
 def measure_nodes() -> tuple[list[float], list[float]]:
-    """Return the times of hosts with eight GPUs: with a wish for each GPU, and with totals placed by the planner.
+    """Return the times of hosts with eight GPUs: with a desired state for each GPU, and with totals placed by the planner.
 
     The totals are what eight random requests add up to, so that they can always be met; the plans of the eight GPUs
     that follow from them are part of the time.
@@ -118,13 +118,13 @@ def measure_nodes() -> tuple[list[float], list[float]]:
     per_gpu, totals_times = [], []
     for _ in range(NODES):
         drawn = [random_transition(rng, shape, layouts) for _ in range(8)]
-        gpus = [NodeGpu(index, BOARD.profiles, current, True) for index, (current, _wish) in enumerate(drawn)]
+        gpus = [NodeGpu(index, BOARD.profiles, current, True) for index, (current, _desired) in enumerate(drawn)]
         start = time.perf_counter()
-        plan_node(gpus, {index: wish for index, (_current, wish) in enumerate(drawn)})
+        plan_node(gpus, {index: desired for index, (_current, desired) in enumerate(drawn)})
         per_gpu.append((time.perf_counter() - start) * 1000)
         totals: dict[str, int] = {}
-        for _current, wish in drawn:
-            for name, count in wish.counts.items():
+        for _current, desired in drawn:
+            for name, count in desired.counts.items():
                 totals[name] = totals.get(name, 0) + count
         start = time.perf_counter()
         plan_node(gpus, distribute(totals, gpus))
@@ -135,9 +135,9 @@ def measure_nodes() -> tuple[list[float], list[float]]:
 def cold_start() -> float:
     """Return the time of the first plan of a process, before any layout is remembered."""
     geometry.cache_clear()
-    current, wish = example(), wish_by_name({"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 1})
+    current, desired = example(), desired_by_name({"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 1})
     start = time.perf_counter()
-    plan_gpu(current, wish, BOARD.profiles)
+    plan_gpu(current, desired, BOARD.profiles)
     return (time.perf_counter() - start) * 1000
 
 
@@ -163,7 +163,7 @@ def measured_cases() -> list[dict[str, Any]]:
             gpus = [facts_of_example()]
             plan = plan_node(
                 [NodeGpu(0, BOARD.profiles, example(), True)],
-                wishes([{"devices": "all", "instances": counts}], "mixed", gpus).gpus,
+                desired_layout([{"devices": "all", "instances": counts}], "mixed", gpus).gpus,
             )
             destroyed, created = plan.destroyed, len(plan.gpus[0].create)
             text = f"destroyed {destroyed}, created {created}"
@@ -236,16 +236,16 @@ def instances(shape: Geometry, layout: int) -> tuple[GpuInstance, ...]:
     return tuple(found)
 
 
-def wish_of(shape: Geometry, request: Request) -> GpuWish:
-    return wish_by_name(shape.counts(request))
+def desired_of(shape: Geometry, request: Request) -> DesiredGpu:
+    return desired_by_name(shape.counts(request))
 
 
-def wish_by_name(counts: dict[str, int]) -> GpuWish:
+def desired_by_name(counts: dict[str, int]) -> DesiredGpu:
     slices = {profile.name: profile.gpu_slices for profile in BOARD.profiles}
-    found = [InstanceWish(name, (slices[name],)) for name, count in counts.items() for _number in range(count)]
-    return GpuWish(True, tuple(sorted(found)))
+    found = [DesiredInstance(name, (slices[name],)) for name, count in counts.items() for _number in range(count)]
+    return DesiredGpu(True, tuple(sorted(found)))
 
 
-def destroyed_if_cleared(current: tuple[GpuInstance, ...], wish: GpuWish) -> int:
+def destroyed_if_cleared(current: tuple[GpuInstance, ...], desired: DesiredGpu) -> int:
     """Return how many instances go where the GPU is cleared unless it already is as wanted, as mig-parted does."""
-    return 0 if Counter(instance.profile for instance in current) == wish.counts else len(current)
+    return 0 if Counter(instance.profile for instance in current) == desired.counts else len(current)

@@ -20,7 +20,7 @@ from pathlib import Path
 import plugin_files
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.lint import lint
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
 
 INSTALL = Path(__file__).resolve().parents[1] / "lab" / "real_tools" / "install.py"
 #: What the plugin reads without complaint, and the MPS daemon beside it does not start with.

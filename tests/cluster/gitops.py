@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from demo import Demo
 
-#: Its image is one of those that cannot be had here.
+#: Its image is one of those that is not available here.
 WITHOUT_EXPORTER = "gpu_kubernetes_dcgm_exporter=false"
 
 

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.clients import LABEL, PAUSED
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.clients import LABEL, PAUSED
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 

@@ -87,7 +87,7 @@ def pair(tmp_path_factory):
     spec = folder / "lab.json"
     boards = [{"board": "t4", "count": 2}]
     spec.write_text(json.dumps({"hosts": [{"name": node, "group": "debian", "boards": boards} for node in NODES]}))
-    wish = {
+    desired = {
         "nvidia_driver_source": "distribution",
         "nvidia_driver_flavour": "proprietary",
         # Debian's daemon asks a real GPU.
@@ -98,7 +98,7 @@ def pair(tmp_path_factory):
         "nvidia_mig_layout": [],
     }
     with control_plane(workloads=True) as plane:
-        found = Fleet(name, folder, plane, None, nodes=NODES, variables=wish)
+        found = Fleet(name, folder, plane, None, nodes=NODES, variables=desired)
         found.lab("down")
         found.lab("up", "--spec", str(spec))
         try:
@@ -138,13 +138,13 @@ def bring(fleet: Fleet, host: str, version: str) -> None:
     fleet.sh(host, f"cat > {PROOF} <<'END'\n{CUDA}END\nchmod +x {PROOF}; rm -f /etc/broken {held} {REACHED}")
     fleet.forget()
     if fleet.sh(host, "cat /sys/module/nvidia/version || true").strip() != version:
-        run = fleet.run("upgrade", "--limit", host, **wish(version))
+        run = fleet.run("upgrade", "--limit", host, **desired(version))
         assert run.status == 0, run.output[-3000:]
         fleet.forget()
     prove(fleet, host, version)
 
 
-def wish(version: str = FIXED) -> dict[str, object]:
+def desired(version: str = FIXED) -> dict[str, object]:
     return {"driver": version, "nvidia_toolkit_version": TOOLKIT[version], "nvidia_health_cuda_check": [PROOF]}
 
 
@@ -166,7 +166,7 @@ def test_the_one_of_three_nodes_that_fails_goes_back_and_the_last_is_not_begun(p
     pair.stand_ins.workload("train", 3, "nvidia.com/gpu", max_unavailable=1)
     pair.wait_for(lambda: pair.stand_ins.fewest.get("train") == 3)
 
-    run = pair.run("upgrade", **wish())
+    run = pair.run("upgrade", **desired())
     assert run.status != 0
     assert [pair.state(host) for host in NODES] == ["done", "failed", None], run.output[-3000:]
     prove(pair, FIRST, FIXED)
@@ -191,7 +191,7 @@ def test_a_run_that_is_killed_at_every_step_is_continued_where_it_stopped(pair):
     pair.plane.kubectl("cordon", THIRD)
 
     def start():
-        return pair.start("upgrade", "--limit", THIRD, **wish())
+        return pair.start("upgrade", "--limit", THIRD, **desired())
 
     def kept(state):
         """What the first run had found is what the record says, whatever is on the host by now."""
@@ -252,7 +252,7 @@ def test_a_run_that_is_killed_at_every_step_is_continued_where_it_stopped(pair):
 def test_a_rollback_that_is_cut_off_in_its_package_transaction_is_finished_by_the_next_run(pair):
     bring(pair, SECOND, RELEASED)
     pair.sh(SECOND, f"touch /etc/broken {HELD.format(RELEASED)}")
-    run = pair.start("upgrade", "--limit", SECOND, **wish())
+    run = pair.start("upgrade", "--limit", SECOND, **desired())
     meets(pair, SECOND, run, REACHED)
     assert pair.state(SECOND) == "rolling-back"
     run.kill()
@@ -260,7 +260,7 @@ def test_a_rollback_that_is_cut_off_in_its_package_transaction_is_finished_by_th
     half_done(pair, SECOND)
     pair.sh(SECOND, f"rm {HELD.format(RELEASED)}")
 
-    again = pair.run("upgrade", "--limit", SECOND, **wish())
+    again = pair.run("upgrade", "--limit", SECOND, **desired())
     assert again.status != 0
     rolled_back(pair, SECOND, again, "The check cuda failed")
 
@@ -268,7 +268,7 @@ def test_a_rollback_that_is_cut_off_in_its_package_transaction_is_finished_by_th
 def test_an_apt_that_dies_under_the_run_is_repaired_and_rolled_back_by_it(pair):
     bring(pair, SECOND, RELEASED)
     pair.sh(SECOND, f"touch {HELD.format(FIXED)}")
-    run = pair.start("upgrade", "--limit", SECOND, **wish())
+    run = pair.start("upgrade", "--limit", SECOND, **desired())
     meets(pair, SECOND, run, REACHED)
     pair.sh(SECOND, f"{END.format(APT)}\nrm {HELD.format(FIXED)}")
     half_done(pair, SECOND)
@@ -280,7 +280,7 @@ def test_a_rollback_by_hand_goes_before_the_last_change_whatever_older_rollout_i
     bring(pair, FIRST, FIXED)
     older = {"state": "done", "from": "525.147.05", "from-toolkit": "1.18.0", "to": f"driver {RELEASED}"}
     pair.plane.kubectl("annotate", "node", FIRST, *(f"gpufleet.github.io/upgrade-{k}={v}" for k, v in older.items()))
-    run = pair.run("rollback", "--limit", FIRST, **wish())
+    run = pair.run("rollback", "--limit", FIRST, **desired())
     assert run.status == 0, run.output[-3000:]
     prove(pair, FIRST, RELEASED)
     assert not pair.cordoned(FIRST)

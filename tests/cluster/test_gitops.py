@@ -5,7 +5,7 @@
 """The rendered tree, pushed and synced by a real Argo CD onto real nodes.
 
 Synced as rendered, but for the charts: the Applications are sent to the lab's Helm repository, with the versions that it has
-(C(nodes.publication)), because the projects' repositories and the device plugin 0.20 cannot be had here.
+(C(nodes.publication)), because the projects' repositories and the device plugin 0.20 is not available here.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _TAGS = "no_btrfs no_devmapper no_zfs no_aufs"
 
 
 class ToolMissing(Exception):
-    """A tool cannot be had here; the message says why."""
+    """A tool is not available here; the message says why."""
 
 
 def debian_program(package: str, program: str) -> Path:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """A lab host with Debian's own archive, and the module driver on it. Debian's driver does not see virtual boards and no
-kernel loads it here, so the wish leaves loading to a reboot: everything up to the module on the disk is proven.
+kernel loads it here, so the desired state leaves loading to a reboot: everything up to the module on the disk is proven.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RELEASED, FIXED = "535.261.03", "535.309.01"
 REVISIONS = {RELEASED: "535.261.03-1", FIXED: "535.309.01-0+deb12u1"}
 #: Those with a version of the driver; the others (nvidia-persistenced, nvidia-support, ...) have versions of their own.
 EXACT = ("nvidia-kernel-dkms", "nvidia-smi", "libnvidia-ml1", "libcuda1", "libnvidia-cfg1", "firmware-nvidia-gsp")
-WISH = {"source": "distribution", "flavour": "proprietary", "reload": "never", "allow_vulnerable": True}
+DESIRED = {"source": "distribution", "flavour": "proprietary", "reload": "never", "allow_vulnerable": True}
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class DebianHost:
     def sh(self, script: str) -> str:
         return str(self.fleet.lab.sh(self.name, script))
 
-    def driver(self, *options: str, **wish: Any) -> dict[str, Any]:
-        """Bring the driver of the distribution to a wish; fails the test when the module fails."""
+    def driver(self, *options: str, **desired: Any) -> dict[str, Any]:
+        """Bring the driver of the distribution to a desired state; fails the test when the module fails."""
         # A real build takes six minutes of two processors that have nothing else to do.
-        answer = self.fleet.module(self.name, "driver", {**WISH, **wish}, *options, timeout=5400)
+        answer = self.fleet.module(self.name, "driver", {**DESIRED, **desired}, *options, timeout=5400)
         assert "reboot_required" in answer, answer.get("msg", answer)
         return dict(answer)
 

@@ -18,7 +18,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from debian import EXACT, FIXED, HERE, RELEASED, REVISIONS, WISH, DebianHost
+from debian import DESIRED, EXACT, FIXED, HERE, RELEASED, REVISIONS, DebianHost
 
 pytestmark = pytest.mark.lab
 
@@ -49,21 +49,21 @@ def prove(host: DebianHost, version: str) -> None:
 
 
 def test_below_the_floor_is_refused(host):
-    answer = host.fleet.module(host.name, "driver", {**WISH, "allow_vulnerable": False, "version": RELEASED})
+    answer = host.fleet.module(host.name, "driver", {**DESIRED, "allow_vulnerable": False, "version": RELEASED})
     assert answer["refusal"]["thing"] == "nvidia_driver_version", answer
     assert host.packages() == {}
 
 
 def test_the_release_is_installed_held_and_idempotent(host):
-    wish = {"version": RELEASED}
-    planned = host.driver("--check", **wish)
+    desired = {"version": RELEASED}
+    planned = host.driver("--check", **desired)
     assert planned["changed"]
     assert host.packages() == {}
-    answer = host.driver(**wish)
+    answer = host.driver(**desired)
     assert answer["version"] == RELEASED
     assert answer["reboot_reasons"] == ["nvidia_driver_reload is never"]
     prove(host, RELEASED)
-    assert not host.driver(**wish)["changed"]
+    assert not host.driver(**desired)["changed"]
 
 
 def test_the_real_persistence_daemon_is_there_and_starts_at_boot(host):

@@ -101,26 +101,26 @@ class Mig:
         self.runs = 0
         (fleet.folder / "mig.yml").write_text(PLAYBOOK, encoding="utf-8")
 
-    def start(self, host, wish, *options, **variables):
+    def start(self, host, desired, *options, **variables):
         self.runs += 1
-        return Running(self.fleet, host, self.runs, {"nvidia_mig_layout": wish, **variables}, options)
+        return Running(self.fleet, host, self.runs, {"nvidia_mig_layout": desired, **variables}, options)
 
-    def run(self, host, wish, *options, **variables):
+    def run(self, host, desired, *options, **variables):
         """Run the role to its end; it must not fail."""
-        found = self.start(host, wish, *options, **variables).end()
+        found = self.start(host, desired, *options, **variables).end()
         assert not found.get("failed"), found["msg"]
         return found
 
-    def refused(self, host, wish, **variables):
+    def refused(self, host, desired, **variables):
         """Run the role to its end; it must fail."""
-        found = self.start(host, wish, **variables).end()
+        found = self.start(host, desired, **variables).end()
         assert found.get("failed"), found
         return found
 
-    def settled(self, host, wish, **variables):
+    def settled(self, host, desired, **variables):
         """Run the role, see that a second run calls no module at all, and return the answer of the first."""
-        found = self.run(host, wish, **variables)
-        assert self.run(host, wish, **variables).get("skipped"), "the facts do not say that nothing is to do"
+        found = self.run(host, desired, **variables)
+        assert self.run(host, desired, **variables).get("skipped"), "the facts do not say that nothing is to do"
         return found
 
     def gpus(self, host):
@@ -254,17 +254,17 @@ def test_what_can_stay_stays_busy_or_not(mig):
 def test_refuse_idle_only_and_force(mig):
     before = [mig.instances(HOPPER, index) for index in (0, 1)]
     pid = mig.gpus(HOPPER)[0]["processes"][0]["pid"]
-    wish = "all-7g.80gb"
-    refused = mig.refused(HOPPER, wish)
+    desired = "all-7g.80gb"
+    refused = mig.refused(HOPPER, desired)
     assert f"pid {pid}" in refused["msg"] or str(pid) in refused["msg"]
     assert "nvidia_mig_disruption" in refused["msg"] and "Nothing was touched" in refused["msg"]
     assert [mig.instances(HOPPER, index) for index in (0, 1)] == before
 
-    left = mig.run(HOPPER, wish, nvidia_mig_disruption="idle_only")
+    left = mig.run(HOPPER, desired, nvidia_mig_disruption="idle_only")
     assert list(left["left_alone"]) == ["0"]
     assert mig.instances(HOPPER) == before[0] and mig.counts(HOPPER, 1) == {"7g.80gb": 1}
 
-    forced = mig.settled(HOPPER, wish, nvidia_mig_disruption="force")
+    forced = mig.settled(HOPPER, desired, nvidia_mig_disruption="force")
     assert forced["terminated"] == [pid]
     assert mig.counts(HOPPER) == {"7g.80gb": 1}
     assert mig.lab.status(HOPPER, f"kill -0 {pid}") != 0
@@ -472,21 +472,21 @@ HOLD = "import os, time; os.open('/dev/nvidia1', os.O_PATH); time.sleep(36000)"
 
 
 def test_a_held_gpu_is_refused_or_waits_for_a_reboot_that_the_role_makes(mig):
-    wish = "all-balanced"
+    desired = "all-balanced"
     mig.lab.sh(AMPERE, f'systemd-run --quiet --unit=holder python3 -c "{HOLD}"')
     holder = mig.lab.sh(AMPERE, "systemctl show --value --property=MainPID holder").strip()
     mig.lab.sh(AMPERE, f"virtual-gpu run --gpu 1 --pid {holder} --type N")
     wait(lambda: "/dev/nvidia1" in mig.lab.sh(AMPERE, f"ls -l /proc/{holder}/fd"))
-    refused = mig.refused(AMPERE, wish)
+    refused = mig.refused(AMPERE, desired)
     assert f"pid {holder}" in refused["msg"] and "nvidia_mig_reboot" in refused["msg"]
     assert mig.modes(AMPERE) == [True, False]
 
-    pending = mig.fleet.module(AMPERE, "mig", {"layout": wish, "strategy": "mixed", "reboot": "allow"})
+    pending = mig.fleet.module(AMPERE, "mig", {"layout": desired, "strategy": "mixed", "reboot": "allow"})
     assert pending["reboot_required"] and f"pid {holder}" in pending["reboot_reason"]
     assert mig.gpus(AMPERE)[1]["mig"]["pending"] is True and mig.modes(AMPERE) == [True, False]
 
     boot = mig.lab.sh(AMPERE, 'virtual-gpu show | grep -o \'"boot_id": "[0-9a-f]*"\'')
-    mig.settled(AMPERE, wish, nvidia_mig_reboot=True)
+    mig.settled(AMPERE, desired, nvidia_mig_reboot=True)
     assert mig.lab.sh(AMPERE, 'virtual-gpu show | grep -o \'"boot_id": "[0-9a-f]*"\'') != boot
     assert mig.modes(AMPERE) == [True, True]
     assert mig.counts(AMPERE, 1) == {"3g.20gb": 1, "2g.10gb": 1, "1g.5gb": 2}

@@ -60,10 +60,10 @@ def steps(answer):
     return [f"{step['kind']} {step['target']}" for step in answer["plan"]["steps"]]
 
 
-def settled(fleet, host, wish):
-    """Apply a wish, see that a second run finds nothing to do, and return the steps of the first."""
-    done = steps(fleet.module(host, "mps", wish))
-    again = fleet.module(host, "mps", wish)
+def settled(fleet, host, desired):
+    """Apply a desired state, see that a second run finds nothing to do, and return the steps of the first."""
+    done = steps(fleet.module(host, "mps", desired))
+    again = fleet.module(host, "mps", desired)
     assert steps(again) == []
     return done
 
@@ -219,15 +219,15 @@ touch /dev/shm/of-the-host
 
 
 def test_a_renamed_resource_has_the_daemon_in_the_directory_of_its_name(fleet):
-    wish = {**SLICE, "rename": True}
-    assert settled(fleet, WHOLE, wish)[:2] == ["stop_mps_daemon node", "start_mps_daemon node"]
+    desired = {**SLICE, "rename": True}
+    assert settled(fleet, WHOLE, desired)[:2] == ["stop_mps_daemon node", "start_mps_daemon node"]
     assert settings(fleet, WHOLE, 2, RENAMED) == ("100.0", "0", "4G", "4G")
     assert not answers(fleet, WHOLE, NODE)
     assert [daemon["pipe_directory"] for daemon in fleet.facts(WHOLE)["mps"]] == [RENAMED]
     assert fleet.module(WHOLE, "health")["healthy"]
     fleet.lab.run("reboot", WHOLE)
     wait(lambda: answers(fleet, WHOLE, RENAMED))
-    assert not fleet.module(WHOLE, "mps", wish)["changed"]
+    assert not fleet.module(WHOLE, "mps", desired)["changed"]
 
 
 def test_a_new_name_does_not_end_a_daemon_with_clients_unless_allowed__clients_answered_by_a_stand_in(fleet):
@@ -314,8 +314,8 @@ def test_health_tells_a_dead_daemon_and_the_next_step(fleet):
 
 
 def test_a_daemon_for_each_gpu_takes_the_place_of_the_one(fleet):
-    wish = {**OTHER, "scope": "gpu"}
-    done = settled(fleet, WHOLE, wish)
+    desired = {**OTHER, "scope": "gpu"}
+    done = settled(fleet, WHOLE, desired)
     assert done[0] == "stop_mps_daemon node"
     assert not answers(fleet, WHOLE)
     # Their clients run on the host, with its shared memory.
@@ -389,8 +389,8 @@ def test_a_second_daemon_for_the_same_gpus_is_refused(fleet):
 
 
 def test_time_slices(fleet):
-    wish = {"mode": "time_slicing", "replicas": 4, "time_slice": "long"}
-    assert "set_time_slice gpus" in settled(fleet, WHOLE, wish)
+    desired = {"mode": "time_slicing", "replicas": 4, "time_slice": "long"}
+    assert "set_time_slice gpus" in settled(fleet, WHOLE, desired)
     assert "Long" in fleet.lab.sh(WHOLE, "nvidia-smi compute-policy -l")
     fleet.lab.run("reboot", WHOLE)
     assert "Long" in fleet.lab.sh(WHOLE, "nvidia-smi compute-policy -l")
@@ -402,13 +402,13 @@ def test_a_daemon_for_each_mig_device(fleet):
     fleet.module(DIVIDED, "mig", layout)
     refused = fleet.module(DIVIDED, "mps", {**SLICE, "scope": "node"})
     assert "nvidia_sharing_mps_scope: instance" in refused["refusal"]["remedy"]
-    wish = {"mode": "mps", "manager": "host", "replicas": 2, "scope": "instance"}
+    desired = {"mode": "mps", "manager": "host", "replicas": 2, "scope": "instance"}
     # 48 clients of a GPU of seven compute slices are 6 of one slice.
-    crowded = fleet.module(DIVIDED, "mps", {**wish, "replicas": 7})
+    crowded = fleet.module(DIVIDED, "mps", {**desired, "replicas": 7})
     assert "the MIG device 1g.10gb, 1 of the 7 compute slices of its GPU" in crowded["refusal"]["reason"]
     assert "at most 6 clients, not 7" in crowded["refusal"]["reason"]
-    settled(fleet, DIVIDED, {**wish, "replicas": 6})
-    settled(fleet, DIVIDED, wish)
+    settled(fleet, DIVIDED, {**desired, "replicas": 6})
+    settled(fleet, DIVIDED, desired)
     gpu = fleet.facts(DIVIDED)["gpus"][0]
     instances = gpu["gpu_instances"]
     assert len(instances) == 3

@@ -5,7 +5,7 @@
 """Container runtimes judged by the real programs, and configured on a lab host with a real systemd.
 
 The judges: containerd 1.6 and dockerd of Debian, and containerd 1.7, 2.1 and 2.4 built from their modules. A judge that
-cannot be had (no mirror, no Go toolchain) is named in the reason of the skip.
+is not available (no mirror, no Go toolchain) is named in the reason of the skip.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import container_runtimes as adapter
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import run
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import containerd, rancher
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import system as adapter
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.configure import Merged
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.wish import RuntimeWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import DesiredRuntime
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -35,7 +35,7 @@ _specification.loader.exec_module(tools)
 pytestmark = pytest.mark.lab
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the lab needs root: run this as root")
 HOST = "runtime-1"
-WISHES = [RuntimeWish(), RuntimeWish(default=True)]
+DESIRED = [DesiredRuntime(), DesiredRuntime(default=True)]
 
 KUBEADM = """version = {version}
 # the site's own
@@ -90,25 +90,25 @@ def put(changes):
             path.write_bytes(change.after.encode())
 
 
-@pytest.mark.parametrize("wish", WISHES, ids=["named", "default"])
+@pytest.mark.parametrize("desired", DESIRED, ids=["named", "default"])
 @pytest.mark.parametrize(("release", "number"), [(r, n) for r, texts in TEXTS.items() for n in range(len(texts))])
 class TestContainerd:
-    def test_in_force_idempotent_and_undone(self, release, number, wish, tmp_path):
+    def test_in_force_idempotent_and_undone(self, release, number, desired, tmp_path):
         text = TEXTS[release][number]
         containerd = engine(release, tmp_path)
         main = tmp_path / "config.toml"
         if text is not None:
             main.write_bytes(text.encode())
         before = containerd.merged(containerd.files())
-        put(containerd.edit(containerd.files(), wish).changed)
+        put(containerd.edit(containerd.files(), desired).changed)
         after = containerd.merged(containerd.files())
-        assert after.effective.shortfalls(wish) == ()
+        assert after.effective.shortfalls(desired) == ()
         assert main.exists()
-        assert not containerd.edit(containerd.files(), wish).changed
+        assert not containerd.edit(containerd.files(), desired).changed
         if "SystemdCgroup = true" in (text or ""):
             assert after.text.count('"SystemdCgroup": true') == 2
             assert '"enable_selinux": true' in after.text
-        put(containerd.edit(containerd.files(), RuntimeWish(present=False)).changed)
+        put(containerd.edit(containerd.files(), DesiredRuntime(present=False)).changed)
         assert (main.read_bytes().decode() if main.exists() else None) == text
         assert containerd.merged(containerd.files()) == before
 
@@ -118,10 +118,10 @@ class TestContainerd:
 def test_a_drop_in_is_merged_setting_by_setting_by_containerd_2(release, main, tmp_path):
     (tmp_path / "config.toml").write_text('imports = ["conf.d/*.toml"]\n' + main)
     containerd = engine(release, tmp_path)
-    put(containerd.edit(containerd.files(), RuntimeWish(default=True)).changed)
+    put(containerd.edit(containerd.files(), DesiredRuntime(default=True)).changed)
     assert (tmp_path / "config.toml").read_text().endswith(main)
     after = containerd.merged(containerd.files())
-    assert after.effective.shortfalls(RuntimeWish(default=True)) == ()
+    assert after.effective.shortfalls(DesiredRuntime(default=True)) == ()
     assert '"enable_selinux": true' in after.text
 
 
@@ -139,10 +139,10 @@ def test_a_drop_in_hides_the_section_from_containerd_1(release, tmp_path):
     assert '"enable_selinux": true' not in trapped.text
     assert "runc" not in trapped.effective.runtimes
     # The file whose section counts is the one that is edited.
-    changed = containerd.edit(containerd.files(), RuntimeWish()).changed
+    changed = containerd.edit(containerd.files(), DesiredRuntime()).changed
     assert [change.path for change in changed] == [str(drop_in)]
     put(changed)
-    assert containerd.merged(containerd.files()).effective.binary == RuntimeWish().binary
+    assert containerd.merged(containerd.files()).effective.binary == DesiredRuntime().binary
 
 
 @pytest.mark.parametrize("release", ["1.6", "1.7.35", "2.1.5", "2.4.2"])
@@ -158,7 +158,7 @@ def test_containerd_1_is_refused_what_it_ignores_silently(tmp_path):
     # The real 1.6 accepts the file, and has none of it.
     assert '"enable_selinux": true' not in containerd.merged(containerd.files()).text
     with pytest.raises(Refused, match="configuration version 3 is for containerd 2"):
-        containerd.edit(containerd.files(), RuntimeWish())
+        containerd.edit(containerd.files(), DesiredRuntime())
 
 
 #: In the shape of the template "base" of k3s, and with its fields; its text is longer.
@@ -194,9 +194,9 @@ def test_templates_of_k3s_and_rke2_rendered_by_go_and_read_by_containerd(release
     }[own]
     places = rancher.places("rke2")
     path = places.template if version == 2 else places.template_v3
-    edited = {change.path: change.after for change in rancher.edit("rke2", {path: text}, RuntimeWish()).changed}
+    edited = {change.path: change.after for change in rancher.edit("rke2", {path: text}, DesiredRuntime()).changed}
     assert bool(edited) == own.startswith("own")
-    found = {"nvidia": {"RuntimeType": "io.containerd.runc.v2", "BinaryName": RuntimeWish().binary}}
+    found = {"nvidia": {"RuntimeType": "io.containerd.runc.v2", "BinaryName": DesiredRuntime().binary}}
     given = {
         "template": edited.get(path, text),
         "base": base,
@@ -215,7 +215,7 @@ def test_templates_of_k3s_and_rke2_rendered_by_go_and_read_by_containerd(release
     main.write_text(done.stdout)
     dump = run([str(program), "--config", str(main), "config", "dump"], allowed=(0,)).stdout
     effective = containerd.effective(dump)
-    assert effective.binary == RuntimeWish().binary
+    assert effective.binary == DesiredRuntime().binary
     assert {"runc", "nvidia"} <= set(effective.runtimes)
     assert dump.count("SystemdCgroup = true") == 2
 
@@ -234,7 +234,7 @@ def test_dockerd_of_debian_takes_the_file(tmp_path):
     main.write_text('{\n  "log-level": "warn"\n}\n')
     docker = adapter.Docker(str(main), with_judge)
     assert docker.version[:2] == (20, 10)
-    put(docker.edit(docker.files(), RuntimeWish(default=True)).changed)
+    put(docker.edit(docker.files(), DesiredRuntime(default=True)).changed)
     assert isinstance(docker.merged(docker.files()), Merged)
     # An option that is unknown, or a runtime that is malformed, is refused before a socket is opened.
     main_broken = tmp_path / "broken.json"

@@ -39,7 +39,7 @@ POOLS = {"training": {"hosts": [MIG], "vars": TRAINING}, "shared": {"hosts": [MP
 
 #: Host name to its variables, and what the message has to hold: variable, value, reason, the nearest thing that works.
 BAD = {
-    "wrong-type": ({"nvidia_sharing_replicas": "many"}, ["nvidia_sharing_replicas: 'many' is no whole number"]),
+    "wrong-type": ({"nvidia_sharing_replicas": "many"}, ["nvidia_sharing_replicas: 'many' must be an integer"]),
     "misspelt": ({"nvidia_mig_layot": "all-balanced"}, ["nvidia_mig_layot: ", "Did you mean nvidia_mig_layout?"]),
     "misspelt-role": (
         {"nvidea_driver_branch": "580"},
@@ -149,7 +149,7 @@ def test_every_variable_is_refused_before_the_host_is_touched(fleet):
     assert Untouched(fleet, MIG) == before
 
 
-def test_impossible_wishes_are_reported_by_the_plan_and_do_not_end_it(fleet):
+def test_impossible_desired_states_are_reported_by_the_plan_and_do_not_end_it(fleet):
     run = fleet.play("plan", "-e", f"gpu_plan_report={fleet.folder}/bad.json", "-e", "gpu_plan_fail_on_drift=false")
     report = json.loads((fleet.folder / "bad.json").read_text())
     assert set(report["hosts"]) == {*BAD, MIG}

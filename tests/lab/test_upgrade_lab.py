@@ -25,7 +25,7 @@ pytestmark = [
 
 HOST = "upgrade-mps"
 OLD, NEW = "580.126.09", "580.178.04"
-WISH = {
+DESIRED = {
     "nvidia_driver_allow_vulnerable": True,
     "nvidia_sharing_mode": "mps",
     "nvidia_sharing_mps_manager": "host",
@@ -58,7 +58,7 @@ def fleet(make_fleet):
     made = make_fleet(
         "upgrade", {"name": HOST, "group": "shared", "boards": [{"board": "l40s", "count": 2}], "driver": "none"}
     )
-    made.describe({"shared": {"hosts": [HOST], "vars": WISH}})
+    made.describe({"shared": {"hosts": [HOST], "vars": DESIRED}})
     site = made.play("site", "--skip-tags", "cluster", "-e", f"nvidia_driver_version={OLD}")
     assert site.rc == 0, site.text[-4000:]
     made.lab.sh(HOST, UNITS)

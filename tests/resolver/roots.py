@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.installed_packages import is_kernel_package
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import run_command
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_apt import Apt
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_dnf import Dnf
@@ -23,7 +24,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner imp
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import plan_packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.packages import is_kernel_package
 from repositories import Signer
 
 #: Where the root says that the package with dnf's plugin versionlock is installed.
@@ -228,21 +228,21 @@ class StandInSystem(DriverSystem):
             flavour=flavour,
         )
 
-    def repository_url(self, host, wish) -> str:
+    def repository_url(self, host, desired) -> str:
         # The roots have their repository already, unless the test is about configuring one.
-        return super().repository_url(host, wish) if wish.repository.url else ""
+        return super().repository_url(host, desired) if desired.repository.url else ""
 
     def write_record(self, record) -> None:
         self._record = record
 
-    def plan(self, wish):
-        """Plan and resolve; a repository that the wish names is configured on the way, as the module does it."""
+    def plan(self, desired):
+        """Plan and resolve; a repository that the desired state names is configured on the way, as the module does it."""
         host = self.read()
-        return ensure_repository(self, host, wish, plan_packages(self, host, wish, check=False))[1]
+        return ensure_repository(self, host, desired, plan_packages(self, host, desired, check=False))[1]
 
-    def bring(self, wish):
+    def bring(self, desired):
         """Plan, resolve and apply; return what was resolved."""
         host = self.read()
-        resolved = self.plan(wish)
-        PackageApplier(self, host, wish, resolved).apply()
+        resolved = self.plan(desired)
+        PackageApplier(self, host, desired, resolved).apply()
         return resolved

@@ -14,9 +14,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
     PackageError,
     Transaction,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import versioned
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import hold_names
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from repositories import Signer, build_deb_repository
 from roots import StandInSystem, apt_root
@@ -87,7 +87,7 @@ def test_every_plan_resolves_to_one_driver_version(system, world, distribution, 
     if world == "ubuntu" and (flavour, variant) == ("proprietary", "full"):
         pytest.skip("the stand-in of Ubuntu has no cuda-drivers; Debian's proves the shape")
     made = system(world, distribution, kernel)
-    resolved = made.plan(DriverWish(version=version, flavour=flavour, variant=variant, **VULNERABLE))
+    resolved = made.plan(DesiredDriver(version=version, flavour=flavour, variant=variant, **VULNERABLE))
     installed = {change.name: change.after for change in resolved.changes}
     assert resolved.changes
     assert set(versioned(installed).values()) == {version}
@@ -104,46 +104,46 @@ def test_the_trap_is_real_without_us_apt_takes_the_newest_branch(system):
 
 def test_install_upgrade_downgrade_flavour_previous_and_removal(system):
     made = system("debian", ("debian", "12"))
-    made.bring(DriverWish(version=OLD, **VULNERABLE))
+    made.bring(DesiredDriver(version=OLD, **VULNERABLE))
     first = made.read()
     assert (first.version, first.flavour) == (OLD, "open")
     assert set(hold_names(first.packages)) <= set(first.holds)
 
-    again = made.plan(DriverWish(version=OLD, **VULNERABLE))
+    again = made.plan(DesiredDriver(version=OLD, **VULNERABLE))
     assert not again.plan.plan.changes
 
-    made.bring(DriverWish(branch="595"))
+    made.bring(DesiredDriver(branch="595"))
     assert made.read().version == NEXT
-    made.bring(DriverWish(branch="595", state="previous"))
+    made.bring(DesiredDriver(branch="595", state="previous"))
     back = made.read()
     assert back.version == OLD
     assert {name: version for name, version in back.packages.items() if "pinning" not in name} == {
         name: version for name, version in first.packages.items() if "pinning" not in name
     }
-    assert not made.plan(DriverWish(state="previous")).plan.plan.changes
+    assert not made.plan(DesiredDriver(state="previous")).plan.plan.changes
 
-    made.bring(DriverWish(version=LATER, flavour="proprietary"))
+    made.bring(DesiredDriver(version=LATER, flavour="proprietary"))
     switched = made.read()
     assert (switched.version, switched.flavour) == (LATER, "proprietary")
     assert "nvidia-kernel-open-dkms" not in switched.packages
 
-    made.bring(DriverWish(state="absent"))
+    made.bring(DesiredDriver(state="absent"))
     assert not made.read().packages
     assert "dkms" in made.manager.installed()
 
 
 def test_the_pinning_package_of_nvidia_is_installed_before_the_driver(system):
     made = system("debian", ("debian", "12"))
-    made.bring(DriverWish(version=LATER))
+    made.bring(DesiredDriver(version=LATER))
     assert f"nvidia-driver-pinning-{LATER}" in made.manager.installed()
-    made.bring(DriverWish(version=NEXT))
+    made.bring(DesiredDriver(version=NEXT))
     pins = [name for name in made.manager.installed() if "pinning" in name]
     assert pins == [f"nvidia-driver-pinning-{NEXT}"]
 
 
 def test_a_mirror_without_pinning_packages_is_pinned_by_preferences_and_holds(system):
     made = system("debian-mirror", ("debian", "12"))
-    made.bring(DriverWish(version=LATER))
+    made.bring(DesiredDriver(version=LATER))
     assert f"Pin: version {LATER}-*" in made.manager.preferences("gpufleet-nvidia-driver")
     # What unattended-upgrades would do: nothing.
     assert made.manager._run(["apt-get", *made.manager._options, "-s", "dist-upgrade"]).stdout.count("Inst ") == 0
@@ -153,8 +153,10 @@ def test_a_mirror_without_pinning_packages_is_pinned_by_preferences_and_holds(sy
 
 def test_a_partial_hold_makes_apt_refuse_and_ours_covers_the_closure(system):
     made = system("debian-archive", ("debian", "12"))
-    wish = DriverWish(branch="535", version="535.261.03", flavour="proprietary", source="distribution", **VULNERABLE)
-    made.bring(wish)
+    desired = DesiredDriver(
+        branch="535", version="535.261.03", flavour="proprietary", source="distribution", **VULNERABLE
+    )
+    made.bring(desired)
     apt = made.manager
     apt.unhold(apt.holds())
     apt.hold([Package("nvidia-smi")])
@@ -165,22 +167,22 @@ def test_a_partial_hold_makes_apt_refuse_and_ours_covers_the_closure(system):
         )
         if answer.rc:
             raise PackageError(answer.stdout + answer.stderr)
-    assert made.plan(wish).plan.plan.steps[-1].kind.key == "hold_packages"
-    made.bring(wish)
+    assert made.plan(desired).plan.plan.steps[-1].kind.key == "hold_packages"
+    made.bring(desired)
     assert set(hold_names(made.read().packages)) <= set(apt.holds())
 
 
 def test_debians_archive_upgrade_and_the_rollback_of_the_whole_closure(system):
     made = system("debian-archive", ("debian", "12"))
-    old = DriverWish(version="535.261.03", flavour="proprietary", source="distribution", **VULNERABLE)
+    old = DesiredDriver(version="535.261.03", flavour="proprietary", source="distribution", **VULNERABLE)
     made.bring(old)
     made.bring(
-        DriverWish(branch="535", version="535.309.01", flavour="proprietary", source="distribution", **VULNERABLE)
+        DesiredDriver(branch="535", version="535.309.01", flavour="proprietary", source="distribution", **VULNERABLE)
     )
     assert made.read().version == "535.309.01"
     with pytest.raises(PackageError, match=r"nvidia-alternative|unmet"):
         made.manager.simulate(Transaction((Package("nvidia-smi", "535.261.03-1"),), allow_downgrades=True))
-    made.bring(DriverWish(state="previous", flavour="proprietary", source="distribution"))
+    made.bring(DesiredDriver(state="previous", flavour="proprietary", source="distribution"))
     back = made.read()
     assert back.version == "535.261.03"
     assert back.packages["nvidia-persistenced"] == "535.171.04-1~deb12u1"
@@ -190,7 +192,7 @@ def test_debians_archive_upgrade_and_the_rollback_of_the_whole_closure(system):
 def test_a_package_that_was_cut_off_while_it_was_unpacked_is_unpacked_again(system, state):
     """What dpkg writes down when it is killed in the middle of a package; it refuses to configure that."""
     made = system("debian-archive", ("debian", "12"))
-    made.bring(DriverWish(version="535.261.03", source="distribution", flavour="proprietary", **VULNERABLE))
+    made.bring(DesiredDriver(version="535.261.03", source="distribution", flavour="proprietary", **VULNERABLE))
     before = made.read()
     status = Path(made.manager._root) / "var/lib/dpkg/status"
     head, package, tail = status.read_text().partition("Package: nvidia-smi\n")
@@ -204,15 +206,15 @@ def test_a_package_that_was_cut_off_while_it_was_unpacked_is_unpacked_again(syst
 def test_a_branch_that_debian_does_not_have_is_refused_with_what_it_has(system):
     made = system("debian-archive", ("debian", "12"))
     with pytest.raises(Refused, match=r"do not offer branch 580.*535\.309\.01"):
-        made.plan(DriverWish(source="distribution", flavour="proprietary"))
+        made.plan(DesiredDriver(source="distribution", flavour="proprietary"))
 
 
 def test_debian_13s_archive_is_below_the_floor_and_resolves_when_that_is_allowed(system):
     made = system("debian-13-archive", ("debian", "13"))
-    wish = {"branch": "550", "flavour": "proprietary", "source": "distribution"}
+    desired = {"branch": "550", "flavour": "proprietary", "source": "distribution"}
     with pytest.raises(Refused, match="allow_vulnerable"):
-        made.plan(DriverWish(**wish))
-    resolved = made.plan(DriverWish(**wish, **VULNERABLE))
+        made.plan(DesiredDriver(**desired))
+    resolved = made.plan(DesiredDriver(**desired, **VULNERABLE))
     assert set(versioned({change.name: change.after for change in resolved.changes}).values()) == {"550.163.01"}
 
 
@@ -220,9 +222,9 @@ def test_debian_13s_archive_is_below_the_floor_and_resolves_when_that_is_allowed
 def test_ubuntus_archive_installs_the_precompiled_module_of_the_kernel(system, release):
     made = system("ubuntu-archive", ("ubuntu", release), UBUNTU_KERNEL)
     with pytest.raises(Refused, match="no metapackage of the running kernel"):
-        made.plan(DriverWish(source="distribution"))
+        made.plan(DesiredDriver(source="distribution"))
     made.manager.apply(Transaction((Package("linux-image-generic"),)))
-    resolved = made.bring(DriverWish(source="distribution"))
+    resolved = made.bring(DesiredDriver(source="distribution"))
     names = {change.name for change in resolved.changes}
     assert f"linux-modules-nvidia-580-server-open-{UBUNTU_KERNEL}" in names
     assert "dkms" not in names
@@ -230,15 +232,15 @@ def test_ubuntus_archive_installs_the_precompiled_module_of_the_kernel(system, r
     assert "nvidia-utils-580-server" in held
     following = {"linux-image-generic", "linux-modules-nvidia-580-server-open-generic"}
     assert {name for name in held if name.startswith("linux-")} == following
-    assert not made.plan(DriverWish(source="distribution")).plan.plan.changes
-    made.bring(DriverWish(state="absent", source="distribution"))
+    assert not made.plan(DesiredDriver(source="distribution")).plan.plan.changes
+    made.bring(DesiredDriver(state="absent", source="distribution"))
     assert made.manager.holds() == ()
 
 
 def test_a_host_on_the_hwe_kernel_gets_its_modules_and_not_those_of_the_first_kernel(system):
     made = system("ubuntu-archive", ("ubuntu", "24.04"), HWE_KERNEL)
     made.manager.apply(Transaction((Package("linux-image-generic-hwe-24.04"),)))
-    made.bring(DriverWish(source="distribution"))
+    made.bring(DesiredDriver(source="distribution"))
     modules = {name for name in made.manager.installed() if name.startswith("linux-modules-nvidia-")}
     assert modules == {f"linux-modules-nvidia-580-server-open-{kernel}" for kernel in (HWE_KERNEL, "generic-hwe-24.04")}
 
@@ -246,12 +248,12 @@ def test_a_host_on_the_hwe_kernel_gets_its_modules_and_not_those_of_the_first_ke
 def test_the_headers_follow_the_kernel_that_is_installed(system):
     made = system("ubuntu", ("ubuntu", "24.04"), HWE_KERNEL)
     made.manager.apply(Transaction((Package("linux-image-generic-hwe-24.04"),)))
-    made.bring(DriverWish(version=LATER))
+    made.bring(DesiredDriver(version=LATER))
     assert "linux-headers-generic-hwe-24.04" in made.manager.installed()
     assert "linux-headers-generic" not in made.manager.installed()
     # Somebody removed it: the next run brings it back, and nothing else.
     made.manager.apply(Transaction(remove=("linux-headers-generic-hwe-24.04",)))
-    again = made.plan(DriverWish(version=LATER)).plan.plan
+    again = made.plan(DesiredDriver(version=LATER)).plan.plan
     assert [step.kind.key for step in again.steps] == ["install_prerequisites"]
 
 
@@ -259,21 +261,21 @@ def test_ubuntus_archive_without_a_module_for_the_kernel_is_refused(system):
     made = system("ubuntu-archive", ("ubuntu", "24.04"), "6.8.0-99-generic")
     made.manager.apply(Transaction((Package("linux-image-generic"),)))
     with pytest.raises(Refused, match=r"no precompiled module for the running kernel 6\.8\.0-99-generic"):
-        made.plan(DriverWish(source="distribution"))
+        made.plan(DesiredDriver(source="distribution"))
 
 
 def test_a_transitional_package_that_jumps_branches_is_refused(system):
     made = system("ubuntu-archive", ("ubuntu", "24.04"), UBUNTU_KERNEL)
     made.manager.apply(Transaction((Package("linux-image-generic"),)))
     with pytest.raises(Refused, match=r"transitional package that brings driver 580\.178\.04"):
-        made.plan(DriverWish(branch="570", source="distribution", **VULNERABLE))
+        made.plan(DesiredDriver(branch="570", source="distribution", **VULNERABLE))
 
 
 def test_an_upgrade_over_branches_clears_the_leftovers_of_the_old_one(system):
     made = system("ubuntu", ("ubuntu", "24.04"), UBUNTU_KERNEL)
-    made.bring(DriverWish(version=LATER))
+    made.bring(DesiredDriver(version=LATER))
     assert "nvidia-firmware-580" in made.read().packages
-    made.bring(DriverWish(version=NEXT))
+    made.bring(DesiredDriver(version=NEXT))
     after = made.read()
     assert after.version == NEXT
     assert not [name for name in after.packages if "-580" in name]
@@ -282,18 +284,18 @@ def test_an_upgrade_over_branches_clears_the_leftovers_of_the_old_one(system):
 def test_headers_that_nobody_offers_are_refused(system):
     made = system("debian", ("debian", "12"), "6.1.0-99-amd64")
     with pytest.raises(Refused, match=r"linux-headers-6\.1\.0-99-amd64"):
-        made.plan(DriverWish())
+        made.plan(DesiredDriver())
 
 
 def test_a_version_that_is_not_offered_names_the_nearest(system):
     made = system("debian", ("debian", "12"))
     with pytest.raises(Refused, match=f"The nearest that they offer is {LATER}"):
-        made.plan(DriverWish(version="580.140.01", **VULNERABLE))
+        made.plan(DesiredDriver(version="580.140.01", **VULNERABLE))
 
 
 def test_the_fabric_manager_comes_at_exactly_the_drivers_version(system):
     made = system("debian", ("debian", "12"), nvswitches=4)
-    made.bring(DriverWish(version=LATER))
+    made.bring(DesiredDriver(version=LATER))
     packages = made.read().packages
     assert packages["nvidia-fabricmanager"] == packages["libnvidia-nscq"] == f"{LATER}-1"
 

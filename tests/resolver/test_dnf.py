@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package, Transaction
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import versioned
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import hold_names
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish, RepositoryWish
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from repositories import build_rpm_repository
 from roots import StandInSystem, dnf_root
@@ -53,7 +53,7 @@ CASES = [
 @pytest.mark.parametrize("variant", ["compute", "full"])
 def test_every_plan_resolves_to_one_driver_version(system, world, distribution, flavour, variant):
     made = system(world, distribution)
-    resolved = made.plan(DriverWish(version=LATER, flavour=flavour, variant=variant))
+    resolved = made.plan(DesiredDriver(version=LATER, flavour=flavour, variant=variant))
     installed = {change.name: change.after for change in resolved.changes}
     assert set(versioned(installed).values()) == {LATER}
     assert all(version.startswith("3:") for name, version in installed.items() if "nvidia" in name)
@@ -82,7 +82,7 @@ def test_every_plan_resolves_to_one_driver_version(system, world, distribution, 
 )
 def test_the_headers_are_those_of_the_kernels_kind(system, distribution, kernel, packages):
     world = "streams" if distribution[0] == "amzn" else "flat"
-    resolved = system(world, distribution, kernel).plan(DriverWish(version=LATER))
+    resolved = system(world, distribution, kernel).plan(DesiredDriver(version=LATER))
     headers = next(step for step in resolved.plan.plan.steps if step.kind.key == "install_prerequisites")
     assert headers.data["packages"] == packages
 
@@ -96,37 +96,37 @@ def test_the_trap_is_real_without_streams_dnf_takes_the_newest_branch(system):
 @pytest.mark.parametrize(("world", "distribution"), [("streams", ("rocky", "9")), ("flat", ("rhel", "10"))])
 def test_install_upgrade_over_streams_previous_and_removal(system, world, distribution):
     made = system(world, distribution)
-    made.bring(DriverWish(version=OLD, **VULNERABLE))
+    made.bring(DesiredDriver(version=OLD, **VULNERABLE))
     first = made.read()
     assert (first.version, first.flavour) == (OLD, "open")
     assert set(hold_names(first.packages)) <= set(first.holds)
-    assert not made.plan(DriverWish(version=OLD, **VULNERABLE)).plan.plan.changes
+    assert not made.plan(DesiredDriver(version=OLD, **VULNERABLE)).plan.plan.changes
     # What dnf-automatic would do: nothing.
     assert "nvidia" not in made.manager._dnf("--assumeno", "upgrade").stdout
 
-    made.bring(DriverWish(version=NEXT))
+    made.bring(DesiredDriver(version=NEXT))
     assert made.read().version == NEXT
     if world == "streams":
         assert made.manager.streams() == {"nvidia-driver": "595-open"}
 
-    made.bring(DriverWish(state="previous"))
+    made.bring(DesiredDriver(state="previous"))
     assert made.read().packages == first.packages
     if world == "streams":
         assert made.manager.streams() == {"nvidia-driver": "580-open"}
-    assert not made.plan(DriverWish(state="previous")).plan.plan.changes
+    assert not made.plan(DesiredDriver(state="previous")).plan.plan.changes
 
-    made.bring(DriverWish(version=LATER, flavour="proprietary"))
+    made.bring(DesiredDriver(version=LATER, flavour="proprietary"))
     assert made.read().flavour == "proprietary"
     assert "kmod-nvidia-open-dkms" not in made.read().packages
 
-    made.bring(DriverWish(state="absent"))
+    made.bring(DesiredDriver(state="absent"))
     assert not made.read().packages
     assert "dkms" in made.manager.installed()
 
 
 def test_the_fabric_manager_follows_the_driver(system):
     made = system("flat", ("rhel", "10"), nvswitches=4)
-    made.bring(DriverWish(version=LATER))
+    made.bring(DesiredDriver(version=LATER))
     assert made.read().packages["nvidia-fabric-manager"] == f"3:{LATER}-1.el9"
 
 
@@ -150,7 +150,7 @@ def rebuild(tmp_path, signer, plugins):
 
 def test_epel_and_crb_are_enabled_before_the_driver(rebuild):
     made, crb = rebuild(True)
-    resolved = made.bring(DriverWish(version=LATER))
+    resolved = made.bring(DesiredDriver(version=LATER))
     kinds = [step.kind.key for step in resolved.plan.plan.steps]
     assert kinds.index("enable_repositories") < kinds.index("install_driver")
     assert {"epel-release", "dkms", "kmod-nvidia-open-dkms"} <= set(made.manager.installed())
@@ -161,19 +161,19 @@ def test_epel_and_crb_are_enabled_before_the_driver(rebuild):
 def test_where_nobody_offers_epel_nothing_is_touched(rebuild):
     made, crb = rebuild(False)
     with pytest.raises(Refused, match=r"dkms: .*comes from EPEL.*codeready-builder-for-rhel-10"):
-        made.plan(DriverWish(version=LATER))
+        made.plan(DesiredDriver(version=LATER))
     assert "enabled=0" in crb.read_text()
     with pytest.raises(Refused, match="manage_repository is false"):
-        made.plan(DriverWish(version=LATER, repository=RepositoryWish(manage=False)))
+        made.plan(DesiredDriver(version=LATER, repository=DesiredRepository(manage=False)))
 
 
 def test_a_kernel_whose_headers_are_gone_is_refused(system):
     made = system("flat", ("rhel", "10"), "5.14.0-1.el9.x86_64")
     with pytest.raises(Refused, match=r"kernel 5\.14\.0-1\.el9\.x86_64.*kernel-devel"):
-        made.plan(DriverWish())
+        made.plan(DesiredDriver())
 
 
 def test_a_branch_that_is_in_no_stream_is_refused(system):
     made = system("streams", ("rocky", "9"))
     with pytest.raises(Refused, match=r"do not offer branch 650.*580\.126\.09"):
-        made.plan(DriverWish(branch="650"))
+        made.plan(DesiredDriver(branch="650"))

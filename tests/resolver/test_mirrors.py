@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import KeyRefused, canonical
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import (
+    REPOSITORY_NAME,
+    DesiredDriver,
+    DesiredRepository,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import versioned
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import hold_names
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import make_plan, tried_repository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import plan_packages
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import (
-    REPOSITORY_NAME,
-    DriverWish,
-    RepositoryWish,
-)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from repositories import Signer, build_deb, build_deb_repository, build_rpm, build_rpm_repository, call, sign_metadata
@@ -124,16 +124,16 @@ def key_file(tmp_path, signer):
     return str(path)
 
 
-def wish_for(url, key_file, signer, **more) -> DriverWish:
-    return DriverWish(version=LATER, repository=RepositoryWish(url, "", key_file, signer.fingerprint), **more)
+def desired_for(url, key_file, signer, **more) -> DesiredDriver:
+    return DesiredDriver(version=LATER, repository=DesiredRepository(url, "", key_file, signer.fingerprint), **more)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda described: "-".join(described))
 def test_a_mirror_is_configured_and_resolved(bare, mirrors, key_file, signer, distribution, machine):
     made, url = bare(distribution, machine), mirrors(distribution, machine)
-    wish = wish_for(url, key_file, signer)
-    resolved = made.plan(wish)
+    desired = desired_for(url, key_file, signer)
+    resolved = made.plan(desired)
     assert resolved.plan.plan.steps[0].kind is Kind.ADD_REPOSITORY
     installed = {change.name: change.after for change in resolved.changes}
     assert set(versioned(installed).values()) == {LATER}
@@ -151,26 +151,26 @@ each_manager = pytest.mark.parametrize("distribution", ONE_OF_EACH, ids=["apt", 
 )
 def test_check_mode_tries_the_mirror_and_leaves_the_host_as_it_is(bare, mirrors, key_file, signer, distribution):
     made, url = bare(distribution), mirrors(distribution, "x86_64")
-    wish = wish_for(url, key_file, signer)
+    desired = desired_for(url, key_file, signer)
     root = Path(made.manager._root)
     before = {path for path in root.rglob("*") if "/var/cache/" not in str(path) and "/var/log/" not in str(path)}
     host = made.read()
-    plan, resolved = tried_repository(made, host, wish, make_plan(made, host, wish))
+    plan, resolved = tried_repository(made, host, desired, make_plan(made, host, desired))
     assert plan.version == LATER
     assert set(versioned({change.name: change.after for change in resolved.changes}).values()) == {LATER}
     after = {path for path in root.rglob("*") if "/var/cache/" not in str(path) and "/var/log/" not in str(path)}
     assert not [path for path in after - before if path.is_file() and not path.name.startswith(DATABASES)]
     assert made.manager.repositories() == ()
     # For real it is the same.
-    assert made.plan(wish).changes == resolved.changes
+    assert made.plan(desired).changes == resolved.changes
 
 
 @each_manager
 def test_a_key_with_another_fingerprint_leaves_nothing_behind(bare, mirrors, key_file, signer, distribution):
     made = bare(distribution)
-    repository = RepositoryWish(mirrors(distribution, "x86_64"), "", key_file, "0" * 40)
+    repository = DesiredRepository(mirrors(distribution, "x86_64"), "", key_file, "0" * 40)
     with pytest.raises(KeyRefused, match=f"it holds {signer.fingerprint}, expected only 0000"):
-        made.plan(DriverWish(version=LATER, repository=repository))
+        made.plan(DesiredDriver(version=LATER, repository=repository))
     assert not made.manager.has_repository(REPOSITORY_NAME)
     assert made.manager.repositories() == ()
 
@@ -194,7 +194,7 @@ def test_a_mirror_that_is_signed_by_somebody_else_is_not_read(tmp_path, bare, ke
         with pytest.raises(
             PackageError, match=r"NO_PUBKEY|couldn't be verified|not correct|[Ss]ignature|GPG|not installed"
         ):
-            made.bring(wish_for(url, key_file, signer))
+            made.bring(desired_for(url, key_file, signer))
         assert not made.read().packages
         if described.manager != "apt":
             trusted = made.manager._rpm.run("-qa", "gpg-pubkey*", "--qf", "%{VERSION}\\n").stdout.split()
@@ -207,7 +207,7 @@ def test_a_mirror_without_the_module_metadata_is_refused_with_what_it_lacks(tmp_
     packages = [*rpm_base(), *packages_for("redhat")[LATER]]
     url = build_rpm_repository(tmp_path / "without", packages, signer)
     with pytest.raises(Refused, match=r"no module stream nvidia-driver:580-open.*modules\.yaml"):
-        bare(("rocky", "9")).plan(wish_for(url, key_file, signer))
+        bare(("rocky", "9")).plan(desired_for(url, key_file, signer))
 
 
 def test_on_a_minimal_system_the_plugin_that_locks_comes_first(tmp_path, plugins, mirrors, signer):
@@ -219,23 +219,23 @@ def test_on_a_minimal_system_the_plugin_that_locks_comes_first(tmp_path, plugins
     )
     key = tmp_path / "key.asc"
     key.write_bytes(signer.public_key())
-    wish = wish_for(mirrors(("rhel", "10"), "x86_64"), str(key), signer)
+    desired = desired_for(mirrors(("rhel", "10"), "x86_64"), str(key), signer)
     assert made.manager.holds() == ()
-    resolved = made.bring(wish)
+    resolved = made.bring(desired)
     steps = resolved.plan.plan.steps
     first = next(n for n, step in enumerate(steps) if step.data.get("packages") == [[plugin.name, ""]])
     assert first < [step.kind for step in steps].index(Kind.INSTALL_DRIVER)
     after = made.read()
     assert set(hold_names(after.packages)) <= set(after.holds)
-    assert not made.plan(wish).plan.plan.changes
+    assert not made.plan(desired).plan.plan.changes
 
 
 @each_manager
 def test_a_cut_before_the_lists_were_fetched_is_made_up_for(bare, mirrors, key_file, signer, distribution):
     made, url = bare(distribution), mirrors(distribution, "x86_64")
-    wish = wish_for(url, key_file, signer)
-    made.manager.add_repository(made.repository(made.read(), wish))
-    plan = plan_packages(made, made.read(), wish, check=False)
+    desired = desired_for(url, key_file, signer)
+    made.manager.add_repository(made.repository(made.read(), desired))
+    plan = plan_packages(made, made.read(), desired, check=False)
     assert plan.version == LATER
 
 
@@ -276,13 +276,13 @@ def test_nvidias_local_repository_package(tmp_path, bare, signer, distribution):
     made = bare(distribution)
     packages = packages_for(DISTRIBUTIONS[distribution].names)[LATER]
     url, key = local_repository(made, tmp_path, packages, signer, distribution)
-    repository = RepositoryWish(url, "", key, signer.fingerprint)
-    wish = DriverWish(source="local_repository", repository=repository)
-    made.bring(wish)
+    repository = DesiredRepository(url, "", key, signer.fingerprint)
+    desired = DesiredDriver(source="local_repository", repository=repository)
+    made.bring(desired)
     after = made.read()
     assert after.version == LATER
     assert set(versioned(after.packages).values()) == {LATER}
     # apt takes no second source of one address; dnf and zypper get one with the key that was compared.
     assert made.manager.has_repository(REPOSITORY_NAME) == (made.manager.name != "apt")
     assert set(made.manager.repositories()) == {canonical(url)}
-    assert not made.plan(wish).plan.plan.changes
+    assert not made.plan(desired).plan.plan.changes

@@ -17,10 +17,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_zypper import parse_summary
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import system as toolkit_system
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import PACKAGES, DesiredToolkit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.distributions import DISTRIBUTIONS, IDENTIFIER
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.plan import select
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage_run import run_stage
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.wish import PACKAGES, ToolkitWish
 from repositories import Signer, build_deb_repository, build_rpm, build_rpm_repository, sign_metadata
 from roots import bare_apt, bare_dnf, bare_zypper
 from stand_ins import StandIn, container_toolkit
@@ -91,15 +91,15 @@ def make(tmp_path, plugins, monkeypatch):
 
 
 @pytest.fixture
-def wish_for(tmp_path, mirrors, signer):
+def desired_for(tmp_path, mirrors, signer):
     key = tmp_path / "mirror.asc"
     key.write_bytes(signer.public_key())
 
-    def wish(system, machine="x86_64", **more):
+    def desired(system, machine="x86_64", **more):
         given = {"key_file": str(key), "key_fingerprint": signer.fingerprint, "cdi": False, **more}
-        return ToolkitWish(repository_url=mirrors(system.manager.name, machine), **given)
+        return DesiredToolkit(repository_url=mirrors(system.manager.name, machine), **given)
 
-    return wish
+    return desired
 
 
 def versions(system):
@@ -128,44 +128,44 @@ each_manager = pytest.mark.parametrize("distribution", ONE_OF_EACH, ids=["apt", 
 
 
 @each_manager
-def test_installed_held_and_idempotent(make, wish_for, distribution):
+def test_installed_held_and_idempotent(make, desired_for, distribution):
     system = make(distribution)
-    wish = wish_for(system)
-    assert actions(run_stage(system, wish, check_mode=True))[:2] == ["add_repository", "install_toolkit"]
+    desired = desired_for(system)
+    assert actions(run_stage(system, desired, check_mode=True))[:2] == ["add_repository", "install_toolkit"]
     assert not system.manager.repositories()
-    report = run_stage(system, wish, check_mode=False)
+    report = run_stage(system, desired, check_mode=False)
     assert actions(report)[:3] == ["add_repository", "install_toolkit", "hold_packages"]
     assert {name: versions(system)[name] for name in PACKAGES} == dict.fromkeys(PACKAGES, "1.20.0")
     assert set(PACKAGES) <= set(system.manager.holds())
-    assert not run_stage(system, wish, check_mode=False).plan.changes
+    assert not run_stage(system, desired, check_mode=False).plan.changes
 
 
 @each_manager
-def test_down_and_up_past_the_holds_and_away(make, wish_for, distribution):
+def test_down_and_up_past_the_holds_and_away(make, desired_for, distribution):
     system = make(distribution)
-    run_stage(system, wish_for(system, version="1.19.1"), check_mode=False)
+    run_stage(system, desired_for(system, version="1.19.1"), check_mode=False)
     assert {name: versions(system)[name] for name in PACKAGES} == dict.fromkeys(PACKAGES, "1.19.1")
     # What an unattended upgrade of everything would do to them: nothing.
     assert not [name for name in upgrade(system.manager) if name in PACKAGES]
-    run_stage(system, wish_for(system, version="1.19.1", hold=False), check_mode=False)
+    run_stage(system, desired_for(system, version="1.19.1", hold=False), check_mode=False)
     assert set(PACKAGES) <= set(upgrade(system.manager)), "the proof above means nothing"
-    run_stage(system, wish_for(system), check_mode=False)
-    run_stage(system, wish_for(system, version="1.19.1"), check_mode=False)
+    run_stage(system, desired_for(system), check_mode=False)
+    run_stage(system, desired_for(system, version="1.19.1"), check_mode=False)
     assert {name: versions(system)[name] for name in PACKAGES} == dict.fromkeys(PACKAGES, "1.19.1")
-    assert not run_stage(system, wish_for(system, version="1.19.1"), check_mode=False).plan.changes
-    run_stage(system, wish_for(system, present=False), check_mode=False)
+    assert not run_stage(system, desired_for(system, version="1.19.1"), check_mode=False).plan.changes
+    run_stage(system, desired_for(system, present=False), check_mode=False)
     assert not set(PACKAGES) & set(versions(system))
     assert not set(PACKAGES) & set(system.manager.holds())
     assert system.manager.repositories() == ()
-    assert not run_stage(system, wish_for(system, present=False), check_mode=False).plan.changes
+    assert not run_stage(system, desired_for(system, present=False), check_mode=False).plan.changes
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda described: "-".join(described))
-def test_a_mirror_is_configured_and_the_four_are_resolved(make, wish_for, distribution, machine):
+def test_a_mirror_is_configured_and_the_four_are_resolved(make, desired_for, distribution, machine):
     system = make(distribution, machine)
-    wish = wish_for(system, machine)
-    system.manager.add_repository(system.repository(wish))
+    desired = desired_for(system, machine)
+    system.manager.add_repository(system.repository(desired))
     system.manager.refresh()
     packages = select(system.manager.offered(PACKAGES), "1.20.0")
     changes = {change.name: change.after for change in system.manager.simulate(Transaction(packages))}
@@ -173,7 +173,7 @@ def test_a_mirror_is_configured_and_the_four_are_resolved(make, wish_for, distri
 
 
 @pytest.mark.parametrize("distribution", [("rhel", "9"), ("sles", "15")], ids=["dnf", "zypper"])
-def test_metadata_that_somebody_else_signed_are_not_read(tmp_path, make, wish_for, signer, distribution):
+def test_metadata_that_somebody_else_signed_are_not_read(tmp_path, make, desired_for, signer, distribution):
     """The packages are not signed, so everything hangs on the metadata; the forger's key lies beside them."""
     other = Signer.create(tmp_path / "other")
     try:
@@ -181,9 +181,9 @@ def test_metadata_that_somebody_else_signed_are_not_read(tmp_path, make, wish_fo
         build_rpm_repository(folder, container_toolkit("1.20.0", True), other, signs="metadata")
         sign_metadata(folder, other)
         system = make(distribution)
-        forged = ToolkitWish(
+        forged = DesiredToolkit(
             repository_url=f"file://{tmp_path}/forged/stable/rpm",
-            key_file=wish_for(system).key_file,
+            key_file=desired_for(system).key_file,
             key_fingerprint=signer.fingerprint,
             cdi=False,
         )
@@ -198,8 +198,8 @@ def test_metadata_that_somebody_else_signed_are_not_read(tmp_path, make, wish_fo
         other.close()
 
 
-def test_another_fingerprint_is_refused_before_anything(make, wish_for):
+def test_another_fingerprint_is_refused_before_anything(make, desired_for):
     system = make(("rhel", "9"))
     with pytest.raises(KeyRefused, match="expected only 0000"):
-        run_stage(system, wish_for(system, key_fingerprint="0" * 40), check_mode=False)
+        run_stage(system, desired_for(system, key_fingerprint="0" * 40), check_mode=False)
     assert system.manager.repositories() == ()

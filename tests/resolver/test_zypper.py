@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package, Transaction
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_zypper import parse_summary
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import versioned
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import hold_names
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish
 from repositories import build_rpm_repository
 from roots import StandInSystem, zypper_root
 from stand_ins import LATER, NEXT, OLD, SUSE_KERNEL, StandIn, nvidia_suse, suse_base
@@ -47,7 +47,7 @@ MODULES = {
 
 @pytest.mark.parametrize(("flavour", "version"), MODULES)
 def test_a_compute_only_plan_resolves_to_one_driver_version(system, flavour, version):
-    resolved = system.plan(DriverWish(version=version, flavour=flavour, **VULNERABLE))
+    resolved = system.plan(DesiredDriver(version=version, flavour=flavour, **VULNERABLE))
     installed = {change.name: change.after for change in resolved.changes}
     assert set(versioned(installed).values()) == {version}
     assert MODULES[flavour, version] in installed
@@ -56,7 +56,7 @@ def test_a_compute_only_plan_resolves_to_one_driver_version(system, flavour, ver
 
 
 def test_the_full_variant_is_kept_in_lockstep_too(system):
-    resolved = system.plan(DriverWish(version=LATER, variant="full"))
+    resolved = system.plan(DesiredDriver(version=LATER, variant="full"))
     installed = {change.name: change.after for change in resolved.changes}
     assert installed["nvidia-open-driver-G06"].startswith(LATER)
     headers = next(step for step in resolved.plan.plan.steps if step.kind.key == "install_prerequisites")
@@ -64,21 +64,21 @@ def test_the_full_variant_is_kept_in_lockstep_too(system):
 
 
 def test_install_upgrade_previous_and_removal(system):
-    system.bring(DriverWish(version=OLD, **VULNERABLE))
+    system.bring(DesiredDriver(version=OLD, **VULNERABLE))
     first = system.read()
     assert first.version == OLD
     assert set(hold_names(first.packages)) <= set(first.holds)
-    assert not system.plan(DriverWish(version=OLD, **VULNERABLE)).plan.plan.changes
+    assert not system.plan(DesiredDriver(version=OLD, **VULNERABLE)).plan.plan.changes
     # What an unattended update would do: nothing.
     waiting = system.manager._zypper("update", "--dry-run", xml=True)
     assert not [change for change in parse_summary(waiting.stdout) if "nvidia" in change.name]
 
-    system.bring(DriverWish(version=NEXT))
+    system.bring(DesiredDriver(version=NEXT))
     assert system.read().version == NEXT
     # Another generation of names: nothing of the old one stays.
     assert not [name for name in system.read().packages if "G06" in name]
-    system.bring(DriverWish(state="previous"))
+    system.bring(DesiredDriver(state="previous"))
     assert system.read().packages == first.packages
-    system.bring(DriverWish(state="absent"))
+    system.bring(DesiredDriver(state="absent"))
     assert not system.read().packages
     assert not system.manager.holds()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.wish import RUNTIMES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import RUNTIMES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TEXT = (REPOSITORY / "docs" / "support.md").read_text(encoding="utf-8")

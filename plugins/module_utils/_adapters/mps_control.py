@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .._sharing import mps_commands
+from .._formats import mps_commands
 from . import command, files
 
 PROGRAM = "nvidia-cuda-mps-control"

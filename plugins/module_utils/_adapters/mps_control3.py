@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .._sharing import mps_commands
+from .._formats import mps_commands
 from . import command, files
 from .mps_control import PROGRAM, MpsDaemon, MpsError
 

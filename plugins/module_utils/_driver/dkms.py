@@ -11,9 +11,9 @@ from collections.abc import Collection
 from .._adapters.packages import Package, PackageManager, Transaction
 from .._plan import Step
 from .._steps import Kind
+from .desired import PREFIX, DesiredDriver
 from .host import Host
 from .selection import NotOffered
-from .wish import PREFIX, DriverWish
 
 DKMS_PACKAGE = "dkms"
 
@@ -23,7 +23,9 @@ def names(host: Host) -> tuple[str, ...]:
     return (DKMS_PACKAGE, host.distribution.dkms.package) if host.distribution.dkms else ()
 
 
-def repository_step(host: Host, wish: DriverWish, offered: Collection[str], disabled: Collection[str]) -> Step | None:
+def repository_step(
+    host: Host, desired: DesiredDriver, offered: Collection[str], disabled: Collection[str]
+) -> Step | None:
     """Return the step that enables the repositories with dkms, or None where they are there.
 
     :param offered: names of L(names) that the repositories offer.
@@ -33,8 +35,8 @@ def repository_step(host: Host, wish: DriverWish, offered: Collection[str], disa
     source = host.distribution.dkms
     if source is None or DKMS_PACKAGE in offered:
         return None
-    if source.package not in offered or not wish.repository.manage:
-        own = "" if wish.repository.manage else f", and {PREFIX}manage_repository is false"
+    if source.package not in offered or not desired.repository.manage:
+        own = "" if desired.repository.manage else f", and {PREFIX}manage_repository is false"
         raise NotOffered(
             DKMS_PACKAGE,
             f"it builds the modules, and no repository of this host offers it: it comes from EPEL, which needs CodeReady Builder{own}",

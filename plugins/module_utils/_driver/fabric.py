@@ -12,8 +12,8 @@ from .._boards.lookup import nvlink5_switches
 from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
 from .._plan import Refused, Step
 from .._steps import Kind
+from .desired import PREFIX, DesiredDriver
 from .host import Host
-from .wish import PREFIX, DriverWish
 
 #: NVIDIA's NVLink subnet manager and the tools that the fabric manager's start asks the switches with, with versions of their own
 #: (gpu-driver-container, install.sh of every distribution).
@@ -35,16 +35,16 @@ def is_in_rack(host: Host) -> bool:
     return any(nvlink5_switches(gpu.board) == SWITCHES_IN_RACK for gpu in host.gpus)
 
 
-def wants_fabric_manager(host: Host, wish: DriverWish) -> bool:
+def wants_fabric_manager(host: Host, desired: DesiredDriver) -> bool:
     """Return whether the fabric manager is wanted: always, never, or where the host has switches."""
-    if wish.fabric_manager == "auto":
+    if desired.fabric_manager == "auto":
         return has_nvlink5_switches(host) or (host.nvswitches > 0 and not is_in_rack(host))
-    return wish.fabric_manager == "always"
+    return desired.fabric_manager == "always"
 
 
-def needs_modules(host: Host, wish: DriverWish) -> bool:
+def needs_modules(host: Host, desired: DesiredDriver) -> bool:
     """Return whether the kernel modules of NVLink 5 have to be loaded, now and at every boot."""
-    return has_nvlink5_switches(host) and wants_fabric_manager(host, wish)
+    return has_nvlink5_switches(host) and wants_fabric_manager(host, desired)
 
 
 def optional_packages(host: Host) -> tuple[str, ...]:
@@ -58,9 +58,9 @@ def modules_step(names: Sequence[str]) -> Step:
     return Step(Kind.LOAD_KERNEL_MODULES, "fabric", why, (), {"modules": list(names)})
 
 
-def fabric_refusals(host: Host, wish: DriverWish) -> list[Refused]:
-    """Return why the wanted fabric manager cannot be had on this host."""
-    if wish.fabric_manager != "always" or not is_in_rack(host):
+def fabric_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
+    """Return why the wanted fabric manager is not available on this host."""
+    if desired.fabric_manager != "always" or not is_in_rack(host):
         return []
     boards = ", ".join(sorted({str(gpu.board) for gpu in host.gpus}))
     return [

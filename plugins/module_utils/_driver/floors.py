@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .versions import branch_of, driver_key
+from .._formats.driver_versions import branch_of, driver_key
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .versions import driver_version_in
+from .._formats.driver_versions import driver_version_in
 
 OPEN, PROPRIETARY = "open", "proprietary"
 COMPUTE, FULL = "compute", "full"

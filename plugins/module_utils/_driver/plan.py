@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From the facts, the wish and what the repositories offer to the steps of the driver stage, in the order of host.md 11.2.
+"""From the facts, the desired state and what the repositories offer to the steps of the driver stage, in the order of host.md 11.2.
 
 Packages are planned here; what follows from them (services, the reload) is in C(_driver/services.py) and
 C(_driver/reload.py), because it can only be seen once the packages are there.
@@ -17,6 +17,7 @@ from .._adapters.packages import Package, Transaction
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from . import dkms
+from .desired import PREFIX, DesiredDriver
 from .distributions import APT_PIN, MODULE_STREAM
 from .floors import shortfall, warnings
 from .host import Host
@@ -45,7 +46,6 @@ from .steps import (
     repository_step,
     stream_step,
 )
-from .wish import PREFIX, DriverWish
 
 _GPU_CLIENTS = "processes that open a GPU between the installation and the reload"
 
@@ -86,7 +86,7 @@ class DriverPlan:
     unknown: str = ""
 
 
-def packages_differ(host: Host, wish: DriverWish) -> str:
+def packages_differ(host: Host, desired: DesiredDriver) -> str:
     """Return why packages have to change for C(state: present), or an empty string when they are as wanted."""
     if host.interrupted:
         return f"an earlier transaction was cut off ({', '.join(host.interrupted)})"
@@ -94,44 +94,44 @@ def packages_differ(host: Host, wish: DriverWish) -> str:
         return "no driver is installed"
     if host.version is None:
         return f"packages of different drivers are installed ({', '.join(host.versions)})"
-    if not wish.met_by(host.version):
+    if not desired.met_by(host.version):
         return f"driver {host.version} is installed"
-    if host.flavour is not None and host.flavour != wish.flavour:
+    if host.flavour is not None and host.flavour != desired.flavour:
         return f"the {host.flavour} kernel modules are installed"
-    names = names_of(host, wish)
-    following = [name for name in names.loose if host.kernel not in name] if follows_kernels(host, wish) else []
+    names = names_of(host, desired)
+    following = [name for name in names.loose if host.kernel not in name] if follows_kernels(host, desired) else []
     missing = [name for name in (*names.required, *following) if name not in host.packages]
     if missing:
         return f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
-    fabric = missing_fabric_packages(host, wish)
+    fabric = missing_fabric_packages(host, desired)
     if fabric:
         return f"{', '.join(fabric)} {'is' if len(fabric) == 1 else 'are'} not installed"
-    below = shortfall(host.version, wish.floors)
-    if below is not None and not wish.allow_vulnerable and not wish.version:
+    below = shortfall(host.version, desired.floors)
+    if below is not None and not desired.allow_vulnerable and not desired.version:
         return below[0]
-    leftovers = left_over(host, wish)
+    leftovers = left_over(host, desired)
     if leftovers:
         return f"{', '.join(leftovers)} of another branch are left over"
     return ""
 
 
-def left_over(host: Host, wish: DriverWish) -> tuple[str, ...]:
+def left_over(host: Host, desired: DesiredDriver) -> tuple[str, ...]:
     """Return the installed packages of the driver that belong to another branch, or to another generation of names (SUSE)."""
-    generation = archive_of(host, wish).generation
-    found = {*of_other_branch(host.packages, wish.branch_number), *of_other_generation(host.packages, generation)}
+    generation = archive_of(host, desired).generation
+    found = {*of_other_branch(host.packages, desired.branch_number), *of_other_generation(host.packages, generation)}
     return tuple(sorted(found))
 
 
-def settled(host: Host, wish: DriverWish) -> DriverWish:
-    """Return the wish with the version that it comes to when the installed one already meets it.
+def settled(host: Host, desired: DesiredDriver) -> DesiredDriver:
+    """Return the desired state with the version that it comes to when the installed one already meets it.
 
     A branch means "some version of it": what is there stays until the user names a version, or it falls below the floor.
     """
-    if wish.version or host.version is None or not wish.met_by(host.version):
-        return wish
-    if shortfall(host.version, wish.floors) is not None:
-        return wish
-    return replace(wish, version=host.version)
+    if desired.version or host.version is None or not desired.met_by(host.version):
+        return desired
+    if shortfall(host.version, desired.floors) is not None:
+        return desired
+    return replace(desired, version=host.version)
 
 
 def hold_names(packages: Mapping[str, str], kernel_packages: Iterable[str] | None = ()) -> tuple[str, ...]:
@@ -147,52 +147,58 @@ def hold_names(packages: Mapping[str, str], kernel_packages: Iterable[str] | Non
     return tuple(sorted(kept.union(followed((*own, *(kernel_packages or ()))))))
 
 
-def plan_present(host: Host, wish: DriverWish, repositories: Repositories) -> DriverPlan:
+def plan_present(host: Host, desired: DesiredDriver, repositories: Repositories) -> DriverPlan:
     """Return the steps that bring the wanted driver.
 
-    :raises Refused: it cannot be had on this host, or not from these repositories.
+    :raises Refused: it is not available on this host, or not from these repositories.
     """
-    first_refusal(refusals(host, wish))
+    first_refusal(refusals(host, desired))
     notes = board_warnings(host)
     steps = _repair(host)
     if not repositories.configured:
-        steps.append(repository_step(wish))
-    why = packages_differ(host, wish)
+        steps.append(repository_step(desired))
+    why = packages_differ(host, desired)
     if not why:
-        if names_of(host, wish).module == DKMS:
+        if names_of(host, desired).module == DKMS:
             steps.extend(_header_steps(host, later_packages(host, repositories.offered)))
             notes.extend(later_warnings(host, repositories.offered))
-        steps.extend(_hold_steps(host, wish, closure(host.packages)))
-        warning = check_floor(host.version or "", wish) if host.version else None
-        notes.extend([*([warning] if warning else []), *(warnings(host.version, wish.floors) if host.version else ())])
+        steps.extend(_hold_steps(host, desired, closure(host.packages)))
+        warning = check_floor(host.version or "", desired) if host.version else None
+        notes.extend(
+            [*([warning] if warning else []), *(warnings(host.version, desired.floors) if host.version else ())]
+        )
         return DriverPlan(_plan(host, steps, {}, notes), host.version or "")
     first_refusal(space_refusals(host))
     if not repositories.configured and not repositories.offered:
         unknown = "the repository is not configured yet, so what it offers is not known"
-        steps.append(_guess(host, wish, why))
+        steps.append(_guess(host, desired, why))
         return DriverPlan(_plan(host, steps, {}, notes), unknown=unknown)
-    selection = select(host, settled(host, wish), repositories.offered)
-    first_refusal(found for gpu in host.gpus for found in [too_old(gpu, wish, selection.version)] if found)
+    selection = select(host, settled(host, desired), repositories.offered)
+    first_refusal(found for gpu in host.gpus for found in [too_old(gpu, desired, selection.version)] if found)
     _check_stream(selection, repositories)
     if selection.module == DKMS and not repositories.dkms_installed:
         names = {package.name for package in repositories.offered}
-        enabling = dkms.repository_step(host, wish, names, repositories.disabled)
+        enabling = dkms.repository_step(host, desired, names, repositories.disabled)
         if enabling is not None:
-            steps.extend([enabling, _guess(host, wish, why)])
+            steps.extend([enabling, _guess(host, desired, why)])
             return DriverPlan(
                 _plan(host, steps, {}, notes), unknown="dkms comes from a repository that is not enabled yet"
             )
-    floor = check_floor(selection.version, wish)
+    floor = check_floor(selection.version, desired)
     notes.extend(
-        [*([floor] if floor else []), *warnings(selection.version, wish.floors), *mig_warnings(host, selection.version)]
+        [
+            *([floor] if floor else []),
+            *warnings(selection.version, desired.floors),
+            *mig_warnings(host, selection.version),
+        ]
     )
     if selection.module == DKMS:
         notes.extend(later_warnings(host, repositories.offered))
-    transaction = _transaction(host, wish, selection)
-    steps.extend(_before(host, wish, selection, repositories))
+    transaction = _transaction(host, desired, selection)
+    steps.extend(_before(host, desired, selection, repositories))
     steps.append(_main_step(host, selection.version, transaction, why))
     after = {package.name: package.version for package in selection.packages}
-    if wish.hold:
+    if desired.hold:
         steps.append(Step(Kind.HOLD_DRIVER, DRIVER, "unattended upgrades must not move it"))
     return DriverPlan(_plan(host, steps, after, notes), selection.version, transaction, selection)
 
@@ -216,7 +222,7 @@ def plan_absent(host: Host, remains: Remains) -> DriverPlan:
     return DriverPlan(_plan(host, steps, {}, []), "", transaction)
 
 
-def plan_previous(host: Host, wish: DriverWish, record: Record | None, repositories: Repositories) -> DriverPlan:
+def plan_previous(host: Host, desired: DesiredDriver, record: Record | None, repositories: Repositories) -> DriverPlan:
     """Return the steps back to the recorded package set, as one transaction.
 
     :raises Refused: nothing is recorded, or the repositories do not have it any more.
@@ -229,7 +235,7 @@ def plan_previous(host: Host, wish: DriverWish, record: Record | None, repositor
         )
     installed = closure(host.packages)
     notes = []
-    below = shortfall(record.version, wish.floors) if record.version else None
+    below = shortfall(record.version, desired.floors) if record.version else None
     if below is not None:
         notes.append(f"GOING BACK TO A VULNERABLE DRIVER: {below[0]}")
     offered = {(package.name, package.version): package for package in repositories.offered}
@@ -253,19 +259,19 @@ def plan_previous(host: Host, wish: DriverWish, record: Record | None, repositor
     extra = tuple(sorted(name for name in installed if name not in record.packages and "pinning" not in name))
     steps = _repair(host)
     if not wanted and not extra:
-        steps.extend(_hold_steps(host, wish, installed))
+        steps.extend(_hold_steps(host, desired, installed))
         return DriverPlan(_plan(host, steps, {}, notes), record.version)
     transaction = Transaction(tuple(wanted), extra, allow_downgrades=True)
     if record.stream and record.stream != repositories.stream:
         steps.append(stream_step(record.stream))
-    steps.extend(_hold_means(host, wish))
+    steps.extend(_hold_means(host, desired))
     held = _held(host)
     if held:
         steps.append(release_step(held))
-    if wish.hold and host.distribution.pinning == APT_PIN:
+    if desired.hold and host.distribution.pinning == APT_PIN:
         steps.append(pin_step(host, record.version, None))
     steps.append(_main_step(host, record.version, transaction, "state is previous", record=False))
-    if wish.hold:
+    if desired.hold:
         steps.append(Step(Kind.HOLD_DRIVER, DRIVER, "unattended upgrades must not move it"))
     return DriverPlan(_plan(host, steps, dict(record.packages), notes), record.version, transaction)
 
@@ -294,17 +300,17 @@ def source_of_runfile(host: Host) -> list[Refused]:
     ]
 
 
-def _before(host: Host, wish: DriverWish, selection: Selection, repositories: Repositories) -> list[Step]:
+def _before(host: Host, desired: DesiredDriver, selection: Selection, repositories: Repositories) -> list[Step]:
     steps = []
     if selection.stream and selection.stream != repositories.stream:
         steps.append(stream_step(selection.stream))
-    steps.extend(_hold_means(host, wish))
+    steps.extend(_hold_means(host, desired))
     if selection.module == DKMS:
         steps.extend(_header_steps(host, lacking(host, repositories.offered)))
     held = _held(host)
     if held:
         steps.append(release_step(held))
-    if wish.hold and host.distribution.pinning == APT_PIN:
+    if desired.hold and host.distribution.pinning == APT_PIN:
         steps.append(pin_step(host, selection.version, selection.pinning))
     return steps
 
@@ -327,14 +333,14 @@ def _header_steps(host: Host, missing: Sequence[Package]) -> list[Step]:
     return [prerequisites_step(missing, f"modules are built for {which}")] if missing else []
 
 
-def _transaction(host: Host, wish: DriverWish, selection: Selection) -> Transaction:
-    leftovers = set(left_over(host, wish))
+def _transaction(host: Host, desired: DesiredDriver, selection: Selection) -> Transaction:
+    leftovers = set(left_over(host, desired))
     keep = {package.name for package in selection.packages}
     return Transaction(
         selection.packages,
         tuple(sorted(leftovers - keep)),
         allow_downgrades=True,
-        recommends=wish.variant == "full",
+        recommends=desired.variant == "full",
     )
 
 
@@ -348,8 +354,8 @@ def _main_step(host: Host, version: str, transaction: Transaction, why: str, rec
     return driver_step(host, why, (_GPU_CLIENTS,) if host.loaded else (), data, bool(version))
 
 
-def _guess(host: Host, wish: DriverWish, why: str) -> Step:
-    data = {"version": wish.version, "branch": wish.branch}
+def _guess(host: Host, desired: DesiredDriver, why: str) -> Step:
+    data = {"version": desired.version, "branch": desired.branch}
     return driver_step(host, why, (_GPU_CLIENTS,) if host.loaded else (), data)
 
 
@@ -363,18 +369,18 @@ def _held(host: Host) -> list[str]:
     return [name for name in host.holds if name in host.packages or name in own or in_family(name)]
 
 
-def _hold_means(host: Host, wish: DriverWish) -> list[Step]:
+def _hold_means(host: Host, desired: DesiredDriver) -> list[Step]:
     """Return the step that brings what the package manager needs to hold packages, before anything depends on it."""
-    if not (wish.hold and host.missing_for_holds):
+    if not (desired.hold and host.missing_for_holds):
         return []
     return [prerequisites_step(map(Package, host.missing_for_holds), "the driver's packages are held with it")]
 
 
-def _hold_steps(host: Host, wish: DriverWish, packages: Mapping[str, str]) -> list[Step]:
+def _hold_steps(host: Host, desired: DesiredDriver, packages: Mapping[str, str]) -> list[Step]:
     wanted, held = set(hold_names(packages, host.kernel_packages)), set(host.holds)
-    if wish.hold and wanted - held:
-        return [*_hold_means(host, wish), hold_step(wanted - held)]
-    if not wish.hold and wanted & held:
+    if desired.hold and wanted - held:
+        return [*_hold_means(host, desired), hold_step(wanted - held)]
+    if not desired.hold and wanted & held:
         return [release_step(sorted(wanted & held), "nvidia_driver_hold is false")]
     return []
 
@@ -384,7 +390,7 @@ def _plan(host: Host, steps: Iterable[Step], after: Mapping[str, str], notes: It
 
 
 def _carries(package_version: str, version: str) -> bool:
-    from .versions import driver_version_in
+    from .._formats.driver_versions import driver_version_in
 
     return driver_version_in(package_version) == version
 

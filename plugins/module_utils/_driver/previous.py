@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .desired import REPOSITORY_NAME
 from .host import Host
 from .packages import closure
-from .wish import REPOSITORY_NAME
 
 PATH = "/var/lib/gpufleet/driver-previous.json"
 SCHEMA = 1

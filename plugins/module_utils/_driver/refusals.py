@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from .._boards.architectures import ARCHITECTURES, kernel_modules
 from .._boards.lookup import first_driver
+from .._formats.driver_versions import driver_key
 from .._plan import Refused
+from .desired import PREFIX, DesiredDriver
 from .host import Gpu, Host
 from .packages import DKMS, from_ubuntu_archive
 from .selection import follows_kernels, names_of
-from .versions import driver_key
-from .wish import PREFIX, DriverWish
 
 #: Measured on Debian 12: 785 MB for driver, headers and build tools, and a build that needs as much again for a while.
 NEEDED_MIB = {"/usr": 1200, "/var": 1000, "/boot": 60}
 
 
-def board_refusals(host: Host, wish: DriverWish) -> list[Refused]:
+def board_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     """Return why the boards of a host cannot run the wanted branch or flavour; empty where they can."""
     found = []
     for gpu in host.gpus:
@@ -27,26 +27,26 @@ def board_refusals(host: Host, wish: DriverWish) -> list[Refused]:
         if architecture is None:
             continue
         last = architecture.last_driver_branch
-        if last is not None and wish.branch_number > last:
+        if last is not None and desired.branch_number > last:
             found.append(
                 Refused(
-                    f"{PREFIX}{'version' if wish.version else 'branch'}",
+                    f"{PREFIX}{'version' if desired.version else 'branch'}",
                     f"{gpu} is {architecture.name.capitalize()}, which branch {last} is the last one to support",
                     f'Set {PREFIX}branch: "{last}".',
                 )
             )
             continue
-        old = too_old(gpu, wish, wish.version)
+        old = too_old(gpu, desired, desired.version)
         if old is not None:
             found.append(old)
             continue
         flavours = kernel_modules(architecture.name, gpu.device_id)
-        if wish.flavour not in flavours:
-            found.append(_wrong_flavour(host, gpu, flavours, wish))
+        if desired.flavour not in flavours:
+            found.append(_wrong_flavour(host, gpu, flavours, desired))
     return found
 
 
-def too_old(gpu: Gpu, wish: DriverWish, version: str) -> Refused | None:
+def too_old(gpu: Gpu, desired: DesiredDriver, version: str) -> Refused | None:
     """Return why a driver is older than a GPU, or None where it is not, or where no source names the GPU's first driver.
 
     :param version: of the driver; empty where only the wanted branch is known, of which a later version may do.
@@ -55,13 +55,13 @@ def too_old(gpu: Gpu, wish: DriverWish, version: str) -> Refused | None:
     if first is None:
         return None
     key = driver_key(first.version)
-    if (driver_key(version) >= key) if version else (wish.branch_number >= key[0]):
+    if (driver_key(version) >= key) if version else (desired.branch_number >= key[0]):
         return None
     # A branch that gets fixes, for the first driver of a board is soon below the security floor.
-    branch = min((branch for branch in wish.floors if branch >= key[0]), default=key[0])
+    branch = min((branch for branch in desired.floors if branch >= key[0]), default=key[0])
     return Refused(
-        f"{PREFIX}{'version' if wish.version else 'branch'}",
-        f"{gpu} needs driver {first.version} or newer, and {version or f'branch {wish.branch_number}'} is older than the board",
+        f"{PREFIX}{'version' if desired.version else 'branch'}",
+        f"{gpu} needs driver {first.version} or newer, and {version or f'branch {desired.branch_number}'} is older than the board",
         f'Set {PREFIX}branch: "{branch}".',
     )
 
@@ -76,7 +76,7 @@ def mig_warnings(host: Host, version: str) -> list[str]:
     ]
 
 
-def _wrong_flavour(host: Host, gpu: Gpu, flavours: tuple[str, ...], wish: DriverWish) -> Refused:
+def _wrong_flavour(host: Host, gpu: Gpu, flavours: tuple[str, ...], desired: DesiredDriver) -> Refused:
     others = [
         other
         for other in host.gpus
@@ -88,7 +88,7 @@ def _wrong_flavour(host: Host, gpu: Gpu, flavours: tuple[str, ...], wish: Driver
     else:
         remedy = f"Set {PREFIX}flavour: {flavours[0]}."
     reason = f"{gpu} is driven only by the {' or '.join(flavours)} kernel modules"
-    return Refused(f"{PREFIX}flavour", f"{reason}, not by the {wish.flavour} ones", remedy)
+    return Refused(f"{PREFIX}flavour", f"{reason}, not by the {desired.flavour} ones", remedy)
 
 
 def board_warnings(host: Host) -> list[str]:
@@ -100,7 +100,7 @@ def board_warnings(host: Host) -> list[str]:
     ]
 
 
-def source_refusals(host: Host, wish: DriverWish) -> list[Refused]:
+def source_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     """Return why the wanted source cannot follow the one that is installed; sources are never mixed."""
     if host.source == "runfile":
         return [
@@ -110,7 +110,7 @@ def source_refusals(host: Host, wish: DriverWish) -> list[Refused]:
                 "Remove it with nvidia-uninstall first.",
             )
         ]
-    installed, wanted = host.source, wish.archive_source
+    installed, wanted = host.source, desired.archive_source
     archive = from_ubuntu_archive(host.packages)
     if host.distribution.archive == "ubuntu" and archive and wanted == "nvidia":
         installed = "distribution"
@@ -130,9 +130,9 @@ def _name(source: str) -> str:
     return "NVIDIA's repository" if source == "nvidia" else "the distribution's archive"
 
 
-def module_refusals(host: Host, wish: DriverWish) -> list[Refused]:
+def module_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     """Return why a module built on the host could not be loaded (Secure Boot)."""
-    module = names_of(host, wish).module
+    module = names_of(host, desired).module
     if host.secure_boot and module == DKMS and not host.key_enrolled and not host.container:
         state = "is not enrolled" if host.key_enrolled is False else "does not exist yet"
         return [
@@ -146,9 +146,9 @@ def module_refusals(host: Host, wish: DriverWish) -> list[Refused]:
     return []
 
 
-def kernel_refusals(host: Host, wish: DriverWish) -> list[Refused]:
+def kernel_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     """Return why nobody can tell which package brings the module: of this kernel (SUSE), or of the next one (Ubuntu's archive)."""
-    if host.kernel_flavours or not follows_kernels(host, wish):
+    if host.kernel_flavours or not follows_kernels(host, desired):
         return []
     remedy = f"Boot a kernel of the distribution, or set {PREFIX}variant: full, whose modules are built on the host."
     if host.distribution.manager != "apt":
@@ -186,11 +186,11 @@ def space_refusals(host: Host) -> list[Refused]:
     return found
 
 
-def refusals(host: Host, wish: DriverWish) -> list[Refused]:
+def refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     """Return everything that facts alone rule out for C(state: present)."""
     return [
-        *board_refusals(host, wish),
-        *source_refusals(host, wish),
-        *module_refusals(host, wish),
-        *kernel_refusals(host, wish),
+        *board_refusals(host, desired),
+        *source_refusals(host, desired),
+        *module_refusals(host, desired),
+        *kernel_refusals(host, desired),
     ]

@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read, plan, resolve and apply the packages of the driver stage. Given a system and a wish this decides nothing that a
-planner could decide; what comes after the packages is in C(_driver/settling.py).
+"""Read, plan, resolve and apply the packages of the driver stage. Given a system and a desired state this decides nothing that a
+planner could decide; what comes after the packages is in C(_driver/post_install.py).
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .._adapters.installed_packages import is_kernel_package
 from .._adapters.packages import Change, Package, PackageError, Transaction
-from .._facts.packages import is_kernel_package
 from .._plan import Refused, Step
 from .._steps import Kind
 from . import dkms
+from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
 from .distributions import APT_PIN, MODULE_STREAM
 from .host import Host
 from .kernel_headers import header_names, later_names
@@ -35,7 +36,6 @@ from .selection import in_lockstep, names_of, names_to_ask, strayed
 from .services import PREFERENCES_NAME, preferences
 from .steps import PACKAGES
 from .system import MODULE, DriverSystem
-from .wish import PREFIX, REPOSITORY_NAME, DriverWish
 
 #: File that NVIDIA's pinning packages ship.
 _NVIDIA_PIN = "nvidia-driver-pin"
@@ -57,23 +57,23 @@ class Resolved:
     changes: tuple[Change, ...] = ()
 
 
-def make_plan(system: DriverSystem, host: Host, wish: DriverWish) -> DriverPlan:
+def make_plan(system: DriverSystem, host: Host, desired: DesiredDriver) -> DriverPlan:
     """Ask the repositories what the plan needs to know, and plan.
 
-    :raises Refused: the wish cannot be met.
+    :raises Refused: the desired state cannot be met.
     """
-    if wish.state == "absent":
-        return plan_absent(host, system.remains(wish))
-    url = system.repository_url(host, wish)
-    configured = not url or not wish.repository.manage or _is_configured(system, host, wish, url)
-    if wish.state == "previous":
-        return _plan_previous(system, host, wish)
-    builds = names_of(host, wish).module == DKMS
-    if not packages_differ(host, wish):
+    if desired.state == "absent":
+        return plan_absent(host, system.remains(desired))
+    url = system.repository_url(host, desired)
+    configured = not url or not desired.repository.manage or _is_configured(system, host, desired, url)
+    if desired.state == "previous":
+        return _plan_previous(system, host, desired)
+    builds = names_of(host, desired).module == DKMS
+    if not packages_differ(host, desired):
         # Headers come from the distribution's own repositories, which are there whatever else is.
         later = later_names(host) if builds else ()
-        return plan_present(host, wish, Repositories(configured, system.manager.offered(later) if later else ()))
-    asked = (*names_to_ask(host, wish), *(header_names(host) if builds else ()))
+        return plan_present(host, desired, Repositories(configured, system.manager.offered(later) if later else ()))
+    asked = (*names_to_ask(host, desired), *(header_names(host) if builds else ()))
     needs_dkms = builds and dkms.names(host) != () and dkms.DKMS_PACKAGE not in system.manager.installed()
     offered = system.manager.offered((*asked, *(dkms.names(host) if needs_dkms else ()))) if configured else ()
     disabled = system.manager.disabled_repositories() if needs_dkms else ()
@@ -81,23 +81,23 @@ def make_plan(system: DriverSystem, host: Host, wish: DriverWish) -> DriverPlan:
     if configured and host.distribution.pinning == MODULE_STREAM:
         streams = system.manager.offered_streams(MODULE)
     return plan_present(
-        host, wish, Repositories(configured, offered, _stream(system, host), streams, not needs_dkms, disabled)
+        host, desired, Repositories(configured, offered, _stream(system, host), streams, not needs_dkms, disabled)
     )
 
 
-def _is_configured(system: DriverSystem, host: Host, wish: DriverWish, url: str) -> bool:
+def _is_configured(system: DriverSystem, host: Host, desired: DesiredDriver, url: str) -> bool:
     if url not in system.manager.repositories():
         return False
     # NVIDIA's local-repository package names its own key, which nobody has compared with a fingerprint. apt reads nothing
     # until that key is put where apt looks for it; dnf and zypper would take it from beside the packages.
-    foreign = wish.source == "local_repository" and host.distribution.manager != "apt"
+    foreign = desired.source == "local_repository" and host.distribution.manager != "apt"
     return not foreign or system.manager.has_repository(REPOSITORY_NAME)
 
 
-def _plan_previous(system: DriverSystem, host: Host, wish: DriverWish) -> DriverPlan:
+def _plan_previous(system: DriverSystem, host: Host, desired: DesiredDriver) -> DriverPlan:
     record = system.record
     offered = system.manager.offered(record.packages) if record is not None else ()
-    return plan_previous(host, wish, record, Repositories(True, offered, _stream(system, host)))
+    return plan_previous(host, desired, record, Repositories(True, offered, _stream(system, host)))
 
 
 def _stream(system: DriverSystem, host: Host) -> str:
@@ -203,10 +203,10 @@ def package_diff(host: Host, resolved: Resolved) -> tuple[dict[str, str], dict[s
 class PackageApplier:
     """Carries the steps of a resolved plan out, in order."""
 
-    def __init__(self, system: DriverSystem, host: Host, wish: DriverWish, resolved: Resolved) -> None:
+    def __init__(self, system: DriverSystem, host: Host, desired: DesiredDriver, resolved: Resolved) -> None:
         self._system = system
         self._host = host
-        self._wish = wish
+        self._desired = desired
         self._resolved = resolved
         self._appliers: Mapping[Kind, Callable[[Step], None]] = {
             Kind.REPAIR_PACKAGE_DATABASE: lambda _step: system.manager.repair(),
@@ -240,7 +240,7 @@ class PackageApplier:
             self._system.write_record(replace(record, pending=""))
 
     def _repository(self, _step: Step) -> None:
-        self._system.manager.add_repository(self._system.repository(self._host, self._wish))
+        self._system.manager.add_repository(self._system.repository(self._host, self._desired))
         self._system.manager.refresh()
 
     def _prerequisites(self, step: Step) -> None:
@@ -286,18 +286,18 @@ class PackageApplier:
 
     def _unpin(self, _step: Step) -> None:
         self._system.write_preferences(None)
-        if self._wish.repository.manage:
+        if self._desired.repository.manage:
             self._system.manager.remove_repository(REPOSITORY_NAME)
         if _stream(self._system, self._host):
             self._system.manager.reset_stream(MODULE)
 
 
 def ensure_repository(
-    system: DriverSystem, host: Host, wish: DriverWish, plan: DriverPlan
+    system: DriverSystem, host: Host, desired: DesiredDriver, plan: DriverPlan
 ) -> tuple[DriverPlan, Resolved]:
     """Resolve the plan; when repositories that it needs are not there yet, configure them first and plan again.
 
-    :raises Refused: what is wanted cannot be had from them; the driver's is removed again, and EPEL stays.
+    :raises Refused: what is wanted is not available from them; the driver's is removed again, and EPEL stays.
     """
     done: list[Step] = []
     try:
@@ -305,11 +305,11 @@ def ensure_repository(
             step = next(step for step in plan.plan.steps if step.kind in _PREPARATIONS and step not in done)
             done.append(step)
             if step.kind is Kind.ADD_REPOSITORY:
-                system.manager.add_repository(system.repository(host, wish))
+                system.manager.add_repository(system.repository(host, desired))
                 system.manager.refresh()
             else:
                 dkms.enable(system.manager, step)
-            plan = make_plan(system, host, wish)
+            plan = make_plan(system, host, desired)
         plan = replace(plan, plan=replace(plan.plan, steps=(*done, *plan.plan.steps)))
         return plan, resolve(system, host, plan)
     except (Refused, PackageError):
@@ -319,11 +319,11 @@ def ensure_repository(
 
 
 def tried_repository(
-    system: DriverSystem, host: Host, wish: DriverWish, plan: DriverPlan
+    system: DriverSystem, host: Host, desired: DesiredDriver, plan: DriverPlan
 ) -> tuple[DriverPlan, Resolved]:
     """Resolve the plan with the repository that it needs as it would be, and leave the host as it is: for check mode.
 
-    :raises Refused: what is wanted cannot be had from it.
+    :raises Refused: what is wanted is not available from it.
     :raises PackageError: it cannot be read, or the plan cannot be resolved.
     """
     if not plan.unknown:
@@ -331,11 +331,11 @@ def tried_repository(
     first = [step for step in plan.plan.steps if step.kind is Kind.ADD_REPOSITORY]
     if not first:
         return plan, resolve(system, host, plan)
-    with system.manager.trial(system.repository(host, wish)) as manager:
+    with system.manager.trial(system.repository(host, desired)) as manager:
         if manager is None:
             return plan, resolve(system, host, plan)
         tried = system.over(manager)
-        plan = make_plan(tried, host, wish)
+        plan = make_plan(tried, host, desired)
         plan = replace(plan, plan=replace(plan.plan, steps=(*first, *plan.plan.steps)))
         return plan, resolve(tried, host, plan)
 

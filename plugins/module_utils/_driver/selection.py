@@ -16,7 +16,9 @@ from dataclasses import dataclass, replace
 
 from .._adapters.packages import Change, Package, Transaction
 from .._adapters.repositories import canonical
+from .._formats.driver_versions import branch_of, driver_key, driver_version_in, nearest, newest
 from .._plan import Refused
+from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
 from .fabric import (
     PACKAGES,
     SUBNET_MANAGER,
@@ -28,8 +30,6 @@ from .fabric import (
 from .floors import shortfall
 from .host import Host
 from .packages import LOOSE_NAMES, Archive, Names, archive_for, fill, versioned
-from .versions import branch_of, driver_key, driver_version_in, nearest, newest
-from .wish import PREFIX, REPOSITORY_NAME, DriverWish
 
 
 class NotOffered(Refused):
@@ -54,17 +54,17 @@ class Selection:
     module: str = "dkms"
 
 
-def archive_of(host: Host, wish: DriverWish, branch: int | None = None) -> Archive:
-    """Return the table of packages for a wish on a host.
+def archive_of(host: Host, desired: DesiredDriver, branch: int | None = None) -> Archive:
+    """Return the table of packages for a desired state on a host.
 
     :raises Refused: the distribution's own archive has no driver.
     """
-    names = host.distribution.archive if wish.archive_source == "distribution" else host.distribution.names
-    archive = archive_for(wish.archive_source, names, branch or wish.branch_number)
-    if archive is None and names and wish.archive_source == "nvidia":
+    names = host.distribution.archive if desired.archive_source == "distribution" else host.distribution.names
+    archive = archive_for(desired.archive_source, names, branch or desired.branch_number)
+    if archive is None and names and desired.archive_source == "nvidia":
         raise Refused(
-            f"{PREFIX}{'version' if wish.version else 'branch'}",
-            f"the packages of branch {branch or wish.branch_number} for {host.distribution.name} are not known",
+            f"{PREFIX}{'version' if desired.version else 'branch'}",
+            f"the packages of branch {branch or desired.branch_number} for {host.distribution.name} are not known",
             f'Set {PREFIX}branch: "580".',
         )
     if archive is None:
@@ -76,10 +76,10 @@ def archive_of(host: Host, wish: DriverWish, branch: int | None = None) -> Archi
     return archive
 
 
-def names_of(host: Host, wish: DriverWish) -> Names:
+def names_of(host: Host, desired: DesiredDriver) -> Names:
     """Return the names to install, with their placeholders filled in."""
-    branch = wish.branch_number
-    names = archive_of(host, wish).names[wish.flavour, wish.variant]
+    branch = desired.branch_number
+    names = archive_of(host, desired).names[desired.flavour, desired.variant]
     kernel, flavours = host.kernel, host.kernel_flavours
     return Names(
         fill(names.required, branch=branch, kernel=kernel, flavours=flavours),
@@ -89,51 +89,51 @@ def names_of(host: Host, wish: DriverWish) -> Names:
     )
 
 
-def follows_kernels(host: Host, wish: DriverWish) -> bool:
+def follows_kernels(host: Host, desired: DesiredDriver) -> bool:
     """Return whether a package of the driver is called by the flavour of the host's kernel, which then has to be known."""
-    names = archive_of(host, wish).names[wish.flavour, wish.variant]
+    names = archive_of(host, desired).names[desired.flavour, desired.variant]
     return any("{kernel_flavour}" in name for name in (*names.required, *names.loose))
 
 
-def names_to_ask(host: Host, wish: DriverWish) -> tuple[str, ...]:
+def names_to_ask(host: Host, desired: DesiredDriver) -> tuple[str, ...]:
     """Return every package name whose offered versions the plan needs to know."""
-    archive, names, branch = archive_of(host, wish), names_of(host, wish), wish.branch_number
+    archive, names, branch = archive_of(host, desired), names_of(host, desired), desired.branch_number
     asked = {*names.required, *names.loose, *names.optional}
     asked.update(fill((*archive.fabric_manager, *archive.fabric_libraries), branch=branch))
-    asked.update(fill(archive.pinning_packages, branch=branch, version=wish.version or "*"))
-    asked.update(_mixed(host, wish))
+    asked.update(fill(archive.pinning_packages, branch=branch, version=desired.version or "*"))
+    asked.update(_mixed(host, desired))
     if has_nvlink5_switches(host):
         asked.update((*PACKAGES, *optional_packages(host)))
     return tuple(sorted(name for name in asked if "*" not in name))
 
 
-def select(host: Host, wish: DriverWish, offered: Iterable[Package]) -> Selection:
+def select(host: Host, desired: DesiredDriver, offered: Iterable[Package]) -> Selection:
     """Return the packages to install.
 
     :param offered: what the repositories have, at least of C(names_to_ask).
     :raises Refused: the version or branch is not offered, or is below the security floor.
     """
-    for refusal in fabric_refusals(host, wish):
+    for refusal in fabric_refusals(host, desired):
         raise refusal
     available = _by_version(offered)
-    names = names_of(host, wish)
-    if wish.archive_source == "nvidia" and wish.repository.url:
-        available = _only_from(available, wish.repository.url)
+    names = names_of(host, desired)
+    if desired.archive_source == "nvidia" and desired.repository.url:
+        available = _only_from(available, desired.repository.url)
     complete = _complete_versions(names.required, available)
-    version = _chosen(host, wish, names, complete, available)
-    check_floor(version, wish)
-    archive = archive_of(host, wish)
+    version = _chosen(host, desired, names, complete, available)
+    check_floor(version, desired)
+    archive = archive_of(host, desired)
     packages = [available[name, version] for name in names.required]
     packages.extend(_loose(names.loose, available, host))
     packages.extend(available[name, version] for name in names.optional if (name, version) in available)
     named = {package.name for package in packages}
     packages.extend(
-        available[name, version] for name in _mixed(host, wish) if (name, version) in available and name not in named
+        available[name, version] for name in _mixed(host, desired) if (name, version) in available and name not in named
     )
-    if wants_fabric_manager(host, wish):
+    if wants_fabric_manager(host, desired):
         packages.extend(_fabric(archive, version, available))
         packages.extend(_nvlink5(host, available))
-    stream = (archive.streams or {}).get(wish.flavour, "") if host.distribution.pinning == "module_stream" else ""
+    stream = (archive.streams or {}).get(desired.flavour, "") if host.distribution.pinning == "module_stream" else ""
     return Selection(
         version,
         tuple(packages),
@@ -143,29 +143,29 @@ def select(host: Host, wish: DriverWish, offered: Iterable[Package]) -> Selectio
     )
 
 
-def check_floor(version: str, wish: DriverWish) -> str | None:
+def check_floor(version: str, desired: DesiredDriver) -> str | None:
     """Return a warning when a version below the security floor is allowed, None when it is not below.
 
     :raises Refused: it is below the floor, and that is not allowed.
     """
-    below = shortfall(version, wish.floors)
+    below = shortfall(version, desired.floors)
     if below is None:
         return None
     reason, replacement = below
-    if wish.allow_vulnerable:
+    if desired.allow_vulnerable:
         return f"VULNERABLE DRIVER ALLOWED ({PREFIX}allow_vulnerable): {reason}"
     raise Refused(
-        f"{PREFIX}version" if wish.version else f"{PREFIX}branch",
+        f"{PREFIX}version" if desired.version else f"{PREFIX}branch",
         reason,
         f"Take {replacement} or newer, or accept the risk with {PREFIX}allow_vulnerable: true.",
     )
 
 
-def missing_fabric_packages(host: Host, wish: DriverWish) -> tuple[str, ...]:
+def missing_fabric_packages(host: Host, desired: DesiredDriver) -> tuple[str, ...]:
     """Return which packages of a wanted fabric manager are not installed, as far as the packages of the driver say."""
-    if not wants_fabric_manager(host, wish):
+    if not wants_fabric_manager(host, desired):
         return ()
-    managers = fill(archive_of(host, wish).fabric_manager, branch=wish.branch_number)
+    managers = fill(archive_of(host, desired).fabric_manager, branch=desired.branch_number)
     there = host.fabric_installed or not managers or any(name in host.packages for name in managers)
     missing = [] if there else [managers[0]]
     if has_nvlink5_switches(host) and SUBNET_MANAGER not in host.packages:
@@ -232,7 +232,7 @@ def in_lockstep(
     return replace(transaction, install=(*transaction.install, *added), remove=(*transaction.remove, *removed))
 
 
-def _mixed(host: Host, wish: DriverWish) -> tuple[str, ...]:
+def _mixed(host: Host, desired: DesiredDriver) -> tuple[str, ...]:
     """Return the installed packages to name when they are of different drivers, as after a run that was cut off.
 
     Their dependencies are unmet then, and a resolver only mends what is named. The module of the other flavour is left
@@ -240,10 +240,10 @@ def _mixed(host: Host, wish: DriverWish) -> tuple[str, ...]:
     """
     if host.version is not None:
         return ()
-    archive = archive_of(host, wish)
-    own = set(names_of(host, wish).required)
+    archive = archive_of(host, desired)
+    own = set(names_of(host, desired).required)
     every = tuple(name for found in archive.names.values() for name in found.required)
-    others = set(fill(every, branch=wish.branch_number, kernel=host.kernel, flavours=host.kernel_flavours)) - own
+    others = set(fill(every, branch=desired.branch_number, kernel=host.kernel, flavours=host.kernel_flavours)) - own
     return tuple(sorted(name for name in versioned(host.packages) if name not in others))
 
 
@@ -281,22 +281,22 @@ def _order(version: str) -> tuple[int, int, int]:
 
 def _chosen(
     host: Host,
-    wish: DriverWish,
+    desired: DesiredDriver,
     names: Names,
     complete: Sequence[str],
     available: Mapping[tuple[str, str], Package],
 ) -> str:
-    if wish.version:
-        if wish.version in complete:
-            return wish.version
-        near = nearest(wish.version, complete)
+    if desired.version:
+        if desired.version in complete:
+            return desired.version
+        near = nearest(desired.version, complete)
         raise NotOffered(
             f"{PREFIX}version",
-            f"the repositories of {host.distribution.name} do not offer {' '.join(names.required)} at {wish.version}"
-            f"{_missing(names.required, wish.version, available)}",
-            f"The nearest that they offer is {near}." if near else _nothing_offered(names, wish),
+            f"the repositories of {host.distribution.name} do not offer {' '.join(names.required)} at {desired.version}"
+            f"{_missing(names.required, desired.version, available)}",
+            f"The nearest that they offer is {near}." if near else _nothing_offered(names, desired),
         )
-    of_branch = [version for version in complete if _order(version)[0] == int(wish.branch)]
+    of_branch = [version for version in complete if _order(version)[0] == int(desired.branch)]
     # A repository may still have versions below the floor; what it has above is always taken.
     best = newest(of_branch)
     if best:
@@ -305,14 +305,14 @@ def _chosen(
     branches = sorted({str(_order(version)[0]) for version in complete if _order(version)[0]})
     if jumped and not branches:
         reason = f"{names.required[0]} is not offered with its whole set"
-    elif str(wish.branch) in names.required[0] and branches:
+    elif str(desired.branch) in names.required[0] and branches:
         reason = (
             f"{names.required[0]} is a transitional package that brings driver {complete[-1]}, "
-            f"so branch {wish.branch} is gone"
+            f"so branch {desired.branch} is gone"
         )
     else:
-        reason = f"the repositories of {host.distribution.name} do not offer branch {wish.branch}"
-    remedy = f"They offer {', '.join(complete)}." if branches else _nothing_offered(names, wish)
+        reason = f"the repositories of {host.distribution.name} do not offer branch {desired.branch}"
+    remedy = f"They offer {', '.join(complete)}." if branches else _nothing_offered(names, desired)
     raise NotOffered(f"{PREFIX}branch", reason, remedy)
 
 
@@ -321,8 +321,8 @@ def _missing(names: Sequence[str], version: str, available: Mapping[tuple[str, s
     return f" (missing: {', '.join(missing)})" if missing and len(missing) < len(names) else ""
 
 
-def _nothing_offered(names: Names, wish: DriverWish) -> str:
-    if wish.archive_source == "distribution":
+def _nothing_offered(names: Names, desired: DesiredDriver) -> str:
+    if desired.archive_source == "distribution":
         return "They offer none at all: enable the component that has it (contrib non-free, restricted)."
     if any("-signed-" in name for name in names.required):
         return (

@@ -13,32 +13,32 @@ from .._adapters.package_databases import parse_versionlock
 from .._adapters.packages import Package
 from .._plan import Refused, StagePlan, Step
 from .._steps import Kind
-from .disturbance import Disturbance, disturbance
+from .desired import DesiredDriver, from_variables
 from .fabric import fabric_refusals, modules_step, needs_modules, wants_fabric_manager
 from .floors import not_judged, shortfall, warnings
 from .host import Host, from_facts
+from .impact import Impact, impact
 from .kernel_headers import later_lacking
 from .packages import DKMS, closure
 from .plan import hold_names, packages_differ, source_of_runfile
 from .refusals import board_refusals, board_warnings, kernel_refusals, source_refusals
 from .selection import check_floor, names_of
 from .steps import DRIVER, driver_step, hold_step, prerequisites_step, release_step
-from .wish import DriverWish, from_variables
 
 #: The driver is somebody else's, such as an image's: the later stages take it as it is.
 UNMANAGED = "unmanaged"
 
 
-def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
+def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     """Return what the driver stage would do.
 
     :param facts: the facts document.
-    :param wish: the variables of the role, under their full names.
+    :param desired: the variables of the role, under their full names.
     """
-    if wish.get("nvidia_driver_state") == UNMANAGED:
+    if desired.get("nvidia_driver_state") == UNMANAGED:
         return StagePlan("driver", False)
     try:
-        wanted = from_variables(wish)
+        wanted = from_variables(desired)
         host = from_facts(facts)
     except Refused as refusal:
         return StagePlan("driver", True, refusals=(refusal,))
@@ -47,7 +47,7 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
             "driver", False, warnings=("there is no NVIDIA GPU on the PCI bus, so no driver is installed",)
         )
     host = from_facts(facts, holds=_held_names(host))
-    noticed = disturbance(facts, host, wanted, bool(wish.get("nvidia_driver_reboot")))
+    noticed = impact(facts, host, wanted, bool(desired.get("nvidia_driver_reboot")))
     if wanted.state == "absent":
         steps = _absent_steps(host, noticed)
         return StagePlan("driver", bool(steps), steps, refusals=tuple(source_of_runfile(host)))
@@ -59,48 +59,52 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
     return _present(host, wanted, noticed)
 
 
-def _present(host: Host, wish: DriverWish, noticed: Disturbance) -> StagePlan:
-    refused = [*board_refusals(host, wish), *source_refusals(host, wish), *fabric_refusals(host, wish)]
+def _present(host: Host, desired: DesiredDriver, noticed: Impact) -> StagePlan:
+    refused = [*board_refusals(host, desired), *source_refusals(host, desired), *fabric_refusals(host, desired)]
     if not refused:
         # The distribution may have no driver of its own, which is told when its packages are looked for.
-        refused.extend(kernel_refusals(host, wish))
+        refused.extend(kernel_refusals(host, desired))
     notes = board_warnings(host)
     try:
-        floor = check_floor(wish.version or _floor_version(host, wish), wish) if _floor_version(host, wish) else None
+        floor = (
+            check_floor(desired.version or _floor_version(host, desired), desired)
+            if _floor_version(host, desired)
+            else None
+        )
         notes.extend([floor] if floor else [])
     except Refused as refusal:
         refused.append(refusal)
     if host.version:
-        notes.extend(warnings(host.version, wish.floors))
-    unknown = not_judged(wish.branch_number, wish.floors)
+        notes.extend(warnings(host.version, desired.floors))
+    unknown = not_judged(desired.branch_number, desired.floors)
     if unknown is not None and unknown not in notes:
         notes.append(unknown)
-    if host.secure_boot and not refused and names_of(host, wish).module == DKMS and not host.same_everywhere:
+    if host.secure_boot and not refused and names_of(host, desired).module == DKMS and not host.same_everywhere:
         notes.append("Secure Boot is on: whether the key that signs modules is enrolled is checked when the stage runs")
     if refused:
         return StagePlan("driver", True, refusals=tuple(refused), warnings=tuple(notes))
-    why = packages_differ(host, wish)
-    steps = _present_steps(host, wish, why, noticed)
+    why = packages_differ(host, desired)
+    steps = _present_steps(host, desired, why, noticed)
     unknown = "the exact packages are known when the repository is asked" if why else None
     return StagePlan("driver", bool(steps), steps, unknown, warnings=tuple(notes))
 
 
-def _floor_version(host: Host, wish: DriverWish) -> str:
+def _floor_version(host: Host, desired: DesiredDriver) -> str:
     """Return the version whose floor can be judged without a repository: the one that was asked for, or will stay."""
-    if wish.version:
-        return wish.version
+    if desired.version:
+        return desired.version
     installed = host.version
-    allowed = wish.allow_vulnerable or installed is None or shortfall(installed, wish.floors) is None
-    if installed is not None and allowed and wish.met_by(installed):
+    allowed = desired.allow_vulnerable or installed is None or shortfall(installed, desired.floors) is None
+    if installed is not None and allowed and desired.met_by(installed):
         return installed
     # Any version of a branch without fixes is refused; a branch that has a floor gets a version above it.
-    return f"{wish.branch}.00" if shortfall(f"{wish.branch}.999", wish.floors) is not None else ""
+    return f"{desired.branch}.00" if shortfall(f"{desired.branch}.999", desired.floors) is not None else ""
 
 
-def _present_steps(host: Host, wish: DriverWish, why: str, noticed: Disturbance) -> tuple[Step, ...]:
+def _present_steps(host: Host, desired: DesiredDriver, why: str, noticed: Impact) -> tuple[Step, ...]:
     steps: list[Step] = []
     if why:
-        data = {"version": wish.version, "branch": wish.branch, **_data(noticed)}
+        data = {"version": desired.version, "branch": desired.branch, **_data(noticed)}
         steps.append(driver_step(host, why, noticed.who, data))
     elif not host.same_everywhere:
         where = f"loaded: {host.loaded or 'none'}, on disk: {host.on_disk or 'none'}, library: {host.library or 'none'}"
@@ -109,26 +113,26 @@ def _present_steps(host: Host, wish: DriverWish, why: str, noticed: Disturbance)
     if host.nouveau_loaded:
         steps.append(Step(Kind.BLOCK_KERNEL_MODULE, "nouveau", "it holds the GPUs, so the driver cannot have them"))
     if not why:
-        steps.extend(_keeping_steps(host, wish))
+        steps.extend(_keeping_steps(host, desired))
     return tuple(steps)
 
 
-def _keeping_steps(host: Host, wish: DriverWish) -> list[Step]:
+def _keeping_steps(host: Host, desired: DesiredDriver) -> list[Step]:
     steps = []
-    lacking = later_lacking(host) if names_of(host, wish).module == DKMS else ()
+    lacking = later_lacking(host) if names_of(host, desired).module == DKMS else ()
     if lacking:
         why = "modules are built for every later kernel"
         steps.append(prerequisites_step([Package(item.name) for item in lacking], why))
     wanted, held = set(hold_names(closure(host.packages), host.kernel_packages)), set(host.holds)
-    if wish.hold and wanted - held:
+    if desired.hold and wanted - held:
         steps.append(hold_step(wanted - held))
-    if not wish.hold and wanted & held:
+    if not desired.hold and wanted & held:
         steps.append(release_step(sorted(wanted & held), "nvidia_driver_hold is false"))
-    if wish.persistence and not host.persistence_active:
+    if desired.persistence and not host.persistence_active:
         steps.append(Step(Kind.START_SERVICE, "nvidia-persistenced", "persistence is wanted"))
-    if needs_modules(host, wish) and host.lacking_modules:
+    if needs_modules(host, desired) and host.lacking_modules:
         steps.append(modules_step(host.lacking_modules))
-    if wants_fabric_manager(host, wish) and not (host.fabric_active and host.fabric_version == host.version):
+    if wants_fabric_manager(host, desired) and not (host.fabric_active and host.fabric_version == host.version):
         found = f"version {host.fabric_version}, active: {host.fabric_active}"
         steps.append(
             Step(Kind.START_SERVICE, "nvidia-fabricmanager", f"it has to run at {host.version}; found {found}")
@@ -136,7 +140,7 @@ def _keeping_steps(host: Host, wish: DriverWish) -> list[Step]:
     return steps
 
 
-def _absent_steps(host: Host, noticed: Disturbance) -> tuple[Step, ...]:
+def _absent_steps(host: Host, noticed: Impact) -> tuple[Step, ...]:
     installed = closure(host.packages)
     if not installed:
         return ()
@@ -144,7 +148,7 @@ def _absent_steps(host: Host, noticed: Disturbance) -> tuple[Step, ...]:
     return (driver_step(host, "state is absent", noticed.who, data, present=False),)
 
 
-def _data(noticed: Disturbance) -> dict[str, Any]:
+def _data(noticed: Impact) -> dict[str, Any]:
     return {"reboot": noticed.reboot} if noticed.reboot else {}
 
 

@@ -15,10 +15,11 @@ from .._adapters.packages import PackageError
 from .._adapters.repositories import fingerprints
 from .._plan import Step, steps_diff
 from .._steps import Kind
+from .desired import DesiredDriver
 from .host import Host
 from .packages import closure
 from .plan import DriverPlan
-from .proof import absent_problems, package_problems, running_problems
+from .post_install import Outcome, PostInstall
 from .runner import (
     PackageApplier,
     Resolved,
@@ -30,9 +31,8 @@ from .runner import (
 )
 from .selection import NotOffered
 from .services import PREFERENCES_NAME, preferences
-from .settling import Outcome, Settling
 from .system import DriverSystem
-from .wish import DriverWish
+from .verification import absent_problems, package_problems, running_problems
 
 
 class Failed(Exception):
@@ -83,37 +83,37 @@ class Report:
         }
 
 
-def run_stage(system: DriverSystem, wish: DriverWish, check: bool) -> Report:
-    """Bring the driver of one host to the wish.
+def run_stage(system: DriverSystem, desired: DesiredDriver, check: bool) -> Report:
+    """Bring the driver of one host to the desired state.
 
-    :raises Refused: the wish cannot be met; nothing was touched.
+    :raises Refused: the desired state cannot be met; nothing was touched.
     :raises Failed: reading back does not show what was wanted.
     """
     before = system.read()
-    plan = plan_packages(system, before, wish, check)
+    plan = plan_packages(system, before, desired, check)
     repaired: tuple[Step, ...] = ()
     if before.interrupted and not check:
         # What is refused is refused above. The rest can only be planned from a package database that is whole.
         repaired = tuple(step for step in plan.plan.steps if step.kind is Kind.REPAIR_PACKAGE_DATABASE)
         system.manager.repair()
         before = system.read()
-        plan = plan_packages(system, before, wish, check)
+        plan = plan_packages(system, before, desired, check)
     if check:
-        plan, resolved = tried_repository(system, before, wish, plan)
+        plan, resolved = tried_repository(system, before, desired, plan)
     else:
-        plan, resolved = ensure_repository(system, before, wish, plan)
+        plan, resolved = ensure_repository(system, before, desired, plan)
     if check:
-        return _predicted(system, before, wish, resolved)
-    files = _files(system, before, wish, plan)
+        return _predicted(system, before, desired, resolved)
+    files = _files(system, before, desired, plan)
     if plan.plan.changes:
-        PackageApplier(system, before, wish, resolved).apply()
+        PackageApplier(system, before, desired, resolved).apply()
     installed = system.read() if plan.plan.changes else before
     carried_out = (*repaired, *planned_steps(resolved))
-    _prove_packages(installed, wish, plan, carried_out)
-    outcome = Settling(system, wish, check=False).run(installed)
+    _prove_packages(installed, desired, plan, carried_out)
+    outcome = PostInstall(system, desired, check=False).run(installed)
     after = system.read() if outcome.steps else installed
     steps = (*carried_out, *outcome.steps)
-    _prove_running(system, after, wish, plan, outcome, steps)
+    _prove_running(system, after, desired, plan, outcome, steps)
     return Report(
         changed=bool(steps),
         version=after.version or "",
@@ -127,14 +127,14 @@ def run_stage(system: DriverSystem, wish: DriverWish, check: bool) -> Report:
     )
 
 
-def plan_packages(system: DriverSystem, host: Host, wish: DriverWish, check: bool) -> DriverPlan:
+def plan_packages(system: DriverSystem, host: Host, desired: DesiredDriver, check: bool) -> DriverPlan:
     """Plan; where the repositories' lists on the host do not have what is wanted, fetch them anew first.
 
     They may be older than the repositories, or missing: a run may have been cut off before it fetched them, and NVIDIA's
     local-repository package configures its repository without fetching anything.
     """
     try:
-        return make_plan(system, host, wish)
+        return make_plan(system, host, desired)
     except NotOffered as refusal:
         if check:
             raise
@@ -142,16 +142,16 @@ def plan_packages(system: DriverSystem, host: Host, wish: DriverWish, check: boo
             system.manager.refresh()
         except PackageError as error:
             raise PackageError(f"{refusal.message} Newer lists could not be fetched. {error}") from error
-        return make_plan(system, host, wish)
+        return make_plan(system, host, desired)
 
 
-def _predicted(system: DriverSystem, host: Host, wish: DriverWish, resolved: Resolved) -> Report:
+def _predicted(system: DriverSystem, host: Host, desired: DesiredDriver, resolved: Resolved) -> Report:
     """Return the report of check mode: the plan, resolved, and what would follow from it on the host as it would be."""
     plan = resolved.plan
     imagined = host
     if plan.transaction is not None or plan.unknown:
         imagined = replace(host, on_disk=plan.version or None, library=plan.version or None)
-    outcome = Settling(system, wish, check=True).run(imagined)
+    outcome = PostInstall(system, desired, check=True).run(imagined)
     packages_before, packages_after = package_diff(host, resolved)
     steps = (*planned_steps(resolved), *outcome.steps)
     return Report(
@@ -163,16 +163,16 @@ def _predicted(system: DriverSystem, host: Host, wish: DriverWish, resolved: Res
         after=packages_after,
         reboot=tuple(outcome.reboot),
         warnings=(*plan.plan.warnings, *((f"The plan is not complete: {plan.unknown}",) if plan.unknown else ())),
-        files=_files(system, host, wish, plan),
+        files=_files(system, host, desired, plan),
     )
 
 
-def _files(system: DriverSystem, host: Host, wish: DriverWish, plan: DriverPlan) -> tuple[Mapping[str, str], ...]:
+def _files(system: DriverSystem, host: Host, desired: DesiredDriver, plan: DriverPlan) -> tuple[Mapping[str, str], ...]:
     """Return the repository and the pin that the plan writes, as parts of C(--diff)."""
     found = []
     for step in plan.plan.steps:
         if step.kind is Kind.ADD_REPOSITORY:
-            repository = system.repository(host, wish)
+            repository = system.repository(host, desired)
             text = f"{repository.url}\nsigned by {', '.join(fingerprints(repository.key))}\n"
             found.append(_file(f"repository {repository.identifier}", "", text))
         elif step.kind is Kind.PIN_DRIVER and not step.data["package"]:
@@ -186,26 +186,26 @@ def _file(name: str, before: str, after: str) -> dict[str, str]:
     return {"before_header": name, "after_header": name, "before": before, "after": after}
 
 
-def _prove_packages(host: Host, wish: DriverWish, plan: DriverPlan, steps: Sequence[Step]) -> None:
+def _prove_packages(host: Host, desired: DesiredDriver, plan: DriverPlan, steps: Sequence[Step]) -> None:
     """Refuse to touch the running driver when the packages did not come out as planned."""
-    problems = absent_problems(host) if wish.state == "absent" else package_problems(host, wish, plan.version)
+    problems = absent_problems(host) if desired.state == "absent" else package_problems(host, desired, plan.version)
     if problems:
-        raise Failed(_wanted(wish, plan), problems, steps)
+        raise Failed(_wanted(desired, plan), problems, steps)
 
 
 def _prove_running(
-    system: DriverSystem, host: Host, wish: DriverWish, plan: DriverPlan, outcome: Outcome, steps: Sequence[Step]
+    system: DriverSystem, host: Host, desired: DesiredDriver, plan: DriverPlan, outcome: Outcome, steps: Sequence[Step]
 ) -> None:
-    if wish.state == "absent" or outcome.reboot:
+    if desired.state == "absent" or outcome.reboot:
         return
     smi = system.nvidia_smi() if host.gpus else None
-    problems = [*outcome.problems, *running_problems(host, wish, plan.version, smi)]
+    problems = [*outcome.problems, *running_problems(host, desired, plan.version, smi)]
     if problems and host.gpus:
-        raise Failed(_wanted(wish, plan), problems, steps)
+        raise Failed(_wanted(desired, plan), problems, steps)
 
 
-def _wanted(wish: DriverWish, plan: DriverPlan) -> str:
-    return "the host without a driver" if wish.state == "absent" else f"driver {plan.version}"
+def _wanted(desired: DesiredDriver, plan: DriverPlan) -> str:
+    return "the host without a driver" if desired.state == "absent" else f"driver {plan.version}"
 
 
 def _text(packages: Mapping[str, str]) -> str:

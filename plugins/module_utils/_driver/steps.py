@@ -12,9 +12,9 @@ from typing import Any
 from .._adapters.packages import Package
 from .._plan import Step
 from .._steps import Kind
+from .desired import REPOSITORY_NAME, DesiredDriver
 from .host import Host
 from .services import PREFERENCES_NAME
-from .wish import REPOSITORY_NAME, DriverWish
 
 #: The target of steps on the packages of the driver.
 DRIVER = "driver"
@@ -68,6 +68,6 @@ def pin_step(host: Host, version: str, pinning: Package | None) -> Step:
     )
 
 
-def repository_step(wish: DriverWish) -> Step:
+def repository_step(desired: DesiredDriver) -> Step:
     """Return the step that configures the repository of the driver."""
-    return Step(Kind.ADD_REPOSITORY, REPOSITORY_NAME, f"{wish.source} packages come from it")
+    return Step(Kind.ADD_REPOSITORY, REPOSITORY_NAME, f"{desired.source} packages come from it")

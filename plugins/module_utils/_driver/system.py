@@ -14,22 +14,22 @@ from .._adapters import kernel_modules, systemd
 from .._adapters.command import CommandError, run
 from .._adapters.files import read_text, remove, write_whole
 from .._adapters.host_files import HostFiles
+from .._adapters.installed_packages import is_kernel_package
 from .._adapters.kernel import UNLOAD_ORDER, reference_count
 from .._adapters.packages import PackageManager, manager_for
 from .._adapters.packages_apt import Apt
 from .._adapters.processes import device_holders
 from .._adapters.repositories import Repository, check_url, key_of_digest, verified_key
+from .._adapters.source import Source
 from .._facts.document import read_document
-from .._facts.packages import is_kernel_package
-from .._facts.source import Source
 from .._plan import Refused
 from . import previous
+from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
 from .host import Host, from_facts
 from .packages import in_family
 from .refusals import NEEDED_MIB
 from .reload import User
 from .services import PREFERENCES_NAME
-from .wish import PREFIX, REPOSITORY_NAME, DriverWish
 
 #: Where DKMS keeps the certificate that it signs with: its own default, and Debian's and Ubuntu's shim.
 _CERTIFICATES = ("/var/lib/dkms/mok.pub", "/var/lib/shim-signed/mok/MOK.der")
@@ -88,22 +88,22 @@ class DriverSystem:
         other._manager = manager
         return other
 
-    def repository_url(self, host: Host, wish: DriverWish) -> str:
+    def repository_url(self, host: Host, desired: DesiredDriver) -> str:
         """Return where the packages come from, or an empty string for the distribution's own archive."""
-        if wish.archive_source == "distribution":
+        if desired.archive_source == "distribution":
             return ""
-        return check_url(wish.repository.url or host.distribution.url(host.machine), f"{PREFIX}repository_url")
+        return check_url(desired.repository.url or host.distribution.url(host.machine), f"{PREFIX}repository_url")
 
-    def repository(self, host: Host, wish: DriverWish) -> Repository:
+    def repository(self, host: Host, desired: DesiredDriver) -> Repository:
         """Return the repository to configure, with its verified key.
 
         :raises Refused: neither a fingerprint nor a digest is known for the key.
         :raises KeyRefused: the key is another one.
         """
-        url = self.repository_url(host, wish)
+        url = self.repository_url(host, desired)
         known = host.distribution.key
-        own = bool(wish.repository.url)
-        fingerprint = wish.repository.key_fingerprint or ("" if own else known.fingerprint)
+        own = bool(desired.repository.url)
+        fingerprint = desired.repository.key_fingerprint or ("" if own else known.fingerprint)
         digest = "" if own or fingerprint else known.digest
         if not fingerprint and not digest:
             raise Refused(
@@ -111,13 +111,13 @@ class DriverSystem:
                 f"the collection knows no key of the repository {url}",
                 "Give all hexadecimal digits of the fingerprint, from its owner.",
             )
-        if wish.repository.key_file:
-            source, content = wish.repository.key_file, self._read_key(wish.repository.key_file)
+        if desired.repository.key_file:
+            source, content = desired.repository.key_file, self._read_key(desired.repository.key_file)
         else:
-            source = check_url(wish.repository.key_url or f"{url}/{known.file}", f"{PREFIX}key_url")
+            source = check_url(desired.repository.key_url or f"{url}/{known.file}", f"{PREFIX}key_url")
             content = self._fetch(source)
         key = verified_key(content, fingerprint, source) if fingerprint else key_of_digest(content, digest, source)
-        return Repository(REPOSITORY_NAME, url, key, f"NVIDIA driver ({wish.source})")
+        return Repository(REPOSITORY_NAME, url, key, f"NVIDIA driver ({desired.source})")
 
     @staticmethod
     def _read_key(path: str) -> bytes:
@@ -143,10 +143,10 @@ class DriverSystem:
     def preferences(self) -> str | None:
         return self._manager.preferences(PREFERENCES_NAME) if isinstance(self._manager, Apt) else None
 
-    def remains(self, wish: DriverWish) -> previous.Remains:
+    def remains(self, desired: DesiredDriver) -> previous.Remains:
         """Return what the host has of a driver besides its packages."""
         stream = self.manager.streams().get(MODULE, "")
-        own = wish.repository.manage and self.manager.has_repository(REPOSITORY_NAME)
+        own = desired.repository.manage and self.manager.has_repository(REPOSITORY_NAME)
         return previous.Remains(self.preferences() is not None, own, stream)
 
     def users(self) -> tuple[User, ...]:

@@ -14,24 +14,24 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .._adapters.cdi_specifications import read_cdi
 from .._adapters.host_files import HostFiles
+from .._adapters.installed_packages import kernel_packages
 from .._adapters.pci import PciDevice, read_pci_devices
 from .._adapters.processes import device_holders
 from .._adapters.pynvml_loader import PynvmlMissing, load_pynvml
+from .._adapters.source import Source
 from .._printable import LONGEST_OUTPUT, printable
 from .boards import board_of_pci
-from .cdi import read_cdi
 from .driver import library_path, read_driver
+from .environment import read_fabric, read_host_program, read_kubelet, read_recorded, read_toolkit
 from .gpus import read_gpus, unavailable
 from .health import read_health
 from .host import read_host
 from .mps import read_mps, read_mps_control
-from .packages import kernel_packages
 from .runtimes import read_runtimes
 from .schema import SCHEMA
 from .services import read_services
-from .source import Source
-from .surroundings import read_fabric, read_host_program, read_kubelet, read_recorded, read_toolkit
 
 #: Parts that are long and that few callers need.
 SUBSETS = ("errors", "health", "holders", "profiles")

@@ -15,9 +15,9 @@ from typing import Any
 
 from .._adapters import kernel
 from .._adapters.host_files import HostFiles
-from .packages import Package, is_driver, read_packages
+from .._adapters.installed_packages import Package, is_driver, read_packages
+from .._adapters.source import Source
 from .services import Services
-from .source import Source
 
 _LIBRARY = "libnvidia-ml.so.1"
 #: The directories of the dynamic linker on the supported systems, and where Debian and Ubuntu put alternatives.

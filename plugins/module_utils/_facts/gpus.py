@@ -22,9 +22,9 @@ from .._adapters.nvml import (
     open_nvml,
 )
 from .._adapters.nvml_health import fabric_of, memory_errors, recovery_action
+from .._adapters.source import Source
 from .boards import board_of_gpu
 from .isolated import Isolated, call_isolated
-from .source import Source
 
 #: Seconds for reading all GPUs. Eight GPUs without persistence mode take some seconds to wake up.
 NVML_LIMIT = 60.0

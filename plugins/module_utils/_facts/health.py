@@ -13,9 +13,9 @@ from typing import Any
 
 from .._adapters import command
 from .._adapters.command import CommandError
+from .._adapters.source import Source
 from .._health.report import CommandAnswer, Sxid, Xid
 from .._health.xid import parse_sxids, parse_xids
-from .source import Source
 
 #: Seconds. A GPU that hangs keeps nvidia-smi for minutes; eight GPUs without persistence mode take about ten seconds.
 NVIDIA_SMI_LIMIT = 60.0

@@ -13,7 +13,7 @@ from typing import Any
 
 from .._adapters import kernel
 from .._adapters.host_files import HostFiles
-from .source import Source
+from .._adapters.source import Source
 
 #: The families that the collection knows, by os-release's ID and, where that is not listed, its ID_LIKE.
 FAMILIES = {

@@ -16,8 +16,8 @@ from .._adapters.command import CommandError
 from .._adapters.mps_control import MpsControl, MpsError, multi_user_option_of
 from .._adapters.mps_control3 import MpsControl3
 from .._adapters.processes import ProgramProcess, program_processes
+from .._adapters.source import Source
 from .._sharing.mps_units import is_instance
-from .source import Source
 
 CONTROL = "nvidia-cuda-mps-control"
 SERVER = "nvidia-cuda-mps-server"
@@ -92,7 +92,7 @@ def _ask(source: Source, path: str, daemon: MpsControl | MpsControl3, servers: l
     try:
         percentage = daemon.thread_percentage()
         if percentage is None:
-            source.note(f"{path}.percentage", "the daemon's answer is no number")
+            source.note(f"{path}.percentage", "the daemon's answer is not a number")
             return {"responds": False}
         clients = sum(len(daemon.clients(server)) for server in servers)
     except (CommandError, MpsError) as error:

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable
 
 from .._adapters.host_files import HostFiles
+from .._adapters.source import Source
+from .._formats.toml_read import dig, loads
 from .._runtime.crio import Handler, low_level_handler
-from .._runtime.toml_read import dig, loads
-from .._runtime.wish import NAME
+from .._runtime.desired import NAME
 from .services import Services
-from .source import Source
 
 _NUMBER = re.compile(r"(?<![\w.])v?(\d+\.\d+(?:\.\d+)?[\w.~+-]*)")
 

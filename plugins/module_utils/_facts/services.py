@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .._adapters.command import CommandError
+from .._adapters.source import Source
 from .._adapters.systemd import Unit
-from .source import Source
 
 #: Units that the facts tell about, without their suffix.
 UNITS = (

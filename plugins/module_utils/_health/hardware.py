@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .meanings import judge_exit_status
+from .exit_statuses import judge_exit_status
 from .report import DRIVER_ROLE, Evidence, Expectation, Outcome, failed, passed, skipped, warning
 
 

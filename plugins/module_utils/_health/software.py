@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._facts.cdi import GPU_KIND
+from .._adapters.cdi_specifications import GPU_KIND
 from .._mig import from_facts, record
 from .._sharing.host import Daemon, HostSharing
 from .._steps import gpu_title

@@ -5,7 +5,7 @@
 """Bring a host's MIG to a plan, whatever happens: try again, and go back to the former layout where it cannot be done.
 
 The plan is made anew from the present state after every surprise, so a run that was cut off anywhere needs no repair
-before the next one. A run ends in one of the ways of C(journal): the wish is reached, a reboot is required for a part
+before the next one. A run ends in one of the ways of C(journal): the desired state is reached, a reboot is required for a part
 of it, the former layout is back, or neither (and then the journal keeps the former layout for the next run).
 """
 
@@ -45,7 +45,7 @@ class NotReached(Exception):
 
 
 class ApplyFailed(Exception):
-    """The wish was not reached.
+    """The desired state was not reached.
 
     :param outcome: C(restored) or C(not_restored).
     """
@@ -66,7 +66,7 @@ class Outcome:
 
     :param outcome: C(reached) or C(reboot_required).
     :param plan: the last plan, which has nothing left to do but what waits for a reboot.
-    :param setbacks: failures on the way that did not keep the wish from being reached.
+    :param setbacks: failures on the way that did not keep the desired state from being reached.
     """
 
     outcome: str
@@ -91,7 +91,7 @@ def apply(
     :param last: the journal of the run before, which may have been cut off.
     :param entry: the journal's first line; the former layout is filled in.
     :param make_way: what is done before the first step, when the journal is on the disk; what it raises ends the run.
-    :raises ApplyFailed: the wish cannot be reached; says whether the former layout is back.
+    :raises ApplyFailed: the desired state cannot be reached; says whether the former layout is back.
     """
     former = previous_layout(last, [gpu.record for gpu in before])
     machine.journal.begin(replace(entry, previous=former))
@@ -116,7 +116,7 @@ def reach(machine: Machine, plan: Planner) -> tuple[HostPlan, list[HostGpu], tup
 
     :returns: the last plan, the GPUs as they are then, and what went wrong on the way.
     :raises NotReached: too much went wrong.
-    :raises Refused: what is there now (somebody took an instance meanwhile) does not allow the wish any more.
+    :raises Refused: what is there now (somebody took an instance meanwhile) does not allow the desired state any more.
     """
     reasons: list[str] = []
     for _number in range(_PASSES):

@@ -19,7 +19,7 @@ from .apply_plan import GpuChange, HostPlan, gpu_change
 from .certificate import NOT_REQUESTED, Certificate
 from .compute import change as compute_change
 from .current import HostGpu
-from .model import GpuInstance, GpuWish, InstanceWish
+from .model import DesiredGpu, DesiredInstance, GpuInstance
 from .planner import Create, Destroy, GpuPlan, Keep
 from .profiles import resolve
 from .record import GpuRecord, PlacedInstance, match
@@ -62,15 +62,15 @@ def exact_gpu(gpu: HostGpu, record: GpuRecord) -> tuple[GpuPlan | None, list[str
     if not record.mig:
         if busy:
             return None, [f"MIG stays on: {_who(instance)}" for instance in busy]
-        return GpuPlan(GpuWish(False), destroy=tuple(Destroy(i, _WHY) for i in gpu.node.current)), []
+        return GpuPlan(DesiredGpu(False), destroy=tuple(Destroy(i, _WHY) for i in gpu.node.current)), []
     profiles, lacking = _profiles(gpu, record)
     wanted = [(place, profiles[place.profile]) for place in record.instances if place.profile in profiles]
-    open_wishes = Counter((profile.name, place.start, place.size) for place, profile in wanted)
+    missing = Counter((profile.name, place.start, place.size) for place, profile in wanted)
     keep, destroy = [], []
     for instance in gpu.node.current:
         key = (instance.profile, instance.start, instance.size)
-        if open_wishes[key] > 0:
-            open_wishes[key] -= 1
+        if missing[key] > 0:
+            missing[key] -= 1
             keep.append(_keep(instance, wanted))
         elif instance.users:
             lacking.append(f"{_who(instance)} stays")
@@ -79,15 +79,15 @@ def exact_gpu(gpu: HostGpu, record: GpuRecord) -> tuple[GpuPlan | None, list[str
             destroy.append(Destroy(instance, _WHY))
     create = []
     for place, profile in wanted:
-        if open_wishes[(profile.name, place.start, place.size)] <= 0:
+        if missing[(profile.name, place.start, place.size)] <= 0:
             continue
-        open_wishes[(profile.name, place.start, place.size)] -= 1
+        missing[(profile.name, place.start, place.size)] -= 1
         if any(_overlaps(place, kept.instance) for kept in keep):
             lacking.append(f"{profile.name} at {place.start}:{place.size} cannot be made: its place is in use")
             continue
         create.append(Create(profile, place.start, place.size, place.compute))
-    wish = GpuWish(True, tuple(sorted(InstanceWish(profile.name, place.compute) for place, profile in wanted)))
-    return GpuPlan(wish, tuple(keep), tuple(destroy), tuple(create)), lacking
+    desired = DesiredGpu(True, tuple(sorted(DesiredInstance(profile.name, place.compute) for place, profile in wanted)))
+    return GpuPlan(desired, tuple(keep), tuple(destroy), tuple(create)), lacking
 
 
 def _profiles(gpu: HostGpu, record: GpuRecord) -> tuple[dict[str, GpuInstanceProfile], list[str]]:

@@ -12,7 +12,7 @@ from typing import Any
 from .apply_report import describe_gpus
 from .current import HostGpu
 from .mig_parted import layout_of, write
-from .model import GpuWish, InstanceWish
+from .model import DesiredGpu, DesiredInstance
 
 
 class Unexportable(Exception):
@@ -25,7 +25,7 @@ def export(gpus: Sequence[HostGpu], label: str) -> dict[str, Any]:
     :param label: of the configuration in mig-parted's file.
     :raises Unexportable: a GPU does not tell its layout; what is exported without it would be wrong.
     """
-    present: dict[int, GpuWish] = {}
+    present: dict[int, DesiredGpu] = {}
     for gpu in gpus:
         if gpu.problem is not None:
             raise Unexportable(
@@ -33,7 +33,7 @@ def export(gpus: Sequence[HostGpu], label: str) -> dict[str, Any]:
                 "Look at it with the module gpufleet.nvidia.health"
             )
         if gpu.has_mig:
-            present[gpu.index] = as_wish(gpu)
+            present[gpu.index] = as_desired(gpu)
     return {
         "gpus": describe_gpus(gpus),
         "layout": layout_of(present, len(gpus)),
@@ -41,12 +41,12 @@ def export(gpus: Sequence[HostGpu], label: str) -> dict[str, Any]:
     }
 
 
-def as_wish(gpu: HostGpu) -> GpuWish:
-    """Return what a GPU is, as the wish that would make it so."""
+def as_desired(gpu: HostGpu) -> DesiredGpu:
+    """Return what a GPU is, as the desired state that would make it so."""
     if not gpu.state.mig.current:
-        return GpuWish(False)
+        return DesiredGpu(False)
     instances = (
-        InstanceWish(instance.profile, tuple(sorted((c.slices for c in instance.compute), reverse=True)))
+        DesiredInstance(instance.profile, tuple(sorted((c.slices for c in instance.compute), reverse=True)))
         for instance in gpu.node.current
     )
-    return GpuWish(True, tuple(sorted(instances)))
+    return DesiredGpu(True, tuple(sorted(instances)))

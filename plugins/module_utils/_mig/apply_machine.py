@@ -145,7 +145,7 @@ class Machine:
         :raises NvmlError: the driver refused.
         :raises NvmlUnavailable: the driver did not come back after the reset.
         """
-        gpu, wanted = change.gpu, change.plan.wish.enabled
+        gpu, wanted = change.gpu, change.plan.desired.enabled
         if change.set_mode:
             self._free(gpu, gpu.pids())
             self._step(f"set MIG mode {'on' if wanted else 'off'}: {gpu.title}")

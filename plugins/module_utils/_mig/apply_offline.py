@@ -33,9 +33,9 @@ def plan_offline(files: HostFiles, request: Request, policy: Policy, reason: str
             for card in cards
         ],
     }
-    wish = {
+    desired = {
         "nvidia_mig_layout": request.layout,
         "nvidia_mig_strategy": request.strategy,
         "nvidia_mig_disruption": policy.disruption,
     }
-    return stage(facts, wish)
+    return stage(facts, desired)

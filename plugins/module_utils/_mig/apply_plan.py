@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From GPUs and wishes to what is applied: the instances by the planner, and the MIG modes around them. Pure."""
+"""From GPUs and desired states to what is applied: the instances by the planner, and the MIG modes around them. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .._plan import Refused, Step
 from .._steps import Kind
 from .current import HostGpu
 from .from_facts import devices_of, gpu_step
-from .model import GpuWish
+from .model import DesiredGpu
 from .nodes import plan_node
 from .planner import IDLE_ONLY, GpuPlan
 
@@ -67,7 +67,7 @@ class GpuChange:
             found.append(gpu_step(Kind.CANCEL_MIG_CHANGE, gpu, "the mode is as wanted"))
         elif self.set_mode:
             kind = Kind.ENABLE_MIG if self.mode == ON else Kind.DISABLE_MIG
-            found.append(gpu_step(kind, gpu, f"wanted: {self.plan.wish}", (), gone))
+            found.append(gpu_step(kind, gpu, f"wanted: {self.plan.desired}", (), gone))
         if self.mode in (ON, OFF) and self.needs_reset and self.deferred is None:
             found.append(
                 gpu_step(Kind.RESET_GPU, gpu, "on this architecture the MIG mode changes by a reset", (), gone)
@@ -81,7 +81,7 @@ class HostPlan:
 
     :param changes: one for every selected GPU, by index.
     :param left_alone: GPUs that keep what they have because somebody uses it, and why (disruption C(idle_only)).
-    :param missing: what the wish wants and no plan can give, because something in use is in its place.
+    :param missing: what the desired state wants and no plan can give, because something in use is in its place.
     """
 
     changes: tuple[GpuChange, ...]
@@ -109,7 +109,7 @@ class HostPlan:
 
 def plan_host(
     gpus: Sequence[HostGpu],
-    wishes: Mapping[int, GpuWish],
+    desired_gpus: Mapping[int, DesiredGpu],
     disruption: str,
     reboot_allowed: bool,
     no_reset: Mapping[int, str],
@@ -117,20 +117,20 @@ def plan_host(
     """Return the plan of a host.
 
     :param gpus: all GPUs of the host.
-    :param wishes: what the selected ones are to be, by index.
+    :param desired_gpus: what the selected ones are to be, by index.
     :param disruption: see C(planner).
     :param reboot_allowed: whether a GPU that cannot be reset may wait for a reboot; otherwise it refuses the host.
     :param no_reset: why GPUs cannot be reset now, by index.
-    :raises Refused: the wish cannot be met; nothing was touched.
+    :raises Refused: the desired state cannot be met; nothing was touched.
     """
     for gpu in gpus:
-        if gpu.index in wishes and gpu.problem is not None:
+        if gpu.index in desired_gpus and gpu.problem is not None:
             raise Refused(
                 gpu.title,
                 f"its MIG state cannot be read: {gpu.problem}",
                 "Look at it with the module gpufleet.nvidia.health, or select other GPUs in nvidia_mig_layout.",
             )
-    node = plan_node([gpu.node for gpu in gpus], wishes, disruption)
+    node = plan_node([gpu.node for gpu in gpus], desired_gpus, disruption)
     left_alone = dict(node.left_alone)
     changes = []
     for gpu in gpus:
@@ -151,7 +151,7 @@ def plan_host(
 def gpu_change(gpu: HostGpu, plan: GpuPlan, no_reset: Mapping[int, str]) -> GpuChange:
     """Return what happens to one GPU: its instances as planned, and the mode that they need."""
     mode = gpu.state.mig
-    wanted = plan.wish.enabled
+    wanted = plan.desired.enabled
     change = GpuChange(gpu, plan)
     if not gpu.has_mig or (mode.current == wanted and mode.pending == wanted):
         return change

@@ -59,7 +59,7 @@ def planned_record(change: GpuChange) -> GpuRecord:
         uuid=change.gpu.state.uuid or "",
         pci_address=change.gpu.state.pci_address or "",
         name=change.gpu.state.name or "",
-        mig=change.plan.wish.enabled if change.gpu.has_mig else None,
+        mig=change.plan.desired.enabled if change.gpu.has_mig else None,
         instances=tuple(sorted(instances, key=lambda instance: instance.start)),
     )
 
@@ -74,7 +74,7 @@ def state_after(plan: HostPlan, gpus: Sequence[HostGpu]) -> dict[str, Any]:
         change = planned.get(gpu.index)
         found[gpu.title] = describe_record(gpu.record if change is None else planned_record(change))
         if change is not None and change.plan.unknown is not None:
-            found[gpu.title] = {"mig": True, "instances": f"not known before MIG is on: {change.plan.wish}"}
+            found[gpu.title] = {"mig": True, "instances": f"not known before MIG is on: {change.plan.desired}"}
     return found
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._adapters import cdi
+from .._adapters.cdi_specifications import GPU_KIND
 from .._adapters.command import CommandError
 from .._adapters.files import read_text, write_whole
-from .._facts.cdi import GPU_KIND
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from .apply import ApplyFailed, Outcome, apply, reset_obstacles
@@ -26,7 +26,7 @@ from .apply_report import describe_gpus, planned_record, stale_uuids, state_afte
 from .current import HostGpu, state_of
 from .from_facts import instance_title
 from .journal import Entry, Journal
-from .layouts import Wishes, wishes
+from .layouts import DesiredLayout, desired_layout
 from .record import GpuRecord, Unreadable, read_recorded_layout, recorded_layout, with_others
 
 RECORD_PATH = "/etc/gpufleet/mig.json"
@@ -59,7 +59,7 @@ class Request:
 class Prepared:
     """What was read and what is planned.
 
-    :param wishes: what the selected GPUs are to be.
+    :param desired_layout: what the selected GPUs are to be.
     :param plan: the plan for the GPUs, as far as it is known.
     :param interrupted: the journal of a run before that was cut off, or None.
     :param owed: services that such a run left stopped, or with GPUs that are not there any more.
@@ -68,7 +68,7 @@ class Prepared:
 
     request: Request
     gpus: tuple[HostGpu, ...]
-    wishes: Wishes
+    desired_layout: DesiredLayout
     plan: HostPlan
     interrupted: Entry | None
     owed: tuple[str, ...]
@@ -94,7 +94,7 @@ def plan(machine: Machine, request: Request, gpus: Sequence[HostGpu]) -> Prepare
     """
     policy = machine.policy
     _refuse_unread(request, policy.disruption, gpus)
-    selected = wishes(
+    selected = desired_layout(
         request.layout,
         request.strategy,
         [gpu.facts for gpu in gpus],
@@ -114,7 +114,7 @@ def plan(machine: Machine, request: Request, gpus: Sequence[HostGpu]) -> Prepare
     return Prepared(
         request=request,
         gpus=tuple(gpus),
-        wishes=selected,
+        desired_layout=selected,
         plan=found,
         interrupted=last if last is not None and last.open else None,
         owed=owed,
@@ -139,7 +139,7 @@ def _refuse_unread(request: Request, disruption: str, gpus: Sequence[HostGpu]) -
             continue
         facts = [{**other.facts, "mig": {**other.facts["mig"], "supported": True}} for other in gpus if other is gpu]
         try:
-            selected = bool(wishes(request.layout, request.strategy, facts, {gpu.index: ()}, disruption).gpus)
+            selected = bool(desired_layout(request.layout, request.strategy, facts, {gpu.index: ()}, disruption).gpus)
         except Refused:
             selected = True
         if selected:
@@ -240,7 +240,7 @@ def report(
         "setbacks": [] if outcome is None else list(outcome.setbacks),
         "reboot_required": bool(waiting),
         "reboot_reason": "; ".join(f"{title}: {why}" for title, why in waiting.items()) or None,
-        "unselected": list(prepared.wishes.unselected),
+        "unselected": list(prepared.desired_layout.unselected),
         "left_alone": {str(index): refused.as_dict() for index, refused in prepared.plan.left_alone.items()},
         "stale_uuids": gone,
         "clients_to_notify": list(to_notify(prepared.request.services)) if changes else [],
@@ -252,7 +252,7 @@ def _change_gpus(machine: Machine, prepared: Prepared, clients: Clients) -> Outc
     changes = prepared.plan.active
     if not changes:
         return None
-    policy, selected = machine.policy, prepared.wishes.gpus
+    policy, selected = machine.policy, prepared.desired_layout.gpus
     entry = Entry(
         started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         boot_id=read_text(_BOOT_ID) or "",
@@ -328,7 +328,7 @@ def _cdi_is_stale(gpus: Sequence[HostGpu]) -> bool:
     return cdi.is_stale([uuid for gpu in gpus for uuid in gpu.mig_uuids])
 
 
-def _warnings(found: HostPlan, selected: Wishes, gpus: Sequence[HostGpu]) -> tuple[str, ...]:
+def _warnings(found: HostPlan, selected: DesiredLayout, gpus: Sequence[HostGpu]) -> tuple[str, ...]:
     texts = [refused.message for refused in found.left_alone.values()]
     texts += found.unknown
     alone = [gpu.title for gpu in gpus if gpu.index in selected.unselected and gpu.has_mig]

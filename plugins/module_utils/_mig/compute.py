@@ -48,16 +48,16 @@ def change(existing: Sequence[ComputeInstance], wanted: Sequence[int]) -> Comput
     """
     if len(existing) == len(wanted) == 1 and existing[0].slices == wanted[0]:
         return _NOTHING
-    open_wishes = Counter(wanted)
+    missing = Counter(wanted)
     kept: list[ComputeInstance] = []
     destroy: list[ComputeInstance] = []
     for compute in sorted(existing, key=lambda compute: (not compute.busy, compute.id)):
-        if open_wishes[compute.slices] > 0:
-            open_wishes[compute.slices] -= 1
+        if missing[compute.slices] > 0:
+            missing[compute.slices] -= 1
             kept.append(compute)
         else:
             destroy.append(compute)
-    create = list(open_wishes.elements())
+    create = list(missing.elements())
     if any(slices > 1 for slices in create):
         idle = [compute for compute in kept if not compute.busy]
         destroy.extend(idle)
@@ -65,47 +65,47 @@ def change(existing: Sequence[ComputeInstance], wanted: Sequence[int]) -> Comput
     return ComputeChange(tuple(sorted(destroy, key=lambda compute: compute.id)), tuple(sorted(create, reverse=True)))
 
 
-def assign(kept: Sequence[GpuInstance], wishes: Sequence[tuple[int, ...]]) -> tuple[ComputeChange, ...]:
-    """Give every GPU instance that stays one of the wishes for its profile, changing the fewest compute instances.
+def assign(kept: Sequence[GpuInstance], desired_slices: Sequence[tuple[int, ...]]) -> tuple[ComputeChange, ...]:
+    """Give every GPU instance that stays one of the desired states for its profile, changing the fewest compute instances.
 
     :param kept: GPU instances of one profile that stay.
-    :param wishes: the compute slices of each GPU instance of this profile that is wanted; at least as many as kept.
-    :returns: one change per kept instance, in the same order. The wishes that are left over are
+    :param desired_slices: the compute slices of each GPU instance of this profile that is wanted; at least as many as kept.
+    :returns: one change per kept instance, in the same order. The desired states that are left over are
         for the GPU instances that are created; see C(left_over).
     """
-    return tuple(step for step, _wish in _assign(kept, wishes))
+    return tuple(step for step, _desired in _assign(kept, desired_slices))
 
 
-def left_over(kept: Sequence[GpuInstance], wishes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Return the wishes that C(assign) gives to no instance that exists."""
-    rest = Counter(wishes)
-    rest.subtract(wish for _step, wish in _assign(kept, wishes))
+def left_over(kept: Sequence[GpuInstance], desired_slices: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return the desired states that C(assign) gives to no instance that exists."""
+    rest = Counter(desired_slices)
+    rest.subtract(desired for _step, desired in _assign(kept, desired_slices))
     return sorted(rest.elements(), reverse=True)
 
 
 def _assign(
-    kept: Sequence[GpuInstance], wishes: Sequence[tuple[int, ...]]
+    kept: Sequence[GpuInstance], desired_slices: Sequence[tuple[int, ...]]
 ) -> list[tuple[ComputeChange, tuple[int, ...]]]:
-    distinct = sorted(set(wishes), reverse=True)
+    distinct = sorted(set(desired_slices), reverse=True)
     if len(distinct) == 1:
         return [(change(instance.compute, distinct[0]), distinct[0]) for instance in kept]
-    supply = Counter(wishes)
+    supply = Counter(desired_slices)
     memo: dict[tuple[int, ...], tuple[tuple[int, int, int], list[int]]] = {}
 
-    # At most seven instances and few distinct wishes: an exact search over how many of each wish are left.
+    # At most seven instances and few distinct desired states: an exact search over how many of each desired state are left.
     def best(number: int, left: tuple[int, ...]) -> tuple[tuple[int, int, int], list[int]]:
         if number == len(kept):
             return (0, 0, 0), []
         if left in memo:
             return memo[left]
         options = []
-        for which, wish in enumerate(distinct):
+        for which, desired in enumerate(distinct):
             if left[which]:
-                cost = change(kept[number].compute, wish).cost
+                cost = change(kept[number].compute, desired).cost
                 rest, choice = best(number + 1, left[:which] + (left[which] - 1,) + left[which + 1 :])
                 options.append(((cost[0] + rest[0], cost[1] + rest[1], cost[2] + rest[2]), [which] + choice))
         memo[left] = min(options)
         return memo[left]
 
-    _cost, choice = best(0, tuple(supply[wish] for wish in distinct))
+    _cost, choice = best(0, tuple(supply[desired] for desired in distinct))
     return [(change(instance.compute, distinct[which]), distinct[which]) for instance, which in zip(kept, choice)]

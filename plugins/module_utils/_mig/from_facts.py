@@ -13,7 +13,7 @@ from .._boards.lookup import BOARDS, find_board
 from .._boards.model import Board, GpuInstanceProfile
 from .._plan import Step
 from .._steps import Kind, gpu_title
-from .model import ComputeInstance, GpuInstance, GpuWish, InstanceWish
+from .model import ComputeInstance, DesiredGpu, DesiredInstance, GpuInstance
 from .profiles import parse
 
 #: Daemons that keep running while a GPU is reset, by name as the kernel cuts it: the persistence daemon lets go of the GPU, and the fabric
@@ -80,16 +80,16 @@ def instances_of(gpu: Mapping[str, Any]) -> tuple[GpuInstance, ...]:
     return tuple(found)
 
 
-def present(gpu: Mapping[str, Any]) -> GpuWish | None:
-    """Return what a GPU is now, in the form of a wish; None when its MIG mode is not known or it has no MIG."""
+def present(gpu: Mapping[str, Any]) -> DesiredGpu | None:
+    """Return what a GPU is now, in the form of a desired state; None when its MIG mode is not known or it has no MIG."""
     mode = (gpu.get("mig") or {}).get("current")
     if mode is None:
         return None
     instances = (
-        InstanceWish(one.profile, tuple(sorted((inner.slices for inner in one.compute), reverse=True)))
+        DesiredInstance(one.profile, tuple(sorted((inner.slices for inner in one.compute), reverse=True)))
         for one in instances_of(gpu)
     )
-    return GpuWish(bool(mode), tuple(sorted(instances)) if mode else ())
+    return DesiredGpu(bool(mode), tuple(sorted(instances)) if mode else ())
 
 
 def board_of(gpu: Mapping[str, Any]) -> Board | None:

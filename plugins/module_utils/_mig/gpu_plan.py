@@ -16,7 +16,7 @@ from .._steps import Kind
 from .certificate import Certificate
 from .compute import ComputeChange
 from .from_facts import gpu_step
-from .model import ComputeInstance, GpuInstance, GpuWish, compute_name
+from .model import ComputeInstance, DesiredGpu, GpuInstance, compute_name
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Create:
 class GpuPlan:
     """What one GPU goes through. Applied in this order: destroy, change what stays, create.
 
-    :param wish: what the GPU is to be, with the GPU's own profile names.
+    :param desired: what the GPU is to be, with the GPU's own profile names.
     :param keep: instances that stay.
     :param destroy: instances that go.
     :param create: instances that are made; destroying everything first makes their order irrelevant.
@@ -81,7 +81,7 @@ class GpuPlan:
     :param unknown: why the plan cannot be made without a driver, or None. Then nothing else is set.
     """
 
-    wish: GpuWish
+    desired: DesiredGpu
     keep: tuple[Keep, ...] = ()
     destroy: tuple[Destroy, ...] = ()
     create: tuple[Create, ...] = ()
@@ -105,7 +105,7 @@ class GpuPlan:
 
         :param gpu: the GPU in the form of the facts document.
         """
-        wanted = f"wanted: {self.wish}"
+        wanted = f"wanted: {self.desired}"
         found = []
         for destroy in self.destroy:
             instance = destroy.instance
@@ -119,7 +119,7 @@ class GpuPlan:
             instance = keep.instance
             for compute in keep.change.destroy:
                 name = compute_name(instance.profile, compute.slices)
-                why = f"the GPU instance stays, its compute instances become {self.wish}"
+                why = f"the GPU instance stays, its compute instances become {self.desired}"
                 data = {**instance.as_dict(), "compute_instance": compute.id, "name": name, "gone": _uuids([compute])}
                 found.append(gpu_step(Kind.DESTROY_COMPUTE_INSTANCE, gpu, why, compute.busy, data))
             for slices in keep.change.create:
@@ -130,7 +130,7 @@ class GpuPlan:
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "wish": self.wish.as_dict(),
+            "desired": self.desired.as_dict(),
             "keep": [keep.instance.as_dict() for keep in self.keep],
             "destroy": [{**gone.instance.as_dict(), "why": gone.certificate.as_dict()} for gone in self.destroy],
             "create": [create.as_dict() for create in self.create],

@@ -8,8 +8,8 @@ It is a file of JSON lines. The first says what is intended and how every GPU wa
 step, before it is taken; the last says how it ended. Every line is on the disk before the next thing happens. A line
 that was cut off by a power loss is not there. A journal without an end is that of a run that was cut off.
 
-The journal is never needed to reach the wish again (the plan is made from the present state), only to bring the
-former layout back where the wish cannot be reached, to start the services again that a run had stopped when it was cut
+The journal is never needed to reach the desired state again (the plan is made from the present state), only to bring the
+former layout back where the desired state cannot be reached, to start the services again that a run had stopped when it was cut
 off, and to report.
 """
 

@@ -33,7 +33,7 @@ from .._steps import gpu_title
 from . import mig_parted
 from .from_facts import board_of, has_mig, instances_of, profiles_of, users
 from .geometry import geometry, refuse_infeasible
-from .model import GpuWish, InstanceWish, describe
+from .model import DesiredGpu, DesiredInstance, describe
 from .nodes import NodeGpu, distribute
 from .planner import REFUSE, named_as
 from .profiles import ProfileName, parse, resolve
@@ -48,24 +48,24 @@ Gpu = Mapping[str, Any]
 Profiles = Mapping[int, Sequence[GpuInstanceProfile]]
 
 
-class Wishes(NamedTuple):
+class DesiredLayout(NamedTuple):
     """What the GPUs of a host are to be.
 
     :ivar gpus: by index.
     :ivar unselected: indices of GPUs that no entry selects, or that have no MIG; they are left alone.
     """
 
-    gpus: dict[int, GpuWish]
+    gpus: dict[int, DesiredGpu]
     unselected: tuple[int, ...]
 
 
-def wishes(
+def desired_layout(
     layout: Any,
     strategy: str,
     gpus: Sequence[Gpu],
     profiles: Profiles | None = None,
     disruption: str = REFUSE,
-) -> Wishes:
+) -> DesiredLayout:
     """Return what the layout makes of the GPUs of a host.
 
     :param layout: the user's C(nvidia_mig_layout); None or an empty list selects nothing.
@@ -76,21 +76,21 @@ def wishes(
     :raises Refused: for everything that cannot be met, with the path into the user's variables.
     """
     if strategy not in STRATEGIES:
-        raise Refused("nvidia_mig_strategy", f"{strategy!r} is no MIG strategy", f"Use {', '.join(STRATEGIES)}.")
-    found: dict[int, GpuWish] = {}
+        raise Refused("nvidia_mig_strategy", f"{strategy!r} is not a MIG strategy", f"Use {', '.join(STRATEGIES)}.")
+    found: dict[int, DesiredGpu] = {}
     taken: list[Gpu] = []
     for path, entry in _entries(layout):
         chosen = [gpu for gpu in _selected(entry, gpus, path) if gpu not in taken]
         capable = _capable(chosen, entry, path, profiles)
         taken += capable
         if "node" in entry:
-            found.update(_node_wishes(entry["node"], capable, f"{path}.node", profiles, disruption))
+            found.update(_desired_of_node(entry["node"], capable, f"{path}.node", profiles, disruption))
         else:
             for gpu in capable:
-                found[int(gpu["index"])] = _gpu_wish(entry, gpu, path, _offered(gpu, profiles))
+                found[int(gpu["index"])] = _desired_gpu(entry, gpu, path, _offered(gpu, profiles))
     unselected = tuple(int(gpu["index"]) for gpu in gpus if int(gpu["index"]) not in found)
     _check_strategy(strategy, found, [gpu for gpu in gpus if int(gpu["index"]) in unselected])
-    return Wishes(dict(sorted(found.items())), unselected)
+    return DesiredLayout(dict(sorted(found.items())), unselected)
 
 
 def _entries(layout: Any) -> list[tuple[str, Mapping[str, Any]]]:
@@ -163,26 +163,26 @@ def _offered(gpu: Gpu, profiles: Profiles | None) -> tuple[GpuInstanceProfile, .
     return tuple(live) if live else profiles_of(gpu)
 
 
-def _gpu_wish(entry: Mapping[str, Any], gpu: Gpu, path: str, offered: Sequence[GpuInstanceProfile]) -> GpuWish:
+def _desired_gpu(entry: Mapping[str, Any], gpu: Gpu, path: str, offered: Sequence[GpuInstanceProfile]) -> DesiredGpu:
     if not entry.get("enabled", True):
-        return GpuWish(False)
+        return DesiredGpu(False)
     board = board_of(gpu)
     of = f"{gpu_title(gpu)} ({gpu.get('name') or (board.key if board else 'unknown board')})"
     if "layout" in entry:
         name = entry["layout"]
         if not isinstance(name, str):
-            raise Refused(f"{path}.layout", f"{name!r} is no name of a layout", "For example: all-balanced.")
+            raise Refused(f"{path}.layout", f"{name!r} is not the name of a layout", "For example: all-balanced.")
         if name not in ("all-disabled", "all-enabled") and not offered:
             raise Refused(
                 f"{path}.layout", f"nothing is known about the MIG profiles of {of}", "Install the driver first."
             )
         where = path if path == LAYOUT else f"{path}.layout"
-        wish = ready_made(name, offered, where, of)
+        desired = ready_made(name, offered, where, of)
     else:
         where = f"{path}.instances"
-        wish = GpuWish(True, _instances(entry["instances"], offered, where, of))
-    _check_feasible(wish, gpu, offered, where)
-    return wish
+        desired = DesiredGpu(True, _instances(entry["instances"], offered, where, of))
+    _check_feasible(desired, gpu, offered, where)
+    return desired
 
 
 def _counts(instances: Any, path: str) -> list[tuple[ProfileName, int, str]]:
@@ -196,31 +196,33 @@ def _counts(instances: Any, path: str) -> list[tuple[ProfileName, int, str]]:
     for name, count in instances.items():
         where = f"{path}['{name}']"
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-            raise Refused(where, f"{count!r} is no number of instances", "Write 0 or more.")
+            raise Refused(where, f"{count!r} is not a number of instances", "Write 0 or more.")
         found.append((parse(name, where), count, where))
     if not any(count for _name, count, _where in found):
         raise Refused(path, "all counts are 0", "For MIG without instances use layout: all-enabled.")
     return found
 
 
-def _instances(instances: Any, offered: Sequence[GpuInstanceProfile], path: str, of: str) -> tuple[InstanceWish, ...]:
+def _instances(
+    instances: Any, offered: Sequence[GpuInstanceProfile], path: str, of: str
+) -> tuple[DesiredInstance, ...]:
     """Return the GPU instances that counts by profile mean.
 
     A plain profile is a GPU instance of its own. Compute instances that are smaller than their GPU instance share one
     as far as they fit: C({1c.3g.40gb: 3}) is one GPU instance, C({1c.3g.40gb: 4}) are two.
     """
-    whole: list[InstanceWish] = []
+    whole: list[DesiredInstance] = []
     parts: dict[str, list[int]] = {}
     slices: dict[str, int] = {}
     for name, count, where in _counts(instances, path):
         profile = resolve(name, offered, where, of)
         slices[profile.name] = profile.gpu_slices
         if name.compute_slices is None:
-            whole += [InstanceWish(profile.name, (profile.gpu_slices,))] * count
+            whole += [DesiredInstance(profile.name, (profile.gpu_slices,))] * count
         else:
             parts.setdefault(profile.name, []).extend([name.compute_slices] * count)
     for profile_name, compute in parts.items():
-        whole += [InstanceWish(profile_name, group) for group in _pack(compute, slices[profile_name])]
+        whole += [DesiredInstance(profile_name, group) for group in _pack(compute, slices[profile_name])]
     return tuple(sorted(whole))
 
 
@@ -241,20 +243,20 @@ def _pack(parts: Sequence[int], width: int) -> list[tuple[int, ...]]:
     return [tuple(group) for group in groups]
 
 
-def _check_feasible(wish: GpuWish, gpu: Gpu, offered: Sequence[GpuInstanceProfile], path: str) -> None:
-    if not wish.instances:
+def _check_feasible(desired: DesiredGpu, gpu: Gpu, offered: Sequence[GpuInstanceProfile], path: str) -> None:
+    if not desired.instances:
         return
-    if Counter(instance.profile for instance in named_as(instances_of(gpu), offered)) == wish.counts:
+    if Counter(instance.profile for instance in named_as(instances_of(gpu), offered)) == desired.counts:
         return
     shape = geometry(tuple(offered))
-    request = shape.request(wish.counts)
-    if all(profile.placements for profile in offered if wish.counts[profile.name]) and not shape.layouts_of(request):
-        raise refuse_infeasible(shape, request, path, f"{describe(wish.counts)} on {gpu_title(gpu)}")
+    request = shape.request(desired.counts)
+    if all(profile.placements for profile in offered if desired.counts[profile.name]) and not shape.layouts_of(request):
+        raise refuse_infeasible(shape, request, path, f"{describe(desired.counts)} on {gpu_title(gpu)}")
 
 
-def _node_wishes(
+def _desired_of_node(
     totals: Any, gpus: Sequence[Gpu], path: str, profiles: Profiles | None, disruption: str
-) -> dict[int, GpuWish]:
+) -> dict[int, DesiredGpu]:
     if not gpus:
         raise Refused(path, "no GPU with MIG is selected", "Select GPUs with MIG.")
     counts: Counter[str] = Counter()
@@ -297,9 +299,9 @@ def _node_gpu(gpu: Gpu, offered: Sequence[GpuInstanceProfile]) -> NodeGpu:
     )
 
 
-def _check_strategy(strategy: str, found: Mapping[int, GpuWish], others: Sequence[Gpu]) -> None:
+def _check_strategy(strategy: str, found: Mapping[int, DesiredGpu], others: Sequence[Gpu]) -> None:
     """Refuse what the device plugin would refuse, or hide, under the strategy (reference: k8s-device-plugin 0.20)."""
-    enabled = [index for index, wish in found.items() if wish.enabled]
+    enabled = [index for index, desired in found.items() if desired.enabled]
     if not enabled:
         return
     if strategy == "none":
@@ -310,7 +312,7 @@ def _check_strategy(strategy: str, found: Mapping[int, GpuWish], others: Sequenc
         )
     if strategy != "single":
         return
-    off = [index for index, wish in found.items() if not wish.enabled]
+    off = [index for index, desired in found.items() if not desired.enabled]
     off += [int(gpu["index"]) for gpu in others if not (gpu.get("mig") or {}).get("current")]
     if off:
         raise Refused(
@@ -318,7 +320,7 @@ def _check_strategy(strategy: str, found: Mapping[int, GpuWish], others: Sequenc
             f"single needs MIG on all GPUs of a host or on none; it is on on GPU {enabled[0]} and off on GPU {off[0]}",
             "Use mixed, or select all GPUs.",
         )
-    names = {name for wish in found.values() for name in wish.devices}
+    names = {name for desired in found.values() for name in desired.devices}
     if len(names) > 1:
         raise Refused(
             "nvidia_mig_strategy",

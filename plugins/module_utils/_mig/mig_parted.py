@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._plan import Refused
-from .model import GpuWish
+from .model import DesiredGpu
 from .profiles import parse
 
 VERSION = "v1"
@@ -88,7 +88,7 @@ def _entry(entry: Any, path: str) -> dict[str, Any]:
     for name, count in instances.items():
         parse(name, f"{path}.mig-devices['{name}']")
         if not _is_count(count):
-            raise Refused(f"{path}.mig-devices['{name}']", f"{count!r} is no number of devices", "")
+            raise Refused(f"{path}.mig-devices['{name}']", f"{count!r} is not a number of devices", "")
     if not any(instances.values()):
         raise Refused(f"{path}.mig-devices", "all counts are 0", "mig-parted rejects that; write {}.")
     return {**found, "instances": dict(instances)}
@@ -98,7 +98,7 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def write(label: str, gpus: Mapping[int, GpuWish], total: int) -> dict[str, Any]:
+def write(label: str, gpus: Mapping[int, DesiredGpu], total: int) -> dict[str, Any]:
     """Return a file with one configuration that makes the GPUs what they are to be.
 
     GPUs that are to be alike share an entry. Since every GPU is in one entry only, their order does not matter.
@@ -108,31 +108,31 @@ def write(label: str, gpus: Mapping[int, GpuWish], total: int) -> dict[str, Any]
     :param total: how many GPUs the host has: C(all) is written only when every one of them is meant.
     """
     entries = []
-    for wish, indices in _alike(gpus):
-        entry: dict[str, Any] = {"devices": "all" if len(indices) == total else indices, "mig-enabled": wish.enabled}
-        if wish.enabled:
-            entry["mig-devices"] = dict(sorted(wish.devices.items()))
+    for desired, indices in _alike(gpus):
+        entry: dict[str, Any] = {"devices": "all" if len(indices) == total else indices, "mig-enabled": desired.enabled}
+        if desired.enabled:
+            entry["mig-devices"] = dict(sorted(desired.devices.items()))
         entries.append(entry)
     return {"version": VERSION, "mig-configs": {label: entries}}
 
 
-def layout_of(gpus: Mapping[int, GpuWish], total: int) -> list[dict[str, Any]]:
+def layout_of(gpus: Mapping[int, DesiredGpu], total: int) -> list[dict[str, Any]]:
     """Return the entries of C(nvidia_mig_layout) that make the GPUs what they are to be; parameters as for C(write)."""
     entries = []
-    for wish, indices in _alike(gpus):
+    for desired, indices in _alike(gpus):
         entry: dict[str, Any] = {"devices": "all" if len(indices) == total else indices}
-        if not wish.enabled:
+        if not desired.enabled:
             entry["enabled"] = False
-        elif wish.devices:
-            entry["instances"] = dict(sorted(wish.devices.items()))
+        elif desired.devices:
+            entry["instances"] = dict(sorted(desired.devices.items()))
         else:
             entry["layout"] = "all-enabled"
         entries.append(entry)
     return entries
 
 
-def _alike(gpus: Mapping[int, GpuWish]) -> Sequence[tuple[GpuWish, list[int]]]:
-    groups: dict[GpuWish, list[int]] = {}
-    for index, wish in sorted(gpus.items()):
-        groups.setdefault(wish, []).append(index)
+def _alike(gpus: Mapping[int, DesiredGpu]) -> Sequence[tuple[DesiredGpu, list[int]]]:
+    groups: dict[DesiredGpu, list[int]] = {}
+    for index, desired in sorted(gpus.items()):
+        groups.setdefault(desired, []).append(index)
     return list(groups.items())

@@ -69,7 +69,7 @@ class GpuInstance:
 
 
 @dataclass(frozen=True, order=True)
-class InstanceWish:
+class DesiredInstance:
     """One GPU instance that is wanted.
 
     :param profile: the name of a GPU instance profile of the GPU.
@@ -81,7 +81,7 @@ class InstanceWish:
 
 
 @dataclass(frozen=True)
-class GpuWish:
+class DesiredGpu:
     """What one GPU is to be.
 
     :param enabled: whether MIG mode is on.
@@ -89,7 +89,7 @@ class GpuWish:
     """
 
     enabled: bool
-    instances: tuple[InstanceWish, ...] = ()
+    instances: tuple[DesiredInstance, ...] = ()
 
     @property
     def counts(self) -> Counter[str]:
@@ -99,7 +99,9 @@ class GpuWish:
     @property
     def devices(self) -> Counter[str]:
         """How many MIG devices of each name are wanted: one per compute instance."""
-        return Counter(compute_name(wish.profile, slices) for wish in self.instances for slices in wish.compute)
+        return Counter(
+            compute_name(desired.profile, slices) for desired in self.instances for slices in desired.compute
+        )
 
     def as_dict(self) -> dict[str, Any]:
         return {"enabled": self.enabled, "devices": dict(sorted(self.devices.items()))}

@@ -16,11 +16,11 @@ from typing import Any
 
 from .._boards.model import GpuInstanceProfile
 from .._plan import Refused
-from .deepening import Option, deepen
 from .geometry import Geometry, Request, geometry
 from .gpu_plan import GpuPlan
-from .model import GpuInstance, GpuWish, InstanceWish, describe
+from .model import DesiredGpu, DesiredInstance, GpuInstance, describe
 from .planner import FORCE, IDLE_ONLY, REFUSE, geometry_with, plan_gpu, slot_of
+from .search import Option, deepen
 
 _PER_GPU = "Write instances per GPU."
 
@@ -69,36 +69,36 @@ class NodePlan:
         }
 
 
-def plan_node(gpus: Sequence[NodeGpu], wishes: Mapping[int, GpuWish], disruption: str = REFUSE) -> NodePlan:
-    """Return the plans of all GPUs that have a wish.
+def plan_node(gpus: Sequence[NodeGpu], desired_gpus: Mapping[int, DesiredGpu], disruption: str = REFUSE) -> NodePlan:
+    """Return the plans of all GPUs that have a desired state.
 
     :param gpus: the GPUs of the host.
-    :param wishes: what they are to be, by index.
-    :param disruption: C(refuse): one GPU that cannot reach its wish without touching something busy refuses the host.
+    :param desired_gpus: what they are to be, by index.
+    :param disruption: C(refuse): one GPU that cannot reach its desired state without touching something busy refuses the host.
         C(idle_only): such a GPU is left alone and reported, the others are planned. C(force): busy instances may go.
-    :raises Refused: when a wish cannot be met; before anything is planned for another GPU.
+    :raises Refused: when a desired state cannot be met; before anything is planned for another GPU.
     """
     plans: dict[int, GpuPlan] = {}
     left_alone: dict[int, Refused] = {}
     for gpu in gpus:
-        wish = wishes.get(gpu.index)
-        if wish is None:
+        desired = desired_gpus.get(gpu.index)
+        if desired is None:
             continue
         thing = f"GPU {gpu.index}"
         try:
-            _refuse_busy_whole(gpu, wish, disruption, thing)
-            plans[gpu.index] = plan_gpu(gpu.current, wish, gpu.profiles, disruption, thing)
+            _refuse_busy_whole(gpu, desired, disruption, thing)
+            plans[gpu.index] = plan_gpu(gpu.current, desired, gpu.profiles, disruption, thing)
         except Refused as refused:
             if disruption != IDLE_ONLY:
                 raise
             # What could not be met even on an idle GPU is refused; only somebody's use is a reason to leave it alone.
-            plan_gpu(gpu.current, wish, gpu.profiles, FORCE, thing)
+            plan_gpu(gpu.current, desired, gpu.profiles, FORCE, thing)
             left_alone[gpu.index] = refused
     return NodePlan(plans, left_alone)
 
 
-def _refuse_busy_whole(gpu: NodeGpu, wish: GpuWish, disruption: str, thing: str) -> None:
-    if gpu.busy and gpu.enabled is False and wish.enabled and disruption != FORCE:
+def _refuse_busy_whole(gpu: NodeGpu, desired: DesiredGpu, disruption: str, thing: str) -> None:
+    if gpu.busy and gpu.enabled is False and desired.enabled and disruption != FORCE:
         raise Refused(
             thing,
             f"MIG cannot be switched on while the GPU is in use: {', '.join(gpu.busy)}",
@@ -108,7 +108,7 @@ def _refuse_busy_whole(gpu: NodeGpu, wish: GpuWish, disruption: str, thing: str)
 
 def distribute(
     totals: Mapping[str, int], gpus: Sequence[NodeGpu], disruption: str = REFUSE, thing: str = "node"
-) -> dict[int, GpuWish]:
+) -> dict[int, DesiredGpu]:
     """Place totals over a host on its GPUs, destroying the fewest instances.
 
     GPUs that are given nothing have MIG off, so that they stay whole GPUs. Among the distributions that destroy the
@@ -127,13 +127,13 @@ def distribute(
     found = _search(gpus, names, target, options)
     if found is None:
         raise _refuse_totals(gpus, names, target, options, thing)
-    wishes = {}
+    desired_gpus = {}
     for gpu, take in zip(gpus, found):
         instances = [
-            InstanceWish(name, (_slices(gpu, name),)) for name, count in zip(names, take) for _number in range(count)
+            DesiredInstance(name, (_slices(gpu, name),)) for name, count in zip(names, take) for _number in range(count)
         ]
-        wishes[gpu.index] = GpuWish(bool(instances), tuple(sorted(instances)))
-    return wishes
+        desired_gpus[gpu.index] = DesiredGpu(bool(instances), tuple(sorted(instances)))
+    return desired_gpus
 
 
 def _slices(gpu: NodeGpu, name: str) -> int:

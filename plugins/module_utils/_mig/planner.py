@@ -4,10 +4,10 @@
 
 """From the instances of a GPU to the instances that are wanted, destroying as few as possible.
 
-Of all layouts of the wish the planner takes the one that, in this order: keeps every busy instance (with force: the
+Of all layouts of the desired state the planner takes the one that, in this order: keeps every busy instance (with force: the
 most busy ones), destroys the fewest GPU instances, disturbs the fewest compute instances, leaves the most room for
 later. It looks at every layout, so the result is the optimum and not an approximation of it; the certificate of each
-destroyed instance says why. A wish that the GPU already meets changes nothing, whatever the table says.
+destroyed instance says why. A desired state that the GPU already meets changes nothing, whatever the table says.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .certificate import MODE_OFF, Certificate, certify
 from .compute import ComputeChange, assign, left_over
 from .geometry import Geometry, bits, geometry, nearest, refuse_infeasible
 from .gpu_plan import Create, Destroy, GpuPlan, Keep
-from .model import GpuInstance, GpuWish, describe
+from .model import DesiredGpu, GpuInstance, describe
 from .profiles import canonical, resolve
 
 REFUSE = "refuse"
@@ -33,7 +33,7 @@ DISRUPTIONS = (REFUSE, IDLE_ONLY, FORCE)
 
 def plan_gpu(
     current: Sequence[GpuInstance],
-    wish: GpuWish,
+    desired: DesiredGpu,
     profiles: Sequence[GpuInstanceProfile],
     disruption: str = REFUSE,
     thing: str = "GPU",
@@ -41,44 +41,44 @@ def plan_gpu(
     """Return the plan of one GPU.
 
     :param current: the instances that exist; those with users are busy.
-    :param wish: what the GPU is to be.
+    :param desired: what the GPU is to be.
     :param profiles: the profiles with their placements, from the driver where there is one, else the board's.
     :param disruption: C(refuse) and C(idle_only) never touch a busy instance, C(force) may. (What the first two differ
         in, leaving one GPU alone or refusing the whole host, is decided in C(nodes.plan_node).)
     :param thing: what a refusal names: the GPU, or the path into the user's variables.
-    :raises Refused: when the wish cannot be met, or not without touching a busy instance.
+    :raises Refused: when the desired state cannot be met, or not without touching a busy instance.
     """
-    wish = _with_names_of(wish, profiles, thing)
+    desired = _with_names_of(desired, profiles, thing)
     current = named_as(current, profiles)
-    if not wish.enabled:
-        return _switch_off(current, wish, disruption, thing)
+    if not desired.enabled:
+        return _switch_off(current, desired, disruption, thing)
     shape = geometry_with(profiles, current)
-    request = shape.request(wish.counts)
+    request = shape.request(desired.counts)
     slots = [slot_of(shape, instance) for instance in current]
     existing = sum(slots)
     if all(slots) and _request_of(shape, existing) == request:
         layouts: tuple[int, ...] = (existing,)
     else:
         layouts = shape.layouts_of(request)
-        missing = [name for name in sorted(wish.counts) if not _placed(profiles, name)]
+        missing = [name for name in sorted(desired.counts) if not _placed(profiles, name)]
         if not layouts and missing:
-            return GpuPlan(wish, unknown=_unknown(shape, request, missing, thing, wish))
+            return GpuPlan(desired, unknown=_unknown(shape, request, missing, thing, desired))
         if not layouts:
-            raise refuse_infeasible(shape, request, thing, describe(wish.counts))
+            raise refuse_infeasible(shape, request, thing, describe(desired.counts))
     pinned = 0
     if disruption != FORCE:
-        pinned = _pinned(current, slots, wish, shape, layouts, thing)
+        pinned = _pinned(current, slots, desired, shape, layouts, thing)
         layouts = tuple(layout for layout in layouts if layout & pinned == pinned)
-    layout, changes = _best(current, slots, wish, shape, layouts, disruption, thing)
-    return _plan(current, slots, wish, shape, request, layouts, layout, changes)
+    layout, changes = _best(current, slots, desired, shape, layouts, disruption, thing)
+    return _plan(current, slots, desired, shape, request, layouts, layout, changes)
 
 
-def _with_names_of(wish: GpuWish, profiles: Sequence[GpuInstanceProfile], thing: str) -> GpuWish:
+def _with_names_of(desired: DesiredGpu, profiles: Sequence[GpuInstanceProfile], thing: str) -> DesiredGpu:
     known = {profile.name for profile in profiles}
-    if all(instance.profile in known for instance in wish.instances):
-        return wish
-    renamed = [replace(i, profile=resolve(i.profile, profiles, thing).name) for i in wish.instances]
-    return GpuWish(wish.enabled, tuple(sorted(renamed)))
+    if all(instance.profile in known for instance in desired.instances):
+        return desired
+    renamed = [replace(i, profile=resolve(i.profile, profiles, thing).name) for i in desired.instances]
+    return DesiredGpu(desired.enabled, tuple(sorted(renamed)))
 
 
 def named_as(current: Sequence[GpuInstance], profiles: Sequence[GpuInstanceProfile]) -> tuple[GpuInstance, ...]:
@@ -123,48 +123,48 @@ def _placed(profiles: Sequence[GpuInstanceProfile], name: str) -> bool:
     return any(profile.name == name and profile.placements is not None for profile in profiles)
 
 
-def _unknown(shape: Geometry, request: tuple[int, ...], missing: Sequence[str], thing: str, wish: GpuWish) -> str:
+def _unknown(shape: Geometry, request: tuple[int, ...], missing: Sequence[str], thing: str, desired: DesiredGpu) -> str:
     """Return why nothing can be planned, after refusing what is impossible wherever instances can be placed."""
     for count, profile in zip(request, shape.profiles):
         if count > profile.max_instances:
-            raise refuse_infeasible(shape, request, thing, describe(wish.counts))
+            raise refuse_infeasible(shape, request, thing, describe(desired.counts))
     slices = sum(count * profile.gpu_slices for count, profile in zip(request, shape.profiles))
     if shape.whole is not None and slices > shape.whole.gpu_slices:
-        raise refuse_infeasible(shape, request, thing, describe(wish.counts))
+        raise refuse_infeasible(shape, request, thing, describe(desired.counts))
     return f"no source says where instances of {', '.join(missing)} can be placed; only the driver of this GPU does"
 
 
 def _pinned(
     current: Sequence[GpuInstance],
     slots: Sequence[int],
-    wish: GpuWish,
+    desired: DesiredGpu,
     shape: Geometry,
     layouts: Sequence[int],
     thing: str,
 ) -> int:
     """Return the slots of the busy instances.
 
-    :raises Refused: when no layout of the wish keeps them all.
+    :raises Refused: when no layout of the desired state keeps them all.
     """
     busy = [(instance, slot) for instance, slot in zip(current, slots) if instance.users]
     pinned = sum(slot for _instance, slot in busy)
     if all(slot for _instance, slot in busy) and any(layout & pinned == pinned for layout in layouts):
         return pinned
-    raise _refuse_busy([instance for instance, _slot in busy], wish, shape, pinned, thing)
+    raise _refuse_busy([instance for instance, _slot in busy], desired, shape, pinned, thing)
 
 
-def _refuse_busy(busy: Sequence[GpuInstance], wish: GpuWish, shape: Geometry, pinned: int, thing: str) -> Refused:
+def _refuse_busy(busy: Sequence[GpuInstance], desired: DesiredGpu, shape: Geometry, pinned: int, thing: str) -> Refused:
     who = "; ".join(f"{instance.place} (id {instance.id}) by {', '.join(instance.users)}" for instance in busy)
-    near = "; ".join(describe(counts) for counts in nearest(shape, shape.request(wish.counts), pinned))
+    near = "; ".join(describe(counts) for counts in nearest(shape, shape.request(desired.counts), pinned))
     return Refused(
         thing,
-        f"{wish} cannot be reached without destroying an instance that is in use: {who}",
+        f"{desired} cannot be reached without destroying an instance that is in use: {who}",
         "Stop its users, or set nvidia_mig_disruption to force."
         + (f" The nearest layouts that keep what is in use: {near}." if near else ""),
     )
 
 
-def _switch_off(current: Sequence[GpuInstance], wish: GpuWish, disruption: str, thing: str) -> GpuPlan:
+def _switch_off(current: Sequence[GpuInstance], desired: DesiredGpu, disruption: str, thing: str) -> GpuPlan:
     busy = [instance for instance in current if instance.users]
     if busy and disruption != FORCE:
         who = "; ".join(f"{instance.place} (id {instance.id}) by {', '.join(instance.users)}" for instance in busy)
@@ -174,13 +174,13 @@ def _switch_off(current: Sequence[GpuInstance], wish: GpuWish, disruption: str, 
             "Stop its users, or set nvidia_mig_disruption to force.",
         )
     certificate = Certificate(MODE_OFF, "MIG is switched off, and no instance outlives its mode")
-    return GpuPlan(wish, destroy=tuple(Destroy(instance, certificate) for instance in _in_order(current)))
+    return GpuPlan(desired, destroy=tuple(Destroy(instance, certificate) for instance in _in_order(current)))
 
 
 def _best(
     current: Sequence[GpuInstance],
     slots: Sequence[int],
-    wish: GpuWish,
+    desired: DesiredGpu,
     shape: Geometry,
     layouts: Sequence[int],
     disruption: str,
@@ -200,7 +200,7 @@ def _best(
         for layout in ranked[rank]:
             kept = layout & existing
             if kept not in changes_of:
-                changes_of[kept] = _compute_changes(current, slots, wish, kept)
+                changes_of[kept] = _compute_changes(current, slots, desired, kept)
             changes = changes_of[kept]
             hurt = sum(change.busy for change in changes.values())
             if hurt and disruption != FORCE:
@@ -213,12 +213,12 @@ def _best(
             break
     if found is None:
         users = [instance for instance in current if instance.users]
-        raise _refuse_busy(users, wish, shape, busy, thing)
+        raise _refuse_busy(users, desired, shape, busy, thing)
     return found
 
 
 def _compute_changes(
-    current: Sequence[GpuInstance], slots: Sequence[int], wish: GpuWish, kept: int
+    current: Sequence[GpuInstance], slots: Sequence[int], desired: DesiredGpu, kept: int
 ) -> dict[int, ComputeChange]:
     stay: dict[str, list[GpuInstance]] = {}
     for instance, slot in zip(current, slots):
@@ -226,15 +226,15 @@ def _compute_changes(
             stay.setdefault(instance.profile, []).append(instance)
     changes: dict[int, ComputeChange] = {}
     for profile, instances in stay.items():
-        wishes = [instance.compute for instance in wish.instances if instance.profile == profile]
-        changes.update(zip((instance.id for instance in instances), assign(instances, wishes)))
+        desired_slices = [instance.compute for instance in desired.instances if instance.profile == profile]
+        changes.update(zip((instance.id for instance in instances), assign(instances, desired_slices)))
     return changes
 
 
 def _plan(
     current: Sequence[GpuInstance],
     slots: Sequence[int],
-    wish: GpuWish,
+    desired: DesiredGpu,
     shape: Geometry,
     request: tuple[int, ...],
     layouts: Sequence[int],
@@ -255,14 +255,15 @@ def _plan(
             why = certify(instance, slot, shape, counts, layouts, existing, len(current), kept)
             destroy.append(Destroy(instance, why))
     computes = {
-        name: left_over(stay.get(name, ()), [i.compute for i in wish.instances if i.profile == name]) for name in counts
+        name: left_over(stay.get(name, ()), [i.compute for i in desired.instances if i.profile == name])
+        for name in counts
     }
     create = []
     for slot_wanted in shape.slots_of(layout & ~existing):
         profile = shape.profiles[slot_wanted.profile]
         create.append(Create(profile, slot_wanted.start, slot_wanted.size, computes[profile.name].pop(0)))
     return GpuPlan(
-        wish=wish,
+        desired=desired,
         keep=tuple(sorted(keep, key=lambda kept_one: kept_one.instance.start)),
         destroy=tuple(sorted(destroy, key=lambda gone: gone.instance.start)),
         create=tuple(sorted(create, key=lambda made: made.start)),

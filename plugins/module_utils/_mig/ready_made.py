@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from .._boards.model import GpuInstanceProfile
 from .._plan import Refused
 from .geometry import geometry
-from .model import GpuWish, InstanceWish
+from .model import DesiredGpu, DesiredInstance
 from .profiles import parse, resolve
 
 ALL_DISABLED = "all-disabled"
@@ -33,7 +33,7 @@ def names(profiles: Sequence[GpuInstanceProfile]) -> list[str]:
     return [ALL_DISABLED, ALL_ENABLED, ALL_BALANCED, *(label(profile.name) for profile in profiles)]
 
 
-def ready_made(name: str, profiles: Sequence[GpuInstanceProfile], thing: str, of: str) -> GpuWish:
+def ready_made(name: str, profiles: Sequence[GpuInstanceProfile], thing: str, of: str) -> DesiredGpu:
     """Return what a ready-made layout makes of a GPU.
 
     :param name: C(all-disabled), C(all-enabled) (MIG on, no instances), C(all-balanced), or C(all-) and a profile
@@ -44,13 +44,13 @@ def ready_made(name: str, profiles: Sequence[GpuInstanceProfile], thing: str, of
     :raises Refused: for a name that this GPU has no layout for.
     """
     if name == ALL_DISABLED:
-        return GpuWish(False)
+        return DesiredGpu(False)
     if name == ALL_ENABLED:
-        return GpuWish(True)
+        return DesiredGpu(True)
     if name == ALL_BALANCED:
         return _balanced(profiles, thing, of)
     if not name.startswith("all-"):
-        raise Refused(thing, f"{name!r} is no ready-made layout", f"{of} has: {', '.join(names(profiles))}.")
+        raise Refused(thing, f"{name!r} is not a ready-made layout", f"{of} has: {', '.join(names(profiles))}.")
     by_label = {label(profile.name): profile for profile in profiles}
     profile = by_label.get(name) or resolve(_profile_of(name), profiles, thing, of)
     count = profile.max_instances
@@ -59,7 +59,7 @@ def ready_made(name: str, profiles: Sequence[GpuInstanceProfile], thing: str, of
         # Not every driver counts right (A30); no more are asked for than there are places.
         while count > 1 and not shape.layouts_of(shape.request({profile.name: count})):
             count -= 1
-    return GpuWish(True, (InstanceWish(profile.name, (profile.gpu_slices,)),) * count)
+    return DesiredGpu(True, (DesiredInstance(profile.name, (profile.gpu_slices,)),) * count)
 
 
 def _profile_of(name: str) -> str:
@@ -78,17 +78,17 @@ def plain_profile(slices: int, profiles: Sequence[GpuInstanceProfile]) -> GpuIns
     return min(found, key=lambda pair: pair[0])[1] if found else None
 
 
-def _balanced(profiles: Sequence[GpuInstanceProfile], thing: str, of: str) -> GpuWish:
+def _balanced(profiles: Sequence[GpuInstanceProfile], thing: str, of: str) -> DesiredGpu:
     whole = max((profile.gpu_slices for profile in profiles), default=0)
     chosen = []
     for slices, count in BALANCED.get(whole, ()):
         profile = plain_profile(slices, profiles)
         if profile is not None:
-            chosen += [InstanceWish(profile.name, (slices,))] * count
+            chosen += [DesiredInstance(profile.name, (slices,))] * count
     if not chosen:
         raise Refused(
             thing,
             f"all-balanced is defined for GPUs with 4 or 7 slices, and {of} has {whole}",
             "Write the instances that you want.",
         )
-    return GpuWish(True, tuple(sorted(chosen)))
+    return DesiredGpu(True, tuple(sorted(chosen)))

@@ -155,5 +155,5 @@ def read_recorded_layout(document: Any) -> tuple[GpuRecord, ...]:
     :raises Unreadable: the document is of another schema, or no such document.
     """
     if not isinstance(document, dict) or document.get("schema") != 1:
-        raise Unreadable("it is no recorded MIG layout of schema 1")
+        raise Unreadable("it is not a recorded MIG layout of schema 1")
     return gpu_records(document.get("gpus"))

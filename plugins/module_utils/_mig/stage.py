@@ -13,8 +13,8 @@ from .._boards.architectures import ARCHITECTURES
 from .._plan import REBOOT_NEEDED, Refused, StagePlan, Step, awaited_reboot
 from .._steps import Kind, gpu_title
 from .from_facts import board_of, devices_of, gpu_step, instances_of, profiles_of, reset_obstacles, users
-from .layouts import wishes
-from .model import GpuWish
+from .layouts import desired_layout
+from .model import DesiredGpu
 from .nodes import NodeGpu, NodePlan, plan_node
 from .planner import DISRUPTIONS, REFUSE
 from .record import Unreadable, match, placed, read_recorded_layout
@@ -23,23 +23,23 @@ from .selection import normalize_address
 STAGE = "mig"
 
 
-def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
+def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     """Return what the stage would do.
 
     :param facts: the facts document.
-    :param wish: the variables of the role, under their full names.
+    :param desired: the variables of the role, under their full names.
     """
-    layout = wish.get("nvidia_mig_layout")
-    strategy = str(wish.get("nvidia_mig_strategy") or "none")
-    disruption = str(wish.get("nvidia_mig_disruption") or REFUSE)
+    layout = desired.get("nvidia_mig_layout")
+    strategy = str(desired.get("nvidia_mig_strategy") or "none")
+    disruption = str(desired.get("nvidia_mig_disruption") or REFUSE)
     live = bool((facts.get("nvml") or {}).get("available")) and bool(facts.get("gpus"))
     gpus = gpus_with_pci(facts) if live else gpus_without_driver(facts)
     try:
         if disruption not in DISRUPTIONS:
             raise Refused(
-                "nvidia_mig_disruption", f"{disruption!r} is no disruption policy", f"Use {', '.join(DISRUPTIONS)}."
+                "nvidia_mig_disruption", f"{disruption!r} is not a disruption policy", f"Use {', '.join(DISRUPTIONS)}."
             )
-        found = wishes(layout, strategy, gpus, disruption=disruption)
+        found = desired_layout(layout, strategy, gpus, disruption=disruption)
         if not layout:
             return StagePlan(STAGE, needed=False)
         if not live:
@@ -47,7 +47,7 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
         plan = plan_node(_node_gpus(gpus), found.gpus, disruption)
     except Refused as refused:
         return StagePlan(STAGE, needed=True, refusals=(refused,))
-    return _with_driver(facts, gpus, wish, found.gpus, found.unselected, plan)
+    return _with_driver(facts, gpus, desired, found.gpus, found.unselected, plan)
 
 
 def gpus_with_pci(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ def gpus_without_driver(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _without_driver(
-    facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], found: Mapping[int, GpuWish]
+    facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], found: Mapping[int, DesiredGpu]
 ) -> StagePlan:
     strangers = [gpu_title(gpu) for gpu in gpus if board_of(gpu) is None]
     if not found and not strangers:
@@ -119,7 +119,7 @@ def _with_driver(
     facts: Mapping[str, Any],
     gpus: Sequence[Mapping[str, Any]],
     variables: Mapping[str, Any],
-    found: Mapping[int, GpuWish],
+    found: Mapping[int, DesiredGpu],
     unselected: Sequence[int],
     plan: NodePlan,
 ) -> StagePlan:
@@ -164,23 +164,25 @@ def _with_driver(
     )
 
 
-def _mode_steps(gpu: Mapping[str, Any], wish: GpuWish, obstacles: Sequence[str], reboot_allowed: bool) -> list[Step]:
+def _mode_steps(
+    gpu: Mapping[str, Any], desired: DesiredGpu, obstacles: Sequence[str], reboot_allowed: bool
+) -> list[Step]:
     mode = gpu.get("mig") or {}
     current, pending = mode.get("current"), mode.get("pending")
     architecture = ARCHITECTURES.get(str(gpu.get("architecture")))
     needs_reset = architecture.mig_toggle_needs_reset if architecture is not None else None
     disturbed = users(gpu.get("processes"))
-    if current == wish.enabled and pending in (None, wish.enabled):
+    if current == desired.enabled and pending in (None, desired.enabled):
         return []
-    data: dict[str, Any] = {"enabled": wish.enabled, "gone": devices_of(gpu)}
-    if obstacles and (needs_reset or current != wish.enabled == pending):
+    data: dict[str, Any] = {"enabled": desired.enabled, "gone": devices_of(gpu)}
+    if obstacles and (needs_reset or current != desired.enabled == pending):
         disturbed = (*disturbed, awaited_reboot(obstacles, reboot_allowed, "nvidia_mig_reboot"))
         data["reboot"] = REBOOT_NEEDED
-    if current != wish.enabled and pending == wish.enabled:
+    if current != desired.enabled and pending == desired.enabled:
         why = f"the mode is set, and GPU {gpu.get('index')} has not taken it up"
         return [gpu_step(Kind.RESET_GPU, gpu, why, disturbed, data)]
-    kind = Kind.ENABLE_MIG if wish.enabled else Kind.DISABLE_MIG
-    why = f"wanted: {wish}" + ("; takes effect with a reset of the GPU" if needs_reset else "")
+    kind = Kind.ENABLE_MIG if desired.enabled else Kind.DISABLE_MIG
+    why = f"wanted: {desired}" + ("; takes effect with a reset of the GPU" if needs_reset else "")
     return [gpu_step(kind, gpu, why, disturbed, {**data, "needs_reset": needs_reset})]
 
 

@@ -16,17 +16,17 @@ from dataclasses import dataclass
 
 from .._adapters import systemd
 from .._adapters.command import CommandError, run
-from .._adapters.container_runtimes import PENDING_FOLDER, Engine, RuntimeFailure
 from .._adapters.files import read_text, remove, write_whole
+from .._formats.json_edit import JsonError
+from .._formats.toml_read import TomlError
 from .._plan import Plan, Refused
 from .._steps import Kind
 from .configure import Service, plan
-from .json_edit import JsonError
-from .toml_read import TomlError
-from .wish import Effective, FileChange, RuntimeWish
+from .desired import DesiredRuntime, Effective, FileChange
+from .system import PENDING_FOLDER, Engine, RuntimeFailure
 
 _RESTART_TIMEOUT = 300.0
-#: Seconds that a restarted k3s, or a reloaded dockerd, gets until what it has in force is as wished.
+#: Seconds that a restarted k3s, or a reloaded dockerd, gets until what it has in force is as described.
 _SETTLE = 60.0
 
 
@@ -41,15 +41,15 @@ class Outcome:
     service: Service
 
 
-def observe_and_plan(engine: Engine, wish: RuntimeWish, restart: str, disruption: str) -> Outcome:
+def observe_and_plan(engine: Engine, desired: DesiredRuntime, restart: str, disruption: str) -> Outcome:
     """Read the host and plan the change; the real runtime has judged the planned files.
 
-    :raises Refused: the wish cannot be met, or containers would be lost.
+    :raises Refused: the desired state cannot be met, or containers would be lost.
     :raises RuntimeFailure: the runtime refuses its present or its planned files.
     """
     files = engine.files()
     try:
-        edited = engine.edit(files, wish)
+        edited = engine.edit(files, desired)
         planned = dict(files)
         for change in edited.changed:
             if change.after is None:
@@ -63,11 +63,11 @@ def observe_and_plan(engine: Engine, wish: RuntimeWish, restart: str, disruption
             f"configuration of {engine.name}", f"it cannot be read or edited: {error}", "Correct the file by hand."
         ) from error
     service = engine.service()
-    planned_steps = plan(engine.name, wish, edited, before, after, service, restart, disruption)
+    planned_steps = plan(engine.name, desired, edited, before, after, service, restart, disruption)
     return Outcome(planned_steps, edited.changed, before.effective, after.effective, service)
 
 
-def apply(engine: Engine, wish: RuntimeWish, outcome: Outcome) -> Effective:
+def apply(engine: Engine, desired: DesiredRuntime, outcome: Outcome) -> Effective:
     """Carry the plan out and return what is in force afterwards.
 
     :raises RuntimeFailure: the runtime did not come up, or has something else in force; its files are as before then.
@@ -81,7 +81,7 @@ def apply(engine: Engine, wish: RuntimeWish, outcome: Outcome) -> Effective:
     action = next((step.kind for step in outcome.plan.steps if step.kind in kinds), None)
     try:
         _take_over(action, service)
-        in_force = _read_back(engine, wish, settle=_SETTLE if action else 0.0, changed=action is not None)
+        in_force = _read_back(engine, desired, settle=_SETTLE if action else 0.0, changed=action is not None)
     except (CommandError, RuntimeFailure) as error:
         for change in reversed(outcome.changes):
             _put(change.path, change.before)
@@ -109,12 +109,12 @@ def _put_back(action: Kind | None, service: Service) -> str:
     return ""
 
 
-def _read_back(engine: Engine, wish: RuntimeWish, settle: float, changed: bool) -> Effective:
+def _read_back(engine: Engine, desired: DesiredRuntime, settle: float, changed: bool) -> Effective:
     deadline = time.monotonic() + settle
     while True:
         in_force = engine.in_force()
         # Without a restart k3s and RKE2 have not generated anything yet.
-        shortfalls = in_force.shortfalls(wish) if changed or engine.name not in ("k3s", "rke2") else ()
+        shortfalls = in_force.shortfalls(desired) if changed or engine.name not in ("k3s", "rke2") else ()
         if not shortfalls:
             return in_force
         if time.monotonic() >= deadline:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from . import docker
-from .wish import Effective, FileChange, Files, RuntimeWish
+from .desired import DesiredRuntime, Effective, FileChange, Files
 
 #: systemd's KillMode values with which the containers' shims outlive a restart of the runtime.
 _KEEPING = ("process", "none")
@@ -55,7 +55,7 @@ class Service:
 
 def plan(
     runtime: str,
-    wish: RuntimeWish,
+    desired: DesiredRuntime,
     files: Files,
     before: Merged,
     after: Merged,
@@ -67,9 +67,9 @@ def plan(
 
     :param restart: C(auto) or C(never).
     :param disruption: C(refuse) or C(force): whether running containers may be lost.
-    :raises Refused: the runtime would not have what is wished, or containers would be lost.
+    :raises Refused: the runtime would not have what is desired, or containers would be lost.
     """
-    shortfalls = after.effective.shortfalls(wish)
+    shortfalls = after.effective.shortfalls(desired)
     if shortfalls:
         raise Refused(
             f"configuration of {runtime}",
@@ -114,7 +114,7 @@ def _file_step(change: FileChange) -> Step:
     if change.after is None:
         return Step(Kind.REMOVE_FILE, change.path, "it is not wanted")
     kind = Kind.CREATE_FILE if change.before is None else Kind.CHANGE_FILE
-    return Step(kind, change.path, "the runtime's configuration is not as wished")
+    return Step(kind, change.path, "the runtime's configuration is not as described")
 
 
 def _reloadable(change: FileChange) -> bool:

@@ -25,10 +25,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from .._formats.toml_edit import BEGIN, append_tables, is_marked, remove_table, restore, set_values, settle, unset
+from .._formats.toml_read import Document, Path, dig, parse
 from .._plan import Refused
-from .toml_edit import BEGIN, append_tables, is_marked, remove_table, restore, set_values, settle, unset
-from .toml_read import Document, Path, dig, parse
-from .wish import NAME, Effective, FileChange, Files, RuntimeWish
+from .desired import NAME, DesiredRuntime, Effective, FileChange, Files
 
 MAIN = "/etc/containerd/config.toml"
 DROP_IN = "99-gpufleet-nvidia.toml"
@@ -53,7 +53,7 @@ _CRI: Mapping[int, Path] = {
 def edit(
     version: tuple[int, ...],
     files: Mapping[str, str],
-    wish: RuntimeWish,
+    desired: DesiredRuntime,
     main: str = MAIN,
 ) -> Files:
     """Return what containerd's files become.
@@ -61,7 +61,7 @@ def edit(
     :param version: of containerd, such as C((1, 6, 20)).
     :param files: the texts of the main file and of every imported file, in the order of imports, and of leftovers;
         a main file that does not exist is left out.
-    :param wish: what is wanted.
+    :param desired: what is wanted.
     :param main: path of the main file.
     :raises TomlError: a file is not TOML, or has the section in a form that cannot be edited.
     """
@@ -71,15 +71,15 @@ def edit(
     documents = {path: parse(text) for path, text in base.items()}
     after: dict[str, str | None] = dict(base)
     warnings: tuple[str, ...] = ()
-    if wish.present:
+    if desired.present:
         _refuse_unusable(version, documents, main)
         target = _target(version, documents, main, own)
-        if wish.default:
+        if desired.default:
             _refuse_rivals(version, documents, target, main)
         else:
             after.update({path: _without_default(text) for path, text in base.items() if path != target})
-        after[target] = _with_runtime(version, documents, wish, target, main, made=_is_ours(files.get(target)))
-        if wish.enable_cdi and version < (1, 7):
+        after[target] = _with_runtime(version, documents, desired, target, main, made=_is_ours(files.get(target)))
+        if desired.enable_cdi and version < (1, 7):
             warnings = (f"containerd {_dotted(version)} has no CDI; it came with 1.7",)
     else:
         after.update({path: _without(text) for path, text in base.items()})
@@ -96,7 +96,7 @@ def edit(
 def _with_runtime(
     version: tuple[int, ...],
     documents: Mapping[str, Document],
-    wish: RuntimeWish,
+    desired: DesiredRuntime,
     target: str,
     main: str,
     made: bool,
@@ -104,7 +104,7 @@ def _with_runtime(
     """Return the text of the file C(target) with the runtime nvidia. C(made): it is (or was) not there without us."""
     document = documents.get(target, parse(""))
     number = _config_version(documents.get(main, document) if not document.statements else document, version)
-    settings = _settings(version, number, documents, wish)
+    settings = _settings(version, number, documents, desired)
     if document.statements:
         return set_values(document.text, settings)
     text = append_tables(document.text, _as_tables({("version",): number, **settings}))
@@ -211,7 +211,7 @@ def _config_version(document: Document, version: tuple[int, ...]) -> int:
 
 
 def _settings(
-    version: tuple[int, ...], number: int, documents: Mapping[str, Document], wish: RuntimeWish
+    version: tuple[int, ...], number: int, documents: Mapping[str, Document], desired: DesiredRuntime
 ) -> dict[Path, Any]:
     """Return every setting that is wanted, by path."""
     # containerd 2 keeps the new names in files of version 1, and only some of its releases know the old ones.
@@ -221,13 +221,13 @@ def _settings(
     options = {key: value for key, value in inherited.pop("options", {}).items() if key != "BinaryName"}
     options["SystemdCgroup"] = _systemd_cgroup(documents)
     settings: dict[Path, Any] = {}
-    if wish.default:
+    if desired.default:
         settings[(*containerd, "default_runtime_name")] = NAME
     elif _merged(documents, (*containerd, "default_runtime_name")) == NAME:
         settings[(*containerd, "default_runtime_name")] = "runc"
     cdi = _merged(documents, (*cri, "enable_cdi"))
     # containerd 2 enables CDI by itself; what a file says beats that.
-    if wish.enable_cdi and (cdi is not None or (1, 7) <= version < (2,)):
+    if desired.enable_cdi and (cdi is not None or (1, 7) <= version < (2,)):
         settings[(*cri, "enable_cdi")] = True
     tables: dict[Path, dict[str, Any]] = {}
     if version < (2,) and not any(document.get((*containerd, "runtimes")) for document in documents.values()):
@@ -235,7 +235,7 @@ def _settings(
         tables[(*containerd, "runtimes", "runc")] = {"runtime_type": RUNTIME_TYPE}
         tables[(*containerd, "runtimes", "runc", "options")] = {"SystemdCgroup": options["SystemdCgroup"]}
     tables[(*containerd, "runtimes", NAME)] = {"runtime_type": RUNTIME_TYPE, **inherited}
-    tables[(*containerd, "runtimes", NAME, "options")] = {"BinaryName": wish.binary, **options}
+    tables[(*containerd, "runtimes", NAME, "options")] = {"BinaryName": desired.binary, **options}
     settings.update({(*path, key): value for path, table in tables.items() for key, value in table.items()})
     return settings
 
@@ -354,4 +354,4 @@ def _refuse_unusable(version: tuple[int, ...], documents: Mapping[str, Document]
                 "Remove it from disabled_plugins, or set nvidia_toolkit_runtime to docker.",
             )
     if main in documents and not isinstance(documents[main].data.get("version", 1), int):
-        raise Refused(main, "its version is no number", "Write version = 2, or 3 with containerd 2.")
+        raise Refused(main, "its version is not a number", "Write version = 2, or 3 with containerd 2.")

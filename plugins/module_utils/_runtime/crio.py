@@ -20,9 +20,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .toml_edit import append_tables, is_marked
-from .toml_read import Path, dig, parse
-from .wish import NAME, Effective, FileChange, Files, RuntimeWish
+from .._formats.toml_edit import append_tables, is_marked
+from .._formats.toml_read import Path, dig, parse
+from .desired import NAME, DesiredRuntime, Effective, FileChange, Files
 
 FOLDER = "/etc/crio/crio.conf.d"
 DROP_IN = f"{FOLDER}/99-gpufleet-nvidia.conf"
@@ -100,18 +100,18 @@ def handler_of(built_in: str, config: str) -> Handler | None:
     return low_level_handler(default, handlers)
 
 
-def edit(files: Mapping[str, str], wish: RuntimeWish, handler: Handler | None, path: str = DROP_IN) -> Files:
+def edit(files: Mapping[str, str], desired: DesiredRuntime, handler: Handler | None, path: str = DROP_IN) -> Files:
     """Return what CRI-O's drop-ins become.
 
     :param files: texts of our own drop-in and of leftovers, those that exist.
     :param handler: the host's low-level handler, whose settings ours has; None where CRI-O has none.
     """
     after: str | None = None
-    if wish.present:
+    if desired.present:
         tables: dict[Path, dict[str, Any]] = {}
-        if wish.default:
+        if desired.default:
             tables[("crio", "runtime")] = {"default_runtime": NAME}
-        own = {"runtime_path": wish.binary, "runtime_type": "oci"}
+        own = {"runtime_path": desired.binary, "runtime_type": "oci"}
         tables[("crio", "runtime", "runtimes", NAME)] = {**own, **(handler.shared if handler else {})}
         after = append_tables("", tables)
     changes = [FileChange(path, files.get(path), after)]

@@ -10,16 +10,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .json_edit import JsonError, load, remove_member, set_member
-from .toml_read import dig
-from .wish import NAME, Effective, FileChange, Files, RuntimeWish
+from .._formats.json_edit import JsonError, load, remove_member, set_member
+from .._formats.toml_read import dig
+from .desired import NAME, DesiredRuntime, Effective, FileChange, Files
 
 MAIN = "/etc/docker/daemon.json"
 #: Docker learned CDI in version 25 (experimental; as a feature flag) and enables it by itself from 28.3 on.
 CDI_SINCE, CDI_BY_DEFAULT_SINCE = (25,), (28, 3)
 
 
-def edit(version: tuple[int, ...], text: str | None, wish: RuntimeWish, main: str = MAIN) -> Files:
+def edit(version: tuple[int, ...], text: str | None, desired: DesiredRuntime, main: str = MAIN) -> Files:
     """Return what C(daemon.json) becomes.
 
     :param version: of Docker, such as C((20, 10, 24)).
@@ -32,19 +32,21 @@ def edit(version: tuple[int, ...], text: str | None, wish: RuntimeWish, main: st
     data = load(present)
     for name in ("runtimes", "features"):
         if not isinstance(data.get(name, {}), dict):
-            raise JsonError(f"{name} is no object")
-    if wish.present:
+            raise JsonError(f"{name} is not an object")
+    if desired.present:
         runtime = dig(data, ("runtimes", NAME), {})
-        if not isinstance(runtime, dict) or runtime.get("path") != wish.binary:
+        if not isinstance(runtime, dict) or runtime.get("path") != desired.binary:
             # runtimeArgs and options of the user stay.
             kept = {key: value for key, value in runtime.items() if key != "path"} if isinstance(runtime, dict) else {}
             if "runtimeArgs" not in kept:
                 kept.pop("args", None)
-            value: dict[str, Any] = {"path": wish.binary, **kept} if kept else {"path": wish.binary, "runtimeArgs": []}
+            value: dict[str, Any] = (
+                {"path": desired.binary, **kept} if kept else {"path": desired.binary, "runtimeArgs": []}
+            )
             present = set_member(present, ("runtimes", NAME), value)
-        if wish.default:
+        if desired.default:
             present = set_member(present, ("default-runtime",), NAME)
-        if wish.enable_cdi:
+        if desired.enable_cdi:
             cdi = dig(data, ("features", "cdi"))
             if version < CDI_SINCE:
                 warnings.append(
@@ -54,7 +56,7 @@ def edit(version: tuple[int, ...], text: str | None, wish: RuntimeWish, main: st
                 present = set_member(present, ("features", "cdi"), True)
     else:
         present = remove_member(present, ("runtimes", NAME))
-    if (not wish.present or not wish.default) and data.get("default-runtime") == NAME:
+    if (not desired.present or not desired.default) and data.get("default-runtime") == NAME:
         present = remove_member(present, ("default-runtime",))
     after: str | None = present
     if before is None and not present:

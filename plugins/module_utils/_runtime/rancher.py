@@ -21,10 +21,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .._formats.toml_edit import BEGIN, END, render_tables
+from .._formats.toml_read import Path
 from .containerd import effective
-from .toml_edit import BEGIN, END, render_tables
-from .toml_read import Path
-from .wish import NAME, Effective, FileChange, Files, RuntimeWish
+from .desired import NAME, DesiredRuntime, Effective, FileChange, Files
 
 _BLOCK = re.compile(rf"(?:\A|\n){re.escape(BEGIN)}\n.*?{re.escape(END)}(?:\n|\Z)", re.DOTALL)
 #: Templates that keep the detection of runtimes: the base template, or its list of found runtimes.
@@ -56,7 +56,7 @@ def places(distribution: str) -> Places:
     )
 
 
-def edit(distribution: str, files: Mapping[str, str], wish: RuntimeWish) -> Files:
+def edit(distribution: str, files: Mapping[str, str], desired: DesiredRuntime) -> Files:
     """Return what the files become.
 
     :param files: texts by path, of those in L(places) that exist; the generated one is not changed.
@@ -68,9 +68,9 @@ def edit(distribution: str, files: Mapping[str, str], wish: RuntimeWish) -> File
         (where.template_v3, "io.containerd.cri.v1.runtime", 3),
     ):
         if path in files:
-            changes.append(FileChange(path, files[path], _template(files[path], cri, version, wish)))
+            changes.append(FileChange(path, files[path], _template(files[path], cri, version, desired)))
     default = f"# Written by gpufleet.nvidia; changes are overwritten.\ndefault-runtime: {NAME}\n"
-    wanted = default if wish.present and wish.default else None
+    wanted = default if desired.present and desired.default else None
     changes.append(FileChange(where.default_runtime, files.get(where.default_runtime), wanted))
     return Files(tuple(changes))
 
@@ -101,9 +101,9 @@ def detects(template: str) -> bool:
     return bool(_DETECTS.search(template))
 
 
-def _template(text: str, cri: str, version: int, wish: RuntimeWish) -> str:
+def _template(text: str, cri: str, version: int, desired: DesiredRuntime) -> str:
     base = _without_block(text)
-    if not wish.present or detects(base) or _has_runtime(base):
+    if not desired.present or detects(base) or _has_runtime(base):
         return base
     found = _VERSION.search(base)
     number = int(found.group(1)) if found else version
@@ -111,7 +111,7 @@ def _template(text: str, cri: str, version: int, wish: RuntimeWish) -> str:
         cri = "cri"
     runtime: Path = ("plugins", cri, "containerd", "runtimes", NAME)
     # .SystemdCgroup is what k3s and RKE2 hand to every template for runc.
-    options: dict[str, Any] = {"BinaryName": wish.binary}
+    options: dict[str, Any] = {"BinaryName": desired.binary}
     tables = render_tables({runtime: {"runtime_type": "io.containerd.runc.v2"}, (*runtime, "options"): options})
     body = f"{BEGIN}\n{tables}  SystemdCgroup = {{{{ .SystemdCgroup }}}}\n{END}"
     if base == "":

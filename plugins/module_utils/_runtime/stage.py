@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .. import _injection as injection
 from .._plan import Refused, StagePlan, Step
 from .._steps import Kind
-from .._toolkit import injection
-from .wish import BINARY, NAME
+from .desired import BINARY, NAME
 
 
-def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
+def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     """Return what the stage would do; see docs/architecture.md."""
-    runtime = wish["nvidia_toolkit_runtime"]
+    runtime = desired["nvidia_toolkit_runtime"]
     if runtime == "none":
         return StagePlan("runtime", needed=False)
     found = (facts.get("runtimes") or {}).get(runtime)
@@ -31,7 +31,7 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
         )
         return StagePlan("runtime", True, refusals=(absent,))
     try:
-        refusal = injection.refuse_runtime(injection.read(wish), runtime, found.get("version"))
+        refusal = injection.refuse_runtime(injection.read(desired), runtime, found.get("version"))
     except Refused:
         # Variables that contradict each other are the stage toolkit's to refuse; once is enough.
         return StagePlan("runtime", True, unknown=f"{injection.VARIABLE} is refused")
@@ -43,11 +43,11 @@ def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
     else:
         steps.extend(_drift(runtime, found))
     default = found.get("default_runtime")
-    if wish["nvidia_toolkit_default_runtime"] and default != NAME:
+    if desired["nvidia_toolkit_default_runtime"] and default != NAME:
         steps.append(_step(Kind.SET_DEFAULT_RUNTIME, runtime, f"it is {default or 'not known'}"))
-    if not wish["nvidia_toolkit_default_runtime"] and default == NAME:
+    if not desired["nvidia_toolkit_default_runtime"] and default == NAME:
         steps.append(_step(Kind.SET_DEFAULT_RUNTIME, runtime, "nvidia_toolkit_default_runtime is false", "runc"))
-    if wish["nvidia_toolkit_cdi"] and _without_cdi(runtime, found):
+    if desired["nvidia_toolkit_cdi"] and _without_cdi(runtime, found):
         steps.append(_step(Kind.ENABLE_CDI, runtime, "it is switched off"))
     unknown = None if found.get("version") else f"{runtime} does not say its version"
     return StagePlan("runtime", bool(steps) or unknown is not None, tuple(steps), unknown)

@@ -55,7 +55,7 @@ def memory_mib(text: str, thing: str) -> int:
     """
     match = _MEMORY.fullmatch(text)
     if match is None:
-        raise Refused(thing, f"{text!r} is no size", "Write a number and a binary unit, such as 4GiB or 512MiB.")
+        raise Refused(thing, f"{text!r} is not a size", "Write a number and a binary unit, such as 4GiB or 512MiB.")
     number, unit = match.group("number"), match.group("unit")
     if unit not in _MIB_PER_UNIT:
         likely = _LIKELY_UNIT.get(unit.lower(), "GiB")
@@ -63,7 +63,9 @@ def memory_mib(text: str, thing: str) -> int:
         raise Refused(thing, reason, f"Units are binary and written out: {number}{likely}?")
     size = float(number) * _MIB_PER_UNIT[unit]
     if size < 1 or size != int(size):
-        raise Refused(thing, f"{text!r} is no whole number of MiB above zero", "Write a number such as 4GiB or 512MiB.")
+        raise Refused(
+            thing, f"{text!r} is not a whole number of MiB above zero", "Write a number such as 4GiB or 512MiB."
+        )
     return int(size)
 
 
@@ -116,7 +118,7 @@ def share(memory: str, gpus: int, thing: str) -> Share:
     """
     total = memory_mib(memory, thing)
     if gpus < 1:
-        raise Refused(thing, f"{memory} over {gpus} GPUs is no request", "Ask for one GPU or more.")
+        raise Refused(thing, f"{memory} over {gpus} GPUs is not a request", "Ask for one GPU or more.")
     unit = next(name for name in _MIB_PER_UNIT if memory.strip().endswith(name))
     number = total / _MIB_PER_UNIT[unit]
     if number % gpus:
@@ -124,7 +126,7 @@ def share(memory: str, gpus: int, thing: str) -> Share:
         near = [f"{value}{unit}" for value in (lower, lower + gpus) if value]
         raise Refused(
             thing,
-            f"{memory} over {gpus} GPUs is no whole number of {unit} on each",
+            f"{memory} over {gpus} GPUs is not a whole number of {unit} on each",
             f"The nearest: {' or '.join(near)} over {gpus} GPUs.",
         )
     return Share(memory_mib=total, gpus=gpus, per_gpu_mib=total // gpus)

@@ -21,13 +21,13 @@ from .._boards.architectures import (
     mps_clients_of_device_plugin,
     mps_has_multi_user,
 )
+from .._formats.mps_commands import LONGEST_PIPE_DIRECTORY
 from .._mig.from_facts import board_of
 from .._mig.profiles import parse
 from .._plan import Refused
 from . import arithmetic
 from .host_options import PRIORITIES
 from .modes import Sharing
-from .mps_commands import LONGEST_PIPE_DIRECTORY
 
 SCHEMA = 1
 #: The device plugin's C(mps.root): it mounts C(<root>/<resource>/pipe) and C(<root>/shm), as /dev/shm, into pods.
@@ -294,17 +294,17 @@ def _daemons(
 
 def _multi_user(sharing: Sharing, gpus: Sequence[Mapping[str, Any]], can: bool) -> bool:
     """Pods of different users come to a node without knowing of each other: there, and where protocol 3 needs it, it is on by itself."""
-    wish = sharing.host.multi_user
+    desired = sharing.host.multi_user
     old = [gpu for gpu in gpus if not mps_has_multi_user(gpu.get("architecture"))]
-    if wish and old:
+    if desired and old:
         raise Refused(
             "nvidia_sharing_mps_multi_user",
             f"GPU {old[0]['index']} is of the {old[0]['architecture']} architecture, and MPS serves several users from Volta on",
             "Set it to false.",
         )
-    if wish is None:
+    if desired is None:
         return sharing.host.protocol == 3 or (sharing.host.scope == "node" and can and not old)
-    return wish
+    return desired
 
 
 def _refuse_protocol(sharing: Sharing, multi_user: bool) -> None:

@@ -56,10 +56,12 @@ def read(variables: Mapping[str, Any]) -> HostOptions:
     ):
         if value not in choices:
             shown = ("auto", "true", "false") if name == "multi_user" else choices
-            raise Refused(f"nvidia_sharing_mps_{name}", f"{value!r} is no value of it", f"One of: {', '.join(shown)}.")
+            raise Refused(
+                f"nvidia_sharing_mps_{name}", f"{value!r} is not one of its values", f"One of: {', '.join(shown)}."
+            )
     if not 0 <= percentage <= 100:
         name = "nvidia_sharing_mps_active_thread_percentage"
-        raise Refused(name, f"{percentage:g} is no percentage", "Use 0 to 100; 0 means all threads.")
+        raise Refused(name, f"{percentage:g} is not a percentage", "Use 0 to 100; 0 means all threads.")
     return HostOptions(
         scope=scope,
         percentage=percentage,

@@ -26,7 +26,7 @@ _PROFILE = re.compile(r"[0-9]+g\.[0-9]+gb(?:[+.-][a-z0-9.]+)?")
 
 @dataclass(frozen=True)
 class Sharing:
-    """One pool's wish.
+    """One pool's desired state.
 
     :param mode: C(none), C(time_slicing) or C(mps): how containers come to share a GPU.
     :param replicas: into how many devices a GPU (or MIG device) is divided; 0 when the slice decides, the resources differ, or nothing
@@ -184,33 +184,33 @@ def guarantee(sharing: Sharing) -> Guarantee:
     return found
 
 
-def read(wish: Mapping[str, Any]) -> Sharing:
-    """Return the sharing that the variables C(nvidia_sharing_*) in C(wish) describe.
+def read(desired: Mapping[str, Any]) -> Sharing:
+    """Return the sharing that the variables C(nvidia_sharing_*) in C(desired) describe.
 
     :raises Refused: values that exclude each other, or have no effect together.
     """
-    mode = _choice(wish, "nvidia_sharing_mode", "none", MODES)
-    backend = _choice(wish, "nvidia_sharing_backend", "mps", BACKENDS)
-    replicas, by_resource = _replicas(wish)
-    gpus_per_pod = _number(wish, "nvidia_sharing_gpus_per_pod", 1)
-    text = str(wish.get("nvidia_sharing_memory_slice") or "").strip()
+    mode = _choice(desired, "nvidia_sharing_mode", "none", MODES)
+    backend = _choice(desired, "nvidia_sharing_backend", "mps", BACKENDS)
+    replicas, by_resource = _replicas(desired)
+    gpus_per_pod = _number(desired, "nvidia_sharing_gpus_per_pod", 1)
+    text = str(desired.get("nvidia_sharing_memory_slice") or "").strip()
     slice_mib = arithmetic.memory_mib(text, "nvidia_sharing_memory_slice") if text else None
     sharing = Sharing(
         mode=mode,
         replicas=replicas,
         slice_mib=slice_mib,
         gpus_per_pod=gpus_per_pod,
-        time_slice=_choice(wish, "nvidia_sharing_time_slice", "default", TIME_SLICES),
-        mps_manager=_choice(wish, "nvidia_sharing_mps_manager", "device_plugin", MPS_MANAGERS),
+        time_slice=_choice(desired, "nvidia_sharing_time_slice", "default", TIME_SLICES),
+        mps_manager=_choice(desired, "nvidia_sharing_mps_manager", "device_plugin", MPS_MANAGERS),
         backend=backend,
-        rename=bool(wish.get("nvidia_sharing_rename", False)),
-        mps_scope=str(wish.get("nvidia_sharing_mps_scope") or "node"),
+        rename=bool(desired.get("nvidia_sharing_rename", False)),
+        mps_scope=str(desired.get("nvidia_sharing_mps_scope") or "node"),
         resource_replicas=by_resource,
     )
     _refuse_contradictions(sharing, text)
     if sharing.mode != "mps" or sharing.mps_manager != "host":
-        _refuse_without_host_daemon(wish)
-    return replace(sharing, host=host_options.read(wish)) if sharing.mode == "mps" else sharing
+        _refuse_without_host_daemon(desired)
+    return replace(sharing, host=host_options.read(desired)) if sharing.mode == "mps" else sharing
 
 
 def refuse_on_mig(sharing: Sharing, mig_strategy: str) -> None:
@@ -313,10 +313,10 @@ _OF_HOST_DAEMON: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-def _refuse_without_host_daemon(wish: Mapping[str, Any]) -> None:
+def _refuse_without_host_daemon(desired: Mapping[str, Any]) -> None:
     """The device plugin's own daemon divides by the number of replicas, and can be told nothing else."""
     for name, nothing in _OF_HOST_DAEMON.items():
-        if wish.get(name) not in nothing:
+        if desired.get(name) not in nothing:
             raise Refused(
                 name,
                 "it is for MPS daemons of the host, and this pool has none",
@@ -346,24 +346,24 @@ def _refuse_other_backend(sharing: Sharing) -> None:
         )
 
 
-def _choice(wish: Mapping[str, Any], name: str, default: str, choices: tuple[str, ...]) -> str:
-    value = str(wish.get(name, default))
+def _choice(desired: Mapping[str, Any], name: str, default: str, choices: tuple[str, ...]) -> str:
+    value = str(desired.get(name, default))
     if value not in choices:
-        raise Refused(name, f"{value!r} is no value of it", f"One of: {', '.join(choices)}.")
+        raise Refused(name, f"{value!r} is not one of its values", f"One of: {', '.join(choices)}.")
     return value
 
 
-def _replicas(wish: Mapping[str, Any]) -> tuple[int, tuple[tuple[str, int], ...]]:
+def _replicas(desired: Mapping[str, Any]) -> tuple[int, tuple[tuple[str, int], ...]]:
     """Return C(nvidia_sharing_replicas): one number for everything, or a number for each resource."""
     name = "nvidia_sharing_replicas"
-    value = wish.get(name, 0)
+    value = desired.get(name, 0)
     if not isinstance(value, Mapping):
         if value is None or value == "":
             return 0, ()
         if isinstance(value, (list, tuple)):
             remedy = "Write one number, or a mapping from resource to number such as {gpu: 4, 1g.10gb: 2}."
             raise Refused(name, f"{value!r} is a list", remedy)
-        return _number(wish, name, 0), ()
+        return _number(desired, name, 0), ()
     found: dict[str, int] = {}
     for key, count in value.items():
         path = f"{name}.{key}"
@@ -402,10 +402,10 @@ def _shown(pairs: tuple[tuple[str, int], ...]) -> str:
     return ", ".join(f"{resource}: {number}" for resource, number in pairs)
 
 
-def _number(wish: Mapping[str, Any], name: str, default: int) -> int:
-    value = wish.get(name, default)
+def _number(desired: Mapping[str, Any], name: str, default: int) -> int:
+    value = desired.get(name, default)
     if isinstance(value, str) and value.strip().lstrip("-").isdigit():
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Refused(name, f"{value!r} is no whole number", "Write it without quotes and unit, such as 4.")
+        raise Refused(name, f"{value!r} must be an integer", "Write it without quotes and unit, such as 4.")
     return value

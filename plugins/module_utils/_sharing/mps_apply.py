@@ -131,7 +131,7 @@ def _wait_for_answer(control: MpsControl | MpsControl3) -> None:
         try:
             if control.thread_percentage() is not None:
                 return
-            last = "its answer is no number"
+            last = "its answer is not a number"
         except (MpsError, command.CommandError) as error:
             last = str(error)
         if time.monotonic() >= end:

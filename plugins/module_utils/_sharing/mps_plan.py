@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._boards.architectures import FIRST_BRANCH_WITH_MPS_MULTI_USER
+from .._formats.mps_commands import limit_text
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from .host import SHM, Daemon, HostSharing
-from .mps_commands import limit_text
 
 DISRUPTIONS = ("refuse", "force")
 
@@ -114,24 +114,30 @@ def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") ->
 
     :param disruption: C(refuse) ends no daemon that has clients; C(force) does.
     :raises Refused: a daemon with clients would have to end, a GPU with other processes would become exclusive, or the control
-        program of MPS is missing or cannot do what is wished.
+        program of MPS is missing or cannot do what is desired.
     """
     _refuse_without_program(observed, wanted)
     _refuse_two_daemons(observed, wanted)
     steps: list[Step] = []
     present = {daemon.name: daemon for daemon in observed.daemons}
-    wished = {daemon.name for daemon in wanted.daemons}
+    desired = {daemon.name for daemon in wanted.daemons}
     steps += [
-        _end(daemon, "the wish has no such daemon", disruption)
+        _end(daemon, "the desired state has no such daemon", disruption)
         for daemon in observed.daemons
-        if daemon.name not in wished
+        if daemon.name not in desired
     ]
     if observed.shm_mounted and not any(daemon.shm_directory for daemon in wanted.daemons):
         steps.append(Step(Kind.UNMOUNT_SHARED_MEMORY, SHM, "no MPS daemon of this host uses it"))
     steps += _compute_modes(observed.gpus, wanted)
     if wanted.time_slice and (observed.recorded is None or observed.recorded.time_slice != wanted.time_slice):
         steps.append(
-            Step(Kind.SET_TIME_SLICE, "gpus", f"the wish is {wanted.time_slice}", (), {"time_slice": wanted.time_slice})
+            Step(
+                Kind.SET_TIME_SLICE,
+                "gpus",
+                f"the desired state is {wanted.time_slice}",
+                (),
+                {"time_slice": wanted.time_slice},
+            )
         )
     for daemon in wanted.daemons:
         steps += _daemon(present.get(daemon.name), daemon, disruption)
@@ -143,7 +149,7 @@ def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") ->
 
 
 def differences(observed: Observed, wanted: HostSharing) -> list[str]:
-    """Return what still differs from the wish, as sentences; empty when the host is as wished."""
+    """Return what still differs from the desired state, as sentences; empty when the host is as described."""
     left = []
     if wanted.compute_mode:
         left += [
@@ -181,7 +187,7 @@ def _compute_modes(gpus: Sequence[ObservedGpu], wanted: HostSharing) -> list[Ste
                 f"processes {', '.join(str(pid) for pid in gpu.foreign)} use it without MPS, and a GPU of an MPS daemon belongs to its server",
                 "Drain the host first (kubectl drain, or end these processes), then run again.",
             )
-        why = f"it is {gpu.compute_mode}, the wish is {wanted.compute_mode}"
+        why = f"it is {gpu.compute_mode}, the desired state is {wanted.compute_mode}"
         steps.append(compute_mode_step(gpu.index, gpu.uuid, wanted.compute_mode, why))
     return steps
 

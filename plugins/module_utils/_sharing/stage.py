@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._boards.lookup import BOARDS
-from .._driver.versions import branch_of, is_branch, is_driver_version
+from .._formats.driver_versions import branch_of, is_branch, is_driver_version
 from .._mig.from_facts import profiles_of
-from .._mig.layouts import wishes
+from .._mig.layouts import desired_layout
 from .._mig.profiles import compute_name, resolve
 from .._plan import Refused, StagePlan, Step
 from . import modes, mps_plan
@@ -21,21 +21,21 @@ from .host import Daemon, HostSharing, host_sharing, one_user_at_a_time, refuse_
 STAGE = "sharing"
 
 
-def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
+def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     """Plan the sharing of a host.
 
     :param facts: the facts document of M(gpufleet.nvidia.gpu_info).
-    :param wish: the variables of all host roles; C(nvidia_sharing_*) and C(nvidia_mig_strategy) are read.
-    :raises Refused: the wish contradicts itself, or can never be met by the GPUs of this host.
+    :param desired: the variables of all host roles; C(nvidia_sharing_*) and C(nvidia_mig_strategy) are read.
+    :raises Refused: the desired state contradicts itself, or can never be met by the GPUs of this host.
     """
-    sharing = modes.read(wish)
-    strategy = str(wish.get("nvidia_mig_strategy") or "none")
+    sharing = modes.read(desired)
+    strategy = str(desired.get("nvidia_mig_strategy") or "none")
     modes.refuse_on_mig(sharing, strategy)
     gpus = [gpu for gpu in facts.get("gpus") or () if isinstance(gpu, Mapping)]
-    branch = _branch(facts, wish)
+    branch = _branch(facts, desired)
     for gpu in gpus:
         _refuse_on_gpu(sharing, gpu, branch)
-    _refuse_on_layout(sharing, wish, gpus or _boards(facts), branch)
+    _refuse_on_layout(sharing, desired, gpus or _boards(facts), branch)
     if not gpus:
         steps = _steps_of_boards(sharing, strategy, facts, branch)
         reason = (facts.get("nvml") or {}).get("reason") or "no GPU is visible"
@@ -55,13 +55,13 @@ def _wanted(
     return host_sharing(sharing, gpus, branch, (facts.get("mps_control") or {}).get("multi_user"))
 
 
-def _branch(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> int | None:
+def _branch(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> int | None:
     """Return the branch of the driver that this host has, or that it is to get; it says what its MPS can do."""
     driver = facts.get("driver") or {}
-    for version in (driver.get("loaded_version"), driver.get("on_disk_version"), wish.get("nvidia_driver_version")):
+    for version in (driver.get("loaded_version"), driver.get("on_disk_version"), desired.get("nvidia_driver_version")):
         if version and is_driver_version(str(version)):
             return branch_of(str(version))
-    described = str(wish.get("nvidia_driver_branch") or "")
+    described = str(desired.get("nvidia_driver_branch") or "")
     return int(described) if is_branch(described) else None
 
 
@@ -71,13 +71,15 @@ def _refuse_on_gpu(sharing: modes.Sharing, gpu: Mapping[str, Any], branch: int |
 
 
 def _refuse_on_layout(
-    sharing: modes.Sharing, wish: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], branch: int | None
+    sharing: modes.Sharing, desired: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], branch: int | None
 ) -> None:
     """Look at the MIG devices that the layout will make: the stage before this one must not make them in vain."""
     if sharing.mode != "mps" or sharing.host.scope != "instance":
         return
     try:
-        layout = wishes(wish.get("nvidia_mig_layout"), str(wish.get("nvidia_mig_strategy") or "none"), gpus).gpus
+        layout = desired_layout(
+            desired.get("nvidia_mig_layout"), str(desired.get("nvidia_mig_strategy") or "none"), gpus
+        ).gpus
     except Refused:
         # The layout itself cannot be met, which is said where it is planned.
         return
@@ -149,7 +151,9 @@ def _steps_of_cards(
     mode = wanted.compute_mode
     if mode in (None, "default"):
         return plan.steps
-    modes_of = [mps_plan.compute_mode_step(int(gpu["index"]), "", str(mode), f"the wish is {mode}") for gpu in gpus]
+    modes_of = [
+        mps_plan.compute_mode_step(int(gpu["index"]), "", str(mode), f"the desired state is {mode}") for gpu in gpus
+    ]
     return (*modes_of, *plan.steps)
 
 

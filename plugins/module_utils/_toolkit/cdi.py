@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from .._adapters import cdi as adapter
 from .._adapters.cdi import Runner
+from .._adapters.cdi_specifications import parse_specification
 from .._adapters.command import CommandError, run
 from .._adapters.files import read_bytes, read_text, write_whole
-from .._facts.cdi import parse_specification
 
 #: NVIDIA's units, enabled where the packages have them (1.18 and newer).
 UNITS = ("nvidia-cdi-refresh.path", "nvidia-cdi-refresh.service")

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._runtime.toml_edit import restore, set_values, settle
-from .._runtime.toml_read import parse
+from .._formats.toml_edit import restore, set_values, settle
+from .._formats.toml_read import parse
 
 PATH = "/etc/nvidia-container-runtime/config.toml"
 ACCEPT_ENVVAR = "accept-nvidia-visible-devices-envvar-when-unprivileged"

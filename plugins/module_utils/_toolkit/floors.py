@@ -53,11 +53,11 @@ _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:[-~](rc\.?\d+))?")
 def version_key(version: str) -> tuple[int, int, int, int]:
     """Return what orders versions; a release candidate is older than its release.
 
-    :raises ValueError: it is no version of the toolkit, such as C(1.20.0).
+    :raises ValueError: it is not a version of the toolkit, such as C(1.20.0).
     """
     match = _VERSION.fullmatch(version)
     if match is None:
-        raise ValueError(f"{version!r} is no version of the container toolkit, such as {DEFAULT_VERSION}")
+        raise ValueError(f"{version!r} is not a version of the container toolkit, such as {DEFAULT_VERSION}")
     return int(match.group(1)), int(match.group(2)), int(match.group(3)), 0 if match.group(4) else 1
 
 

@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from .._adapters.cdi_specifications import GPU_KIND
 from .._adapters.packages import Change, Package, Transaction
-from .._facts.cdi import GPU_KIND
+from .._injection import Injection, docker_warning
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from .config import ACCEPT_ENVVAR, ACCEPT_VOLUME_MOUNTS, PATH, accepts, edit, low_level_runtimes
+from .desired import OLD_PACKAGES, PACKAGES, TOOLKIT, DesiredToolkit, ToolkitState
 from .distributions import IDENTIFIER
 from .floors import check_floor, version_in, version_key
-from .injection import Injection, docker_warning
-from .wish import OLD_PACKAGES, PACKAGES, TOOLKIT, ToolkitState, ToolkitWish
 
 
-def plan(state: ToolkitState, wish: ToolkitWish) -> Plan:
-    """Return the steps from C(state) to C(wish).
+def plan(state: ToolkitState, desired: DesiredToolkit) -> Plan:
+    """Return the steps from C(state) to C(desired).
 
     :raises Refused: the version is below the security floor, or none.
     """
-    return _present(state, wish) if wish.present else _absent(state, wish)
+    return _present(state, desired) if desired.present else _absent(state, desired)
 
 
 def select(offers: Sequence[Package], version: str) -> tuple[Package, ...]:
@@ -74,9 +74,9 @@ def check_simulation(changes: Sequence[Change], packages: Sequence[Package]) -> 
             )
 
 
-def edited(state: ToolkitState, wish: ToolkitWish) -> str:
+def edited(state: ToolkitState, desired: DesiredToolkit) -> str:
     """Return what the toolkit's C(config.toml) becomes."""
-    injection = wish.injection
+    injection = desired.injection
     return edit(state.config, injection.accepts_envvar, injection.accepts_volume_mounts, state.low_level_runtime)
 
 
@@ -126,12 +126,12 @@ def _repair(state: ToolkitState) -> list[Step]:
     return [Step(Kind.REPAIR_PACKAGE_DATABASE, TOOLKIT, f"half done: {', '.join(state.interrupted)}")]
 
 
-def _present(state: ToolkitState, wish: ToolkitWish) -> Plan:
-    warning = check_floor(wish.version, wish.allow_vulnerable)
+def _present(state: ToolkitState, desired: DesiredToolkit) -> Plan:
+    warning = check_floor(desired.version, desired.allow_vulnerable)
     steps = _repair(state)
-    differing = state.differing(wish.version)
+    differing = state.differing(desired.version)
     old = [name for name in OLD_PACKAGES if name in state.packages]
-    if wish.manage_repository:
+    if desired.manage_repository:
         steps += [
             Step(Kind.REMOVE_FILE, path, "it has the repository without its key (Conflicting Signed-By)")
             for path in state.old_sources
@@ -139,28 +139,28 @@ def _present(state: ToolkitState, wish: ToolkitWish) -> Plan:
         if state.repository is False:
             steps.append(Step(Kind.ADD_REPOSITORY, IDENTIFIER, "it is not configured"))
     held = set(state.holds or ())
-    if wish.hold and state.missing_for_holds and (differing or not held.issuperset(PACKAGES)):
+    if desired.hold and state.missing_for_holds and (differing or not held.issuperset(PACKAGES)):
         names = list(state.missing_for_holds)
         steps.append(Step(Kind.INSTALL_PREREQUISITES, TOOLKIT, "packages are held with it", (), {"packages": names}))
     if differing or old:
         why = "; ".join(f"{name} is {found or 'not installed'}" for name, found in differing.items())
         disturbs = ("containers that start during the transaction",) if any(differing.values()) else ()
-        data: dict[str, Any] = {"packages": list(PACKAGES), "version": wish.version, "remove": old}
+        data: dict[str, Any] = {"packages": list(PACKAGES), "version": desired.version, "remove": old}
         why = why or f"{', '.join(old)} is its predecessor"
         steps.append(Step(Kind.INSTALL_TOOLKIT, TOOLKIT, why, disturbs, data))
-    if wish.hold and (differing or not held.issuperset(PACKAGES)):
+    if desired.hold and (differing or not held.issuperset(PACKAGES)):
         steps.append(hold_step(PACKAGES))
-    if not wish.hold and held & set(PACKAGES):
+    if not desired.hold and held & set(PACKAGES):
         steps.append(release_step(state.held, "nvidia_toolkit_hold is false"))
-    config = edited(state, wish)
+    config = edited(state, desired)
     if config != (state.config or ""):
         runtimes = low_level_runtimes(state.config)
         named = state.low_level_runtime in (None, runtimes[0] if runtimes else "")
         if not named:
             steps.append(low_level_step(str(state.low_level_runtime), low_level_reason(runtimes)))
-        if named or not accepts_exactly(wish.injection, state.config):
-            steps.append(injection_step(wish.injection, bool(state.packages), f"{PATH} says otherwise"))
-    if wish.cdi:
+        if named or not accepts_exactly(desired.injection, state.config):
+            steps.append(injection_step(desired.injection, bool(state.packages), f"{PATH} says otherwise"))
+    if desired.cdi:
         if state.cdi_unit is False:
             why = "it keeps the CDI specification fresh after driver changes"
             steps.append(Step(Kind.ENABLE_SERVICE, "nvidia-cdi-refresh", why))
@@ -170,12 +170,12 @@ def _present(state: ToolkitState, wish: ToolkitWish) -> Plan:
     return Plan(
         tuple(steps),
         before={"packages": dict(state.packages), "config": state.config},
-        after={"packages": dict.fromkeys(PACKAGES, wish.version), "config": config},
-        warnings=tuple(text for text in (warning, docker_warning(wish.injection, wish.runtime)) if text),
+        after={"packages": dict.fromkeys(PACKAGES, desired.version), "config": config},
+        warnings=tuple(text for text in (warning, docker_warning(desired.injection, desired.runtime)) if text),
     )
 
 
-def _absent(state: ToolkitState, wish: ToolkitWish) -> Plan:
+def _absent(state: ToolkitState, desired: DesiredToolkit) -> Plan:
     names = [name for name in (*PACKAGES, *OLD_PACKAGES) if name in state.packages]
     steps = _repair(state)
     if state.held:
@@ -183,6 +183,6 @@ def _absent(state: ToolkitState, wish: ToolkitWish) -> Plan:
     if names:
         disturbs = ("containers that use GPUs cannot be started any more",)
         steps.append(Step(Kind.UNINSTALL_TOOLKIT, TOOLKIT, "it is not wanted", disturbs, {"packages": names}))
-    if wish.manage_repository and state.repository:
+    if desired.manage_repository and state.repository:
         steps.append(Step(Kind.REMOVE_REPOSITORY, IDENTIFIER, "it is not wanted"))
     return Plan(tuple(steps), before={"packages": dict(state.packages)}, after={"packages": {}})

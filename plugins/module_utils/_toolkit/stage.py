@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .._facts.cdi import GPU_KIND
+from .._adapters.cdi_specifications import GPU_KIND
+from .._injection import VARIABLE, docker_warning
 from .._plan import Refused, StagePlan, Step
 from .._steps import Kind
+from .desired import PACKAGES, ToolkitState, from_variables
 from .distributions import distribution_of
 from .floors import check_floor
-from .injection import VARIABLE, docker_warning
 from .plan import hold_step, injection_step, low_level_reason, low_level_step, release_step
-from .wish import PACKAGES, ToolkitState, from_variables
 
 
-def stage(facts: Mapping[str, Any], wish: Mapping[str, Any]) -> StagePlan:
+def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     """Return what the stage would do; see docs/architecture.md."""
-    if wish["nvidia_toolkit_runtime"] == "none":
+    if desired["nvidia_toolkit_runtime"] == "none":
         return StagePlan("toolkit", needed=False)
-    wanted = from_variables(wish)
+    wanted = from_variables(desired)
     refusals: list[Refused] = []
     warnings: list[str] = []
     try:

@@ -13,11 +13,11 @@ from .._adapters.packages import Package, PackageError, PackageManager, Transact
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from . import cdi
+from .desired import PACKAGES, DesiredToolkit, ToolkitState
 from .distributions import IDENTIFIER
 from .floors import version_in
 from .plan import check_simulation, edited, plan, select, transaction
 from .system import ToolkitSystem
-from .wish import PACKAGES, ToolkitState, ToolkitWish
 
 #: What the new packages bring (units, their settings) is only seen once they are there.
 _ROUNDS = 2
@@ -37,30 +37,30 @@ class Report:
     version: str
 
 
-def run_stage(system: ToolkitSystem, wish: ToolkitWish, check_mode: bool) -> Report:
-    """Bring the toolkit of a host to C(wish).
+def run_stage(system: ToolkitSystem, desired: DesiredToolkit, check_mode: bool) -> Report:
+    """Bring the toolkit of a host to C(desired).
 
     :raises Refused: it cannot be met; nothing was installed.
     :raises PackageError: the package manager failed.
     :raises Failed: what is read back is something else.
     """
-    state = system.read(wish)
-    planned = plan(state, wish)
+    state = system.read(desired)
+    planned = plan(state, desired)
     if check_mode or not planned.changes:
-        if planned.changes and wish.present and state.differing(wish.version):
-            _try(system, state, wish)
-        return Report(planned, state, state, _version(state) if not planned.changes else _wanted(wish))
+        if planned.changes and desired.present and state.differing(desired.version):
+            _try(system, state, desired)
+        return Report(planned, state, state, _version(state) if not planned.changes else _wanted(desired))
     if any(step.kind is Kind.ADD_REPOSITORY for step in planned.steps):
         # A key that is not the right one is found before the first step.
-        system.repository(wish)
+        system.repository(desired)
     done: list[Step] = []
     after, left = state, planned
     for _round in range(_ROUNDS):
         for step in left.steps:
-            _APPLIERS[step.kind](system, after, wish, step)
+            _APPLIERS[step.kind](system, after, desired, step)
         done.extend(left.steps)
-        after = system.read(wish)
-        left = plan(after, wish)
+        after = system.read(desired)
+        left = plan(after, desired)
         if not left.changes:
             break
     else:
@@ -71,28 +71,28 @@ def run_stage(system: ToolkitSystem, wish: ToolkitWish, check_mode: bool) -> Rep
     return Report(replace(planned, steps=tuple(done)), state, after, _version(after))
 
 
-def _wanted(wish: ToolkitWish) -> str:
-    return wish.version if wish.present else ""
+def _wanted(desired: DesiredToolkit) -> str:
+    return desired.version if desired.present else ""
 
 
 def _version(state: ToolkitState) -> str:
     return version_in(state.packages.get(PACKAGES[0], "")) or ""
 
 
-def _try(system: ToolkitSystem, state: ToolkitState, wish: ToolkitWish) -> None:
+def _try(system: ToolkitSystem, state: ToolkitState, desired: DesiredToolkit) -> None:
     """Ask the real resolver, with the repository as it would be where it is not configured yet."""
-    if state.repository is not False or not wish.manage_repository:
-        return _resolve(system.manager, state, wish)
-    with system.manager.trial(system.repository(wish)) as manager:
-        return _resolve(manager, state, wish) if manager is not None else None
+    if state.repository is not False or not desired.manage_repository:
+        return _resolve(system.manager, state, desired)
+    with system.manager.trial(system.repository(desired)) as manager:
+        return _resolve(manager, state, desired) if manager is not None else None
 
 
-def _resolve(manager: PackageManager, state: ToolkitState, wish: ToolkitWish) -> None:
-    packages = select(manager.offered(PACKAGES), wish.version)
+def _resolve(manager: PackageManager, state: ToolkitState, desired: DesiredToolkit) -> None:
+    packages = select(manager.offered(PACKAGES), desired.version)
     check_simulation(manager.simulate(transaction(state, packages)), packages)
 
 
-def _repair(system: ToolkitSystem, state: ToolkitState, _wish: ToolkitWish, _step: Step) -> None:
+def _repair(system: ToolkitSystem, state: ToolkitState, _desired: DesiredToolkit, _step: Step) -> None:
     # The four depend on each other at exactly one version: with one of them half done, holds leave the resolver no way
     # out. What is whole afterwards is held again, by the next step or by the next round.
     held = [name for name in PACKAGES if name in (state.holds or ())]
@@ -104,12 +104,12 @@ def _repair(system: ToolkitSystem, state: ToolkitState, _wish: ToolkitWish, _ste
         raise
 
 
-def _remove_file(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, step: Step) -> None:
+def _remove_file(system: ToolkitSystem, _state: ToolkitState, _desired: DesiredToolkit, step: Step) -> None:
     system.remove_file(step.target)
 
 
-def _configure(system: ToolkitSystem, _state: ToolkitState, wish: ToolkitWish, _step: Step) -> None:
-    system.manager.add_repository(system.repository(wish))
+def _configure(system: ToolkitSystem, _state: ToolkitState, desired: DesiredToolkit, _step: Step) -> None:
+    system.manager.add_repository(system.repository(desired))
     try:
         system.manager.refresh()
     except PackageError:
@@ -118,12 +118,12 @@ def _configure(system: ToolkitSystem, _state: ToolkitState, wish: ToolkitWish, _
         raise
 
 
-def _install(system: ToolkitSystem, state: ToolkitState, wish: ToolkitWish, _step: Step) -> None:
+def _install(system: ToolkitSystem, state: ToolkitState, desired: DesiredToolkit, _step: Step) -> None:
     offers = system.manager.offered(PACKAGES)
-    if not any(version_in(offer.version) == wish.version for offer in offers):
+    if not any(version_in(offer.version) == desired.version for offer in offers):
         system.manager.refresh()
         offers = system.manager.offered(PACKAGES)
-    packages = select(offers, wish.version)
+    packages = select(offers, desired.version)
     held = list(state.held)
     system.manager.unhold(held)
     try:
@@ -139,40 +139,40 @@ def _installed(system: ToolkitSystem) -> list[Package]:
     return [Package(name, version) for name, version in system.manager.installed().items() if name in PACKAGES]
 
 
-def _hold(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, _step: Step) -> None:
+def _hold(system: ToolkitSystem, _state: ToolkitState, _desired: DesiredToolkit, _step: Step) -> None:
     system.manager.hold(_installed(system))
 
 
-def _release(system: ToolkitSystem, state: ToolkitState, _wish: ToolkitWish, _step: Step) -> None:
+def _release(system: ToolkitSystem, state: ToolkitState, _desired: DesiredToolkit, _step: Step) -> None:
     system.manager.unhold(list(state.held))
 
 
-def _prepare(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, step: Step) -> None:
+def _prepare(system: ToolkitSystem, _state: ToolkitState, _desired: DesiredToolkit, step: Step) -> None:
     system.manager.apply(Transaction(tuple(Package(str(name)) for name in step.data["packages"])))
 
 
-def _settings(system: ToolkitSystem, _state: ToolkitState, wish: ToolkitWish, _step: Step) -> None:
+def _settings(system: ToolkitSystem, _state: ToolkitState, desired: DesiredToolkit, _step: Step) -> None:
     # The packages' scripts may just have written the file: it is read again.
-    system.write_config(edited(system.read(wish), wish))
+    system.write_config(edited(system.read(desired), desired))
 
 
-def _enable(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, _step: Step) -> None:
+def _enable(system: ToolkitSystem, _state: ToolkitState, _desired: DesiredToolkit, _step: Step) -> None:
     system.enable_refresh()
 
 
-def _generate(_system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, _step: Step) -> None:
+def _generate(_system: ToolkitSystem, _state: ToolkitState, _desired: DesiredToolkit, _step: Step) -> None:
     cdi.refresh()
 
 
-def _uninstall(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, step: Step) -> None:
+def _uninstall(system: ToolkitSystem, _state: ToolkitState, _desired: DesiredToolkit, step: Step) -> None:
     system.manager.apply(Transaction(remove=tuple(map(str, step.data["packages"]))))
 
 
-def _forget(system: ToolkitSystem, _state: ToolkitState, _wish: ToolkitWish, _step: Step) -> None:
+def _forget(system: ToolkitSystem, _state: ToolkitState, _desired: DesiredToolkit, _step: Step) -> None:
     system.manager.remove_repository(IDENTIFIER)
 
 
-_APPLIERS: dict[Kind, Callable[[ToolkitSystem, ToolkitState, ToolkitWish, Step], None]] = {
+_APPLIERS: dict[Kind, Callable[[ToolkitSystem, ToolkitState, DesiredToolkit, Step], None]] = {
     Kind.REPAIR_PACKAGE_DATABASE: _repair,
     Kind.REMOVE_FILE: _remove_file,
     Kind.ADD_REPOSITORY: _configure,

@@ -13,15 +13,15 @@ from collections.abc import Callable, Mapping
 from .._adapters import systemd
 from .._adapters.files import read_bytes, remove, write_whole
 from .._adapters.host_files import HostFiles
+from .._adapters.installed_packages import is_toolkit
 from .._adapters.packages import PackageManager, manager_for
 from .._adapters.repositories import Repository, check_url, sources_in, verified_key
-from .._facts.packages import is_toolkit
 from .._facts.runtimes import crio_configuration
 from .._plan import Refused
 from . import cdi
 from .config import PATH
+from .desired import OLD_PACKAGES, DesiredToolkit, ToolkitState
 from .distributions import BASE, IDENTIFIER, KEY_FINGERPRINT, KEY_URL, OLD_SOURCES, distribution_of
-from .wish import OLD_PACKAGES, ToolkitState, ToolkitWish
 
 Fetch = Callable[[str], bytes]
 
@@ -42,61 +42,61 @@ class ToolkitSystem:
         self._repository: Repository | None = None
         self.manager = manager or manager_for(self._distribution.manager)
 
-    def url(self, wish: ToolkitWish) -> str:
+    def url(self, desired: DesiredToolkit) -> str:
         """Return where the packages come from.
 
         :raises UrlRefused: nothing may be fetched from there.
         """
         return check_url(
-            self._distribution.url(platform.machine(), wish.repository_url), "nvidia_toolkit_repository_url"
+            self._distribution.url(platform.machine(), desired.repository_url), "nvidia_toolkit_repository_url"
         )
 
-    def read(self, wish: ToolkitWish) -> ToolkitState:
+    def read(self, desired: DesiredToolkit) -> ToolkitState:
         """Return the present state of the host.
 
         :raises CommandError: the toolkit cannot describe the GPUs.
         """
         installed = self.manager.installed()
         packages = {n: v for n, v in installed.items() if is_toolkit(n) or n in OLD_PACKAGES}
-        managed = self.url(wish) in self.manager.repositories() if wish.present else True
+        managed = self.url(desired) in self.manager.repositories() if desired.present else True
         config = read_bytes(PATH)
-        units = cdi.unit_names() if wish.cdi else ()
+        units = cdi.unit_names() if desired.cdi else ()
         return ToolkitState(
             packages=packages,
             holds=tuple(self.manager.holds()),
-            low_level_runtime=_low_level_runtime() if wish.present and wish.runtime == "crio" else None,
-            missing_for_holds=self.manager.missing_for_holds() if wish.present and wish.hold else (),
+            low_level_runtime=_low_level_runtime() if desired.present and desired.runtime == "crio" else None,
+            missing_for_holds=self.manager.missing_for_holds() if desired.present and desired.hold else (),
             repository=managed and self._key_is_there(),
             old_sources=self._old_sources(),
             config=None if config is None else config.decode("utf-8", "replace"),
             interrupted=tuple(self.manager.interrupted()),
-            cdi_stale=cdi.compare().stale if wish.cdi and cdi.possible() else "",
+            cdi_stale=cdi.compare().stale if desired.cdi and cdi.possible() else "",
             driver_loaded=cdi.driver_loaded(),
             cdi_unit=all(found.enabled == "enabled" for found in systemd.units(units).values()) if units else None,
         )
 
-    def repository(self, wish: ToolkitWish) -> Repository:
+    def repository(self, desired: DesiredToolkit) -> Repository:
         """Return the repository to configure, with its verified key; fetched once.
 
         :raises Refused: a mirror has no fingerprint, or the key file cannot be read.
         :raises KeyRefused: the key is another one.
         """
         if self._repository is None:
-            self._repository = self._verified_repository(wish)
+            self._repository = self._verified_repository(desired)
         return self._repository
 
-    def _verified_repository(self, wish: ToolkitWish) -> Repository:
-        url = self.url(wish)
+    def _verified_repository(self, desired: DesiredToolkit) -> Repository:
+        url = self.url(desired)
         # A mirror carries NVIDIA's signatures, so NVIDIA's key is right for it unless the site signs anew.
-        fingerprint = wish.key_fingerprint or KEY_FINGERPRINT
-        if wish.key_file:
-            source, content = wish.key_file, read_bytes(wish.key_file)
+        fingerprint = desired.key_fingerprint or KEY_FINGERPRINT
+        if desired.key_file:
+            source, content = desired.key_file, read_bytes(desired.key_file)
             if content is None:
                 raise Refused(
                     "nvidia_toolkit_repository_key_file", f"{source} cannot be read", "It is a path on the host."
                 )
         else:
-            source = check_url(wish.key_url or KEY_URL, "nvidia_toolkit_repository_key_url")
+            source = check_url(desired.key_url or KEY_URL, "nvidia_toolkit_repository_key_url")
             content = self._fetch(source)
         key = verified_key(content, fingerprint, source)
         # NVIDIA signs the metadata of its rpm repository, which have the packages' checksums, and not the packages.

@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import HAMI_SPLIT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import HAMI_SPLIT
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import injection
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import Part, render_values
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (

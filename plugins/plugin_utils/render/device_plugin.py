@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import Capacity
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.lint import lint
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import Capacity
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import injection
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import comment, yaml_text
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import Part, render_values
@@ -35,7 +35,7 @@ UNSHARED = "default"
 def plugin_file(strategy: str, sharing: Sharing, capacity: Capacity, pool: str) -> str:
     """Return the device plugin's configuration file.
 
-    :raises Refused: the linter finds something in it, which means that the wish cannot be expressed.
+    :raises Refused: the linter finds something in it, which means that the desired state cannot be expressed.
     """
     config: dict[str, Any] = {"version": "v1", "flags": {"migStrategy": strategy}}
     if sharing.replicated and capacity.replicas:

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils import _injection as injection
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import desired_layout
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import (
     Capacity,
     capacity,
     gpus_of_inventory,
     merged,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import wishes
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import injection
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.device_plugin import plugin_file
@@ -33,7 +33,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model impor
     pool_label,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import Former, Kind, names
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import WishRefused, collect
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import VariablesRefused, collect
 
 #: The roles whose variables say what a cluster shows of a host.
 ROLES = ("gpu_facts", "nvidia_toolkit", "nvidia_mig", "nvidia_sharing", "gpu_kubernetes")
@@ -77,7 +77,7 @@ class Member:
 class _Description:
     """What all hosts with the same key have in common."""
 
-    wish: Mapping[str, Any]
+    desired: Mapping[str, Any]
     gpus: Sequence[Mapping[str, Any]]
     read: bool
 
@@ -131,18 +131,18 @@ class Fleet:
             except GpusUnknown as refusal:
                 raise GpusUnknown(f"{host}: {refusal.thing}", refusal.reason, refusal.remedy) from refusal
             except Refused as refusal:
-                refusals = refusal.refusals if isinstance(refusal, WishRefused) else (refusal,)
+                refusals = refusal.refusals if isinstance(refusal, VariablesRefused) else (refusal,)
                 named = [Refused(f"{host}: {one.thing}", one.reason, one.remedy) for one in refusals]
-                raise WishRefused(named) from refusal
-        wish = self._descriptions[key].wish
-        pool = self._pool(host, wish.get("gpu_facts_pool"))
-        node = str(wish.get(f"{_PREFIX}node_name") or host)
-        self._members.append(Member(host, node, pool, str(wish[f"{_PREFIX}cluster"]), key))
+                raise VariablesRefused(named) from refusal
+        desired = self._descriptions[key].desired
+        pool = self._pool(host, desired.get("gpu_facts_pool"))
+        node = str(desired.get(f"{_PREFIX}node_name") or host)
+        self._members.append(Member(host, node, pool, str(desired[f"{_PREFIX}cluster"]), key))
 
     def clusters(self) -> list[Cluster]:
         """Return the clusters, sorted by name.
 
-        :raises Refused: the hosts of a cluster or of a pool contradict each other, or a wish cannot be met.
+        :raises Refused: the hosts of a cluster or of a pool contradict each other, or a desired state cannot be met.
         """
         by_cluster: dict[str, list[Member]] = {}
         for member in self._members:
@@ -153,7 +153,7 @@ class Fleet:
         if dns_label(name) != name:
             raise Refused(
                 "gpu_kubernetes_cluster",
-                f"{name!r} is no name of a cluster: it becomes a directory and a part of object names",
+                f"{name!r} is not a valid name of a cluster: it becomes a directory and a part of object names",
                 f"Use lower case letters, digits and '-', such as {dns_label(name) or 'production'}.",
             )
         configurations: list[Configuration] = []
@@ -166,7 +166,7 @@ class Fleet:
             configurations += self._configurations(pool, hosts, before)
         _refuse_twice(name, [node for item in configurations for node in item.nodes])
         _refuse_same_name(name, configurations)
-        runtimes = {str(self._descriptions[member.key].wish["nvidia_toolkit_runtime"]) for member in members}
+        runtimes = {str(self._descriptions[member.key].desired["nvidia_toolkit_runtime"]) for member in members}
         return Cluster(name, options, tuple(configurations), frozenset(runtimes))
 
     def _options(self, cluster: str, members: Sequence[Member]) -> dict[str, Any]:
@@ -174,7 +174,7 @@ class Fleet:
         options: dict[str, Any] = {}
         origin: dict[str, Member] = {}
         for key, member in {member.key: member for member in members}.items():
-            for name, value in self._descriptions[key].wish.items():
+            for name, value in self._descriptions[key].desired.items():
                 short = name[len(_PREFIX) :]
                 if not name.startswith(_PREFIX) or short in _MAY_DIFFER:
                     continue
@@ -230,28 +230,28 @@ class GpusUnknown(Refused):
 def _describe(
     own: Variables, template: Callable[[Any], Any], recorded: Sequence[Mapping[str, Any]] | None
 ) -> _Description:
-    wish = collect(own, template, ROLES)
-    gpus = recorded if recorded else gpus_of_inventory(wish.get("gpu_facts_gpus") or [])
+    desired = collect(own, template, ROLES)
+    gpus = recorded if recorded else gpus_of_inventory(desired.get("gpu_facts_gpus") or [])
     if not gpus:
         raise GpusUnknown(
             "gpu_facts_gpus",
             "nothing says which GPUs the host has: it was not read in this run, no facts of it are recorded, and this is empty",
             "Set it for the pool, such as [{board: h100-80gb-sxm, count: 8}], or run site.yml, or set gpu_kubernetes_facts_directory.",
         )
-    return _Description(wish, gpus, bool(recorded))
+    return _Description(desired, gpus, bool(recorded))
 
 
 def _configuration(pool: str, host: str, description: _Description) -> Configuration:
-    wish, gpus = description.wish, description.gpus
-    strategy = str(wish.get("nvidia_mig_strategy") or "none")
-    layout = wish.get("nvidia_mig_layout")
+    desired, gpus = description.desired, description.gpus
+    strategy = str(desired.get("nvidia_mig_strategy") or "none")
+    layout = desired.get("nvidia_mig_layout")
     try:
-        sharing = modes.read(wish)
-        decided = injection.read(wish)
+        sharing = modes.read(desired)
+        decided = injection.read(desired)
         shown: Capacity = capacity(gpus, strategy, layout, sharing)
         _refuse_spread(sharing, shown, len(gpus))
         text = plugin_file(strategy, sharing, shown, pool) if sharing.backend == "mps" else ""
-        devices = wishes(layout, strategy, gpus).gpus if strategy != "none" else {}
+        devices = desired_layout(layout, strategy, gpus).gpus if strategy != "none" else {}
     except Refused as refusal:
         raise Refused(f"pool {pool} ({host}): {refusal.thing}", refusal.reason, refusal.remedy) from refusal
     return Configuration(
@@ -263,11 +263,11 @@ def _configuration(pool: str, host: str, description: _Description) -> Configura
         sharing=sharing,
         capacity=shown,
         gpus=len(gpus),
-        mig_devices={index: dict(wish.devices) for index, wish in devices.items() if wish.enabled},
+        mig_devices={index: dict(desired.devices) for index, desired in devices.items() if desired.enabled},
         plugin_text=text,
         injection=decided,
         content=content_hash(
-            json.dumps([strategy, text, decided.rendered, _of_cluster(sharing), _of_operator(wish, gpus, devices)])
+            json.dumps([strategy, text, decided.rendered, _of_cluster(sharing), _of_operator(desired, gpus, devices)])
         ),
     )
 
@@ -277,9 +277,9 @@ def _of_cluster(sharing: modes.Sharing) -> str:
     return repr(replace(sharing, time_slice="default", replicas=0, resource_replicas=()))
 
 
-def _of_operator(wish: Mapping[str, Any], gpus: Sequence[Any], devices: Mapping[int, Any]) -> list[Any]:
+def _of_operator(desired: Mapping[str, Any], gpus: Sequence[Any], devices: Mapping[int, Any]) -> list[Any]:
     """Return the layout where the operator partitions the GPUs; where the host does it, the cluster is told nothing."""
-    if (wish[f"{_PREFIX}stack"], wish[f"{_PREFIX}mig_manager"]) != ("gpu_operator", "operator"):
+    if (desired[f"{_PREFIX}stack"], desired[f"{_PREFIX}mig_manager"]) != ("gpu_operator", "operator"):
         return []
     return [len(gpus), {index: sorted(one.devices.items()) for index, one in sorted(devices.items()) if one.enabled}]
 

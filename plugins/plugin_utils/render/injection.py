@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How devices reach containers, in the values of each chart; the decision itself is the hosts' (_toolkit/injection.py)."""
+"""How devices reach containers, in the values of each chart; the decision itself is the hosts' (_injection.py)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.injection import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import (
     CDI,
     ENVVAR,
     FIRST_KUBELET_WITH_CDI,
@@ -19,6 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.injection
     VOLUME_MOUNTS,
     Injection,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import EXTRA, Part
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Cluster, Configuration
 

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import clients
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import Capacity
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.names import LABEL_PREFIX
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.injection import Injection
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clients
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import Capacity
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import LABEL_PREFIX
 
 POOL_LABEL = f"{LABEL_PREFIX}/pool"
 CONFIGURATION_LABEL = f"{LABEL_PREFIX}/configuration"

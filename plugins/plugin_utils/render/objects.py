@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.names import MIG_CONFIG_LABEL
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import MIG_CONFIG_LABEL
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gitops import kept
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
     BACKEND_LABEL,

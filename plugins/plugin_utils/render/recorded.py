@@ -13,7 +13,6 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, write_whole
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_gpus
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.capacity import gpus_of_inventory
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
     Unfit,
     anything,
@@ -22,6 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
     mapping,
     number,
 )
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import gpus_of_inventory
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import OF_HOST
 

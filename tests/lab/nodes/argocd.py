@@ -223,7 +223,7 @@ def _git_programs() -> str:
 
 
 def _settings() -> dict[str, object]:
-    """What its installation has beside programs: the name space, its settings, and the project C(default)."""
+    """What its installation has beside programs: the namespace, its settings, and the project C(default)."""
 
     def named(kind: str, name: str, **rest: object) -> dict[str, object]:
         labels = {"app.kubernetes.io/part-of": "argocd"}

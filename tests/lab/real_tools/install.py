@@ -103,7 +103,7 @@ TOOLS = {
 
 
 class NotInstalled(Exception):
-    """The tool cannot be had here; the message says why."""
+    """The tool is not available here; the message says why."""
 
 
 def install(tool: Tool) -> Path:

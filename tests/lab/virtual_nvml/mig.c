@@ -283,7 +283,7 @@ void mig_compute_name(const struct board *b, const struct profile *p, unsigned n
 
 /* ---- Mode and names ---- */
 
-/* Ampere writes the wish into the InfoROM and needs a GPU reset; Hopper and newer switch at once. A GPU in use, or with
+/* Ampere writes the desired state into the InfoROM and needs a GPU reset; Hopper and newer switch at once. A GPU in use, or with
  * instances, keeps its mode: the call succeeds and the activation status says why nothing happened. */
 nvmlReturn_t mig_set_mode(struct machine *m, int gpu, bool enable, bool in_use, nvmlReturn_t *activation)
 {

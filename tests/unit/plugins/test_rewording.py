@@ -18,28 +18,28 @@ import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.action import evict_gpu_pods
 from ansible_collections.gpufleet.nvidia.plugins.module_utils import _steps
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.devices import Holding
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.repartition import repartition
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import installation
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import from_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_plan import plan_host
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import GpuWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import apply as runtime
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_apply, mps_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import HostSharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.wish import PACKAGES, ToolkitWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import PACKAGES, DesiredToolkit
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import Holding
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.repartition import repartition
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.action.conftest import call  # noqa: F401
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.action.test_evict_gpu_pods import FakeCluster, document
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver import test_stage_run as driver
-from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._fleet.test_repartition import pod
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._host import test_host_program as program
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig import test_apply_run as mig
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.live import gpu
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._runtime import test_apply as containerd
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._sharing import test_mps_apply as sharing
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._toolkit import test_stage_run as toolkit
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.plugin_utils.fleet.test_repartition import pod
 from jinja2 import Environment
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -105,17 +105,17 @@ def test_the_pods_on_what_a_layout_does_away_with_are_evicted_and_no_others(make
 @pytest.mark.parametrize(("current", "wanted"), [(True, False), (False, True)])
 def test_a_gpu_whose_mode_changes_goes(current, wanted):
     one = gpu(current=current)
-    steps = [step.as_dict() for step in plan_host([one], {0: GpuWish(wanted)}, "refuse", True, {}).steps()]
+    steps = [step.as_dict() for step in plan_host([one], {0: DesiredGpu(wanted)}, "refuse", True, {}).steps()]
     found = repartition({"plan": {"steps": steps}}, [Holding("job", "c", "r", one.state.uuid)], [pod("job")])
     assert [each.name for each in found.leave] == ["job"]
 
 
 def test_mps_daemons_are_started_told_and_stopped(machine):
-    sharing.bring(machine, sharing.WISH)
-    pipe = sharing.WISH.daemons[0].pipe_directory
+    sharing.bring(machine, sharing.DESIRED)
+    pipe = sharing.DESIRED.daemons[0].pipe_directory
     assert machine.compute == {0: "exclusive_process", 1: "exclusive_process"}
     assert machine.running[pipe]["limits"] == {0: "4G", 1: "8G"}
-    assert mps_apply.recorded() == sharing.WISH
+    assert mps_apply.recorded() == sharing.DESIRED
     machine.servers[pipe] = {910: [], 920: [1001]}
     machine.log.clear()
     other = HostSharing(compute_mode="exclusive_process", daemons=(sharing.daemon(limits_mib=(2048, 2048)),))
@@ -137,7 +137,7 @@ def test_the_toolkit_is_installed_held_configured_and_removed():
     toolkit.run(host)
     assert host.manager.calls == ["repair", "refresh", "simulate", "apply"]
     assert host.manager.held == set(PACKAGES) and host.config is not None
-    toolkit.run(host, ToolkitWish(present=False, cdi=False))
+    toolkit.run(host, DesiredToolkit(present=False, cdi=False))
     assert not host.manager.held and not host.manager.urls
     assert host.manager.packages == {"bash": "5"}
 
@@ -145,14 +145,14 @@ def test_the_toolkit_is_installed_held_configured_and_removed():
 def test_a_runtime_is_restarted_where_its_configuration_changes(engine):
     outcome = containerd.outcome(engine)
     assert kinds(outcome.plan.steps) == [Kind.CHANGE_FILE, Kind.RESTART_SERVICE]
-    assert runtime.apply(engine, containerd.WISH, outcome).shortfalls(containerd.WISH) == ()
+    assert runtime.apply(engine, containerd.DESIRED, outcome).shortfalls(containerd.DESIRED) == ()
     assert engine.restarts == 1
     assert not containerd.outcome(engine).plan.changes
 
 
 def test_a_driver_is_brought_changed_and_removed():
     system = driver.System()
-    report = driver.run_stage(system, driver.DriverWish(version=driver.OLD), check=False)
+    report = driver.run_stage(system, driver.DesiredDriver(version=driver.OLD), check=False)
     assert kinds(report.steps) == [
         Kind.PIN_DRIVER,
         Kind.INSTALL_DRIVER,
@@ -162,12 +162,12 @@ def test_a_driver_is_brought_changed_and_removed():
         Kind.START_SERVICE,
     ]
     assert system.loaded == driver.OLD and set(driver.NAMES) <= system.manager.held
-    driver.run_stage(system, driver.DriverWish(version=driver.NEW), check=False)
+    driver.run_stage(system, driver.DesiredDriver(version=driver.NEW), check=False)
     assert (system.loaded, system.record.version) == (driver.NEW, driver.OLD)
     assert system.pinned == driver.preferences(driver.NEW)
-    driver.run_stage(system, driver.DriverWish(state="previous"), check=False)
+    driver.run_stage(system, driver.DesiredDriver(state="previous"), check=False)
     assert system.loaded == driver.OLD
-    driver.run_stage(system, driver.DriverWish(state="absent"), check=False)
+    driver.run_stage(system, driver.DesiredDriver(state="absent"), check=False)
     assert (system.loaded, system.manager.packages, system.pinned) == (None, {}, None)
 
 
@@ -202,7 +202,7 @@ def test_a_node_is_drained_where_pods_could_not_be_evicted(call, monkeypatch, na
     result, _shown = call(evict_gpu_pods, {"node": "n", "timeout": 0, "poll": 0}, {})
     if "msg" in result:
         result["msg"] = other_words(result["msg"])
-    empty = yaml.safe_load((REPOSITORY / "roles/gpu_upgrade/tasks/empty.yml").read_text())
+    empty = yaml.safe_load((REPOSITORY / "roles/gpu_upgrade/tasks/evict.yml").read_text())
     (block,) = [task["block"] for task in empty if "block" in task]
     tasks = {task["name"]: task for task in block}
     decide = Environment(autoescape=False)

@@ -133,7 +133,7 @@ _ANSWERS = {
 def variables() -> set[str]:
     """Return the names of all variables that a role or a playbook of the collection reads, sets or registers."""
     from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.playbook_variables import OWN
-    from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import role_interface
+    from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import role_interface
 
     names = {name for options in OWN.values() for name in options}
     for path in (REPOSITORY / "roles").iterdir():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import registered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import registered
 
 ROLES = sorted((Path(__file__).parents[3] / "roles").iterdir())
 PLAYBOOKS = Path(__file__).parents[3] / "playbooks"

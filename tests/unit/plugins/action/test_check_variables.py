@@ -18,7 +18,7 @@ def test_what_is_wrong_is_said_once_for_all_of_its_hosts(call):
     result, _shown = check(call, hosts)
     assert result["failed"]
     assert [entry["hosts"] for entry in result["refusals"]] == [list(hosts), ["h0"]]
-    assert "h0, h1, h2, h3, h4 and 2 more: gpu_upgrade_canary: 'one' is no whole number" in result["msg"]
+    assert "h0, h1, h2, h3, h4 and 2 more: gpu_upgrade_canary: 'one' must be an integer" in result["msg"]
     assert "h0: gpu_upgrade_max_paralel: " in result["msg"]
     assert result["msg"].endswith("Nothing was touched.")
 

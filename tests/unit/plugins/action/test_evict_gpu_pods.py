@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.action import evict_gpu_pods
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.pods import evictions, read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import evictions, read
 
 BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
 

@@ -47,7 +47,7 @@ def test_drift_is_shown_and_said_in_one_line(plan):
 
 
 def test_without_drift_it_succeeds(plan, monkeypatch):
-    monkeypatch.setattr(descriptions, "plan_stages", lambda _facts, _wish: {})
+    monkeypatch.setattr(descriptions, "plan_stages", lambda _facts, _desired: {})
     result, _shown = plan()
     assert result["as_described"] and result["msg"] == "The fleet is as described." and result["drift"] is False
 
@@ -56,7 +56,7 @@ def test_without_drift_it_succeeds(plan, monkeypatch):
     "arguments", [{"files": [{"action": "create", "path": "x"}]}, {"unrendered": "pool batch: something is wrong"}]
 )
 def test_the_clusters_files_are_part_of_it(plan, monkeypatch, arguments):
-    monkeypatch.setattr(descriptions, "plan_stages", lambda _facts, _wish: {})
+    monkeypatch.setattr(descriptions, "plan_stages", lambda _facts, _desired: {})
     result, shown = plan(arguments=arguments)
     assert result["drift"] and not result["as_described"]
     assert "create x" in shown.text or "something is wrong" in shown.text
@@ -75,7 +75,7 @@ def test_some_hosts_alone(plan):
         (Undefined(), "the variables of the host: 'layout_of_the_night' is undefined"),
     ],
 )
-def test_an_impossible_wish_is_reported_and_the_others_are_planned(plan, variables, said):
+def test_an_impossible_desired_state_is_reported_and_the_others_are_planned(plan, variables, said):
     result, shown = plan(hosts={"a": variables})
     hosts = result["plan"]["hosts"]
     assert said in hosts["a"]["impossible"][0]
@@ -84,7 +84,7 @@ def test_an_impossible_wish_is_reported_and_the_others_are_planned(plan, variabl
 
 
 def test_a_host_that_did_not_answer_is_unread_and_not_as_described(plan, monkeypatch):
-    monkeypatch.setattr(descriptions, "plan_stages", lambda _facts, _wish: {})
+    monkeypatch.setattr(descriptions, "plan_stages", lambda _facts, _desired: {})
     result, _shown = plan(unread=["b"])
     assert result["plan"]["hosts"]["b"]["unread"] == "it did not answer"
     assert not result["as_described"] and result["drift"] is False

@@ -37,7 +37,7 @@ def test_given_facts_are_judged_on_the_controller(call, facts, on_the_host):
     assert on_the_host == []
 
 
-def test_a_host_that_is_not_healthy_yet_does_not_fail_where_that_is_not_wished(call, facts):
+def test_a_host_that_is_not_healthy_yet_does_not_fail_where_that_is_not_described(call, facts):
     arguments = {"facts": facts, "expect": {"gpus": 8}, "checks": ["pci"]}
     planned, _shown = call(health, dict(arguments), VARIABLES, check_mode=True)
     assert "failed" not in planned and not planned["healthy"]

@@ -54,7 +54,7 @@ def test_templates_are_rendered(plan):
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({"nvidia_sharing_replicas": "many"}, "gpu-1: nvidia_sharing_replicas: 'many' is no whole number"),
+        ({"nvidia_sharing_replicas": "many"}, "gpu-1: nvidia_sharing_replicas: 'many' must be an integer"),
         ({"nvidia_mig_layot": "x"}, "gpu-1: nvidia_mig_layot: no role"),
         ({"gpu_facts_pool": "batch"}, "gpu-1: gpu_facts_pool of gpu-1: no group below gpu_hosts is called batch"),
         (
@@ -81,7 +81,7 @@ def test_all_that_is_refused_is_told(plan):
 
 def test_warnings_are_given(plan, monkeypatch):
     stage = StagePlan("mig", needed=False, warnings=("an empty GPU",))
-    monkeypatch.setattr(descriptions, "plan_stages", lambda _facts, _wish: {"mig": stage})
+    monkeypatch.setattr(descriptions, "plan_stages", lambda _facts, _desired: {"mig": stage})
     _result, shown = plan()
     assert shown.warnings == ["gpu-1: mig: an empty GPU"]
 

@@ -254,7 +254,7 @@ def test_what_hami_gave_is_shown_and_what_dra_gave_is_named(in_cluster):
 
 
 def test_slices_of_a_daemon_of_the_host(in_cluster):
-    wish = {**SHARED, "nvidia_sharing_mps_manager": "host", "nvidia_sharing_mps_scope": "node"}
+    desired = {**SHARED, "nvidia_sharing_mps_manager": "host", "nvidia_sharing_mps_scope": "node"}
     held = checkpoint(one=["GPU-0::0", "GPU-0::1"])
-    result, _shown = in_cluster({"a": node()}, [pod("one", "a")], a={**WITH_UUIDS, **wish, **held})
+    result, _shown = in_cluster({"a": node()}, [pod("one", "a")], a={**WITH_UUIDS, **desired, **held})
     assert result["ledger"]["a"]["gpus"][0]["allocated_mib"] == 8192

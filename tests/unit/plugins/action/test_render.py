@@ -161,7 +161,7 @@ def per_node(folder):
     return {node: entry["resources"]["nvidia.com/gpu"] for node, entry in document["nodes"].items()}
 
 
-def test_a_wish_that_cannot_be_met_writes_nothing(render, tmp_path):
+def test_a_desired_state_that_cannot_be_met_writes_nothing(render, tmp_path):
     answer = render(slice="4GB")
     assert answer["failed"]
     assert "4GiB?" in answer["msg"]

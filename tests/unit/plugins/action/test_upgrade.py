@@ -8,8 +8,8 @@ import datetime
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.action import upgrade_lease, upgrade_node, upgrade_waves
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade import SINCE, Record, from_annotations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease, lease_renewal
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import SINCE, Record, from_annotations
 
 TARGET = "driver 580.178.04"
 

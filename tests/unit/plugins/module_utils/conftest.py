@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.source import Source
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.source import Source
 
 
 class Tree:

@@ -28,8 +28,8 @@ def test_plan_without_steps_changes_nothing():
 
 
 def test_step_reads_as_a_sentence_and_is_plain_data():
-    step = Step(Kind.STOP_MPS_DAEMON, "node", "the wish has none", ("pod default/train",), {"id": 3})
-    assert str(step) == "stop MPS daemon node (the wish has none); disturbs pod default/train"
+    step = Step(Kind.STOP_MPS_DAEMON, "node", "the desired state has none", ("pod default/train",), {"id": 3})
+    assert str(step) == "stop MPS daemon node (the desired state has none); disturbs pod default/train"
     quiet = Step(Kind.RESTART_SERVICE, "containerd", "its configuration changed")
     assert str(quiet) == "restart containerd (its configuration changed)"
     assert json.loads(json.dumps(step.as_dict())) == {
@@ -37,7 +37,7 @@ def test_step_reads_as_a_sentence_and_is_plain_data():
         "target": "node",
         "data": {"id": 3},
         "text": str(step),
-        "why": "the wish has none",
+        "why": "the desired state has none",
         "disturbs": ["pod default/train"],
     }
 

@@ -11,17 +11,17 @@ import json
 import pytest
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpufleet.nvidia.plugins.filter.driver_advisories import FilterModule
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.floors import (
     FLOORS,
     not_judged,
     shortfall,
     with_advisories,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import read_folder, rows_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect
 
 read = FilterModule().filters()["driver_advisories"]
 
@@ -132,8 +132,8 @@ def test_the_module_and_the_plan_use_them(folder):
         },
         "pci": [{"address": "0", "device_id": "0x2330", "kind": "gpu", "architecture": "hopper"}],
     }
-    wish = {"nvidia_driver_version": "580.178.04", "nvidia_driver_advisories": str(folder)}
-    (refusal,) = plan_stages(facts, collect(wish, lambda value: value))["driver"].refusals
+    desired = {"nvidia_driver_version": "580.178.04", "nvidia_driver_advisories": str(folder)}
+    (refusal,) = plan_stages(facts, collect(desired, lambda value: value))["driver"].refusals
     assert "below the security floor 580.200.01" in refusal.message
     missing = plan_stages(facts, {"nvidia_driver_advisories": "/nowhere"})
     assert list(missing) == ["driver"]

@@ -14,11 +14,15 @@ import re
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.action import fleet_plan
 from ansible_collections.gpufleet.nvidia.plugins.action import inspect as inspect_action
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import ledger, ledger_html, ledger_text, waves
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.devices import holdings
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.inspection import host_table
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.plan import FleetPlan
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import evidence_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import answer
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions, role_variables
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import usage, usage_html, usage_text, waves
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import holdings
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection import host_table
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import FleetPlan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
     Member,
     Record,
     from_annotations,
@@ -26,10 +30,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.upgrade imp
     progress,
     wave_node,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.answer import answer
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.collect import evidence_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions, wishes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import fleet
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
@@ -282,7 +282,7 @@ def described_once(monkeypatch):
     def collect(variables, template, *roles):
         key = repr([{name: value for name, value in variables.items() if name != "gpu_facts_host"}, roles])
         if key not in known:
-            known[key] = wishes.collect(variables, template, *roles)
+            known[key] = role_variables.collect(variables, template, *roles)
         return known[key]
 
     for module in (descriptions, fleet):
@@ -307,16 +307,16 @@ def shown(text):
 
 
 def inspected(hosts):
-    """Return the ledger, the page and the table of what was read of some hosts: name to registered answer and variables."""
+    """Return the use of GPUs, the page and the table of what was read of some hosts: name to registered answer and variables."""
     known = {"pool-a": ["a"], "pool-b": ["b"]}
     found = {host: inspect_action._read(host, variables, known) for host, variables in hosts.items()}
     nodes = [inspect_action._node(host, about, hosts[host], None) for host, about in found.items()]
-    page = ledger_html.page(nodes, "title", "now", users="processes")
-    tables = [ledger_text.table(nodes, ledger.MEMORY), ledger_text.details(nodes, ledger.MEMORY)]
+    page = usage_html.page(nodes, "title", "now", users="processes")
+    tables = [usage_text.table(nodes, usage.MEMORY), usage_text.details(nodes, usage.MEMORY)]
     tables.append(host_table({host: about.facts for host, about in found.items() if about.facts}, {}))
     shown("".join([*tables, page]))
     assert len(page) < 10**6
-    return ledger_text.as_dict(nodes)["b"]
+    return usage_text.as_dict(nodes)["b"]
 
 
 def planned(hosts):

@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import stages
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES, plan_stages
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.wishes import collect
 
 BARE = {
     "schema": 1,
@@ -24,7 +24,7 @@ BARE = {
 }
 
 
-def wish(**variables):
+def desired(**variables):
     return collect(variables, lambda value: value)
 
 
@@ -32,8 +32,8 @@ def test_the_stages_are_those_of_site_in_its_order():
     assert list(STAGES) == ["driver", "toolkit", "runtime", "mig", "sharing"]
 
 
-def test_a_bare_host_needs_what_its_wish_has():
-    plans = plan_stages(BARE, wish())
+def test_a_bare_host_needs_what_its_desired_state_has():
+    plans = plan_stages(BARE, desired())
     assert list(plans) == list(STAGES)
     assert [name for name, plan in plans.items() if plan.needed] == ["driver", "toolkit", "runtime", "sharing"]
     assert [refusal.message for plan in plans.values() for refusal in plan.refusals] == []
@@ -42,31 +42,31 @@ def test_a_bare_host_needs_what_its_wish_has():
 def test_a_runtime_without_cdi_is_refused_with_both_ways_out():
     """Debian 12 has containerd 1.6, which starts containers without their devices and without an error."""
     old = {**BARE, "runtimes": {"containerd": {**BARE["runtimes"]["containerd"], "version": "1.6.20"}}}
-    (refusal,) = plan_stages(old, wish())["runtime"].refusals
+    (refusal,) = plan_stages(old, desired())["runtime"].refusals
     assert refusal.thing == "nvidia_toolkit_device_injection"
     assert "containerd 1.6.20 does not inject" in refusal.reason
     assert "Install containerd 1.7.2 or newer, or set nvidia_toolkit_device_injection: volume_mounts." in refusal.remedy
 
 
 def test_a_contradiction_is_refused_once_and_names_both_variables():
-    plans = plan_stages(BARE, wish(nvidia_toolkit_cdi=False))
+    plans = plan_stages(BARE, desired(nvidia_toolkit_cdi=False))
     (refusal,) = [refusal for plan in plans.values() for refusal in plan.refusals]
     assert refusal.thing == "nvidia_toolkit_device_injection"
     assert "nvidia_toolkit_cdi is false" in refusal.reason
 
 
 def test_no_facts_at_all_raise_nothing():
-    assert all(isinstance(plan, StagePlan) for plan in plan_stages({"schema": 1}, wish()).values())
+    assert all(isinstance(plan, StagePlan) for plan in plan_stages({"schema": 1}, desired()).values())
 
 
 def test_a_refusal_that_a_stage_raises_becomes_one_that_it_reports(monkeypatch):
     refusal = Refused("thing", "reason", "remedy")
 
-    def refuses(_facts, _wish):
+    def refuses(_facts, _desired):
         raise refusal
 
     monkeypatch.setitem(stages.STAGES, "mig", refuses)
-    plans = plan_stages(BARE, wish())
+    plans = plan_stages(BARE, desired())
     assert plans["mig"].refusals == (refusal,)
     assert plans["mig"].needed
     assert plans["sharing"].refusals == ()
@@ -74,7 +74,7 @@ def test_a_refusal_that_a_stage_raises_becomes_one_that_it_reports(monkeypatch):
 
 def test_mps_of_the_device_plugin_on_mig_is_refused_before_there_is_a_driver():
     plans = plan_stages(
-        BARE, wish(nvidia_mig_strategy="mixed", nvidia_sharing_mode="mps", nvidia_sharing_memory_slice="4GiB")
+        BARE, desired(nvidia_mig_strategy="mixed", nvidia_sharing_mode="mps", nvidia_sharing_memory_slice="4GiB")
     )
     (refusal,) = plans["sharing"].refusals
     assert refusal.thing == "nvidia_sharing_mode"
@@ -82,14 +82,14 @@ def test_mps_of_the_device_plugin_on_mig_is_refused_before_there_is_a_driver():
 
 
 def test_a_slice_that_never_fits_the_boards_is_refused_before_there_is_a_driver():
-    plans = plan_stages(BARE, wish(nvidia_sharing_mode="mps", nvidia_sharing_memory_slice="40GiB"))
+    plans = plan_stages(BARE, desired(nvidia_sharing_mode="mps", nvidia_sharing_memory_slice="40GiB"))
     (refusal,) = plans["sharing"].refusals
     assert refusal.thing == "nvidia_sharing_memory_slice"
     assert "The largest slice of this GPU is" in refusal.remedy
 
 
 def test_facts_that_were_read_without_root_are_not_planned_with():
-    (plan,) = plan_stages({**BARE, "host": {**BARE["host"], "root": False}}, wish()).values()
+    (plan,) = plan_stages({**BARE, "host": {**BARE["host"], "root": False}}, desired()).values()
     (refusal,) = plan.refusals
     assert refusal.thing == "become" and "--ask-become-pass" in refusal.remedy
 
@@ -97,7 +97,7 @@ def test_facts_that_were_read_without_root_are_not_planned_with():
 @pytest.mark.parametrize(("count", "refused"), [(0, False), (1, False), (8, True)])
 def test_another_number_of_gpus_than_described_is_refused_before_anything_is_installed_for_them(count, refused):
     described = [{"board": "l40s-48gb", "count": count}] if count else []
-    plans = plan_stages(BARE, wish(gpu_facts_gpus=described))
+    plans = plan_stages(BARE, desired(gpu_facts_gpus=described))
     assert (list(plans) == ["hardware"]) is refused
     if refused:
         (refusal,) = plans["hardware"].refusals

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package, Transaction
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import dkms, runner
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish, RepositoryWish
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 VERSION = "580.178.04"
@@ -25,12 +25,12 @@ def host(distribution=("rocky", "10")):
 
 
 def test_a_rebuild_gets_epel_and_the_repository_that_it_builds_on():
-    step = dkms.repository_step(host(), DriverWish(), ("epel-release",), ("crb", "devel"))
+    step = dkms.repository_step(host(), DesiredDriver(), ("epel-release",), ("crb", "devel"))
     assert step.what == "enable the repositories EPEL, crb"
     assert (step.data["packages"], step.data["enable"]) == ([["epel-release", ""]], ["crb"])
-    old = dkms.repository_step(host(("rhel", "8")), DriverWish(), ("epel-release",), ("powertools",))
+    old = dkms.repository_step(host(("rhel", "8")), DesiredDriver(), ("epel-release",), ("powertools",))
     assert old.data["enable"] == ["powertools"]
-    enabled = dkms.repository_step(host(), DriverWish(), ("epel-release",), ())
+    enabled = dkms.repository_step(host(), DesiredDriver(), ("epel-release",), ())
     assert enabled.data["enable"] == []
 
 
@@ -39,23 +39,23 @@ def test_a_rebuild_gets_epel_and_the_repository_that_it_builds_on():
     [(("rocky", "10"), ("dkms", "epel-release")), (("amzn", "2023"), ()), (("debian", "12"), ())],
 )
 def test_where_dkms_is_offered_nothing_is_to_do(distribution, offered):
-    assert dkms.repository_step(host(distribution), DriverWish(), offered, ("crb",)) is None
+    assert dkms.repository_step(host(distribution), DesiredDriver(), offered, ("crb",)) is None
 
 
 @pytest.mark.parametrize(
-    ("wish", "offered", "reason"),
+    ("desired", "offered", "reason"),
     [
-        (DriverWish(), (), "comes from EPEL"),
+        (DesiredDriver(), (), "comes from EPEL"),
         (
-            DriverWish(repository=RepositoryWish(manage=False)),
+            DesiredDriver(repository=DesiredRepository(manage=False)),
             ("epel-release",),
             "nvidia_driver_manage_repository is false",
         ),
     ],
 )
-def test_where_it_cannot_be_enabled_the_driver_is_refused_with_what_to_do(wish, offered, reason):
+def test_where_it_cannot_be_enabled_the_driver_is_refused_with_what_to_do(desired, offered, reason):
     with pytest.raises(Refused, match=reason) as caught:
-        dkms.repository_step(host(), wish, offered, ())
+        dkms.repository_step(host(), desired, offered, ())
     assert "codeready-builder-for-rhel-10" in caught.value.remedy
     assert "dnf install epel-release" in caught.value.remedy
 
@@ -110,7 +110,7 @@ class Manager:
 
 def system(manager):
     return SimpleNamespace(
-        manager=manager, repository_url=lambda _host, _wish: URL, repository=lambda _host, _wish: "the repository"
+        manager=manager, repository_url=lambda _host, _desired: URL, repository=lambda _host, _desired: "the repository"
     )
 
 
@@ -118,9 +118,9 @@ def system(manager):
 def test_the_repositories_come_first_and_then_the_plan_is_made_anew(configured):
     manager = Manager(configured)
     made = system(manager)
-    first = runner.make_plan(made, host(), DriverWish())
+    first = runner.make_plan(made, host(), DesiredDriver())
     assert first.unknown
-    plan, _resolved = runner.ensure_repository(made, host(), DriverWish(), first)
+    plan, _resolved = runner.ensure_repository(made, host(), DesiredDriver(), first)
     kinds = [step.kind.key for step in plan.plan.steps]
     added = [] if configured else ["add_repository"]
     assert kinds[: len(added) + 1] == [*added, "enable_repositories"]
@@ -133,7 +133,9 @@ def test_the_repositories_come_first_and_then_the_plan_is_made_anew(configured):
 def test_check_mode_enables_nothing():
     manager = Manager()
     made = system(manager)
-    plan, resolved = runner.tried_repository(made, host(), DriverWish(), runner.make_plan(made, host(), DriverWish()))
+    plan, resolved = runner.tried_repository(
+        made, host(), DesiredDriver(), runner.make_plan(made, host(), DesiredDriver())
+    )
     assert [step.kind.key for step in plan.plan.steps] == ["enable_repositories", "install_driver"]
     assert (resolved.changes, manager.log) == ((), [])
 
@@ -143,5 +145,5 @@ def test_the_drivers_repository_goes_again_when_epel_cannot_be_had():
     manager.apply = lambda _transaction: (_ for _ in ()).throw(Refused("x", "it is gone"))
     made = system(manager)
     with pytest.raises(Refused, match="it is gone"):
-        runner.ensure_repository(made, host(), DriverWish(), runner.make_plan(made, host(), DriverWish()))
+        runner.ensure_repository(made, host(), DesiredDriver(), runner.make_plan(made, host(), DesiredDriver()))
     assert manager.log[-1] == ("remove",)

@@ -7,7 +7,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.installed_packages import is_kernel_package
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_headers import (
@@ -29,13 +31,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import names_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.packages import is_kernel_package
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 VERSION = "580.178.04"
 H100 = Gpu("0000:18:00.0", "0x2330", "hopper", "h100-80gb-sxm")
-ARCHIVE = DriverWish(source="distribution")
+ARCHIVE = DesiredDriver(source="distribution")
 
 
 def host(distribution, kernel, *installed, **changed):
@@ -94,7 +94,9 @@ def test_ubuntus_module_package_follows_the_installed_kernel(installed, kernel, 
     ],
 )
 def test_suses_packages_by_branch_flavour_and_kernel(branch, flavour, kernel, required, module):
-    names = names_of(host(("sles", "15"), f"6.4.0-150600.23.25-{kernel}"), DriverWish(branch=branch, flavour=flavour))
+    names = names_of(
+        host(("sles", "15"), f"6.4.0-150600.23.25-{kernel}"), DesiredDriver(branch=branch, flavour=flavour)
+    )
     assert (names.required[0], names.module) == (required, module)
     assert names.required[1] == f"nvidia-compute-utils-{'G07' if int(branch) >= 590 else 'G06'}"
     assert "nvidia-persistenced" in names.optional
@@ -102,9 +104,9 @@ def test_suses_packages_by_branch_flavour_and_kernel(branch, flavour, kernel, re
 
 def test_kernels_and_branches_that_suse_has_no_modules_for_are_refused():
     with pytest.raises(Refused, match=r"6\.4\.0-1-rt is of no flavour"):
-        plan_present(host(("sles", "15"), "6.4.0-1-rt"), DriverWish(), Repositories())
+        plan_present(host(("sles", "15"), "6.4.0-1-rt"), DesiredDriver(), Repositories())
     with pytest.raises(Refused, match="packages of branch 535 for SUSE Linux Enterprise Server 15 are not known"):
-        plan_present(host(("sles", "15"), "6.4.0-1-default"), DriverWish(branch="535"), Repositories())
+        plan_present(host(("sles", "15"), "6.4.0-1-default"), DesiredDriver(branch="535"), Repositories())
 
 
 def test_signed_modules_lag_behind_and_are_held_against_the_floor():
@@ -112,9 +114,9 @@ def test_signed_modules_lag_behind_and_are_held_against_the_floor():
     utils = [Package("nvidia-compute-utils-G07", f"{version}-1") for version in ("595.71.05", "595.91.07")]
     signed = Package("nvidia-open-driver-G07-signed-cuda-kmp-default", "595.71.05_k6.4.0_150600.21-150600.3.1")
     with pytest.raises(Refused, match=r"595\.71\.05 is below the security floor"):
-        plan_present(on, DriverWish(branch="595"), Repositories(True, (*utils, signed)))
+        plan_present(on, DesiredDriver(branch="595"), Repositories(True, (*utils, signed)))
     with pytest.raises(Refused, match="SUSE's own repositories"):
-        plan_present(on, DriverWish(branch="595"), Repositories(True, tuple(utils)))
+        plan_present(on, DesiredDriver(branch="595"), Repositories(True, tuple(utils)))
 
 
 def test_packages_of_suses_other_generation_go():
@@ -122,7 +124,7 @@ def test_packages_of_suses_other_generation_go():
     on = host(("sles", "15"), "6.4.0-150600.23.25-default", packages={**old, "nvidia-persistenced": "580.178.04-1"})
     names = ("nvidia-open-driver-G07-signed-cuda-kmp-default", "nvidia-compute-utils-G07")
     new = tuple(Package(name, "595.91.07-1") for name in names)
-    plan = plan_present(on, DriverWish(branch="595"), Repositories(True, new))
+    plan = plan_present(on, DesiredDriver(branch="595"), Repositories(True, new))
     assert plan.transaction.remove == tuple(sorted(old))
 
 
@@ -139,7 +141,7 @@ def test_a_kernel_without_a_metapackage_is_refused_with_what_is_there():
     ):
         plan_present(on, ARCHIVE, offered())
     # Modules that are built need none.
-    assert plan_present(on, DriverWish(), Repositories(configured=False)).plan.steps
+    assert plan_present(on, DesiredDriver(), Repositories(configured=False)).plan.steps
 
 
 def test_a_metapackage_whose_modules_are_not_offered_is_refused():

@@ -9,6 +9,11 @@ from dataclasses import replace
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, Transaction
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import packages as names
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import (
+    DesiredDriver,
+    from_options,
+    from_variables,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import (
     DISTRIBUTIONS,
     distribution_of,
@@ -24,20 +29,15 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
     plan_previous,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record, Remains, parse, to_write
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.proof import (
-    absent_problems,
-    package_problems,
-    running_problems,
-)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import (
     in_lockstep,
     names_to_ask,
     strayed,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import (
-    DriverWish,
-    from_options,
-    from_variables,
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.verification import (
+    absent_problems,
+    package_problems,
+    running_problems,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
@@ -83,7 +83,7 @@ def kinds(plan):
 
 
 def test_a_bare_host_gets_the_newest_version_of_the_branch():
-    plan = plan_present(BARE, DriverWish(), offers(OLD, NEW, "595.91.07"))
+    plan = plan_present(BARE, DesiredDriver(), offers(OLD, NEW, "595.91.07"))
     assert plan.version == NEW
     assert kinds(plan) == ["pin_driver", "install_driver", "hold_driver"]
     assert {package.version for package in plan.transaction.install} == {f"{NEW}-1"}
@@ -91,31 +91,31 @@ def test_a_bare_host_gets_the_newest_version_of_the_branch():
 
 
 def test_nothing_is_to_do_when_the_host_is_as_described():
-    plan = plan_present(installed(), DriverWish(), Repositories())
+    plan = plan_present(installed(), DesiredDriver(), Repositories())
     assert not plan.plan.changes
     assert plan.version == NEW
 
 
 @pytest.mark.parametrize(
-    ("host", "wish", "why"),
+    ("host", "desired", "why"),
     [
-        (BARE, DriverWish(), "no driver"),
-        (installed(OLD), DriverWish(), "security floor"),
-        (installed("595.91.07"), DriverWish(), "driver 595.91.07 is installed"),
-        (installed(), DriverWish(version="580.190.01"), f"driver {NEW} is installed"),
-        (installed(flavour="proprietary"), DriverWish(), "proprietary kernel modules"),
-        (installed(), DriverWish(variant="full"), "nvidia-open is not installed"),
-        (installed(interrupted=("nvidia-smi",)), DriverWish(), "cut off"),
-        (installed(packages={**closure(NEW), "libcuda1": f"{OLD}-1"}), DriverWish(), "different drivers"),
-        (installed(packages={**closure(NEW), "nvidia-firmware-570": f"{NEW}-1"}), DriverWish(), "left over"),
+        (BARE, DesiredDriver(), "no driver"),
+        (installed(OLD), DesiredDriver(), "security floor"),
+        (installed("595.91.07"), DesiredDriver(), "driver 595.91.07 is installed"),
+        (installed(), DesiredDriver(version="580.190.01"), f"driver {NEW} is installed"),
+        (installed(flavour="proprietary"), DesiredDriver(), "proprietary kernel modules"),
+        (installed(), DesiredDriver(variant="full"), "nvidia-open is not installed"),
+        (installed(interrupted=("nvidia-smi",)), DesiredDriver(), "cut off"),
+        (installed(packages={**closure(NEW), "libcuda1": f"{OLD}-1"}), DesiredDriver(), "different drivers"),
+        (installed(packages={**closure(NEW), "nvidia-firmware-570": f"{NEW}-1"}), DesiredDriver(), "left over"),
     ],
 )
-def test_why_packages_have_to_change(host, wish, why):
-    assert why in packages_differ(host, wish)
+def test_why_packages_have_to_change(host, desired, why):
+    assert why in packages_differ(host, desired)
 
 
 def test_an_upgrade_lets_go_of_the_holds_first_and_holds_again():
-    plan = plan_present(installed(OLD), DriverWish(), offers(OLD, NEW))
+    plan = plan_present(installed(OLD), DesiredDriver(), offers(OLD, NEW))
     assert kinds(plan) == ["release_packages", "pin_driver", "change_driver", "hold_driver"]
     assert plan.transaction.allow_downgrades
     step = next(step for step in plan.plan.steps if step.kind.key == "change_driver")
@@ -124,12 +124,12 @@ def test_an_upgrade_lets_go_of_the_holds_first_and_holds_again():
 
 
 def test_missing_holds_are_put_back_and_unwanted_ones_let_go():
-    assert kinds(plan_present(installed(holds=("libcuda1",)), DriverWish(), Repositories())) == ["hold_packages"]
-    assert kinds(plan_present(installed(), DriverWish(hold=False), Repositories())) == ["release_packages"]
+    assert kinds(plan_present(installed(holds=("libcuda1",)), DesiredDriver(), Repositories())) == ["hold_packages"]
+    assert kinds(plan_present(installed(), DesiredDriver(hold=False), Repositories())) == ["release_packages"]
 
 
 def test_a_repository_that_is_not_there_yet_makes_the_plan_rough():
-    plan = plan_present(BARE, DriverWish(), Repositories(configured=False))
+    plan = plan_present(BARE, DesiredDriver(), Repositories(configured=False))
     assert kinds(plan) == ["add_repository", "install_driver"]
     assert "not configured yet" in plan.unknown
 
@@ -137,7 +137,7 @@ def test_a_repository_that_is_not_there_yet_makes_the_plan_rough():
 def test_a_pinning_package_is_preferred_and_replaces_the_one_of_the_old_driver():
     pinning = Package("nvidia-driver-pinning-580", f"{NEW}-1")
     host = installed(OLD, packages={**closure(OLD), "nvidia-driver-pinning-570": "570.1-1"})
-    plan = plan_present(host, DriverWish(), offers(NEW, extra=(pinning,)))
+    plan = plan_present(host, DesiredDriver(), offers(NEW, extra=(pinning,)))
     step = next(step for step in plan.plan.steps if step.kind.key == "pin_driver")
     assert step.data["package"] == ["nvidia-driver-pinning-580", f"{NEW}-1"]
     assert step.data["remove"] == ["nvidia-driver-pinning-570"]
@@ -146,102 +146,102 @@ def test_a_pinning_package_is_preferred_and_replaces_the_one_of_the_old_driver()
 def test_missing_headers_are_a_step_and_unobtainable_ones_a_refusal():
     host = replace(BARE, headers=False)
     headers = Package(f"linux-headers-{KERNEL}", "6.1.176-1")
-    assert "install_prerequisites" in kinds(plan_present(host, DriverWish(), offers(NEW, extra=(headers,))))
+    assert "install_prerequisites" in kinds(plan_present(host, DesiredDriver(), offers(NEW, extra=(headers,))))
     with pytest.raises(Refused, match=f"linux-headers-{KERNEL}"):
-        plan_present(host, DriverWish(), offers(NEW))
+        plan_present(host, DesiredDriver(), offers(NEW))
 
 
 @pytest.mark.parametrize(
-    ("gpus", "wish", "reason"),
+    ("gpus", "desired", "reason"),
     [
-        ((V100,), DriverWish(branch="595"), "Volta, which branch 580 is the last"),
-        ((V100,), DriverWish(), "only by the proprietary"),
-        ((B200,), DriverWish(flavour="proprietary"), "only by the open"),
-        ((GH200,), DriverWish(flavour="proprietary"), "only by the open"),
-        ((B200, V100), DriverWish(flavour="proprietary"), "only by the open"),
+        ((V100,), DesiredDriver(branch="595"), "Volta, which branch 580 is the last"),
+        ((V100,), DesiredDriver(), "only by the proprietary"),
+        ((B200,), DesiredDriver(flavour="proprietary"), "only by the open"),
+        ((GH200,), DesiredDriver(flavour="proprietary"), "only by the open"),
+        ((B200, V100), DesiredDriver(flavour="proprietary"), "only by the open"),
     ],
 )
-def test_boards_that_cannot_run_the_driver(gpus, wish, reason):
+def test_boards_that_cannot_run_the_driver(gpus, desired, reason):
     with pytest.raises(Refused, match=reason):
-        plan_present(replace(BARE, gpus=gpus), wish, offers(NEW))
+        plan_present(replace(BARE, gpus=gpus), desired, offers(NEW))
 
 
 @pytest.mark.parametrize(
-    ("gpu", "wish", "reason", "remedy"),
+    ("gpu", "desired", "reason", "remedy"),
     [
-        (B200, DriverWish(branch="535"), r"needs driver 570\.133\.20 or newer, and branch 535", "580"),
-        (B200, DriverWish(version="570.124.06"), r"570\.124\.06 is older than the board", "580"),
-        (RTX_PRO_6000, DriverWish(branch="570"), r"needs driver 575\.57\.08 or newer", "580"),
+        (B200, DesiredDriver(branch="535"), r"needs driver 570\.133\.20 or newer, and branch 535", "580"),
+        (B200, DesiredDriver(version="570.124.06"), r"570\.124\.06 is older than the board", "580"),
+        (RTX_PRO_6000, DesiredDriver(branch="570"), r"needs driver 575\.57\.08 or newer", "580"),
     ],
 )
-def test_a_driver_that_is_older_than_the_board_is_refused(gpu, wish, reason, remedy):
+def test_a_driver_that_is_older_than_the_board_is_refused(gpu, desired, reason, remedy):
     with pytest.raises(Refused, match=reason) as caught:
-        plan_present(replace(BARE, gpus=(gpu,)), replace(wish, allow_vulnerable=True), offers(NEW))
+        plan_present(replace(BARE, gpus=(gpu,)), replace(desired, allow_vulnerable=True), offers(NEW))
     assert caught.value.remedy == f'Set nvidia_driver_branch: "{remedy}".'
 
 
 def test_the_newest_of_a_branch_may_be_older_than_the_board_too():
-    wish = DriverWish(branch="570", allow_vulnerable=True)
+    desired = DesiredDriver(branch="570", allow_vulnerable=True)
     host = replace(BARE, gpus=(B200,))
     with pytest.raises(Refused, match=r"570\.124\.06 is older than the board"):
-        plan_present(host, wish, offers("570.124.06"))
-    assert plan_present(host, wish, offers("570.211.01")).version == "570.211.01"
+        plan_present(host, desired, offers("570.124.06"))
+    assert plan_present(host, desired, offers("570.211.01")).version == "570.211.01"
 
 
 def test_the_first_driver_of_a_board_may_not_have_its_mig_yet():
-    wish = DriverWish(version="575.57.08", allow_vulnerable=True)
-    plan = plan_present(replace(BARE, gpus=(RTX_PRO_6000,)), wish, offers("575.57.08"))
+    desired = DesiredDriver(version="575.57.08", allow_vulnerable=True)
+    plan = plan_present(replace(BARE, gpus=(RTX_PRO_6000,)), desired, offers("575.57.08"))
     assert any("has no MIG with driver 575.57.08" in warning for warning in plan.plan.warnings)
 
 
 def test_two_boards_that_no_flavour_drives_together_are_named():
     with pytest.raises(Refused, match="No flavour drives both"):
-        plan_present(replace(BARE, gpus=(B200, V100)), DriverWish(flavour="proprietary"), offers(NEW))
+        plan_present(replace(BARE, gpus=(B200, V100)), DesiredDriver(flavour="proprietary"), offers(NEW))
 
 
 def test_a_board_that_is_in_no_table_is_only_warned_of():
-    plan = plan_present(replace(BARE, gpus=(Gpu("0000:01:00.0", "0xffff"),)), DriverWish(), offers(NEW))
+    plan = plan_present(replace(BARE, gpus=(Gpu("0000:01:00.0", "0xffff"),)), DesiredDriver(), offers(NEW))
     assert "not in the table of boards" in plan.plan.warnings[0]
 
 
 def test_a_branch_that_no_bulletin_names_is_said_to_be_unknown():
-    wanted = plan_present(BARE, DriverWish(branch="620"), offers("620.10.01"))
-    there = plan_present(installed("620.10.01"), DriverWish(branch="620"), Repositories())
+    wanted = plan_present(BARE, DesiredDriver(branch="620"), offers("620.10.01"))
+    there = plan_present(installed("620.10.01"), DesiredDriver(branch="620"), Repositories())
     for plan in (wanted, there):
         assert any("driver branch 620 has known vulnerabilities is not known" in note for note in plan.plan.warnings)
 
 
 def test_below_the_floor_is_refused_unless_allowed_loudly():
-    wish = DriverWish(version=OLD)
+    desired = DesiredDriver(version=OLD)
     with pytest.raises(Refused, match=r"security floor 580\.178\.04.*nvidia_driver_allow_vulnerable"):
-        plan_present(BARE, wish, offers(OLD, NEW))
-    plan = plan_present(BARE, replace(wish, allow_vulnerable=True), offers(OLD, NEW))
+        plan_present(BARE, desired, offers(OLD, NEW))
+    plan = plan_present(BARE, replace(desired, allow_vulnerable=True), offers(OLD, NEW))
     assert plan.version == OLD
     assert "VULNERABLE" in plan.plan.warnings[0]
 
 
 @pytest.mark.parametrize(
-    ("changed", "wish", "thing"),
+    ("changed", "desired", "thing"),
     [
-        ({"secure_boot": True}, DriverWish(), "Secure Boot"),
-        ({"secure_boot": True, "key_enrolled": False}, DriverWish(), "Secure Boot"),
-        ({"source": "runfile"}, DriverWish(), "nvidia_driver_source"),
-        ({"free_mib": {"/usr,/var": 300}}, DriverWish(), "the file system of /usr, /var"),
+        ({"secure_boot": True}, DesiredDriver(), "Secure Boot"),
+        ({"secure_boot": True, "key_enrolled": False}, DesiredDriver(), "Secure Boot"),
+        ({"source": "runfile"}, DesiredDriver(), "nvidia_driver_source"),
+        ({"free_mib": {"/usr,/var": 300}}, DesiredDriver(), "the file system of /usr, /var"),
     ],
 )
-def test_refusals_of_the_host(changed, wish, thing):
+def test_refusals_of_the_host(changed, desired, thing):
     with pytest.raises(Refused) as caught:
-        plan_present(replace(BARE, **changed), wish, offers(NEW))
+        plan_present(replace(BARE, **changed), desired, offers(NEW))
     assert caught.value.thing == thing
 
 
 def test_secure_boot_with_an_enrolled_key_is_fine():
-    assert plan_present(replace(BARE, secure_boot=True, key_enrolled=True), DriverWish(), offers(NEW)).version == NEW
+    assert plan_present(replace(BARE, secure_boot=True, key_enrolled=True), DesiredDriver(), offers(NEW)).version == NEW
 
 
 def test_sources_are_never_mixed_and_the_way_out_is_named():
     with pytest.raises(Refused, match="nvidia_driver_state: absent"):
-        plan_present(installed(), DriverWish(source="distribution", flavour="open", branch="535"), offers(NEW))
+        plan_present(installed(), DesiredDriver(source="distribution", flavour="open", branch="535"), offers(NEW))
 
 
 def test_ubuntus_packages_are_recognised_by_their_names():
@@ -252,18 +252,18 @@ def test_ubuntus_packages_are_recognised_by_their_names():
         source="nvidia",
     )
     with pytest.raises(Refused, match="from the distribution's archive"):
-        plan_present(host, DriverWish(), offers(NEW))
+        plan_present(host, DesiredDriver(), offers(NEW))
 
 
 def test_several_refusals_come_together():
     with pytest.raises(Refused, match=r"Secure Boot.*; .*|.*; Secure Boot"):
-        plan_present(replace(BARE, gpus=(V100,), secure_boot=True), DriverWish(), offers(NEW))
+        plan_present(replace(BARE, gpus=(V100,), secure_boot=True), DesiredDriver(), offers(NEW))
 
 
 def test_a_distribution_without_a_driver_says_so():
     with pytest.raises(Refused, match="no driver packages of its own"):
         plan_present(
-            replace(BARE, distribution=DISTRIBUTIONS["rhel", "9"]), DriverWish(source="distribution"), Repositories()
+            replace(BARE, distribution=DISTRIBUTIONS["rhel", "9"]), DesiredDriver(source="distribution"), Repositories()
         )
 
 
@@ -280,23 +280,23 @@ def test_nvlink5_brings_the_subnet_manager_with_the_fabric_manager():
     """An HGX B200 has no NVSwitch on its PCI bus: the GPU says that there is a fabric."""
     host = replace(BARE, gpus=(HGX_B200,))
     chosen = {
-        package.name for package in plan_present(host, DriverWish(), offers(NEW, extra=FABRIC)).transaction.install
+        package.name for package in plan_present(host, DesiredDriver(), offers(NEW, extra=FABRIC)).transaction.install
     }
     assert {package.name for package in FABRIC} <= chosen
-    assert {"nvlsm", "infiniband-diags"} <= set(names_to_ask(host, DriverWish()))
+    assert {"nvlsm", "infiniband-diags"} <= set(names_to_ask(host, DesiredDriver()))
     with pytest.raises(Refused, match="needs nvlsm, which the repositories do not offer"):
-        plan_present(host, DriverWish(), offers(NEW, extra=(FABRIC[0], FABRIC[2])))
-    plan = plan_present(host, DriverWish(fabric_manager="never"), offers(NEW))
+        plan_present(host, DesiredDriver(), offers(NEW, extra=(FABRIC[0], FABRIC[2])))
+    plan = plan_present(host, DesiredDriver(fabric_manager="never"), offers(NEW))
     assert "nvlsm" not in {package.name for package in plan.transaction.install}
     # Hopper's NVSwitches have no subnet manager.
-    hopper = plan_present(replace(BARE, nvswitches=4), DriverWish(), offers(NEW, extra=FABRIC))
+    hopper = plan_present(replace(BARE, nvswitches=4), DesiredDriver(), offers(NEW, extra=FABRIC))
     assert "nvlsm" not in {package.name for package in hopper.transaction.install}
 
 
 def test_the_infiniband_modules_of_ubuntu():
     host = replace(BARE, distribution=DISTRIBUTIONS["ubuntu", "24.04"], kernel="6.8.0-60-generic", gpus=(HGX_B200,))
-    assert "linux-modules-extra-6.8.0-60-generic" in names_to_ask(host, DriverWish())
-    assert "linux-modules-extra-6.8.0-60-generic" not in names_to_ask(replace(host, gpus=(H100,)), DriverWish())
+    assert "linux-modules-extra-6.8.0-60-generic" in names_to_ask(host, DesiredDriver())
+    assert "linux-modules-extra-6.8.0-60-generic" not in names_to_ask(replace(host, gpus=(H100,)), DesiredDriver())
 
 
 @pytest.mark.parametrize(
@@ -310,27 +310,27 @@ def test_the_infiniband_modules_of_ubuntu():
     ],
 )
 def test_a_driver_without_the_fabric_manager_is_not_as_wanted(changed, reason):
-    assert packages_differ(installed(**changed), DriverWish()) == reason
+    assert packages_differ(installed(**changed), DesiredDriver()) == reason
 
 
 def test_a_host_of_a_rack_has_no_fabric_manager_of_its_own():
     host = replace(BARE, gpus=(GB200,), nvswitches=2)
-    assert not wants_fabric_manager(host, DriverWish())
+    assert not wants_fabric_manager(host, DesiredDriver())
     with pytest.raises(Refused, match="are the rack's"):
-        plan_present(host, DriverWish(fabric_manager="always"), offers(NEW, extra=FABRIC))
+        plan_present(host, DesiredDriver(fabric_manager="always"), offers(NEW, extra=FABRIC))
 
 
 def test_the_fabric_manager_has_to_be_offered_at_exactly_the_drivers_version():
     host = replace(BARE, nvswitches=4)
     with pytest.raises(Refused, match="need the fabric manager at exactly"):
-        plan_present(host, DriverWish(), offers(NEW, extra=(Package("nvidia-fabricmanager", f"{OLD}-1"),)))
-    plan = plan_present(host, DriverWish(), offers(NEW, extra=(Package("nvidia-fabricmanager", f"{NEW}-1"),)))
+        plan_present(host, DesiredDriver(), offers(NEW, extra=(Package("nvidia-fabricmanager", f"{OLD}-1"),)))
+    plan = plan_present(host, DesiredDriver(), offers(NEW, extra=(Package("nvidia-fabricmanager", f"{NEW}-1"),)))
     assert "nvidia-fabricmanager" in [package.name for package in plan.transaction.install]
-    assert plan_present(host, DriverWish(fabric_manager="never"), offers(NEW)).version == NEW
+    assert plan_present(host, DesiredDriver(fabric_manager="never"), offers(NEW)).version == NEW
 
 
 def test_packages_of_a_mirror_win_over_those_of_other_repositories():
-    wish = from_options(
+    desired = from_options(
         {
             "repository": {
                 "url": "https://mirror.invalid/x",
@@ -341,7 +341,7 @@ def test_packages_of_a_mirror_win_over_those_of_other_repositories():
     )
     mirror = [Package(name, full, "https://mirror.invalid/x") for name, full in closure(NEW).items()]
     others = [Package(name, "580.190.01-1", "https://deb.invalid") for name in closure(NEW)]
-    assert plan_present(BARE, wish, Repositories(True, (*mirror, *others))).version == NEW
+    assert plan_present(BARE, desired, Repositories(True, (*mirror, *others))).version == NEW
 
 
 def test_removal_lets_go_and_removes_the_whole_closure():
@@ -356,7 +356,7 @@ def test_removal_lets_go_and_removes_the_whole_closure():
 def test_going_back_is_one_transaction_over_the_whole_closure():
     record = Record(OLD, "open", "nvidia", {**closure(OLD), "nvidia-modprobe": "535.1-1"})
     host = installed(packages={**closure(NEW), "nvidia-modprobe": "580.1-1", "libnvidia-new1": f"{NEW}-1"})
-    plan = plan_previous(host, DriverWish(state="previous"), record, offers(OLD, NEW))
+    plan = plan_previous(host, DesiredDriver(state="previous"), record, offers(OLD, NEW))
     assert {(package.name, package.version) for package in plan.transaction.install} == set(closure(OLD).items())
     assert plan.transaction.remove == ("libnvidia-new1",)
     assert plan.transaction.allow_downgrades
@@ -365,11 +365,11 @@ def test_going_back_is_one_transaction_over_the_whole_closure():
 
 def test_going_back_twice_does_nothing_and_without_a_record_is_refused():
     record = Record(NEW, "open", "nvidia", closure(NEW))
-    assert not plan_previous(installed(), DriverWish(state="previous"), record, offers(NEW)).plan.changes
+    assert not plan_previous(installed(), DesiredDriver(state="previous"), record, offers(NEW)).plan.changes
     with pytest.raises(Refused, match="no previous driver"):
-        plan_previous(installed(), DriverWish(state="previous"), None, offers(NEW))
+        plan_previous(installed(), DesiredDriver(state="previous"), None, offers(NEW))
     with pytest.raises(Refused, match="do not offer the previous driver any more"):
-        plan_previous(installed(NEW), DriverWish(state="previous"), Record(OLD, "", "", closure(OLD)), offers(NEW))
+        plan_previous(installed(NEW), DesiredDriver(state="previous"), Record(OLD, "", "", closure(OLD)), offers(NEW))
 
 
 def test_the_record_survives_a_run_that_was_cut_off():
@@ -454,18 +454,18 @@ def test_holds_cover_what_brings_the_next_kernel_and_its_modules():
         ({"repository": {"url": "https://mirror.invalid", "key_file": "/k"}}, "only trusted by its fingerprint"),
     ],
 )
-def test_wishes_that_contradict_themselves(options, message):
+def test_desired_states_that_contradict_themselves(options, message):
     with pytest.raises(Refused, match=message):
         from_options(options)
 
 
-def test_variables_and_options_give_the_same_wish():
+def test_variables_and_options_give_the_same_desired_state():
     variables = {"nvidia_driver_branch": "595", "nvidia_driver_manage_repository": False, "nvidia_driver_hold": False}
-    wish = from_variables(variables)
-    assert wish == from_options({"branch": "595", "hold": False, "repository": {"manage": False}})
-    assert wish.branch_number == 595
-    assert not wish.met_by("nonsense")
-    assert not wish.met_by(None)
+    desired = from_variables(variables)
+    assert desired == from_options({"branch": "595", "hold": False, "repository": {"manage": False}})
+    assert desired.branch_number == 595
+    assert not desired.met_by("nonsense")
+    assert not desired.met_by(None)
 
 
 @pytest.mark.parametrize(
@@ -498,7 +498,7 @@ def test_other_distributions_and_processors_are_refused(host):
 
 
 def test_packages_that_came_out_as_planned_have_no_problems():
-    assert package_problems(installed(), DriverWish(), NEW) == []
+    assert package_problems(installed(), DesiredDriver(), NEW) == []
 
 
 @pytest.mark.parametrize(
@@ -515,13 +515,13 @@ def test_packages_that_came_out_as_planned_have_no_problems():
     ],
 )
 def test_packages_that_did_not(changed, problem):
-    assert any(problem in found for found in package_problems(installed(**changed), DriverWish(), NEW))
+    assert any(problem in found for found in package_problems(installed(**changed), DesiredDriver(), NEW))
 
 
 def test_what_runs_is_compared_too():
-    assert running_problems(installed(), DriverWish(), NEW, 0) == []
+    assert running_problems(installed(), DesiredDriver(), NEW, 0) == []
     host = installed(loaded=OLD, persistence_active=False, nvswitches=2, fabric_version=OLD, fabric_active=False)
-    found = " ".join(running_problems(host, DriverWish(), NEW, 9))
+    found = " ".join(running_problems(host, DesiredDriver(), NEW, 9))
     for part in (
         f"loaded is driver {OLD}",
         "the driver is not loaded",
@@ -531,6 +531,6 @@ def test_what_runs_is_compared_too():
     ):
         assert part in found
     switched = installed(flavour="proprietary")
-    assert "the proprietary kernel modules are loaded" in running_problems(switched, DriverWish(), NEW, 0)[0]
+    assert "the proprietary kernel modules are loaded" in running_problems(switched, DesiredDriver(), NEW, 0)[0]
     assert absent_problems(installed())
     assert not absent_problems(BARE)

@@ -16,12 +16,12 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
     Transaction,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import runner
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import DriverPlan, Repositories
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record, Remains
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import archive_of, select
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish, RepositoryWish
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
@@ -91,8 +91,8 @@ def made_system(manager, record=None):
     system = SimpleNamespace(manager=manager, record=record, written=[], pinned=[])
     system.write_record = system.written.append
     system.write_preferences = system.pinned.append
-    system.repository_url = lambda _host, _wish: URL
-    system.repository = lambda _host, _wish: "the repository"
+    system.repository_url = lambda _host, _desired: URL
+    system.repository = lambda _host, _desired: "the repository"
     return system
 
 
@@ -149,9 +149,11 @@ def test_a_stream_that_will_be_enabled_counts_for_the_resolution():
 
 @pytest.mark.parametrize(("distribution", "configured"), [(DEBIAN, True), (RHEL_9, False)])
 def test_the_key_of_a_local_repository_package_is_only_taken_where_it_was_compared(distribution, configured):
-    own = RepositoryWish(URL, "", "/k", "F")
+    own = DesiredRepository(URL, "", "/k", "F")
     plan = runner.make_plan(
-        made_system(Manager(offers=OFFERS)), host(distribution), DriverWish(source="local_repository", repository=own)
+        made_system(Manager(offers=OFFERS)),
+        host(distribution),
+        DesiredDriver(source="local_repository", repository=own),
     )
     assert plan.plan.steps[0].kind is not Kind.ADD_REPOSITORY or not configured
     assert bool(plan.unknown) is not configured
@@ -161,10 +163,10 @@ def test_a_stream_that_the_repositories_do_not_have_is_refused():
     manager = Manager(offers=OFFERS)
     manager.offered_streams = lambda _module: ()
     with pytest.raises(Refused, match=r"modules\.yaml"):
-        runner.make_plan(made_system(manager), host(RHEL_9), DriverWish())
+        runner.make_plan(made_system(manager), host(RHEL_9), DesiredDriver())
     manager.offered_streams = lambda _module: ("595-open",)
     with pytest.raises(Refused, match="They have 595-open"):
-        runner.make_plan(made_system(manager), host(RHEL_9), DriverWish())
+        runner.make_plan(made_system(manager), host(RHEL_9), DesiredDriver())
 
 
 def test_every_step_is_carried_out_in_order():
@@ -187,7 +189,7 @@ def test_every_step_is_carried_out_in_order():
     )
     transaction = Transaction((Package("nvidia-open", f"{NEW}-1"),))
     now = host(packages={"nvidia-smi": f"{OLD}-1"}, holds=("nvidia-smi",))
-    runner.PackageApplier(system, now, DriverWish(), runner.Resolved(plan, transaction)).apply()
+    runner.PackageApplier(system, now, DesiredDriver(), runner.Resolved(plan, transaction)).apply()
     pin = Transaction(
         (Package("nvidia-driver-pinning-580", "1"),), ("nvidia-driver-pinning-570",), allow_downgrades=True
     )
@@ -210,12 +212,12 @@ def test_every_step_is_carried_out_in_order():
 def test_removal_takes_pin_repository_and_stream_away():
     manager = Manager(stream="580-open")
     system = made_system(manager, Record(OLD, "open", "nvidia", {"a": "1"}, pending="absent"))
-    system.remains = lambda _wish: Remains(True, True, "580-open")
-    wish = DriverWish(state="absent")
+    system.remains = lambda _desired: Remains(True, True, "580-open")
+    desired = DesiredDriver(state="absent")
     # Also where the packages are gone already: an earlier removal was cut off.
-    plan = runner.make_plan(system, host(RHEL_9, holds=("nvidia-driver", "vim")), wish)
+    plan = runner.make_plan(system, host(RHEL_9, holds=("nvidia-driver", "vim")), desired)
     assert [step.kind for step in plan.plan.steps] == [Kind.RELEASE_PACKAGES, Kind.REMOVE_REMAINS]
-    runner.PackageApplier(system, host(RHEL_9), wish, runner.resolve(system, host(RHEL_9), plan)).apply()
+    runner.PackageApplier(system, host(RHEL_9), desired, runner.resolve(system, host(RHEL_9), plan)).apply()
     assert manager.log == [
         ("unhold", ["nvidia-driver"]),
         ("remove_repository", "gpufleet-nvidia-driver"),
@@ -224,12 +226,12 @@ def test_removal_takes_pin_repository_and_stream_away():
     assert system.pinned == [None]
     assert system.written[-1].pending == ""
     manager.log.clear()
-    own = DriverWish(state="absent", repository=RepositoryWish(manage=False))
+    own = DesiredDriver(state="absent", repository=DesiredRepository(manage=False))
     manager.stream = ""
     runner.PackageApplier(system, host(), own, runner.Resolved(planned(step(Kind.REMOVE_REMAINS), version=""))).apply()
     assert manager.log == []
-    system.remains = lambda _wish: Remains()
-    assert not runner.make_plan(system, host(RHEL_9), wish).plan.changes
+    system.remains = lambda _desired: Remains()
+    assert not runner.make_plan(system, host(RHEL_9), desired).plan.changes
 
 
 @pytest.mark.parametrize(
@@ -241,7 +243,7 @@ def test_what_was_let_go_of_is_held_again_when_nothing_was_changed(half, held):
     transaction = Transaction((Package("nvidia-open", f"{NEW}-1"),))
     now = host(packages={"libcuda1": f"{OLD}-1"}, holds=("libcuda1", "gone"))
     applier = runner.PackageApplier(
-        made_system(manager), now, DriverWish(), runner.Resolved(planned(step(Kind.CHANGE_DRIVER)), transaction)
+        made_system(manager), now, DesiredDriver(), runner.Resolved(planned(step(Kind.CHANGE_DRIVER)), transaction)
     )
     with pytest.raises(PackageError, match="Failed to apply"):
         applier.apply()
@@ -272,9 +274,9 @@ class TestFabricManager:
     def offers(self, *others):
         return tuple(Package(name, f"{NEW}-1", URL) for name in (*self.NAMES, *others))
 
-    def chosen(self, *others, **wish):
+    def chosen(self, *others, **desired):
         offers = self.offers("nvidia-smi", *others)
-        return {package.name for package in select(self.HOST, DriverWish(**wish), offers).packages}
+        return {package.name for package in select(self.HOST, DesiredDriver(**desired), offers).packages}
 
     def test_it_comes_with_its_libraries(self):
         assert {"nvidia-fabricmanager", "libnvidia-nscq"} <= self.chosen("nvidia-fabricmanager", "libnvidia-nscq")
@@ -293,7 +295,7 @@ UBUNTU_HOST = Host(
 
 
 @pytest.mark.parametrize(
-    ("on", "wish", "offers", "reason", "remedy"),
+    ("on", "desired", "offers", "reason", "remedy"),
     [
         (host(), {"branch": "580"}, {}, "do not offer branch 580", "nvidia_driver_repository_url"),
         (host(), {"source": "distribution", "branch": "535"}, {}, "do not offer branch 535", "contrib non-free"),
@@ -308,27 +310,29 @@ UBUNTU_HOST = Host(
         (host(), {"version": NEW}, {"nvidia-driver-cuda": NEW}, "missing: ", "none at all"),
     ],
 )
-def test_what_is_not_offered_is_refused_with_the_way_out(on, wish, offers, reason, remedy):
+def test_what_is_not_offered_is_refused_with_the_way_out(on, desired, offers, reason, remedy):
     offered = tuple(Package(name, f"{version}-1", URL) for name, version in offers.items())
     with pytest.raises(Refused, match=reason) as refusal:
-        select(on, DriverWish(**wish), offered)
+        select(on, DesiredDriver(**desired), offered)
     assert remedy in refusal.value.remedy
 
 
 def test_a_transitional_package_names_the_driver_that_it_would_bring():
-    names = archive_of(UBUNTU_HOST, DriverWish(source="distribution", branch="570")).names["open", "compute"].required
+    names = (
+        archive_of(UBUNTU_HOST, DesiredDriver(source="distribution", branch="570")).names["open", "compute"].required
+    )
     offered = tuple(Package(name.replace("{branch}", "570"), "595.91.07-0ubuntu1") for name in names)
     with pytest.raises(Refused, match="transitional package that brings driver 595"):
-        select(UBUNTU_HOST, DriverWish(source="distribution", branch="570"), offered)
+        select(UBUNTU_HOST, DesiredDriver(source="distribution", branch="570"), offered)
 
 
 def test_previous_asks_only_for_what_was_recorded():
     record = Record(OLD, "open", "nvidia", {"libcuda1": f"{OLD}-1"})
     manager = Manager(offers=(Package("libcuda1", f"{OLD}-1", URL),))
     plan = runner.make_plan(
-        made_system(manager, record), host(packages={"libcuda1": f"{NEW}-1"}), DriverWish(state="previous")
+        made_system(manager, record), host(packages={"libcuda1": f"{NEW}-1"}), DesiredDriver(state="previous")
     )
     assert plan.transaction.install == (Package("libcuda1", f"{OLD}-1", URL),)
     with pytest.raises(Refused, match="no previous driver"):
-        runner.make_plan(made_system(Manager()), host(), DriverWish(state="previous"))
+        runner.make_plan(made_system(Manager()), host(), DesiredDriver(state="previous"))
     assert Repositories().configured

@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import Repository
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.fabric import MODULES_FILE
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
@@ -27,7 +28,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services i
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import Failed, run_stage
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 OLD, NEW = "580.178.04", "580.190.01"
@@ -166,10 +166,10 @@ class System:
             fabric_active="nvidia-fabricmanager.service" in self.active,
         )
 
-    def repository_url(self, _host, _wish):
+    def repository_url(self, _host, _desired):
         return URL
 
-    def repository(self, _host, _wish):
+    def repository(self, _host, _desired):
         return Repository("gpufleet-nvidia-driver", URL, KEY)
 
     def write_record(self, record):
@@ -187,7 +187,7 @@ class System:
         self.pinned = text
         return True
 
-    def remains(self, _wish):
+    def remains(self, _desired):
         return Remains(self.pinned is not None, bool(self.manager.urls))
 
     def has_file(self, path):
@@ -282,21 +282,21 @@ def ready(version=OLD):
 
 def test_a_bare_host_ends_with_a_loaded_held_and_pinned_driver():
     system = System()
-    report = run_stage(system, DriverWish(), check=False)
+    report = run_stage(system, DesiredDriver(), check=False)
     assert report.changed
     assert report.version == system.loaded == NEW
     assert set(NAMES) <= system.manager.held
     assert system.pinned == preferences(NEW)
     assert system.active == system.enabled == {"nvidia-persistenced.service"}
     assert system.log.index("load ipmi_msghandler") < system.log.index("load nvidia")
-    assert not run_stage(system, DriverWish(), check=False).changed
+    assert not run_stage(system, DesiredDriver(), check=False).changed
     assert report.as_result()["diff"][1]["before"] == ""
 
 
 def test_check_mode_touches_nothing_and_predicts_the_reload():
     system = ready()
     before = dict(system.manager.packages)
-    report = run_stage(system, DriverWish(version=NEW), check=True)
+    report = run_stage(system, DesiredDriver(version=NEW), check=True)
     assert report.changed
     assert report.after["libcuda1"] == f"{NEW}-1"
     assert f"reload driver {NEW}" in [step.what for step in report.steps]
@@ -306,13 +306,13 @@ def test_check_mode_touches_nothing_and_predicts_the_reload():
 def test_a_repository_is_added_first_and_taken_away_again_when_it_lacks_the_version():
     system = System(Manager(urls=()))
     with pytest.raises(Refused, match="nearest"):
-        run_stage(system, DriverWish(version="580.999.01"), check=False)
+        run_stage(system, DesiredDriver(version="580.999.01"), check=False)
     assert system.manager.log == ["add", "refresh", "remove repository"]
 
 
 def test_on_a_bare_host_check_mode_tries_the_repository_and_shows_everything():
     system = System(Manager(urls=()))
-    report = run_stage(system, DriverWish(), check=True)
+    report = run_stage(system, DesiredDriver(), check=True)
     assert [step.kind.key for step in report.steps][:4] == [
         "add_repository",
         "pin_driver",
@@ -329,27 +329,27 @@ def test_on_a_bare_host_check_mode_tries_the_repository_and_shows_everything():
     assert pin["after"] == preferences(NEW)
     # zypper cannot try a repository.
     system.manager.trial_works = False
-    assert "not complete" in run_stage(system, DriverWish(), check=True).warnings[-1]
+    assert "not complete" in run_stage(system, DesiredDriver(), check=True).warnings[-1]
 
 
 def test_an_upgrade_reloads_in_the_right_order_and_can_be_taken_back():
     system = ready()
-    report = run_stage(system, DriverWish(version=NEW), check=False)
+    report = run_stage(system, DesiredDriver(version=NEW), check=False)
     assert not report.reboot
     order = [line for line in system.log if line.startswith(("stop", "unload", "load nvidia", "start"))]
     assert order[:4] == ["stop nvidia-persistenced.service", "unload nvidia_drm", "unload nvidia_uvm", "unload nvidia"]
     assert order[4] == "load nvidia"
     assert order[-1] == "start nvidia-persistenced.service"
     assert (system.record.version, system.record.pending) == (OLD, "")
-    run_stage(system, DriverWish(state="previous"), check=False)
+    run_stage(system, DesiredDriver(state="previous"), check=False)
     assert system.loaded == OLD
-    assert not run_stage(system, DriverWish(state="previous"), check=False).changed
+    assert not run_stage(system, DesiredDriver(state="previous"), check=False).changed
 
 
 def test_a_driver_in_use_needs_a_reboot_and_says_who():
     system = ready()
     system.user_list = (User(42, "python3"),)
-    report = run_stage(system, DriverWish(version=NEW), check=False)
+    report = run_stage(system, DesiredDriver(version=NEW), check=False)
     assert report.reboot == ("python3 (42) uses the driver",)
     assert system.loaded == OLD
     assert report.as_result()["reboot_required"] is True
@@ -358,7 +358,7 @@ def test_a_driver_in_use_needs_a_reboot_and_says_who():
 def test_a_module_that_cannot_be_unloaded_leaves_the_host_as_it_was():
     system = ready()
     system.unload_error = "rmmod: Module nvidia is in use"
-    report = run_stage(system, DriverWish(version=NEW), check=False)
+    report = run_stage(system, DesiredDriver(version=NEW), check=False)
     assert "could not be unloaded" in report.reboot[0]
     assert {"load nvidia_uvm", "load nvidia_drm"} <= set(system.log)
     assert "nvidia-persistenced.service" in system.active
@@ -369,7 +369,7 @@ def test_an_installation_that_builds_nothing_is_a_failure_and_the_running_driver
     system.manager.packages = full(OLD)
     system.builds = False
     with pytest.raises(Failed, match="module on disk for kernel"):
-        run_stage(system, DriverWish(version=NEW), check=False)
+        run_stage(system, DesiredDriver(version=NEW), check=False)
     assert system.loaded == OLD
     assert system.record.pending == ""
 
@@ -378,29 +378,29 @@ def test_a_driver_that_does_not_load_is_a_failure():
     system = System()
     system.load_error = "modprobe: ERROR: Key was rejected by service"
     with pytest.raises(Failed, match="Key was rejected"):
-        run_stage(system, DriverWish(), check=False)
+        run_stage(system, DesiredDriver(), check=False)
     system = System()
     system.smi = 15
     with pytest.raises(Failed, match="fell off the bus"):
-        run_stage(system, DriverWish(), check=False)
+        run_stage(system, DesiredDriver(), check=False)
 
 
 def test_a_run_that_was_cut_off_is_repaired_first():
     system = ready()
     system.manager.half = ("libcuda1",)
-    report = run_stage(system, DriverWish(), check=False)
+    report = run_stage(system, DesiredDriver(), check=False)
     assert system.manager.log[0] == "repair"
     assert report.steps[0].kind.key == "repair_package_database"
 
 
 def test_removal():
     system = ready()
-    report = run_stage(system, DriverWish(state="absent"), check=False)
+    report = run_stage(system, DesiredDriver(state="absent"), check=False)
     assert not system.manager.packages
     assert system.loaded is None
     assert not system.manager.held
     assert not report.reboot
-    assert not run_stage(system, DriverWish(state="absent"), check=False).changed
+    assert not run_stage(system, DesiredDriver(state="absent"), check=False).changed
 
 
 def test_a_removal_that_was_cut_off_after_the_packages_is_finished():
@@ -408,13 +408,13 @@ def test_a_removal_that_was_cut_off_after_the_packages_is_finished():
     system.pinned = "a pin"
     system.files[PERSISTENCE_DROP_IN] = "x"
     system.manager.held = {"libcuda1"}
-    wish = DriverWish(state="absent")
-    planned = run_stage(system, wish, check=True)
-    report = run_stage(system, wish, check=False)
+    desired = DesiredDriver(state="absent")
+    planned = run_stage(system, desired, check=True)
+    report = run_stage(system, desired, check=False)
     assert [step.kind.key for step in planned.steps] == [step.kind.key for step in report.steps]
     assert (system.pinned, system.manager.urls, set(system.manager.held)) == (None, [], set())
     assert system.files == {PERSISTENCE_DROP_IN: None}
-    assert not run_stage(system, wish, check=False).changed
+    assert not run_stage(system, desired, check=False).changed
 
 
 def test_older_lists_are_fetched_anew_before_a_version_is_refused():
@@ -422,9 +422,9 @@ def test_older_lists_are_fetched_anew_before_a_version_is_refused():
     offered, fetched = system.manager.offered, []
     system.manager.offered = lambda names: offered(names) if fetched else ()
     with pytest.raises(Refused, match="do not offer"):
-        run_stage(system, DriverWish(), check=True)
+        run_stage(system, DesiredDriver(), check=True)
     system.manager.refresh = lambda: fetched.append(1)
-    assert run_stage(system, DriverWish(), check=False).version == NEW
+    assert run_stage(system, DesiredDriver(), check=False).version == NEW
     system = System()
     system.manager.offered = lambda _names: ()
 
@@ -433,13 +433,13 @@ def test_older_lists_are_fetched_anew_before_a_version_is_refused():
 
     system.manager.refresh = refresh
     with pytest.raises(PackageError, match=r"do not offer.*the server is dead"):
-        run_stage(system, DriverWish(), check=False)
+        run_stage(system, DesiredDriver(), check=False)
 
 
 def test_nouveau_is_blocked_and_needs_a_reboot_when_it_is_loaded():
     system = System(nouveau_loaded=True)
     system.blocked = False
-    report = run_stage(system, DriverWish(), check=False)
+    report = run_stage(system, DesiredDriver(), check=False)
     assert "nouveau" in report.reboot[0]
     assert "blacklist nouveau" in system.files["/etc/modprobe.d/gpufleet-nouveau.conf"]
     assert "update-initramfs -u -k 6.1.0-50-amd64" in system.log
@@ -459,17 +459,17 @@ def nvlink5_host(**changed):
 
 def test_the_modules_of_nvlink5_are_loaded_now_and_at_every_boot():
     system = nvlink5_host(lacking_modules=("mlx5_ib", "ib_umad"))
-    report = run_stage(system, DriverWish(version=NEW), check=False)
+    report = run_stage(system, DesiredDriver(version=NEW), check=False)
     assert {"create_file", "load_kernel_modules"} <= {step.kind.key for step in report.steps}
     assert system.files[MODULES_FILE].splitlines()[1:] == ["mlx5_core", "mlx5_ib", "ib_umad"]
     assert [line for line in system.log if line.startswith("load ")] == ["load mlx5_ib", "load ib_umad"]
     system.base = replace(system.base, lacking_modules=())
-    assert not run_stage(system, DriverWish(version=NEW), check=False).changed
+    assert not run_stage(system, DesiredDriver(version=NEW), check=False).changed
 
 
 def test_check_mode_loads_no_module_of_nvlink5():
     system = nvlink5_host(lacking_modules=("ib_umad",))
-    report = run_stage(system, DriverWish(version=NEW), check=True)
+    report = run_stage(system, DesiredDriver(version=NEW), check=True)
     assert "load_kernel_modules" in {step.kind.key for step in report.steps}
     assert MODULES_FILE not in system.files
     assert "load ib_umad" not in system.log
@@ -480,7 +480,7 @@ def test_a_host_without_the_fabric_manager_loads_no_module_of_nvlink5(gpu):
     system = nvlink5_host(lacking_modules=("ib_umad",))
     system.base = replace(system.base, gpus=(gpu,))
     never = "never" if gpu is HGX_B200 else "auto"
-    run_stage(system, DriverWish(version=NEW, fabric_manager=never), check=False)
+    run_stage(system, DesiredDriver(version=NEW, fabric_manager=never), check=False)
     assert MODULES_FILE not in system.files
     assert "load ib_umad" not in system.log
 
@@ -489,7 +489,7 @@ def test_a_module_of_nvlink5_that_cannot_be_loaded_is_said():
     system = nvlink5_host(lacking_modules=("mlx5_ib",))
     system.load_error = "Module mlx5_ib not found"
     with pytest.raises(Failed, match="kernel module mlx5_ib of NVLink 5 cannot be loaded: Module mlx5_ib not found"):
-        run_stage(system, DriverWish(version=NEW), check=False)
+        run_stage(system, DesiredDriver(version=NEW), check=False)
 
 
 def test_the_stage_plans_the_fabric_of_nvlink5_by_the_gpu():
@@ -516,12 +516,12 @@ def test_ubuntus_persistence_unit_gets_a_drop_in():
     unit = "# /lib/x\n[Unit]\nStopWhenUnneeded=true\n[Service]\nExecStart=/usr/bin/nvidia-persistenced --user nvpd --no-persistence-mode --verbose\n"
     system = System()
     system.unit = unit
-    run_stage(system, DriverWish(), check=False)
+    run_stage(system, DesiredDriver(), check=False)
     text = system.files[PERSISTENCE_DROP_IN]
     assert "StopWhenUnneeded=false" in text
     assert "ExecStart=\nExecStart=/usr/bin/nvidia-persistenced --user nvpd --persistence-mode --verbose\n" in text
     assert "daemon-reload" in system.log
-    assert not run_stage(system, DriverWish(), check=False).changed
+    assert not run_stage(system, DesiredDriver(), check=False).changed
     assert persistence_drop_in(UNIT) is None
     assert without_drop_in(system.unit_text("x")) == unit
     assert not has_install_section(unit)
@@ -531,7 +531,7 @@ def test_what_cannot_be_resolved_is_said():
     system = System()
     system.manager.error = "Failed to resolve x"
     with pytest.raises(PackageError, match="Failed to resolve x"):
-        run_stage(system, DriverWish(), check=False)
+        run_stage(system, DesiredDriver(), check=False)
 
 
 @pytest.mark.parametrize(
@@ -604,7 +604,7 @@ def test_the_stage_is_not_needed_only_when_the_facts_prove_it():
 
 
 @pytest.mark.parametrize(
-    ("driver", "wish"),
+    ("driver", "desired"),
     [
         ({"packages": {}}, {}),
         ({"loaded_version": None}, {}),
@@ -618,8 +618,8 @@ def test_the_stage_is_not_needed_only_when_the_facts_prove_it():
         ({}, {"nvidia_driver_fabric_manager": "always"}),
     ],
 )
-def test_the_stage_is_needed(driver, wish):
-    planned = stage(facts(**driver), wish)
+def test_the_stage_is_needed(driver, desired):
+    planned = stage(facts(**driver), desired)
     assert planned.needed
     assert planned.steps or planned.unknown
     assert not planned.refusals
@@ -630,7 +630,7 @@ DAEMON = {**HELD, "pid": 12, "command": "nv-hostengine"}
 
 
 @pytest.mark.parametrize(
-    ("holders", "wish", "who", "reboot"),
+    ("holders", "desired", "who", "reboot"),
     [
         (
             None,
@@ -654,9 +654,9 @@ DAEMON = {**HELD, "pid": 12, "command": "nv-hostengine"}
     ],
 )
 @pytest.mark.parametrize("change", [{"nvidia_driver_branch": "595"}, {"nvidia_driver_state": "absent"}])
-def test_the_plan_says_whom_another_driver_disturbs_and_whether_the_host_reboots(holders, wish, who, reboot, change):
+def test_the_plan_says_whom_another_driver_disturbs_and_whether_the_host_reboots(holders, desired, who, reboot, change):
     given = {**FACTS, "gpus": [{"gpu_instances": [{}, {}]}, {"gpu_instances": None}]}
-    (step,) = stage({**given, **({"holders": holders} if holders is not None else {})}, {**change, **wish}).steps
+    (step,) = stage({**given, **({"holders": holders} if holders is not None else {})}, {**change, **desired}).steps
     assert step.disturbs[:2] == ("every process that uses a GPU", "2 MIG instances, which a reload destroys")
     assert len(step.disturbs) == 2 + len(who)
     assert all(part in found for part, found in zip(who, step.disturbs[2:]))
@@ -676,7 +676,7 @@ def test_on_a_bare_host_a_driver_disturbs_nobody_but_nouveau_asks_for_a_reboot()
 
 
 @pytest.mark.parametrize(
-    ("wish", "thing"),
+    ("desired", "thing"),
     [
         ({"nvidia_driver_version": "580.126.09"}, "nvidia_driver_version"),
         ({"nvidia_driver_branch": "570"}, "nvidia_driver_branch"),
@@ -684,8 +684,8 @@ def test_on_a_bare_host_a_driver_disturbs_nobody_but_nouveau_asks_for_a_reboot()
         ({"nvidia_driver_source": "distribution", "nvidia_driver_branch": "535"}, "nvidia_driver_source"),
     ],
 )
-def test_the_stage_refuses(wish, thing):
-    assert thing in [refusal.thing for refusal in stage(FACTS, wish).refusals]
+def test_the_stage_refuses(desired, thing):
+    assert thing in [refusal.thing for refusal in stage(FACTS, desired).refusals]
 
 
 def test_the_stage_bears_a_bare_host():

@@ -14,9 +14,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import KeyRefused, UrlRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import previous, system
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Host
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.wish import DriverWish, RepositoryWish
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 DEBIAN = Host(DISTRIBUTIONS["debian", "12"], "x86_64", "6.1.0-50-amd64")
@@ -85,11 +85,11 @@ def test_holds_are_read_where_nothing_is_installed_too():
 
 def test_what_remains_besides_the_packages(tmp_path):
     made = system.DriverSystem(fetching, Manager({}))
-    assert made.remains(DriverWish()).named == (
+    assert made.remains(DesiredDriver()).named == (
         "the repository gpufleet-nvidia-driver",
         "the module stream nvidia-driver:580-open",
     )
-    theirs = DriverWish(repository=RepositoryWish(manage=False))
+    theirs = DesiredDriver(repository=DesiredRepository(manage=False))
     assert made.remains(theirs).named == ("the module stream nvidia-driver:580-open",)
     apt = Apt(root=str(tmp_path))
     apt.write_preferences("gpufleet-nvidia-driver", "Package: x\n")
@@ -112,15 +112,15 @@ def test_the_package_manager_is_that_of_the_distribution(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("wish", "url"),
+    ("desired", "url"),
     [
         ({"source": "distribution"}, ""),
         ({}, "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64"),
-        ({"repository": RepositoryWish(url="https://mirror.example.com/d/")}, "https://mirror.example.com/d"),
+        ({"repository": DesiredRepository(url="https://mirror.example.com/d/")}, "https://mirror.example.com/d"),
     ],
 )
-def test_where_packages_come_from(wish, url):
-    assert system.DriverSystem(fetching).repository_url(DEBIAN, DriverWish(**wish)) == url
+def test_where_packages_come_from(desired, url):
+    assert system.DriverSystem(fetching).repository_url(DEBIAN, DesiredDriver(**desired)) == url
 
 
 @pytest.mark.parametrize(
@@ -136,22 +136,22 @@ def test_where_packages_come_from(wish, url):
     ],
 )
 def test_keys_that_are_not_trusted(host, repository, error, said):
-    wish = DriverWish(repository=RepositoryWish(**repository))
+    desired = DesiredDriver(repository=DesiredRepository(**repository))
     with pytest.raises(error, match=said):
-        system.DriverSystem(fetching).repository(host, wish)
+        system.DriverSystem(fetching).repository(host, desired)
 
 
 def test_a_verified_key_is_handed_on(monkeypatch, tmp_path):
     (tmp_path / "key.gpg").write_bytes(b"of the file")
     monkeypatch.setattr(system, "verified_key", lambda content, fingerprint, _source: content + fingerprint.encode())
-    own = RepositoryWish(url="file:///srv/r", key_file=str(tmp_path / "key.gpg"), key_fingerprint="F1")
-    made = system.DriverSystem(fetching).repository(DEBIAN, DriverWish(repository=own))
+    own = DesiredRepository(url="file:///srv/r", key_file=str(tmp_path / "key.gpg"), key_fingerprint="F1")
+    made = system.DriverSystem(fetching).repository(DEBIAN, DesiredDriver(repository=own))
     assert (made.url, made.key, made.identifier) == ("file:///srv/r", b"of the fileF1", "gpufleet-nvidia-driver")
 
 
 def test_the_key_of_rhel_10_is_fetched_by_its_name_and_known_by_its_digest(monkeypatch):
     monkeypatch.setattr(system, "key_of_digest", lambda content, digest, source: (content, digest[:8], source))
-    made = system.DriverSystem(fetching).repository(RHEL_10, DriverWish())
+    made = system.DriverSystem(fetching).repository(RHEL_10, DesiredDriver())
     url = "https://developer.download.nvidia.com/compute/cuda/repos/rhel10/sbsa/CDF6BA43.pub"
     assert made.key == (b"no OpenPGP key", "afbea87d", url)
 

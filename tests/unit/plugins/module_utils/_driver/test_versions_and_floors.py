@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.floors imp
     shortfall,
     warnings,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.versions import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
     branch_of,
     driver_key,
     driver_version_in,

@@ -7,13 +7,13 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import kernel
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.installed_packages import Package
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.driver import (
     driver_source,
     library_path,
     library_version,
     read_driver,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.packages import Package
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services, read_services
 
 LIB = "/usr/lib/x86_64-linux-gnu"

@@ -83,7 +83,7 @@ def test_the_default_pipe_directory_and_the_foreground(host):
 @pytest.mark.parametrize(
     ("daemon", "reason"),
     [
-        (Daemon(None), "is no number"),
+        (Daemon(None), "is not a number"),
         (Daemon(error=MpsNotRunning("No MPS control daemon answers")), "No MPS control daemon answers"),
         (Daemon(error=CommandError([CONTROL], "no answer within 20 s")), "no answer within 20 s"),
     ],

@@ -122,6 +122,6 @@ def test_a_missing_part_of_the_facts_never_raises(evidence, facts, path):
 
 
 def test_the_module_knows_every_expectation():
-    from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.answer import EXPECT
+    from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import EXPECT
 
     assert set(EXPECT) == {field.name for field in fields(Expectation)}

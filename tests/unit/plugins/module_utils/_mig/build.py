@@ -2,16 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Short ways to write down instances and wishes in tests."""
+"""Short ways to write down instances and desired states in tests."""
 
 from __future__ import annotations
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS, board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import (
     ComputeInstance,
+    DesiredGpu,
+    DesiredInstance,
     GpuInstance,
-    GpuWish,
-    InstanceWish,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import parse
 
@@ -34,14 +34,14 @@ def instance(profile, start, size, number=None, compute=None, busy=()):
     )
 
 
-def wish(counts=None, **parts):
-    """Return a wish by counts of whole instances; C(None) is MIG off."""
+def desired(counts=None, **parts):
+    """Return a desired state by counts of whole instances; C(None) is MIG off."""
     if counts is None and not parts:
-        return GpuWish(False)
+        return DesiredGpu(False)
     whole = [
-        InstanceWish(name, (parse(name).gpu_slices,)) for name, count in (counts or {}).items() for _ in range(count)
+        DesiredInstance(name, (parse(name).gpu_slices,)) for name, count in (counts or {}).items() for _ in range(count)
     ]
-    return GpuWish(True, tuple(sorted(whole)))
+    return DesiredGpu(True, tuple(sorted(whole)))
 
 
 def instances_of(layout, profiles, busy=frozenset()):

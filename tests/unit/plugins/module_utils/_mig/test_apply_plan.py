@@ -13,10 +13,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_report 
     stale_uuids,
     state_after,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import GpuWish, InstanceWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import GpuRecord, PlacedInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.build import wish
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.build import desired
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.live import BUSY, gpu, instance
 
 HELD = {0: "it is held by Xorg (pid 7)"}
@@ -47,7 +47,7 @@ def plan(one, wanted, no_reset=None, disruption="refuse", reboot=True):
     ],
 )
 def test_the_mode_changes_only_where_it_has_to(key, current, pending, wanted, mode, set_mode, needs_reset):
-    change = plan(gpu(key=key, current=current, pending=pending), GpuWish(wanted)).changes[0]
+    change = plan(gpu(key=key, current=current, pending=pending), DesiredGpu(wanted)).changes[0]
     assert (change.mode, change.set_mode, change.needs_reset, change.deferred) == (mode, set_mode, needs_reset, None)
     assert change.changes == (mode is not None)
 
@@ -57,11 +57,11 @@ def actions(one):
 
 
 def test_the_mode_comes_on_before_instances_are_made_and_goes_off_after_they_are_gone():
-    on = plan(gpu(key="a100-40gb", current=False), wish({"3g.20gb": 2}))
+    on = plan(gpu(key="a100-40gb", current=False), desired({"3g.20gb": 2}))
     assert actions(on) == ["enable_mig", "reset_gpu", "create_gpu_instance", "create_gpu_instance"]
-    off = plan(gpu(instance("3g.40gb", 4, 4, 1)), GpuWish(False))
+    off = plan(gpu(instance("3g.40gb", 4, 4, 1)), DesiredGpu(False))
     assert actions(off) == ["destroy_gpu_instance", "disable_mig"]
-    assert actions(plan(gpu(pending=False), GpuWish(True))) == ["cancel_mig_change"]
+    assert actions(plan(gpu(pending=False), DesiredGpu(True))) == ["cancel_mig_change"]
 
 
 def test_steps_name_the_devices_that_go():
@@ -71,41 +71,41 @@ def test_steps_name_the_devices_that_go():
     old = gpu(instance("3g.40gb", 4, 4, 1), instance("1g.10gb", 0, 1, 2))
     uuids = {one.profile: [part.uuid for part in one.compute_instances] for one in old.state.gpu_instances}
     assert all(uuids.values())
-    assert gone(old, wish({"3g.40gb": 1, "2g.20gb": 1})) == [uuids["1g.10gb"], []]
+    assert gone(old, desired({"3g.40gb": 1, "2g.20gb": 1})) == [uuids["1g.10gb"], []]
     # In parts, the GPU instance stays and its one compute instance goes.
     whole = gpu(instance("3g.40gb", 4, 4, 1))
-    assert gone(whole, GpuWish(True, (InstanceWish("3g.40gb", (1, 1, 1)),))) == [uuids["3g.40gb"], [], [], []]
-    *_instances, mode = gone(old, GpuWish(False))
+    assert gone(whole, DesiredGpu(True, (DesiredInstance("3g.40gb", (1, 1, 1)),))) == [uuids["3g.40gb"], [], [], []]
+    *_instances, mode = gone(old, DesiredGpu(False))
     assert mode == [old.state.uuid, *old.mig_uuids]
     # The GPU as a device goes when MIG comes on, and a reset ends whatever is on it.
     ampere = gpu(key="a100-40gb", current=False)
-    assert gone(ampere, wish({"3g.20gb": 1})) == [[ampere.state.uuid], [ampere.state.uuid], []]
-    assert gone(gpu(pending=False), GpuWish(True)) == [[]]
+    assert gone(ampere, desired({"3g.20gb": 1})) == [[ampere.state.uuid], [ampere.state.uuid], []]
+    assert gone(gpu(pending=False), DesiredGpu(True)) == [[]]
 
 
 def test_a_gpu_that_cannot_be_reset_waits_for_a_reboot():
-    found = plan(gpu(key="a100-40gb", current=False), wish({"3g.20gb": 2}), HELD)
+    found = plan(gpu(key="a100-40gb", current=False), desired({"3g.20gb": 2}), HELD)
     assert actions(found) == ["enable_mig"]
     assert found.deferred == HELD
-    waiting = plan(gpu(key="a100-40gb", current=False, pending=True), wish({"3g.20gb": 2}), HELD)
+    waiting = plan(gpu(key="a100-40gb", current=False, pending=True), desired({"3g.20gb": 2}), HELD)
     assert not waiting.active and waiting.deferred == HELD
 
 
 def test_without_a_reboot_such_a_gpu_refuses_the_host():
     with pytest.raises(Refused, match=r"held by Xorg \(pid 7\).*nvidia_mig_reboot"):
-        plan(gpu(key="a100-40gb", current=False), wish({"3g.20gb": 2}), HELD, reboot=False)
-    alone = plan(gpu(key="a100-40gb", current=False), wish({"3g.20gb": 2}), HELD, "idle_only", reboot=False)
+        plan(gpu(key="a100-40gb", current=False), desired({"3g.20gb": 2}), HELD, reboot=False)
+    alone = plan(gpu(key="a100-40gb", current=False), desired({"3g.20gb": 2}), HELD, "idle_only", reboot=False)
     assert list(alone.left_alone) == [0] and not alone.changes
 
 
 def test_a_gpu_that_does_not_tell_its_state_refuses_the_host():
     with pytest.raises(Refused, match="GPU is lost"):
-        plan(gpu(lost=True, unknown={"handle": "GPU is lost"}), wish({"3g.40gb": 1}))
+        plan(gpu(lost=True, unknown={"handle": "GPU is lost"}), desired({"3g.40gb": 1}))
 
 
 def test_the_state_afterwards():
     one = gpu(instance("3g.40gb", 4, 4, 1), instance("2g.20gb", 0, 2, 3))
-    found = plan(one, wish({"3g.40gb": 1, "1g.10gb": 1}))
+    found = plan(one, desired({"3g.40gb": 1, "1g.10gb": 1}))
     after = state_after(found, [one, gpu(index=1)])
     assert after["GPU 1 (0000:19:00.0)"] == {"mig": True, "instances": []}
     texts = after["GPU 0 (0000:18:00.0)"]["instances"]
@@ -184,6 +184,6 @@ def test_export_refuses_to_leave_a_gpu_out():
 def test_force_may_destroy_what_is_in_use():
     one = gpu(instance("3g.40gb", 4, 4, 1, busy=True))
     with pytest.raises(Refused):
-        plan(one, GpuWish(False))
-    found = plan(one, GpuWish(False), disruption="force")
+        plan(one, DesiredGpu(False))
+    found = plan(one, DesiredGpu(False), disruption="force")
     assert found.steps()[0].disturbs == (f"{BUSY.name} (pid {BUSY.pid})",)

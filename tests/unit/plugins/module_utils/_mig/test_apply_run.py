@@ -202,11 +202,11 @@ def test_who_is_on_an_instance_and_not_in_nvmls_list_loses_nothing(make, tmp_pat
 def test_a_hopper_gpu_that_somebody_holds_unseen_keeps_its_mode(make):
     host = make()
     host.control("run", "--gpu", "0", "--pid", str(os.getpid()), "--type", "N")
-    wish = one(**{"3g_40gb": 1})
+    desired = one(**{"3g_40gb": 1})
     with pytest.raises(ApplyFailed, match=r"(?s)cannot be reset.*The former layout is back"):
-        run(host, wish, Policy(reboot_allowed=False))
+        run(host, desired, Policy(reboot_allowed=False))
     assert host.layout() == [(False, False, ())]
-    waiting = run(host, wish)
+    waiting = run(host, desired)
     assert waiting["reboot_required"] and "nvidia-smi -r" in waiting["reboot_reason"]
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.from_facts import present
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import wishes
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import GpuWish, InstanceWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import desired_layout
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.ready_made import names, ready_made
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.build import H100
@@ -32,7 +32,7 @@ MIXED_HOST = [gpu(0, "a30-24gb", device_id="0x20b7", subsystem_id="0x1532"), gpu
 
 
 def devices(found):
-    return {index: str(wish) for index, wish in found.gpus.items()}
+    return {index: str(desired) for index, desired in found.gpus.items()}
 
 
 class TestSelection:
@@ -52,7 +52,7 @@ class TestSelection:
         ],
     )
     def test_devices(self, selection, chosen):
-        found = wishes([{"devices": selection, "layout": "all-balanced"}], "mixed", HOST)
+        found = desired_layout([{"devices": selection, "layout": "all-balanced"}], "mixed", HOST)
         assert sorted(found.gpus) == chosen
         assert list(found.unselected) == [index for index in range(4) if index not in chosen]
 
@@ -70,7 +70,7 @@ class TestSelection:
     )
     def test_devices_that_do_not_exist(self, selection, path):
         with pytest.raises(Refused) as refused:
-            wishes([{"devices": selection, "layout": "all-balanced"}], "mixed", HOST)
+            desired_layout([{"devices": selection, "layout": "all-balanced"}], "mixed", HOST)
         assert refused.value.thing == path
 
     @pytest.mark.parametrize(
@@ -88,32 +88,32 @@ class TestSelection:
     )
     def test_device_filter(self, device_filter, chosen):
         entry = {"device_filter": device_filter, "layout": "all-balanced"}
-        assert sorted(wishes([entry], "mixed", MIXED_HOST).gpus) == chosen
+        assert sorted(desired_layout([entry], "mixed", MIXED_HOST).gpus) == chosen
 
     @pytest.mark.parametrize("device_filter", [[], [7], "", "0xZZZZ", "0x12345"])
     def test_device_filter_that_is_none(self, device_filter):
         with pytest.raises(Refused) as refused:
-            wishes([{"device_filter": device_filter, "layout": "all-balanced"}], "mixed", HOST)
+            desired_layout([{"device_filter": device_filter, "layout": "all-balanced"}], "mixed", HOST)
         assert refused.value.thing == "nvidia_mig_layout[0].device_filter"
 
     def test_first_match_wins_and_the_rest_is_left_alone(self):
         layout = [{"devices": 0, "enabled": False}, {"devices": [0, 1], "layout": "all-1g.10gb"}]
-        found = wishes(layout, "mixed", HOST)
+        found = desired_layout(layout, "mixed", HOST)
         assert devices(found) == {0: "MIG off", 1: "1g.10gb x7"}
         assert found.unselected == (2, 3)
 
     def test_gpus_without_mig_are_passed_over_unless_they_are_named(self):
-        assert wishes("all-balanced", "mixed", MIXED_HOST).unselected == (2,)
-        assert wishes("all-disabled", "none", MIXED_HOST).unselected == (2,)
+        assert desired_layout("all-balanced", "mixed", MIXED_HOST).unselected == (2,)
+        assert desired_layout("all-disabled", "none", MIXED_HOST).unselected == (2,)
         with pytest.raises(Refused) as refused:
-            wishes([{"devices": 2, "layout": "all-balanced"}], "mixed", MIXED_HOST)
+            desired_layout([{"devices": 2, "layout": "all-balanced"}], "mixed", MIXED_HOST)
         assert "no MIG on GPU 2" in refused.value.reason
         with pytest.raises(Refused):
-            wishes("all-balanced", "mixed", [gpu(0, "t4-16gb")])
+            desired_layout("all-balanced", "mixed", [gpu(0, "t4-16gb")])
 
     def test_no_layout_selects_nothing(self):
         for layout in (None, [], ""):
-            assert wishes(layout, "none", HOST) == ({}, (0, 1, 2, 3))
+            assert desired_layout(layout, "none", HOST) == ({}, (0, 1, 2, 3))
 
 
 class TestReadyMade:
@@ -168,16 +168,16 @@ class TestReadyMade:
 
 class TestInstances:
     def entry(self, instances):
-        return wishes([{"devices": 0, "instances": instances}], "mixed", HOST).gpus[0]
+        return desired_layout([{"devices": 0, "instances": instances}], "mixed", HOST).gpus[0]
 
     def test_counts(self):
         assert str(self.entry({"3g.40gb": 1, "1g.10gb": 2, "2g.20gb": 0})) == "3g.40gb + 1g.10gb x2"
 
     def test_compute_instances_share_a_gpu_instance(self):
-        assert self.entry({"1c.3g.40gb": 3}) == GpuWish(True, (InstanceWish("3g.40gb", (1, 1, 1)),))
+        assert self.entry({"1c.3g.40gb": 3}) == DesiredGpu(True, (DesiredInstance("3g.40gb", (1, 1, 1)),))
         assert self.entry({"1c.3g.40gb": 4}).counts == {"3g.40gb": 2}
         mixed = self.entry({"2c.3g.40gb": 1, "1c.3g.40gb": 1, "3g.40gb": 1})
-        assert mixed.instances == (InstanceWish("3g.40gb", (2, 1)), InstanceWish("3g.40gb", (3,)))
+        assert mixed.instances == (DesiredInstance("3g.40gb", (2, 1)), DesiredInstance("3g.40gb", (3,)))
         assert mixed.devices == {"3g.40gb": 1, "2c.3g.40gb": 1, "1c.3g.40gb": 1}
 
     @pytest.mark.parametrize(
@@ -211,12 +211,12 @@ class TestInstances:
             for n in range(2)
         ]
         odd = gpu(0, mig={"supported": True, "current": True}, gpu_instances=existing)
-        found = wishes([{"instances": {"1g.10gb+me": 2}}], "mixed", [odd])
+        found = desired_layout([{"instances": {"1g.10gb+me": 2}}], "mixed", [odd])
         assert found.gpus[0] == present(odd)
 
     def test_live_profiles_come_before_the_table(self):
         live = {0: board("a30-24gb").profiles}
-        assert str(wishes("all-balanced", "mixed", [gpu(0)], live).gpus[0]) == "2g.12gb + 1g.6gb x2"
+        assert str(desired_layout("all-balanced", "mixed", [gpu(0)], live).gpus[0]) == "2g.12gb + 1g.6gb x2"
 
 
 class TestEntries:
@@ -237,22 +237,22 @@ class TestEntries:
     )
     def test_refusals_carry_the_path(self, layout, path):
         with pytest.raises(Refused) as refused:
-            wishes(layout, "mixed", HOST)
+            desired_layout(layout, "mixed", HOST)
         assert refused.value.thing == path
 
     def test_a_gpu_of_an_unknown_board_needs_its_driver(self):
         stranger = {"index": 0, "name": "NVIDIA X1000", "mig": {"supported": True}}
         with pytest.raises(Refused) as refused:
-            wishes("all-balanced", "mixed", [stranger])
+            desired_layout("all-balanced", "mixed", [stranger])
         assert "nothing is known about the MIG profiles" in refused.value.reason
-        assert wishes("all-enabled", "mixed", [stranger]).gpus == {0: GpuWish(True)}
+        assert desired_layout("all-enabled", "mixed", [stranger]).gpus == {0: DesiredGpu(True)}
 
 
 class TestNode:
     def test_totals_are_placed(self):
-        found = wishes({"node": {"1g.10gb": 10, "3g.40gb": 3}}, "mixed", HOST)
-        assert sum(wish.devices.get("1g.10gb", 0) for wish in found.gpus.values()) == 10
-        found = wishes([{"devices": 3, "enabled": False}, {"node": {"7g.80gb": 3}}], "mixed", HOST)
+        found = desired_layout({"node": {"1g.10gb": 10, "3g.40gb": 3}}, "mixed", HOST)
+        assert sum(desired.devices.get("1g.10gb", 0) for desired in found.gpus.values()) == 10
+        found = desired_layout([{"devices": 3, "enabled": False}, {"node": {"7g.80gb": 3}}], "mixed", HOST)
         assert [found.gpus[index].enabled for index in range(4)] == [True, True, True, False]
 
     @pytest.mark.parametrize(
@@ -268,12 +268,12 @@ class TestNode:
     )
     def test_refusals_carry_the_path(self, totals, host, path):
         with pytest.raises(Refused) as refused:
-            wishes({"node": totals}, "mixed", host)
+            desired_layout({"node": totals}, "mixed", host)
         assert refused.value.thing == path
 
     def test_no_gpu_that_a_filter_lets_through(self):
         with pytest.raises(Refused) as refused:
-            wishes([{"device_filter": "NVIDIA A30", "node": {"1g.6gb": 1}}], "mixed", HOST)
+            desired_layout([{"device_filter": "NVIDIA A30", "node": {"1g.6gb": 1}}], "mixed", HOST)
         assert refused.value.reason == "no GPU with MIG is selected"
 
 
@@ -291,7 +291,7 @@ class TestStrategy:
     )
     def test_what_the_device_plugin_would_refuse_or_hide(self, strategy, layout):
         with pytest.raises(Refused) as refused:
-            wishes(layout, strategy, HOST)
+            desired_layout(layout, strategy, HOST)
         assert refused.value.thing == "nvidia_mig_strategy"
 
     @pytest.mark.parametrize(
@@ -299,4 +299,4 @@ class TestStrategy:
         [("none", "all-disabled"), ("single", "all-1g.10gb"), ("single", "all-enabled"), ("mixed", "all-balanced")],
     )
     def test_what_it_takes(self, strategy, layout):
-        assert len(wishes(layout, strategy, HOST).gpus) == 4
+        assert len(desired_layout(layout, strategy, HOST).gpus) == 4

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import wishes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import desired_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.mig_parted import layout_of, read, write
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import GpuWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 NAME = board("h100-80gb-sxm").product_names[0]
@@ -33,7 +33,7 @@ def test_read():
 
 
 def test_later_entries_of_mig_parted_win():
-    found = wishes(read(FILE)["custom"], "mixed", HOST)
+    found = desired_layout(read(FILE)["custom"], "mixed", HOST)
     assert [str(found.gpus[index]) for index in range(4)] == ["3g.40gb x2"] * 2 + ["1g.10gb x7"] * 2
 
 
@@ -47,13 +47,13 @@ def test_later_entries_of_mig_parted_win():
     ],
 )
 def test_what_is_written_reads_back_as_the_same(layout):
-    found = wishes(layout, "mixed", HOST).gpus
-    assert wishes(read(write("current", found, 4))["current"], "mixed", HOST).gpus == found
-    assert wishes(layout_of(found, 4), "mixed", HOST).gpus == found
+    found = desired_layout(layout, "mixed", HOST).gpus
+    assert desired_layout(read(write("current", found, 4))["current"], "mixed", HOST).gpus == found
+    assert desired_layout(layout_of(found, 4), "mixed", HOST).gpus == found
 
 
 def test_gpus_that_are_not_meant_stay_out_of_the_file():
-    document = write("one", {1: GpuWish(False)}, 4)
+    document = write("one", {1: DesiredGpu(False)}, 4)
     assert document == {"version": "v1", "mig-configs": {"one": [{"devices": [1], "mig-enabled": False}]}}
 
 
@@ -95,10 +95,10 @@ def test_files_that_are_not_valid(document, path):
 
 
 def test_a_file_is_a_layout():
-    found = wishes({"mig_parted": FILE, "label": "custom"}, "mixed", HOST)
-    assert found == wishes(read(FILE)["custom"], "mixed", HOST)
+    found = desired_layout({"mig_parted": FILE, "label": "custom"}, "mixed", HOST)
+    assert found == desired_layout(read(FILE)["custom"], "mixed", HOST)
     one = {**FILE, "mig-configs": {"only": FILE["mig-configs"]["custom"]}}
-    assert wishes({"mig_parted": one}, "mixed", HOST) == found, "a single configuration needs no label"
+    assert desired_layout({"mig_parted": one}, "mixed", HOST) == found, "a single configuration needs no label"
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,6 @@ def test_a_file_is_a_layout():
 )
 def test_a_file_that_is_no_layout_is_refused_with_its_place(layout, thing, reason):
     with pytest.raises(Refused) as refused:
-        wishes(layout, "mixed", HOST)
+        desired_layout(layout, "mixed", HOST)
     assert refused.value.thing == thing
     assert reason in refused.value.reason

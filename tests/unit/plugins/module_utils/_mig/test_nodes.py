@@ -12,15 +12,15 @@ from collections import Counter
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import deepening
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import search
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.nodes import NodeGpu, distribute, plan_node
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.planner import FORCE, IDLE_ONLY, REFUSE
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.build import (
     H100,
+    desired,
     instance,
     instances_of,
-    wish,
 )
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.oracle import oracle
 
@@ -49,7 +49,7 @@ def brute_force(truth, currents, busies, totals):
 def way(request, monkeypatch):
     """The search without prices of the profiles, and with them from the first state on."""
     if request.param == "by prices":
-        monkeypatch.setattr(deepening, "_QUICK_STATES", 0)
+        monkeypatch.setattr(search, "_QUICK_STATES", 0)
 
 
 @pytest.mark.usefixtures("way")
@@ -77,13 +77,13 @@ def test_distribution_destroys_as_few_as_the_brute_force(profiles, count, seed):
         with pytest.raises(Refused):
             distribute(totals, gpus)
         return
-    wishes = distribute(totals, gpus)
+    desired_gpus = distribute(totals, gpus)
     placed = Counter()
-    for one in wishes.values():
+    for one in desired_gpus.values():
         placed.update(one.counts)
     assert placed == totals
     # A GPU that is given nothing is switched off, which loses what it has: the same count as an empty request.
-    assert plan_node(gpus, wishes).destroyed == expected
+    assert plan_node(gpus, desired_gpus).destroyed == expected
 
 
 def test_prices_change_nothing_but_the_time_of_the_search(monkeypatch):
@@ -97,25 +97,25 @@ def test_prices_change_nothing_but_the_time_of_the_search(monkeypatch):
             totals.update(dict(rng.choice(requests)))
         found = []
         for states in (0, 10**9):
-            monkeypatch.setattr(deepening, "_QUICK_STATES", states)
+            monkeypatch.setattr(search, "_QUICK_STATES", states)
             found.append(distribute(totals, gpus))
         assert found[0] == found[1]
 
 
 def test_totals_of_the_issue_fit_on_eight_gpus_and_leave_the_rest_whole():
     gpus = [NodeGpu(index, H100, (), False) for index in range(8)]
-    wishes = distribute({"1g.10gb": 10, "3g.40gb": 3}, gpus)
+    desired_gpus = distribute({"1g.10gb": 10, "3g.40gb": 3}, gpus)
     placed = Counter()
-    for one in wishes.values():
+    for one in desired_gpus.values():
         placed.update(one.counts)
     assert placed == {"1g.10gb": 10, "3g.40gb": 3}
-    assert sum(one.enabled for one in wishes.values()) == 3
+    assert sum(one.enabled for one in desired_gpus.values()) == 3
 
 
 def test_totals_that_are_there_already_move_nothing():
     gpus = [NodeGpu(index, H100, (instance("1g.10gb", 6, 1),), True) for index in range(8)]
-    wishes = distribute({"1g.10gb": 8}, gpus)
-    assert not plan_node(gpus, wishes).changes
+    desired_gpus = distribute({"1g.10gb": 8}, gpus)
+    assert not plan_node(gpus, desired_gpus).changes
 
 
 def test_too_many_of_one_profile_are_refused_with_what_the_host_holds():
@@ -136,8 +136,8 @@ def test_a_busy_instance_that_no_total_keeps_refuses_the_totals():
     busy = NodeGpu(0, H100, (instance("7g.80gb", 0, 8, busy=("job",)),), True)
     with pytest.raises(Refused):
         distribute({"1g.10gb": 1}, [busy])
-    wishes = distribute({"1g.10gb": 1}, [busy], FORCE)
-    assert plan_node([busy], wishes, FORCE).destroyed == 1
+    desired_gpus = distribute({"1g.10gb": 1}, [busy], FORCE)
+    assert plan_node([busy], desired_gpus, FORCE).destroyed == 1
 
 
 def test_a_busy_instance_of_an_unknown_profile_refuses_the_totals():
@@ -149,9 +149,9 @@ def test_a_busy_instance_of_an_unknown_profile_refuses_the_totals():
 
 def test_a_whole_gpu_in_use_is_not_partitioned():
     gpus = [NodeGpu(0, H100, (), False, ("python3 (pid 9)",)), NodeGpu(1, H100, (), False)]
-    wishes = distribute({"1g.10gb": 7}, gpus)
-    assert not wishes[0].enabled
-    assert wishes[1].counts == {"1g.10gb": 7}
+    desired_gpus = distribute({"1g.10gb": 7}, gpus)
+    assert not desired_gpus[0].enabled
+    assert desired_gpus[1].counts == {"1g.10gb": 7}
 
 
 def test_existing_instances_outside_every_known_layout_refuse_the_totals():
@@ -170,23 +170,23 @@ class TestPlanNode:
 
     def test_refuse_stops_at_the_busy_gpu(self):
         with pytest.raises(Refused) as refused:
-            plan_node(self.GPUS, {0: wish({"1g.10gb": 1}), 1: wish({"1g.10gb": 1})}, REFUSE)
+            plan_node(self.GPUS, {0: desired({"1g.10gb": 1}), 1: desired({"1g.10gb": 1})}, REFUSE)
         assert refused.value.thing == "GPU 0"
 
     def test_idle_only_plans_the_others_and_says_what_it_left(self):
-        plan = plan_node(self.GPUS, {index: wish({"1g.10gb": 1}) for index in range(3)}, IDLE_ONLY)
+        plan = plan_node(self.GPUS, {index: desired({"1g.10gb": 1}) for index in range(3)}, IDLE_ONLY)
         assert list(plan.gpus) == [1]
         assert sorted(plan.left_alone) == [0, 2]
         assert plan.changes
         assert plan.as_dict()["left_alone"][2]["thing"] == "GPU 2"
         assert plan.as_dict()["gpus"][1]["create"][0]["start"] == 6
 
-    def test_idle_only_does_not_hide_an_impossible_wish(self):
+    def test_idle_only_does_not_hide_an_impossible_desired_state(self):
         with pytest.raises(Refused) as refused:
-            plan_node(self.GPUS, {0: wish({"3g.40gb": 3})}, IDLE_ONLY)
+            plan_node(self.GPUS, {0: desired({"3g.40gb": 3})}, IDLE_ONLY)
         assert "does not fit" in refused.value.reason
 
     def test_force_plans_all(self):
-        plan = plan_node(self.GPUS, {index: wish({"1g.10gb": 1}) for index in range(3)}, FORCE)
+        plan = plan_node(self.GPUS, {index: desired({"1g.10gb": 1}) for index in range(3)}, FORCE)
         assert plan.destroyed == 1
         assert list(plan.gpus) == [0, 1, 2]

@@ -13,7 +13,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.geometry import geometry
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.planner import FORCE, REFUSE, plan_gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.build import PLACED, instances_of, wish
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.build import PLACED, desired, instances_of
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.oracle import oracle
 
 # Every board is proven; the quick suite takes one board of each shape and leaves the others to the slow one.
@@ -61,7 +61,7 @@ def test_every_request_just_outside_the_feasible_ones_is_refused(one):
                 continue
             outside += 1
             with pytest.raises(Refused) as refused:
-                plan_gpu([], wish(counts), one.profiles)
+                plan_gpu([], desired(counts), one.profiles)
             assert "does not fit" in refused.value.reason
     assert outside > 10
 
@@ -105,7 +105,7 @@ def test_room_is_what_the_brute_force_counts(one):
 def check_transition(one, truth, current, busy, request, disruption=REFUSE):
     """Plan one transition and compare it with the brute force."""
     instances = instances_of(current, one.profiles, busy)
-    wanted = wish(dict(request))
+    wanted = desired(dict(request))
     pinned = frozenset() if disruption == FORCE else busy
     expected = truth.fewest_destroyed(current, request, pinned)
     if expected is None:

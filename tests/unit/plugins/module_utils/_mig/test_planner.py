@@ -10,17 +10,17 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.model impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.compute import assign, change, left_over
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import (
     ComputeInstance,
+    DesiredGpu,
+    DesiredInstance,
     GpuInstance,
-    GpuWish,
-    InstanceWish,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.planner import FORCE, plan_gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.build import (
     H100,
+    desired,
     instance,
     instances_of,
-    wish,
 )
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.oracle import oracle
 from hypothesis import given, settings
@@ -30,14 +30,14 @@ EXAMPLE = [instance("3g.40gb", 4, 4), instance("2g.20gb", 0, 2), instance("1g.10
 
 
 def test_removing_one_instance_destroys_one():
-    plan = plan_gpu(EXAMPLE, wish({"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 1}), H100)
+    plan = plan_gpu(EXAMPLE, desired({"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 1}), H100)
     assert [gone.instance.place for gone in plan.destroy] == ["1g.10gb at 3:1"]
     assert plan.create == ()
     assert plan.destroy[0].certificate.kind == "surplus"
 
 
-def test_a_wish_that_is_met_changes_nothing():
-    plan = plan_gpu(EXAMPLE, wish({"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}), H100)
+def test_a_desired_state_that_is_met_changes_nothing():
+    plan = plan_gpu(EXAMPLE, desired({"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}), H100)
     assert not plan.changes
     assert plan.steps({"index": 0}) == ()
     assert plan.disturbed == ()
@@ -54,9 +54,9 @@ def test_a_wish_that_is_met_changes_nothing():
         ({"3g.40gb": 1, "4g.40gb": 1, "1g.10gb": 1}, "memory units: 9 asked"),
     ],
 )
-def test_impossible_wishes_name_the_resource_that_runs_out(counts, resource):
+def test_impossible_desired_states_name_the_resource_that_runs_out(counts, resource):
     with pytest.raises(Refused) as refused:
-        plan_gpu(EXAMPLE, wish(counts), H100, thing="GPU 3")
+        plan_gpu(EXAMPLE, desired(counts), H100, thing="GPU 3")
     assert refused.value.thing == "GPU 3"
     assert resource in refused.value.reason
     assert refused.value.remedy.startswith("The nearest that fit: ")
@@ -68,22 +68,22 @@ def test_places_that_do_not_align_are_named():
     pair = GpuInstanceProfile("2g.20gb", 2, 2, Placements((2, 6), 2))
     whole = GpuInstanceProfile("7g.80gb", 7, 1, Placements((0,), 8))
     with pytest.raises(Refused) as refused:
-        plan_gpu([], wish({"3g.30gb": 1, "2g.20gb": 2}), (half, pair, whole))
+        plan_gpu([], desired({"3g.30gb": 1, "2g.20gb": 2}), (half, pair, whole))
     assert "alignment: the 7 memory units asked are there (8)" in refused.value.reason
 
 
 def test_engines_that_run_out_are_named():
     with pytest.raises(Refused) as refused:
-        plan_gpu([], wish({"1g.24gb+me.all": 1, "2g.48gb": 1}), board("rtx-pro-6000-96gb").profiles)
+        plan_gpu([], desired({"1g.24gb+me.all": 1, "2g.48gb": 1}), board("rtx-pro-6000-96gb").profiles)
     assert "decoders: 6 asked, the GPU has 4" in refused.value.reason
     with pytest.raises(Refused) as refused:
-        plan_gpu([], wish({"1g.6gb+me": 1, "2g.12gb+me": 1}), board("a30-24gb").profiles)
+        plan_gpu([], desired({"1g.6gb+me": 1, "2g.12gb+me": 1}), board("a30-24gb").profiles)
     assert "JPEG engines: 2 asked, the GPU has 1" in refused.value.reason
 
 
 def test_the_nearest_layouts_are_ones_that_fit():
     with pytest.raises(Refused) as refused:
-        plan_gpu([], wish({"3g.40gb": 2, "1g.10gb": 1}), H100)
+        plan_gpu([], desired({"3g.40gb": 2, "1g.10gb": 1}), H100)
     assert refused.value.remedy == ("The nearest that fit: 3g.40gb x2; 3g.40gb + 1g.10gb; 3g.40gb + 2g.20gb + 1g.10gb.")
 
 
@@ -92,41 +92,41 @@ class TestBusy:
 
     def test_a_busy_instance_is_never_moved(self):
         with pytest.raises(Refused) as refused:
-            plan_gpu(self.BUSY, wish({"4g.40gb": 1, "3g.40gb": 1}), H100)
+            plan_gpu(self.BUSY, desired({"4g.40gb": 1, "3g.40gb": 1}), H100)
         assert "3g.40gb at 0:4 (id 7) by python3 (pid 812)" in refused.value.reason
         assert "nvidia_mig_disruption to force" in refused.value.remedy
         assert "3g.40gb x2" in refused.value.remedy
 
     def test_force_moves_it_and_says_whom_it_disturbs(self):
-        plan = plan_gpu(self.BUSY, wish({"4g.40gb": 1, "3g.40gb": 1}), H100, FORCE)
+        plan = plan_gpu(self.BUSY, desired({"4g.40gb": 1, "3g.40gb": 1}), H100, FORCE)
         assert len(plan.destroy) == 2
         assert plan.disturbed == ("python3 (pid 812)",)
         assert plan.steps({"index": 0})[0].disturbs == ("python3 (pid 812)",)
 
     def test_force_rather_loses_idle_than_busy_instances(self):
         current = [instance("1g.10gb", 0, 1, busy=("job",)), instance("1g.10gb", 4, 1), instance("1g.10gb", 5, 1)]
-        plan = plan_gpu(current, wish({"3g.40gb": 1, "1g.10gb": 1}), H100, FORCE)
+        plan = plan_gpu(current, desired({"3g.40gb": 1, "1g.10gb": 1}), H100, FORCE)
         assert [keep.instance.start for keep in plan.keep] == [0]
 
     def test_switching_off_waits_for_users(self):
         with pytest.raises(Refused) as refused:
-            plan_gpu(self.BUSY, wish(None), H100)
+            plan_gpu(self.BUSY, desired(None), H100)
         assert "cannot be switched off" in refused.value.reason
-        plan = plan_gpu(self.BUSY, wish(None), H100, FORCE)
+        plan = plan_gpu(self.BUSY, desired(None), H100, FORCE)
         assert {gone.certificate.kind for gone in plan.destroy} == {"mode_off"}
 
     def test_busy_instance_of_an_unknown_profile_is_refused_and_an_idle_one_goes(self):
         stranger = instance("1g.5gb", 0, 1, busy=("job",))
         with pytest.raises(Refused):
-            plan_gpu([stranger], wish({"1g.10gb": 1}), H100)
-        plan = plan_gpu([instance("1g.5gb", 0, 1)], wish({"1g.10gb": 1}), H100)
+            plan_gpu([stranger], desired({"1g.10gb": 1}), H100)
+        plan = plan_gpu([instance("1g.5gb", 0, 1)], desired({"1g.10gb": 1}), H100)
         assert plan.destroy[0].certificate.kind == "not_requested"
 
 
 class TestCompute:
     def test_compute_changes_leave_the_gpu_instance_alone(self):
         current = [instance("3g.40gb", 4, 4, compute=(3,))]
-        wanted = GpuWish(True, (InstanceWish("3g.40gb", (1, 1, 1)),))
+        wanted = DesiredGpu(True, (DesiredInstance("3g.40gb", (1, 1, 1)),))
         plan = plan_gpu(current, wanted, H100)
         assert not plan.destroy
         assert not plan.create
@@ -138,19 +138,19 @@ class TestCompute:
     def test_busy_compute_instance_stays(self):
         busy = ComputeInstance(0, 1, ("job",))
         current = [instance("3g.40gb", 4, 4, compute=(busy, ComputeInstance(1, 1)))]
-        plan = plan_gpu(current, GpuWish(True, (InstanceWish("3g.40gb", (2, 1)),)), H100)
+        plan = plan_gpu(current, DesiredGpu(True, (DesiredInstance("3g.40gb", (2, 1)),)), H100)
         assert [compute.id for compute in plan.keep[0].change.destroy] == [1]
         assert plan.keep[0].change.create == (2,)
 
     def test_busy_compute_instance_that_is_not_wanted_is_refused(self):
         current = [instance("3g.40gb", 4, 4, compute=(ComputeInstance(0, 3, ("job",)),))]
-        wanted = GpuWish(True, (InstanceWish("3g.40gb", (1, 1, 1)),))
+        wanted = DesiredGpu(True, (DesiredInstance("3g.40gb", (1, 1, 1)),))
         with pytest.raises(Refused):
             plan_gpu(current, wanted, H100)
         plan = plan_gpu(current, wanted, H100, FORCE)
         assert plan.disturbed == ("job",)
 
-    def test_wishes_go_to_the_instances_that_are_like_them(self):
+    def test_desired_states_go_to_the_instances_that_are_like_them(self):
         kept = [instance("3g.40gb", 0, 4, compute=(1, 1, 1)), instance("3g.40gb", 4, 4, compute=(3,))]
         assert all(not step.destroy and not step.create for step in assign(kept, [(3,), (1, 1, 1)]))
         assert left_over(kept[:1], [(3,), (1, 1, 1)]) == [(3,)]
@@ -161,7 +161,7 @@ class TestCompute:
         assert step.create == (2, 1)
 
     def test_missing_compute_instance_is_made(self):
-        plan = plan_gpu([instance("1g.10gb", 6, 1, compute=())], wish({"1g.10gb": 1}), H100)
+        plan = plan_gpu([instance("1g.10gb", 6, 1, compute=())], desired({"1g.10gb": 1}), H100)
         assert plan.keep[0].change.create == (1,)
 
 
@@ -169,34 +169,34 @@ class TestWithoutPlacements:
     PCIE = board("h100-80gb-pcie").profiles
 
     def test_creating_needs_the_driver(self):
-        plan = plan_gpu([], wish({"2g.20gb": 1}), self.PCIE)
+        plan = plan_gpu([], desired({"2g.20gb": 1}), self.PCIE)
         assert "2g.20gb" in plan.unknown
         assert not plan.changes
         assert plan.as_dict()["unknown"]
 
     def test_what_is_impossible_anywhere_is_refused_anyway(self):
         with pytest.raises(Refused):
-            plan_gpu([], wish({"2g.20gb": 4}), self.PCIE)
+            plan_gpu([], desired({"2g.20gb": 4}), self.PCIE)
         with pytest.raises(Refused) as refused:
-            plan_gpu([], wish({"4g.40gb": 1, "2g.20gb": 2}), self.PCIE)
+            plan_gpu([], desired({"4g.40gb": 1, "2g.20gb": 2}), self.PCIE)
         assert "compute slices: 8 asked" in refused.value.reason
 
     def test_destroying_needs_no_places(self):
         current = [instance("2g.20gb", 0, 2), instance("2g.20gb", 2, 2)]
-        plan = plan_gpu(current, wish({"2g.20gb": 1}), self.PCIE)
+        plan = plan_gpu(current, desired({"2g.20gb": 1}), self.PCIE)
         assert len(plan.destroy) == 1
         assert plan.unknown is None
 
 
 def test_names_of_another_driver_are_the_same_instances():
     current = [instance("1g.24gb", 6, 1)]
-    plan = plan_gpu(current, wish({"1g.24gb": 1}), board("gb200-186gb").profiles)
+    plan = plan_gpu(current, desired({"1g.24gb": 1}), board("gb200-186gb").profiles)
     assert not plan.changes
-    assert plan.wish.counts == {"1g.23gb": 1}
+    assert plan.desired.counts == {"1g.23gb": 1}
 
 
 def test_new_instances_keep_large_places_free():
-    plan = plan_gpu([], wish({"1g.10gb": 3}), H100)
+    plan = plan_gpu([], desired({"1g.10gb": 3}), H100)
     assert sorted(create.start for create in plan.create) == [4, 5, 6]
     assert plan.as_dict()["create"][0]["profile"] == "1g.10gb"
 
@@ -211,7 +211,7 @@ def test_invariants(data):
     request = data.draw(st.sampled_from(requests))
     instances = instances_of(current, H100, busy)
     try:
-        plan = plan_gpu(data.draw(st.permutations(instances)), wish(dict(request)), H100)
+        plan = plan_gpu(data.draw(st.permutations(instances)), desired(dict(request)), H100)
     except Refused:
         assert busy
         return
@@ -227,4 +227,4 @@ def test_invariants(data):
         )
         for n, made_one in enumerate(plan.create)
     ]
-    assert not plan_gpu(after, wish(dict(request)), H100).changes
+    assert not plan_gpu(after, desired(dict(request)), H100).changes

@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.stage import stage
 
 LAYOUT = [{"devices": "all", "instances": {"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}}]
-WISH = {"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": LAYOUT, "nvidia_mig_disruption": "refuse"}
+DESIRED = {"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": LAYOUT, "nvidia_mig_disruption": "refuse"}
 PLACES = (("2g.20gb", 0, 2), ("1g.10gb", 2, 1), ("1g.10gb", 3, 1), ("3g.40gb", 4, 4))
 
 
@@ -57,14 +57,14 @@ def facts(*, mode=True, pending=None, places=PLACES, recorded=PLACES, busy=(), a
     }
 
 
-def test_nothing_is_needed_when_facts_prove_the_wish():
-    plan = stage(facts(), WISH)
+def test_nothing_is_needed_when_facts_prove_the_desired_state():
+    plan = stage(facts(), DESIRED)
     assert (plan.needed, plan.steps, plan.unknown, plan.refusals, plan.warnings) == (False, (), None, (), ())
 
 
 @pytest.mark.parametrize("recorded", [None, (), PLACES[:3], (("1g.10gb", 0, 1), *PLACES[1:])])
 def test_what_is_not_recorded_is_recorded(recorded):
-    plan = stage(facts(recorded=recorded), WISH)
+    plan = stage(facts(recorded=recorded), DESIRED)
     assert plan.needed
     assert [step.kind.key for step in plan.steps] == ["record_layout"]
 
@@ -72,13 +72,13 @@ def test_what_is_not_recorded_is_recorded(recorded):
 def test_another_recorded_mode_is_recorded_again():
     given = facts()
     given["recorded"]["mig"]["gpus"][0]["mig"] = False
-    assert stage(given, WISH).needed
+    assert stage(given, DESIRED).needed
 
 
 def test_a_change_that_was_cut_off_is_finished():
     given = facts()
     given["recorded"]["mig_unfinished"] = True
-    plan = stage(given, WISH)
+    plan = stage(given, DESIRED)
     assert plan.needed and [step.kind.key for step in plan.steps] == ["finish_mig_change"]
 
 
@@ -88,14 +88,14 @@ def test_no_layout_needs_nothing():
 
 
 def test_steps_of_a_change():
-    plan = stage(facts(places=PLACES[:3]), WISH)
+    plan = stage(facts(places=PLACES[:3]), DESIRED)
     assert [step.what for step in plan.steps] == ["create GPU instance GPU 0 (0000:18:00.0): 3g.40gb at 4:4"]
     assert [(step.kind.key, step.target) for step in plan.steps] == [("create_gpu_instance", "0000:18:00.0")]
 
 
 @pytest.mark.parametrize(("architecture", "reset"), [("hopper", False), ("ampere", True), (None, None)])
 def test_mode_is_enabled_before_instances_are_made(architecture, reset):
-    plan = stage(facts(mode=False, places=(), architecture=architecture), WISH)
+    plan = stage(facts(mode=False, places=(), architecture=architecture), DESIRED)
     assert [step.kind.key for step in plan.steps] == ["enable_mig"] + ["create_gpu_instance"] * 4
     assert plan.steps[0].data["needs_reset"] is reset
     assert ("reset of the GPU" in plan.steps[0].why) == bool(reset)
@@ -105,7 +105,7 @@ HOLDER = {"pid": 9, "command": "python3", "devices": ["/dev/nvidia3", "/dev/nvid
 
 
 @pytest.mark.parametrize(
-    ("holder", "wish", "said"),
+    ("holder", "desired", "said"),
     [
         ({}, {}, "(nvidia_mig_reboot is false): python3 (pid 9) holds GPU 0 (0000:18:00.0)"),
         ({}, {"nvidia_mig_reboot": True}, "the host, which as it is now is rebooted: python3 (pid 9) holds GPU 0"),
@@ -118,40 +118,40 @@ HOLDER = {"pid": 9, "command": "python3", "devices": ["/dev/nvidia3", "/dev/nvid
         ({"command": "nv-fabricmanage"}, {}, None),
     ],
 )
-def test_a_gpu_that_cannot_be_reset_asks_for_a_reboot(holder, wish, said):
+def test_a_gpu_that_cannot_be_reset_asks_for_a_reboot(holder, desired, said):
     given = facts(mode=False, places=(), architecture="ampere")
     given["gpus"][0]["minor"] = 3
-    step = stage({**given, "holders": [{**HOLDER, **holder}]}, {**WISH, **wish}).steps[0]
+    step = stage({**given, "holders": [{**HOLDER, **holder}]}, {**DESIRED, **desired}).steps[0]
     assert step.kind.key == "enable_mig"
     assert step.data.get("reboot") == ("needed" if said else None)
     assert (said in step.disturbs[-1]) if said else not step.disturbs
     # What needs no reset needs no reboot.
     hopper = {**facts(mode=False, places=()), "holders": [HOLDER]}
-    assert "reboot" not in stage(hopper, WISH).steps[0].data
+    assert "reboot" not in stage(hopper, DESIRED).steps[0].data
 
 
 def test_mode_is_disabled_after_instances_are_destroyed():
-    plan = stage(facts(), {**WISH, "nvidia_mig_layout": "all-disabled"})
+    plan = stage(facts(), {**DESIRED, "nvidia_mig_layout": "all-disabled"})
     assert [step.kind.key for step in plan.steps] == ["destroy_gpu_instance"] * 4 + ["disable_mig"]
 
 
 def test_a_pending_mode_leads_to_a_reset():
-    plan = stage(facts(mode=False, pending=True, places=()), WISH)
+    plan = stage(facts(mode=False, pending=True, places=()), DESIRED)
     assert plan.steps[0].kind.key == "reset_gpu"
 
 
 def test_busy_instances_refuse_the_stage_or_are_left_alone():
     given = facts(busy=(PLACES[3],))
-    wish = {**WISH, "nvidia_mig_layout": "all-1g.10gb"}
-    refused = stage(given, wish)
+    desired = {**DESIRED, "nvidia_mig_layout": "all-1g.10gb"}
+    refused = stage(given, desired)
     assert refused.needed
     assert "python3 (pid 812)" in refused.refusals[0].reason
     assert refused.refusals[0].reason.count("pid 812") == 1
-    left = stage(given, {**wish, "nvidia_mig_disruption": "idle_only"})
+    left = stage(given, {**desired, "nvidia_mig_disruption": "idle_only"})
     assert left.needed
     assert not left.refusals
     assert "python3 (pid 812)" in left.warnings[0]
-    forced = stage(given, {**wish, "nvidia_mig_disruption": "force"})
+    forced = stage(given, {**desired, "nvidia_mig_disruption": "force"})
     assert [step.disturbs for step in forced.steps if step.disturbs] == [("python3 (pid 812)",)]
 
 
@@ -159,8 +159,8 @@ def test_busy_instances_refuse_the_stage_or_are_left_alone():
     "change",
     [{"nvidia_mig_disruption": "maybe"}, {"nvidia_mig_strategy": "none"}, {"nvidia_mig_layout": "all-1g.5gb"}],
 )
-def test_wishes_that_cannot_be_met_are_refused(change):
-    plan = stage(facts(), {**WISH, **change})
+def test_desired_states_that_cannot_be_met_are_refused(change):
+    plan = stage(facts(), {**DESIRED, **change})
     assert plan.needed
     assert len(plan.refusals) == 1
 
@@ -169,20 +169,20 @@ def test_gpus_that_no_entry_selects_are_reported():
     given = facts()
     other = copy.deepcopy(given["gpus"][0])
     given["gpus"].append({**other, "index": 1, "uuid": "GPU-2", "pci_address": "0000:3b:00.0"})
-    plan = stage(given, {**WISH, "nvidia_mig_layout": [{"devices": 0, "layout": "all-balanced"}]})
+    plan = stage(given, {**DESIRED, "nvidia_mig_layout": [{"devices": 0, "layout": "all-balanced"}]})
     assert not plan.needed
     assert plan.warnings == ("nvidia_mig_layout does not change GPU 1",)
 
 
 def test_gpus_that_nobody_is_offered_are_reported():
-    plan = stage(facts(places=()), {**WISH, "nvidia_mig_layout": "all-enabled"})
+    plan = stage(facts(places=()), {**DESIRED, "nvidia_mig_layout": "all-enabled"})
     assert "without instances on GPU 0" in plan.warnings[0]
 
 
 def test_places_that_only_the_driver_knows_leave_the_plan_open():
     given = facts(places=())
     given["gpus"][0].update(board="h100-80gb-pcie", name="NVIDIA H100 PCIe")
-    plan = stage(given, WISH)
+    plan = stage(given, DESIRED)
     assert plan.needed
     assert "GPU 0" in plan.unknown
 
@@ -196,23 +196,23 @@ class TestWithoutDriver:
         ]
         return {"pci": cards, "nvml": {"available": False, "reason": "libnvidia-ml.so.1 is not installed"}, "gpus": []}
 
-    def test_the_wish_is_checked_by_the_table_and_the_rest_is_unknown(self):
-        plan = stage(self.bare("0x2330", "0x2330"), WISH)
+    def test_the_desired_state_is_checked_by_the_table_and_the_rest_is_unknown(self):
+        plan = stage(self.bare("0x2330", "0x2330"), DESIRED)
         assert plan.needed
         assert [step.kind.key for step in plan.steps] == ["partition_gpu"] * 2
         assert "libnvidia-ml.so.1 is not installed" in plan.unknown
 
-    def test_impossible_wishes_are_refused_already(self):
-        plan = stage(self.bare("0x2330"), {**WISH, "nvidia_mig_layout": [{"instances": {"3g.40gb": 3}}]})
+    def test_impossible_desired_states_are_refused_already(self):
+        plan = stage(self.bare("0x2330"), {**DESIRED, "nvidia_mig_layout": [{"instances": {"3g.40gb": 3}}]})
         assert plan.refusals[0].thing == "nvidia_mig_layout[0].instances"
 
     def test_boards_without_mig_need_nothing_to_be_off(self):
-        assert not stage(self.bare("0x1eb8"), {**WISH, "nvidia_mig_layout": "all-disabled"}).needed
+        assert not stage(self.bare("0x1eb8"), {**DESIRED, "nvidia_mig_layout": "all-disabled"}).needed
 
     def test_boards_that_the_table_does_not_have_are_told_by_their_driver(self):
-        plan = stage(self.bare("0xffff"), {**WISH, "nvidia_mig_layout": "all-disabled"})
+        plan = stage(self.bare("0xffff"), {**DESIRED, "nvidia_mig_layout": "all-disabled"})
         assert plan.needed
         assert "not in the table of boards" in plan.unknown
 
     def test_a_host_without_gpus_needs_nothing(self):
-        assert not stage({}, WISH).needed
+        assert not stage({}, DESIRED).needed

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.container_runtimes import RuntimeFailure
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import apply as module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import containerd
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.configure import Merged, Service
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.wish import RuntimeWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import DesiredRuntime
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.system import RuntimeFailure
 
-WISH = RuntimeWish()
+DESIRED = DesiredRuntime()
 TEXT = "version = 2\n# mine\n"
 
 
@@ -34,8 +34,8 @@ class Played:
     def files(self):
         return {str(self.path): self.path.read_text()}
 
-    def edit(self, files, wish):
-        return containerd.edit((1, 6, 20), files, wish, str(self.path))
+    def edit(self, files, desired):
+        return containerd.edit((1, 6, 20), files, desired, str(self.path))
 
     def merged(self, files):
         text = files[str(self.path)]
@@ -69,13 +69,13 @@ def engine(tmp_path, monkeypatch):
     return played
 
 
-def outcome(engine, wish=WISH):
-    return module.observe_and_plan(engine, wish, "auto", "refuse")
+def outcome(engine, desired=DESIRED):
+    return module.observe_and_plan(engine, desired, "auto", "refuse")
 
 
 def test_writes_restarts_and_reads_back(engine, tmp_path):
-    in_force = module.apply(engine, WISH, outcome(engine))
-    assert in_force.shortfalls(WISH) == ()
+    in_force = module.apply(engine, DESIRED, outcome(engine))
+    assert in_force.shortfalls(DESIRED) == ()
     assert engine.restarts == 1
     assert engine.path.stat().st_mode & 0o777 == 0o600
     assert not list((tmp_path / "run").iterdir())
@@ -86,14 +86,14 @@ def test_a_runtime_that_does_not_run_is_only_configured(engine):
     engine.active = False
     made = outcome(engine)
     engine.running = made.changes[0].after
-    module.apply(engine, WISH, made)
+    module.apply(engine, DESIRED, made)
     assert engine.restarts == 0
 
 
 def test_a_runtime_that_does_not_come_up_gets_its_files_back(engine):
     engine.broken = True
     with pytest.raises(RuntimeFailure, match=r"the unit is failed\. The former files are back\."):
-        module.apply(engine, WISH, outcome(engine))
+        module.apply(engine, DESIRED, outcome(engine))
     assert engine.path.read_text() == TEXT
     assert engine.restarts == 2
 
@@ -101,7 +101,7 @@ def test_a_runtime_that_does_not_come_up_gets_its_files_back(engine):
 def test_what_is_not_in_force_afterwards_is_put_back(engine, monkeypatch):
     monkeypatch.setattr(module.systemd, "restart", lambda *_arguments, **_options: None)
     with pytest.raises(RuntimeFailure, match="afterwards the runtime nvidia is not configured"):
-        module.apply(engine, WISH, outcome(engine))
+        module.apply(engine, DESIRED, outcome(engine))
     assert engine.path.read_text() == TEXT
 
 
@@ -111,7 +111,7 @@ def test_a_runtime_that_is_beyond_help_says_so(engine, monkeypatch, tmp_path):
 
     monkeypatch.setattr(module.systemd, "restart", fail)
     with pytest.raises(RuntimeFailure, match="The former files are back, but Failed to run systemctl"):
-        module.apply(engine, WISH, outcome(engine))
+        module.apply(engine, DESIRED, outcome(engine))
     # The next run restarts.
     assert list((tmp_path / "run").iterdir())
 
@@ -120,14 +120,14 @@ def test_a_link_stays_a_link(engine, tmp_path):
     link = tmp_path / "link.toml"
     link.symlink_to(engine.path)
     engine.path = link
-    module.apply(engine, WISH, outcome(engine))
+    module.apply(engine, DESIRED, outcome(engine))
     assert link.is_symlink()
     assert "nvidia" in link.read_text()
 
 
 def test_removal_gives_the_bytes_back(engine):
-    module.apply(engine, WISH, outcome(engine))
-    absent = RuntimeWish(present=False)
+    module.apply(engine, DESIRED, outcome(engine))
+    absent = DesiredRuntime(present=False)
     module.apply(engine, absent, outcome(engine, absent))
     assert engine.path.read_text() == TEXT
 

@@ -12,18 +12,18 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.configure
     file_diffs,
     plan,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.stage import stage
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.wish import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import (
     BINARY,
+    DesiredRuntime,
     Effective,
     FileChange,
     Files,
-    RuntimeWish,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.stage import stage
 
-WISH = RuntimeWish()
+DESIRED = DesiredRuntime()
 BEFORE = Merged(Effective(default_runtime="runc", runtimes=("runc",)), "before")
-AFTER = Merged(Effective(WISH.binary, "runc", None, ("nvidia", "runc")), "after")
+AFTER = Merged(Effective(DESIRED.binary, "runc", None, ("nvidia", "runc")), "after")
 CHANGED = Files(
     (FileChange("/etc/x", "a", "b"), FileChange("/etc/y", None, "c"), FileChange("/etc/z", "d", None)), ("w",)
 )
@@ -32,11 +32,11 @@ ACTIVE = Service("containerd.service", active=True, containers=3)
 
 
 def actions(runtime="containerd", files=CHANGED, before=BEFORE, after=AFTER, service=ACTIVE, **options):
-    return [step.kind.key for step in plan(runtime, WISH, files, before, after, service, **options).steps]
+    return [step.kind.key for step in plan(runtime, DESIRED, files, before, after, service, **options).steps]
 
 
 def test_files_then_restart():
-    made = plan("containerd", WISH, CHANGED, BEFORE, AFTER, ACTIVE)
+    made = plan("containerd", DESIRED, CHANGED, BEFORE, AFTER, ACTIVE)
     assert [step.kind.key for step in made.steps] == ["change_file", "create_file", "remove_file", "restart_service"]
     assert made.steps[-1].disturbs == (
         "starting and stopping containers for some seconds (3 running containers go on)",
@@ -62,7 +62,7 @@ def test_an_earlier_run_that_was_cut_off_before_the_restart():
 
 
 def test_restart_never_warns():
-    made = plan("containerd", WISH, CHANGED, BEFORE, AFTER, ACTIVE, restart="never")
+    made = plan("containerd", DESIRED, CHANGED, BEFORE, AFTER, ACTIVE, restart="never")
     assert "restart_service" not in [step.kind.key for step in made.steps]
     assert "keeps its former configuration" in made.warnings[-1]
 
@@ -73,7 +73,7 @@ def test_a_unit_that_kills_containers_is_refused_unless_allowed():
         Refused, match="2 running containers would be lost, because its unit has KillMode=control-group"
     ):
         actions(service=deadly)
-    made = plan("containerd", WISH, CHANGED, BEFORE, AFTER, deadly, disruption="force")
+    made = plan("containerd", DESIRED, CHANGED, BEFORE, AFTER, deadly, disruption="force")
     assert made.steps[-1].disturbs == ("2 running containers, which are stopped",)
     idle = Service("containerd.service", active=True, kill_mode="control-group", containers=0)
     assert actions(service=idle)[-1] == "restart_service"

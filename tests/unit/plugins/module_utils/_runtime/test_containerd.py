@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import TomlError, loads
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import containerd
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.containerd import MAIN, effective
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.toml_read import TomlError, loads
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.wish import RuntimeWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import DesiredRuntime
 
 FIXTURES = Path(__file__).parent / "fixtures"
 OWN = "/etc/containerd/conf.d/99-gpufleet-nvidia.toml"
@@ -21,7 +21,7 @@ V1 = ("plugins", "cri")
 V2 = ("plugins", "io.containerd.grpc.v1.cri")
 V3 = ("plugins", "io.containerd.cri.v1.runtime")
 NVIDIA = ("containerd", "runtimes", "nvidia")
-PRESENT, DEFAULT, ABSENT = RuntimeWish(), RuntimeWish(default=True), RuntimeWish(present=False)
+PRESENT, DEFAULT, ABSENT = DesiredRuntime(), DesiredRuntime(default=True), DesiredRuntime(present=False)
 
 
 def default(version):
@@ -101,8 +101,8 @@ def files(text):
     return {} if text is None else {MAIN: text}
 
 
-def edited(version, before, wish):
-    outcome = containerd.edit(version, before, wish)
+def edited(version, before, desired):
+    outcome = containerd.edit(version, before, desired)
     after = dict(before)
     for change in outcome.changed:
         assert change.before == before.get(change.path)
@@ -155,7 +155,7 @@ class TestEveryShape:
         after = edited(version, files(text), PRESENT)
         if version < (2,):
             # containerd 1.x forgets its built-in runc when any runtime is configured.
-            assert not effective_of(after).shortfalls(RuntimeWish(enable_cdi=False))
+            assert not effective_of(after).shortfalls(DesiredRuntime(enable_cdi=False))
 
 
 def effective_of(texts):
@@ -190,13 +190,13 @@ def test_what_is_written_below_our_tables_changes_nothing():
     after[MAIN] += "# a note\n[debug]\nlevel = 'debug'\n"
     assert not containerd.edit((1, 7, 20), after, PRESENT).changed
     assert edited((1, 7, 20), after, ABSENT)[MAIN].replace("# a note\n[debug]\nlevel = 'debug'\n", "") == KUBEADM
-    # Another wish moves them to the end.
+    # Another desired state moves them to the end.
     assert effective(edited((1, 7, 20), after, DEFAULT)[MAIN]).default_runtime == "nvidia"
 
 
 def test_what_nvidia_ctk_configured_is_taken_over_in_place():
     after = edited((1, 7, 20), {MAIN: CTK_EDITED}, PRESENT)[MAIN]
-    assert effective(after).shortfalls(RuntimeWish(enable_cdi=False)) == ()
+    assert effective(after).shortfalls(DesiredRuntime(enable_cdi=False)) == ()
     assert after.count("runtimes.nvidia]") == 1
     assert 'was | default_runtime_name = "nvidia"\ndefault_runtime_name = "runc"' in after
 
@@ -329,7 +329,7 @@ class TestCdi:
         assert effective(edited(version, {MAIN: text}, PRESENT)[MAIN]).cdi is expected
 
     def test_left_alone_when_not_wanted(self):
-        after = edited((1, 7, 0), {MAIN: default("1.7.35")}, RuntimeWish(enable_cdi=False))
+        after = edited((1, 7, 0), {MAIN: default("1.7.35")}, DesiredRuntime(enable_cdi=False))
         assert effective(after[MAIN]).cdi is False
 
     def test_warns_where_there_is_none(self):
@@ -342,7 +342,7 @@ class TestCdi:
         ((1, 7, 0), DOCKER_PACKAGE, "disables containerd's CRI plugin .*nvidia_toolkit_runtime to docker"),
         ((1, 6, 20), "version = 3\n", "configuration version 3 is for containerd 2, and this is 1.6.20"),
         ((2, 1, 5), "[plugins.cri]\nsystemd_cgroup = true\n", "config migrate"),
-        ((2, 1, 5), "version = '3'\n", "its version is no number"),
+        ((2, 1, 5), "version = '3'\n", "its version is not a number"),
     ],
     ids=["CRI disabled", "too new for 1.x", "version 1 on 2.x", "no number"],
 )
@@ -401,7 +401,7 @@ def test_shortfalls_name_what_differs():
         "the runtime nvidia is still configured",
         "the default runtime is still nvidia",
     )
-    disabled = effective(edited((2, 0, 0), {MAIN: DOTTED}, RuntimeWish(enable_cdi=False))[MAIN])
+    disabled = effective(edited((2, 0, 0), {MAIN: DOTTED}, DesiredRuntime(enable_cdi=False))[MAIN])
     assert disabled.shortfalls(PRESENT) == ("CDI is disabled",)
     assert disabled.as_dict()["cdi"] is False
 

@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import loads
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import crio
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.toml_read import loads
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.wish import RuntimeWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import DesiredRuntime
 
-PRESENT, DEFAULT, ABSENT = RuntimeWish(), RuntimeWish(default=True), RuntimeWish(present=False)
+PRESENT, DEFAULT, ABSENT = DesiredRuntime(), DesiredRuntime(default=True), DesiredRuntime(present=False)
 CTK = """
 [crio]
   [crio.runtime]
@@ -59,8 +59,8 @@ privileged_without_host_devices = false
 """
 
 
-def after(files, wish, handler=None):
-    return {change.path: change.after for change in crio.edit(files, wish, handler).changed}
+def after(files, desired, handler=None):
+    return {change.path: change.after for change in crio.edit(files, desired, handler).changed}
 
 
 def ours(config, built_in=BUILT_IN):

@@ -7,18 +7,18 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import docker
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.json_edit import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.json_edit import (
     JsonError,
     load,
     remove_member,
     set_member,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.wish import RuntimeWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import docker
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import DesiredRuntime
 from hypothesis import given
 from hypothesis import strategies as st
 
-PRESENT, DEFAULT, ABSENT = RuntimeWish(), RuntimeWish(default=True), RuntimeWish(present=False)
+PRESENT, DEFAULT, ABSENT = DesiredRuntime(), DesiredRuntime(default=True), DesiredRuntime(present=False)
 NEW = (27, 5, 1)
 BINARY = "/usr/bin/nvidia-container-runtime"
 
@@ -28,8 +28,8 @@ KATA = '{\n  "default-runtime": "kata",\n  "runtimes": {\n    "kata": {\n      "
 TEXTS = [None, "", "{}", "{\n}\n", TABS, ONE_LINE, KATA, TABS.replace("\n", "\r\n")]
 
 
-def edited(text, wish, version=NEW):
-    (change,) = docker.edit(version, text, wish).changes
+def edited(text, desired, version=NEW):
+    (change,) = docker.edit(version, text, desired).changes
     return change.after
 
 
@@ -127,7 +127,7 @@ def test_version():
 
 class TestMembers:
     def test_through_something_that_is_no_object(self):
-        with pytest.raises(JsonError, match=r"a\.b is no object"):
+        with pytest.raises(JsonError, match=r"a\.b is not an object"):
             set_member('{"a": {"b": 1}}', ("a", "b", "c"), 2)
 
     def test_empty_objects_go_with_their_last_member(self):

@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import loads
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import rancher
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.toml_read import loads
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.wish import RuntimeWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import DesiredRuntime
 
-PRESENT, DEFAULT, ABSENT = RuntimeWish(), RuntimeWish(default=True), RuntimeWish(present=False)
+PRESENT, DEFAULT, ABSENT = DesiredRuntime(), DesiredRuntime(default=True), DesiredRuntime(present=False)
 K3S, RKE2 = rancher.places("k3s"), rancher.places("rke2")
 BASE = '{{ template "base" . }}\n\n[plugins."io.containerd.grpc.v1.cri".registry]\nconfig_path = "/etc/x"\n'
 OWN_V2 = """version = 2
@@ -26,8 +26,8 @@ GENERATED = """version = 2
 """
 
 
-def after(files, wish, distribution="k3s"):
-    return {change.path: change.after for change in rancher.edit(distribution, files, wish).changed}
+def after(files, desired, distribution="k3s"):
+    return {change.path: change.after for change in rancher.edit(distribution, files, desired).changed}
 
 
 def test_normally_nothing_is_written():

@@ -15,10 +15,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import MpsError, MpsNotRunning
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import ProgramProcess
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.mps_commands import limit_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_apply, mps_plan, mps_units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import SHM, Daemon, HostSharing
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_commands import limit_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
 
@@ -37,7 +37,7 @@ def daemon(name="node", **changes):
     return dataclasses.replace(made, **changes)
 
 
-WISH = HostSharing(compute_mode="exclusive_process", daemons=(daemon(),))
+DESIRED = HostSharing(compute_mode="exclusive_process", daemons=(daemon(),))
 
 
 class Machine:
@@ -224,30 +224,30 @@ def bring(machine, wanted, disruption="refuse"):
     return [step.what for step in plan.steps]
 
 
-def test_a_host_is_brought_to_its_wish_and_stays_there(machine):
-    assert "start MPS daemon node" in bring(machine, WISH)
+def test_a_host_is_brought_to_its_desired_state_and_stays_there(machine):
+    assert "start MPS daemon node" in bring(machine, DESIRED)
     assert machine.enabled == {"gpufleet-mps@node.service", mps_units.SHM_UNIT}
     assert machine.log == [
         "daemon-reload",
         f"restart {mps_units.SHM_UNIT}",
         "restart gpufleet-mps@node.service",
     ]
-    assert mps_apply.recorded() == WISH
-    assert bring(machine, WISH) == []
+    assert mps_apply.recorded() == DESIRED
+    assert bring(machine, DESIRED) == []
 
 
 def test_unit_files_that_are_right_need_no_reload(machine):
-    bring(machine, WISH)
+    bring(machine, DESIRED)
     bring(machine, HostSharing(compute_mode="default"))
     machine.log.clear()
-    bring(machine, WISH)
+    bring(machine, DESIRED)
     assert "daemon-reload" not in machine.log
 
 
 def test_limits_are_told_to_the_running_daemon(machine):
-    bring(machine, WISH)
+    bring(machine, DESIRED)
     machine.log.clear()
-    machine.servers[WISH.daemons[0].pipe_directory] = {910: [], 920: [1001]}
+    machine.servers[DESIRED.daemons[0].pipe_directory] = {910: [], 920: [1001]}
     other = HostSharing(compute_mode="exclusive_process", daemons=(daemon(limits_mib=(2048, 2048)),))
     done = bring(machine, other)
     assert done[:2] == ["set MPS defaults node", "end idle MPS server 910 of node"]
@@ -256,18 +256,18 @@ def test_limits_are_told_to_the_running_daemon(machine):
 
 
 def test_a_client_that_came_since_the_plan_keeps_its_server(machine):
-    bring(machine, WISH)
-    pipe = WISH.daemons[0].pipe_directory
+    bring(machine, DESIRED)
+    pipe = DESIRED.daemons[0].pipe_directory
     machine.servers[pipe] = {910: [1001]}
     late = Plan((Step(Kind.END_IDLE_MPS_SERVER, "node", "", data={"pid": 910}),))
-    mps_apply.apply(late, WISH, None)
+    mps_apply.apply(late, DESIRED, None)
     assert machine.servers[pipe] == {910: [1001]}
     machine.running.clear()
-    mps_apply.apply(late, WISH, None)
+    mps_apply.apply(late, DESIRED, None)
 
 
-def test_a_daemon_that_is_not_wished_goes(machine):
-    bring(machine, WISH)
+def test_a_daemon_that_is_not_described_goes(machine):
+    bring(machine, DESIRED)
     bring(machine, HostSharing(compute_mode="default"))
     assert machine.running == {}
     # What only it needed goes with it.
@@ -278,18 +278,18 @@ def test_a_daemon_that_is_not_wished_goes(machine):
 
 
 def test_a_daemon_that_would_not_start_at_boot_is_enabled(machine):
-    bring(machine, WISH)
+    bring(machine, DESIRED)
     machine.enabled.discard("gpufleet-mps@node.service")
-    assert bring(machine, WISH) == ["enable MPS daemon node"]
+    assert bring(machine, DESIRED) == ["enable MPS daemon node"]
 
 
 @pytest.mark.parametrize("how", ["dead", "deaf", "damaged"])
 def test_a_daemon_that_does_not_answer_is_seen(machine, how):
-    bring(machine, WISH)
+    bring(machine, DESIRED)
     if how == "dead":
         machine.running.clear()
     elif how == "deaf":
-        machine.deaf.add(WISH.daemons[0].pipe_directory)
+        machine.deaf.add(DESIRED.daemons[0].pipe_directory)
     else:
         machine.running.clear()
         damage()
@@ -297,7 +297,7 @@ def test_a_daemon_that_does_not_answer_is_seen(machine, how):
     assert not found.responds
     assert found.enabled
     assert (found.configured is None) is (how == "damaged")
-    assert bring(machine, WISH)[0] == "start MPS daemon node"
+    assert bring(machine, DESIRED)[0] == "start MPS daemon node"
 
 
 def damage(text="# nobody's\n"):
@@ -307,13 +307,13 @@ def damage(text="# nobody's\n"):
 
 @pytest.mark.parametrize("line", [None, "CUDA_VISIBLE_DEVICES=GPU-7"])
 def test_a_file_that_somebody_changed_does_not_cost_clients_their_daemon(machine, line):
-    bring(machine, WISH)
-    machine.servers[WISH.daemons[0].pipe_directory] = {910: [1001]}
-    damage(*([mps_units.environment_text(WISH.daemons[0]) + line] if line else []))
+    bring(machine, DESIRED)
+    machine.servers[DESIRED.daemons[0].pipe_directory] = {910: [1001]}
+    damage(*([mps_units.environment_text(DESIRED.daemons[0]) + line] if line else []))
     with pytest.raises(Refused, match="processes 1001 are its clients"):
-        bring(machine, WISH)
-    assert bring(machine, WISH, "force")[:2] == ["stop MPS daemon node", "start MPS daemon node"]
-    assert mps_apply.configured("node") == WISH.daemons[0]
+        bring(machine, DESIRED)
+    assert bring(machine, DESIRED, "force")[:2] == ["stop MPS daemon node", "start MPS daemon node"]
+    assert mps_apply.configured("node") == DESIRED.daemons[0]
 
 
 def process(*words, foreign=False, unit=None, **environment):
@@ -336,15 +336,15 @@ def process(*words, foreign=False, unit=None, **environment):
     ],
 )
 def test_never_two_daemons_on_one_gpu(machine, found, refused):
-    bring(machine, WISH)
+    bring(machine, DESIRED)
     machine.programs = [found]
     machine.running.clear()
     if not refused:
-        assert bring(machine, WISH) == ["start MPS daemon node"]
+        assert bring(machine, DESIRED) == ["start MPS daemon node"]
         return
     machine.log.clear()
     with pytest.raises(Refused, match="process 4711 is another MPS control daemon") as refusal:
-        bring(machine, WISH)
+        bring(machine, DESIRED)
     assert "nvidia_sharing_mps_manager: device_plugin" in refusal.value.remedy
     assert machine.log == []
     # What runs no daemon of its own is not concerned.
@@ -374,8 +374,8 @@ def test_a_daemon_of_protocol_3_is_told_its_servers_settings(machine):
 
 
 def test_processes_that_are_no_clients_of_ours_are_foreign(machine):
-    bring(machine, WISH)
-    machine.servers[WISH.daemons[0].pipe_directory] = {910: [1001]}
+    bring(machine, DESIRED)
+    machine.servers[DESIRED.daemons[0].pipe_directory] = {910: [1001]}
     machine.processes[0] = [
         SimpleNamespace(pid=910, type="C"),
         SimpleNamespace(pid=1001, type="C"),
@@ -387,7 +387,7 @@ def test_processes_that_are_no_clients_of_ours_are_foreign(machine):
 
 
 def test_a_host_without_driver_or_systemd_can_be_observed(machine):
-    bring(machine, WISH)
+    bring(machine, DESIRED)
     machine.systemd = False
     observed = mps_apply.observe(None)
     assert observed.gpus == ()
@@ -405,34 +405,34 @@ def test_a_record_that_cannot_be_read_is_none(text):
 def test_a_step_that_fails_says_which(machine):
     machine.failing = "restart"
     with pytest.raises(mps_apply.SharingError, match=r"Failed to start MPS daemon node: .* the unit is failed"):
-        bring(machine, WISH)
+        bring(machine, DESIRED)
     # Cut off before the record was written: the next run goes on from there.
     assert mps_apply.recorded() is None
     machine.failing = "priority"
     with pytest.raises(mps_apply.SharingError, match="it is 0"):
-        bring(machine, WISH)
+        bring(machine, DESIRED)
     machine.failing = None
-    assert "set MPS defaults node" in bring(machine, WISH)
+    assert "set MPS defaults node" in bring(machine, DESIRED)
 
 
 def test_a_daemon_that_answers_late_is_waited_for(machine):
-    bring(machine, WISH)
+    bring(machine, DESIRED)
     # A daemon that runs is asked again before it is taken for dead: starting it anew would end its clients.
     machine.late = 3
     machine.log.clear()
-    assert bring(machine, WISH) == []
+    assert bring(machine, DESIRED) == []
     assert machine.log == []
     # One that was just started is told its settings when it answers.
-    mps_apply.apply(Plan((Step(Kind.STOP_MPS_DAEMON, "node", ""),)), WISH, None)
+    mps_apply.apply(Plan((Step(Kind.STOP_MPS_DAEMON, "node", ""),)), DESIRED, None)
     machine.late = 3
-    mps_apply.apply(Plan((Step(Kind.START_MPS_DAEMON, "node", ""),)), WISH, None)
-    assert machine.running[WISH.daemons[0].pipe_directory]["percentage"] == 25.0
+    mps_apply.apply(Plan((Step(Kind.START_MPS_DAEMON, "node", ""),)), DESIRED, None)
+    assert machine.running[DESIRED.daemons[0].pipe_directory]["percentage"] == 25.0
 
 
 def test_a_daemon_that_never_answers_is_waited_for_within_a_bound(machine):
     machine.late = 10**9
     with pytest.raises(mps_apply.SharingError, match=r"Failed to start MPS daemon node: No answer .* within 0\.2 s"):
-        mps_apply.apply(mps_plan.plan(mps_apply.observe(machine), WISH), WISH, machine)
+        mps_apply.apply(mps_plan.plan(mps_apply.observe(machine), DESIRED), DESIRED, machine)
     # A unit that does not run is not waited for.
     machine.running.clear()
     left = machine.late
@@ -442,16 +442,16 @@ def test_a_daemon_that_never_answers_is_waited_for_within_a_bound(machine):
 
 @pytest.mark.parametrize("how", ["unmounted", "the host's"])
 def test_a_daemon_with_other_shared_memory_than_its_clients_is_replaced(machine, how):
-    bring(machine, WISH)
+    bring(machine, DESIRED)
     if how == "unmounted":
         machine.mounts.pop(SHM)
     else:
         machine.mounts[SHM] = machine.mounts["/dev/shm"]
-    machine.servers[WISH.daemons[0].pipe_directory] = {910: [1001]}
+    machine.servers[DESIRED.daemons[0].pipe_directory] = {910: [1001]}
     with pytest.raises(Refused, match=r"its shared memory is not that of its clients.* processes 1001 are its clients"):
-        bring(machine, WISH)
+        bring(machine, DESIRED)
     machine.log.clear()
-    assert bring(machine, WISH, "force") == ["stop MPS daemon node", "start MPS daemon node"]
+    assert bring(machine, DESIRED, "force") == ["stop MPS daemon node", "start MPS daemon node"]
     assert f"restart {mps_units.SHM_UNIT}" in machine.log
     assert machine.mounts[SHM].startswith("tmpfs")
 
@@ -463,7 +463,7 @@ def test_what_the_device_plugin_mounts_is_left_to_it(machine):
 
 
 def test_daemons_for_clients_on_the_host_have_its_shared_memory(machine):
-    bring(machine, WISH)
+    bring(machine, DESIRED)
     own = daemon("gpu0", devices=("GPU-0",), limits_mib=(4096,), shm_directory="")
     done = bring(machine, HostSharing(compute_mode="exclusive_process", daemons=(own,)))
     assert done[:2] == ["stop MPS daemon node", f"unmount shared memory {SHM}"]
@@ -472,7 +472,7 @@ def test_daemons_for_clients_on_the_host_have_its_shared_memory(machine):
 
 def test_the_option_is_written_as_the_release_spells_it(machine, monkeypatch):
     monkeypatch.setattr(mps_apply.mps_control, "multi_user_option", lambda: "-multiuser-server")
-    wanted = dataclasses.replace(WISH, daemons=(daemon(multi_user=True),))
+    wanted = dataclasses.replace(DESIRED, daemons=(daemon(multi_user=True),))
     bring(machine, wanted)
     with open(mps_units.environment_path("node"), encoding="utf-8") as handle:
         assert "MPS_OPTIONS=-multiuser-server\n" in handle.read()
@@ -480,7 +480,7 @@ def test_the_option_is_written_as_the_release_spells_it(machine, monkeypatch):
 
 
 def test_a_release_without_multi_user_server_is_known_before_anything_is_touched(machine):
-    wanted = dataclasses.replace(WISH, daemons=(daemon(multi_user=True),))
+    wanted = dataclasses.replace(DESIRED, daemons=(daemon(multi_user=True),))
     with pytest.raises(Refused, match="no multi-user server"):
         bring(machine, wanted)
     assert machine.log == []
@@ -494,7 +494,7 @@ def test_nvml_that_refuses_says_at_which_step(machine, monkeypatch):
 
     monkeypatch.setattr(mps_apply.nvml_mig, "set_compute_mode", refuse)
     with pytest.raises(mps_apply.SharingError, match="Failed to set compute mode GPU 0: "):
-        bring(machine, WISH)
+        bring(machine, DESIRED)
 
 
 def test_the_time_slice_is_set_by_nvidia_smi(machine, monkeypatch):

@@ -39,7 +39,7 @@ def with_options(sharing=SLICES, **options):
     return dataclasses.replace(sharing, host=HostOptions(**options), mps_scope=options.get("scope", "node"))
 
 
-def wished(sharing=SLICES, gpus=GPUS, branch=BRANCH, **options):
+def desired(sharing=SLICES, gpus=GPUS, branch=BRANCH, **options):
     return host_sharing(with_options(sharing, **options), gpus, branch)
 
 
@@ -67,15 +67,15 @@ def actions(plan):
     return [(step.kind.key, step.target) for step in plan.steps]
 
 
-def test_nothing_to_do_when_the_host_is_as_wished():
-    sharing = wished()
+def test_nothing_to_do_when_the_host_is_as_described():
+    sharing = desired()
     assert not mps_plan.plan(observed(sharing, clients=(7,)), sharing).changes
     assert mps_plan.differences(observed(sharing), sharing) == []
 
 
 def test_a_bare_host_gets_mode_daemon_and_record():
     plan = mps_plan.plan(
-        Observed(gpus=tuple(ObservedGpu(gpu["index"], gpu["uuid"], "default") for gpu in GPUS)), wished()
+        Observed(gpus=tuple(ObservedGpu(gpu["index"], gpu["uuid"], "default") for gpu in GPUS)), desired()
     )
     assert actions(plan) == [
         ("set_compute_mode", GPUS[0]["uuid"]),
@@ -86,14 +86,14 @@ def test_a_bare_host_gets_mode_daemon_and_record():
 
 
 def test_a_gpu_with_other_processes_is_not_made_exclusive():
-    sharing = wished()
+    sharing = desired()
     state = observed(sharing, mode="default", foreign=(4711,))
     with pytest.raises(Refused, match="GPU 0: processes 4711 use it without MPS"):
         mps_plan.plan(state, sharing)
 
 
 def test_new_limits_need_no_restart_and_spare_clients():
-    before, after = wished(), wished(Sharing(mode="mps", slice_mib=8192, mps_manager="host"))
+    before, after = desired(), desired(Sharing(mode="mps", slice_mib=8192, mps_manager="host"))
     plan = mps_plan.plan(observed(before, clients=(812,)), after)
     assert actions(plan) == [("set_mps_defaults", "node"), ("record_sharing", "sharing")]
     assert not any(step.disturbs for step in plan.steps)
@@ -101,13 +101,13 @@ def test_new_limits_need_no_restart_and_spare_clients():
 
 
 def test_an_idle_server_ends_so_that_the_next_one_has_the_new_limits():
-    before, after = wished(), wished(Sharing(mode="mps", slice_mib=8192, mps_manager="host"))
+    before, after = desired(), desired(Sharing(mode="mps", slice_mib=8192, mps_manager="host"))
     assert ("end_idle_mps_server", "node") in actions(mps_plan.plan(observed(before, clients=()), after))
 
 
-@pytest.mark.parametrize("after", [wished(multi_user=True), HostSharing(compute_mode="default"), wished(scope="gpu")])
+@pytest.mark.parametrize("after", [desired(multi_user=True), HostSharing(compute_mode="default"), desired(scope="gpu")])
 def test_a_daemon_with_clients_is_not_ended(after):
-    state = observed(wished(), clients=(812, 813))
+    state = observed(desired(), clients=(812, 813))
     with pytest.raises(
         Refused, match=r"MPS daemon node: it has to end .* processes 812, 813 are its clients.*disruption: force"
     ):
@@ -118,19 +118,19 @@ def test_a_daemon_with_clients_is_not_ended(after):
 
 
 def test_a_dead_daemon_is_started():
-    sharing = wished()
+    sharing = desired()
     assert actions(mps_plan.plan(observed(sharing, responds=False, clients=None), sharing)) == [
         ("start_mps_daemon", "node")
     ]
 
 
 def test_a_daemon_that_would_not_survive_a_reboot_is_enabled():
-    sharing = wished()
+    sharing = desired()
     assert actions(mps_plan.plan(observed(sharing, enabled=False), sharing)) == [("enable_mps_daemon", "node")]
 
 
 def test_differences_name_what_reading_back_showed():
-    sharing = wished()
+    sharing = desired()
     left = mps_plan.differences(observed(sharing, limits=("8G", None), enabled=False, mode="default"), sharing)
     assert left == [
         "the compute mode of GPU 0 is default, not exclusive_process",
@@ -139,17 +139,17 @@ def test_differences_name_what_reading_back_showed():
         "the MPS daemon node has limit none on device 1 in place of 4096 MiB",
         "the MPS daemon node would not come back after a reboot",
     ]
-    assert mps_plan.differences(Observed(), wished())[-1].startswith(
+    assert mps_plan.differences(Observed(), desired())[-1].startswith(
         "the MPS daemon node does not answer at /run/nvidia/mps/"
     )
-    assert mps_plan.differences(observed(wished()), HostSharing()) == ["the MPS daemon node still runs"]
+    assert mps_plan.differences(observed(desired()), HostSharing()) == ["the MPS daemon node still runs"]
 
 
 def test_time_slice_is_set_once():
-    wish = host_sharing(Sharing(mode="time_slicing", replicas=4, time_slice="long"), GPUS)
-    assert wish == HostSharing(compute_mode="default", time_slice="long")
-    assert ("set_time_slice", "gpus") in actions(mps_plan.plan(Observed(), wish))
-    assert not mps_plan.plan(Observed(recorded=wish), wish).changes
+    desired = host_sharing(Sharing(mode="time_slicing", replicas=4, time_slice="long"), GPUS)
+    assert desired == HostSharing(compute_mode="default", time_slice="long")
+    assert ("set_time_slice", "gpus") in actions(mps_plan.plan(Observed(), desired))
+    assert not mps_plan.plan(Observed(recorded=desired), desired).changes
 
 
 def test_the_device_plugins_daemon_is_none_of_the_hosts_business():
@@ -166,11 +166,11 @@ def test_the_device_plugins_daemon_is_none_of_the_hosts_business():
     ],
 )
 def test_limits_of_a_client(sharing, options, limits):
-    assert wished(sharing, **options).daemons[0].limits_mib == limits
+    assert desired(sharing, **options).daemons[0].limits_mib == limits
 
 
 def test_one_daemon_for_each_gpu():
-    daemons = wished(scope="gpu").daemons
+    daemons = desired(scope="gpu").daemons
     assert [daemon.name for daemon in daemons] == ["gpu0", "gpu1"]
     assert [daemon.devices for daemon in daemons] == [("GPU-0",), ("GPU-1",)]
     assert len({daemon.pipe_directory for daemon in daemons}) == 2
@@ -192,21 +192,21 @@ def test_one_daemon_for_each_mig_device():
             }
         ],
     }
-    daemons = wished(gpus=[gpu], scope="instance").daemons
+    daemons = desired(gpus=[gpu], scope="instance").daemons
     assert [daemon.name for daemon in daemons] == ["mig0-1-0", "mig0-1-1"]
     with pytest.raises(Refused, match="nvidia_sharing_mps_scope: GPU 0 is in MIG mode"):
-        wished(gpus=[gpu], scope="gpu")
+        desired(gpus=[gpu], scope="gpu")
     with pytest.raises(Refused, match="this host has none"):
-        wished(scope="instance")
+        desired(scope="instance")
 
 
 def test_a_limit_for_a_gpu_that_is_not_there_is_refused():
     with pytest.raises(Refused, match="this host has no GPU 5"):
-        wished(limits_mib={5: 4096})
+        desired(limits_mib={5: 4096})
 
 
 def test_an_environment_file_is_read_back_whole():
-    for daemon in wished(multi_user=True, scope="gpu").daemons:
+    for daemon in desired(multi_user=True, scope="gpu").daemons:
         text = mps_units.environment_text(daemon)
         assert mps_units.daemon_of(text) == daemon
         assert f"CUDA_VISIBLE_DEVICES={daemon.devices[0]}\n" in text
@@ -222,21 +222,21 @@ def test_the_unit_names_the_host_program():
 
 
 def test_sharing_survives_its_record():
-    sharing = wished(scope="gpu", limits_mib={0: 1024}, priority="below_normal", percentage=25.0)
+    sharing = desired(scope="gpu", limits_mib={0: 1024}, priority="below_normal", percentage=25.0)
     assert HostSharing.from_dict(sharing.as_dict()) == sharing
 
 
 def test_the_daemon_of_a_node_is_where_the_plugin_looks_for_the_resource():
-    (plain,) = wished().daemons
-    (renamed,) = wished(dataclasses.replace(SLICES, rename=True)).daemons
+    (plain,) = desired().daemons
+    (renamed,) = desired(dataclasses.replace(SLICES, rename=True)).daemons
     assert plain.pipe_directory == f"{ROOT}/nvidia.com/gpu/pipe"
     assert renamed.pipe_directory == f"{ROOT}/nvidia.com/gpu.shared/pipe"
     # The name is the resource's: daemons that the cluster does not see keep theirs.
-    assert wished(dataclasses.replace(SLICES, rename=True), scope="gpu") == wished(scope="gpu")
+    assert desired(dataclasses.replace(SLICES, rename=True), scope="gpu") == desired(scope="gpu")
 
 
 def test_a_new_name_moves_the_daemon_and_spares_its_clients():
-    before, after = wished(), wished(dataclasses.replace(SLICES, rename=True))
+    before, after = desired(), desired(dataclasses.replace(SLICES, rename=True))
     with pytest.raises(Refused, match="processes 812 are its clients"):
         mps_plan.plan(observed(before, clients=(812,)), after)
     assert actions(mps_plan.plan(observed(before), after)) == [
@@ -247,12 +247,12 @@ def test_a_new_name_moves_the_daemon_and_spares_its_clients():
 
 
 def test_only_clients_in_pods_have_shared_memory_of_their_own():
-    assert [daemon.shm_directory for daemon in wished().daemons] == [SHM]
-    assert [daemon.shm_directory for daemon in wished(scope="gpu").daemons] == ["", ""]
+    assert [daemon.shm_directory for daemon in desired().daemons] == [SHM]
+    assert [daemon.shm_directory for daemon in desired(scope="gpu").daemons] == ["", ""]
 
 
 def test_differences_name_shared_memory_that_is_not_the_clients():
-    sharing = wished()
+    sharing = desired()
     (found,) = observed(sharing).daemons
     state = dataclasses.replace(observed(sharing), daemons=(dataclasses.replace(found, shm=False),))
     assert mps_plan.differences(state, sharing) == [f"the MPS daemon node has another /dev/shm than {SHM}"]
@@ -285,7 +285,7 @@ def test_who_shares_a_server(options, branch, can, architecture, multi_user):
 def test_several_users_on_gpus_that_cannot_are_refused():
     gpus = [{**GPUS[0], "architecture": "pascal"}]
     with pytest.raises(Refused, match="nvidia_sharing_mps_multi_user: GPU 0 is of the pascal architecture"):
-        wished(gpus=gpus, multi_user=True)
+        desired(gpus=gpus, multi_user=True)
 
 
 @pytest.mark.parametrize(
@@ -340,15 +340,15 @@ def test_clients_of_a_mig_device(replicas, branch, refused):
     gpu = mig_gpu(("3g.40gb", 40448), ("1g.10gb", 9984))
     sharing = Sharing(mode="mps", replicas=replicas, mps_manager="host")
     if refused is None:
-        assert len(wished(sharing, [gpu], branch, scope="instance").daemons) == 2
+        assert len(desired(sharing, [gpu], branch, scope="instance").daemons) == 2
         return
     with pytest.raises(Refused, match=f"nvidia_sharing_replicas on GPU 0: .*{refused}"):
-        wished(sharing, [gpu], branch, scope="instance")
+        desired(sharing, [gpu], branch, scope="instance")
 
 
 def test_a_slice_is_what_one_client_gets_where_nobody_counts_clients():
     # Nine slices of 1 GiB fit, six clients can have one each.
-    (daemon,) = wished(
+    (daemon,) = desired(
         dataclasses.replace(SLICES, slice_mib=1024), [mig_gpu(("1g.10gb", 9984))], 580, scope="instance"
     ).daemons
     assert daemon.limits_mib == (1024,)
@@ -358,9 +358,9 @@ def test_compute_slices_of_a_board_that_the_table_does_not_know():
     gpu = {**mig_gpu(("1g.24gb", 24000)), "board": None, "name": "NVIDIA Next"}
     sharing = Sharing(mode="mps", replicas=12, mps_manager="host")
     with pytest.raises(Refused, match="1 of the 7 compute slices"):
-        wished(sharing, [gpu], 580, scope="instance")
+        desired(sharing, [gpu], 580, scope="instance")
     offered = {**gpu, "profiles": [{"name": "1g.24gb"}, {"name": "4g.96gb"}]}
-    assert wished(sharing, [offered], 580, scope="instance").daemons
+    assert desired(sharing, [offered], 580, scope="instance").daemons
 
 
 @pytest.mark.parametrize(
@@ -371,9 +371,9 @@ def test_clients_of_a_whole_gpu(replicas, branch, refused):
     sharing = Sharing(mode="mps", replicas=replicas, mps_manager="host")
     if refused:
         with pytest.raises(Refused, match=f"a GPU of the volta architecture.* at most .* clients, not {replicas}"):
-            wished(sharing, gpus, branch)
+            desired(sharing, gpus, branch)
     else:
-        assert wished(sharing, gpus, branch).daemons
+        assert desired(sharing, gpus, branch).daemons
 
 
 def test_what_the_clients_of_the_plugins_daemon_get_is_the_plugins_arithmetic():

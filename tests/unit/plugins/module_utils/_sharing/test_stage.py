@@ -28,12 +28,12 @@ def gpus(count=2, **changes):
     ]
 
 
-def wish(**options):
+def desired(**options):
     return {f"nvidia_sharing_{name}": value for name, value in options.items()}
 
 
 def recorded(options, devices):
-    variables = wish(**options)
+    variables = desired(**options)
     return {"sharing": host_sharing(modes.read(variables), devices).as_dict()}
 
 
@@ -41,7 +41,7 @@ HOST = {"mode": "mps", "memory_slice": "4GiB", "mps_manager": "host"}
 
 
 def test_a_bare_host_says_why_it_cannot_be_planned():
-    plan = stage({"nvml": {"available": False, "reason": "libnvidia-ml.so.1 is not installed"}}, wish(**HOST))
+    plan = stage({"nvml": {"available": False, "reason": "libnvidia-ml.so.1 is not installed"}}, desired(**HOST))
     assert plan.needed
     assert "libnvidia-ml.so.1 is not installed" in plan.unknown
 
@@ -51,7 +51,7 @@ def cards(count=2, board="l40s-48gb"):
 
 
 def test_a_bare_host_is_planned_for_the_boards_on_its_bus():
-    plan = stage({"pci": [*cards(), {"kind": "nvswitch"}], "nvml": {"reason": "no driver"}}, wish(**HOST))
+    plan = stage({"pci": [*cards(), {"kind": "nvswitch"}], "nvml": {"reason": "no driver"}}, desired(**HOST))
     assert [step.what for step in plan.steps] == [
         "set compute mode GPU 0",
         "set compute mode GPU 1",
@@ -64,11 +64,11 @@ def test_a_bare_host_is_planned_for_the_boards_on_its_bus():
 @pytest.mark.parametrize(
     ("facts", "variables"),
     [
-        ({"pci": cards(board=None)}, wish(**HOST)),
-        ({"pci": cards(board="nobodys")}, wish(**HOST)),
-        ({"pci": []}, wish(**HOST)),
-        ({"pci": cards()}, wish(**HOST, mps_scope="instance")),
-        ({"pci": cards()}, {**wish(**HOST), "nvidia_mig_strategy": "mixed"}),
+        ({"pci": cards(board=None)}, desired(**HOST)),
+        ({"pci": cards(board="nobodys")}, desired(**HOST)),
+        ({"pci": []}, desired(**HOST)),
+        ({"pci": cards()}, desired(**HOST, mps_scope="instance")),
+        ({"pci": cards()}, {**desired(**HOST), "nvidia_mig_strategy": "mixed"}),
     ],
 )
 def test_what_no_table_can_tell_is_left_open(facts, variables):
@@ -79,8 +79,8 @@ def test_what_no_table_can_tell_is_left_open(facts, variables):
 @pytest.mark.parametrize(
     ("variables", "match"),
     [
-        (wish(mode="mps", memory_slice="40GiB"), "fits 1 times"),
-        (wish(**HOST, mps_limits=[{"gpu": 2, "memory": "1GiB"}]), "no GPU 2"),
+        (desired(mode="mps", memory_slice="40GiB"), "fits 1 times"),
+        (desired(**HOST, mps_limits=[{"gpu": 2, "memory": "1GiB"}]), "no GPU 2"),
     ],
 )
 def test_a_bare_host_refuses_what_its_boards_can_never_do(variables, match):
@@ -90,7 +90,7 @@ def test_a_bare_host_refuses_what_its_boards_can_never_do(variables, match):
 
 def test_a_bare_host_is_not_refused_what_its_boards_can_do_without_ecc():
     """An L40S has 46068 MiB, and with ECC off room for two slices of 23.5 GiB: only its driver can tell."""
-    wanted = wish(mode="mps", memory_slice="24064MiB")
+    wanted = desired(mode="mps", memory_slice="24064MiB")
     assert stage({"pci": cards()}, wanted).unknown
     with pytest.raises(Refused, match="fits 1 times"):
         stage({"gpus": gpus(memory_mib=46068)}, wanted)
@@ -108,7 +108,7 @@ def test_daemons_of_mig_devices_that_are_there_and_answer_need_nothing():
     instance = {"id": 3, "memory_mib": 9856, "compute_instances": [part]}
     devices = gpus(1, mig={"current": True}, gpu_instances=[instance])
     facts = {"gpus": devices, "recorded": recorded(options, devices)}
-    variables = {**wish(**options), "nvidia_mig_strategy": "mixed"}
+    variables = {**desired(**options), "nvidia_mig_strategy": "mixed"}
     assert [step.kind.key for step in stage(facts, variables).steps] == ["start_mps_daemon"]
     facts["mps"] = [{"pipe_directory": "/run/nvidia/mps/mig0-3-0/pipe", "responds": True}]
     assert not stage(facts, variables).needed
@@ -119,19 +119,19 @@ def test_daemons_of_mig_devices_that_are_there_and_answer_need_nothing():
 )
 def test_what_is_recorded_and_true_needs_nothing(options):
     devices = gpus()
-    assert not stage({"gpus": devices, "recorded": recorded(options, devices)}, wish(**options)).needed
+    assert not stage({"gpus": devices, "recorded": recorded(options, devices)}, desired(**options)).needed
 
 
 def test_a_daemon_of_the_host_has_to_answer():
     devices = gpus(compute_mode="exclusive_process")
     facts = {"gpus": devices, "recorded": recorded(HOST, devices)}
-    assert [step.kind.key for step in stage(facts, wish(**HOST)).steps] == ["start_mps_daemon"]
+    assert [step.kind.key for step in stage(facts, desired(**HOST)).steps] == ["start_mps_daemon"]
     facts["mps"] = [{"pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe", "responds": True, "clients": 1}]
-    assert not stage(facts, wish(**HOST)).needed
+    assert not stage(facts, desired(**HOST)).needed
 
 
 def test_from_nothing_to_a_daemon_of_the_host():
-    actions = [step.kind.key for step in stage({"gpus": gpus()}, wish(**HOST)).steps]
+    actions = [step.kind.key for step in stage({"gpus": gpus()}, desired(**HOST)).steps]
     assert actions == ["set_compute_mode", "set_compute_mode", "start_mps_daemon", "record_sharing"]
 
 
@@ -145,21 +145,21 @@ def test_back_to_whole_gpus():
 @pytest.mark.parametrize(
     ("variables", "devices", "match"),
     [
-        (wish(mode="mps", memory_slice="40GiB"), gpus(), "fits 1 times"),
-        (wish(mode="mps", replicas=17), gpus(architecture="volta"), "at most 16"),
-        ({**wish(mode="mps", replicas=2), "nvidia_mig_strategy": "mixed"}, gpus(), "does not share MIG devices"),
-        (wish(**HOST, mps_scope="nodes"), gpus(), "no value of it"),
-        (wish(**HOST, mps_priority="high"), gpus(), "no value of it"),
-        (wish(**HOST, mps_active_thread_percentage=101), gpus(), "no percentage"),
-        (wish(**HOST, mps_limits=[{"gpu": 0}]), gpus(), "names a gpu and its memory"),
-        (wish(**HOST, mps_limits=[{"gpu": 7, "memory": "8GiB"}]), gpus(), "no GPU 7"),
-        (wish(**HOST, mps_limits=[{"gpu": 0, "memory": "8GB"}]), gpus(), "ambiguous"),
-        (wish(**HOST, mps_protocol=4), gpus(), "no protocol 4"),
-        (wish(**HOST, mps_protocol=3), gpus(), "speaks protocol 2 only"),
-        (wish(**HOST, mps_protocol=3, mps_scope="gpu", mps_multi_user=False), gpus(), "only in multi-user mode"),
-        (wish(**HOST, mps_multi_user="several"), gpus(), "One of: auto, true, false"),
+        (desired(mode="mps", memory_slice="40GiB"), gpus(), "fits 1 times"),
+        (desired(mode="mps", replicas=17), gpus(architecture="volta"), "at most 16"),
+        ({**desired(mode="mps", replicas=2), "nvidia_mig_strategy": "mixed"}, gpus(), "does not share MIG devices"),
+        (desired(**HOST, mps_scope="nodes"), gpus(), "no value of it"),
+        (desired(**HOST, mps_priority="high"), gpus(), "no value of it"),
+        (desired(**HOST, mps_active_thread_percentage=101), gpus(), "no percentage"),
+        (desired(**HOST, mps_limits=[{"gpu": 0}]), gpus(), "names a gpu and its memory"),
+        (desired(**HOST, mps_limits=[{"gpu": 7, "memory": "8GiB"}]), gpus(), "no GPU 7"),
+        (desired(**HOST, mps_limits=[{"gpu": 0, "memory": "8GB"}]), gpus(), "ambiguous"),
+        (desired(**HOST, mps_protocol=4), gpus(), "no protocol 4"),
+        (desired(**HOST, mps_protocol=3), gpus(), "speaks protocol 2 only"),
+        (desired(**HOST, mps_protocol=3, mps_scope="gpu", mps_multi_user=False), gpus(), "only in multi-user mode"),
+        (desired(**HOST, mps_multi_user="several"), gpus(), "One of: auto, true, false"),
         (
-            wish(**HOST, mps_protocol=3, mps_scope="gpu", mps_active_thread_percentage=12.5),
+            desired(**HOST, mps_protocol=3, mps_scope="gpu", mps_active_thread_percentage=12.5),
             gpus(),
             "whole percents",
         ),
@@ -171,7 +171,7 @@ def test_what_can_never_be_met_is_refused(variables, devices, match):
 
 
 def test_protocol_3_where_the_cluster_does_not_count():
-    plan = stage({"gpus": gpus()}, wish(**HOST, mps_protocol=3, mps_scope="gpu", mps_multi_user=True))
+    plan = stage({"gpus": gpus()}, desired(**HOST, mps_protocol=3, mps_scope="gpu", mps_multi_user=True))
     assert [step.kind.key for step in plan.steps].count("start_mps_daemon") == 2
 
 
@@ -181,18 +181,18 @@ def test_the_installed_program_says_who_shares_a_server_and_not_the_drivers_bran
     kept = recorded({**HOST, "mps_multi_user": multi_user}, devices)
     facts = {"gpus": devices, "driver": {"loaded_version": "580.126.09"}, "recorded": kept}
     facts["mps"] = [{"pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe", "responds": True, "clients": 0}]
-    assert not stage({**facts, "mps_control": {"installed": True, "multi_user": multi_user}}, wish(**HOST)).needed
-    assert stage({**facts, "mps_control": {"installed": True, "multi_user": not multi_user}}, wish(**HOST)).needed
+    assert not stage({**facts, "mps_control": {"installed": True, "multi_user": multi_user}}, desired(**HOST)).needed
+    assert stage({**facts, "mps_control": {"installed": True, "multi_user": not multi_user}}, desired(**HOST)).needed
 
 
 def test_daemons_for_mig_devices_follow_from_the_stage_before():
-    plan = stage({"gpus": gpus()}, {**wish(**HOST, mps_scope="instance"), "nvidia_mig_strategy": "mixed"})
+    plan = stage({"gpus": gpus()}, {**desired(**HOST, mps_scope="instance"), "nvidia_mig_strategy": "mixed"})
     assert plan.needed
     assert "MIG" in plan.unknown
 
 
 def test_time_slicing_on_mig_needs_nothing_of_the_instances():
-    plan = stage({"gpus": gpus()}, {**wish(mode="time_slicing", replicas=2), "nvidia_mig_strategy": "mixed"})
+    plan = stage({"gpus": gpus()}, {**desired(mode="time_slicing", replicas=2), "nvidia_mig_strategy": "mixed"})
     assert [step.kind.key for step in plan.steps] == ["set_time_slice", "record_sharing"]
 
 
@@ -215,7 +215,7 @@ def test_time_slicing_on_mig_needs_nothing_of_the_instances():
 @pytest.mark.parametrize(("replicas", "refused"), [(6, False), (7, True)])
 def test_clients_are_counted_before_the_mig_devices_are_made(facts, replicas, refused):
     variables = {
-        **wish(mode="mps", replicas=replicas, mps_manager="host", mps_scope="instance"),
+        **desired(mode="mps", replicas=replicas, mps_manager="host", mps_scope="instance"),
         "nvidia_mig_strategy": "mixed",
         "nvidia_mig_layout": [{"devices": "all", "instances": {"3g.40gb": 1, "1g.10gb": 1}}],
         "nvidia_driver_branch": "580",
@@ -242,7 +242,7 @@ def test_clients_are_counted_before_the_mig_devices_are_made(facts, replicas, re
 )
 def test_the_driver_says_how_many_clients_there_are(driver, variables, refused):
     facts = {"gpus": gpus(), "driver": driver}
-    described = {**wish(mode="mps", replicas=60, mps_manager="host"), **variables}
+    described = {**desired(mode="mps", replicas=60, mps_manager="host"), **variables}
     if refused:
         with pytest.raises(Refused, match="with driver branch 580 has at most 48 clients, not 60"):
             stage(facts, described)
@@ -253,11 +253,11 @@ def test_the_driver_says_how_many_clients_there_are(driver, variables, refused):
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({**wish(**HOST), "nvidia_driver_branch": "535"}, True),
-        ({**wish(**HOST), "nvidia_driver_branch": "580"}, False),
-        ({**wish(**HOST, mps_multi_user="false"), "nvidia_driver_branch": "535"}, False),
-        (wish(mode="mps", replicas=4), True),
-        (wish(mode="mps", replicas=4, mps_multi_user=False), False),
+        ({**desired(**HOST), "nvidia_driver_branch": "535"}, True),
+        ({**desired(**HOST), "nvidia_driver_branch": "580"}, False),
+        ({**desired(**HOST, mps_multi_user="false"), "nvidia_driver_branch": "535"}, False),
+        (desired(mode="mps", replicas=4), True),
+        (desired(mode="mps", replicas=4, mps_multi_user=False), False),
         ({}, False),
     ],
 )
@@ -270,8 +270,8 @@ def test_the_record_and_the_plan_agree_on_who_shares_a_server():
     devices = gpus(compute_mode="exclusive_process")
     facts = {"gpus": devices, "driver": {"loaded_version": "580.126.09"}, "recorded": recorded(HOST, devices)}
     facts["mps"] = [{"pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe", "responds": True, "clients": 1}]
-    assert not stage(facts, wish(**HOST)).needed
-    steps = stage(facts, wish(**HOST, mps_multi_user=False)).steps
+    assert not stage(facts, desired(**HOST)).needed
+    steps = stage(facts, desired(**HOST, mps_multi_user=False)).steps
     assert [step.kind.key for step in steps] == ["stop_mps_daemon", "start_mps_daemon", "record_sharing"]
-    renamed = stage(facts, wish(**HOST, rename=True)).steps
+    renamed = stage(facts, desired(**HOST, rename=True)).steps
     assert [step.kind.key for step in renamed] == ["stop_mps_daemon", "start_mps_daemon", "record_sharing"]

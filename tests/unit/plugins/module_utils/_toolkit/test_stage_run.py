@@ -10,16 +10,20 @@ from contextlib import contextmanager
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, PackageError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection, choose
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import stage_run, system
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import low_level_runtimes
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.injection import Injection, choose
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import (
+    PACKAGES,
+    DesiredToolkit,
+    ToolkitState,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.plan import check_simulation, plan, select
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage import stage
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.wish import PACKAGES, ToolkitState, ToolkitWish
 
 VERSIONS = ("1.20.0", "1.19.1", "1.19.0")
-WISH = ToolkitWish(cdi=False)
+DESIRED = DesiredToolkit(cdi=False)
 
 
 class PlayedManager:
@@ -103,7 +107,7 @@ class PlayedSystem(system.ToolkitSystem):
         self.key = "right"
         self.low_level_runtime = None
 
-    def read(self, _wish):
+    def read(self, _desired):
         manager = self.manager
         packages = {n: v for n, v in manager.installed().items() if "nvidia" in n}
         missing = () if "a-plugin" in manager.packages else manager.needed
@@ -118,7 +122,7 @@ class PlayedSystem(system.ToolkitSystem):
             low_level_runtime=self.low_level_runtime,
         )
 
-    def repository(self, _wish):
+    def repository(self, _desired):
         if self.key != "right":
             raise Refused("key", "it is another one")
         return type("Repository", (), {"url": "https://x"})
@@ -132,8 +136,8 @@ def host():
     return PlayedSystem(PlayedManager())
 
 
-def run(host, wish=WISH, check=False):
-    return stage_run.run_stage(host, wish, check)
+def run(host, desired=DESIRED, check=False):
+    return stage_run.run_stage(host, desired, check)
 
 
 def actions(report):
@@ -159,7 +163,7 @@ def test_the_low_level_runtime_outside_of_path_is_named(host):
     assert actions(run(host)) == ["name_low_level_runtime"]
     assert low_level_runtimes(host.config) == ["/usr/libexec/crio/crun", "runc", "crun"]
     assert actions(run(host)) == []
-    both = ToolkitWish(cdi=False, injection=Injection("envvar"))
+    both = DesiredToolkit(cdi=False, injection=Injection("envvar"))
     host.low_level_runtime = "/usr/libexec/crio/runc"
     assert actions(run(host, both)) == ["name_low_level_runtime", "accept_devices"]
 
@@ -173,7 +177,7 @@ def test_what_holding_needs_is_installed_before_the_packages(host):
 
 def test_up_and_down(host):
     run(host)
-    assert run(host, ToolkitWish(version="1.19.1", cdi=False)).version == "1.19.1"
+    assert run(host, DesiredToolkit(version="1.19.1", cdi=False)).version == "1.19.1"
     assert run(host).version == "1.20.0"
     assert host.manager.held == set(PACKAGES)
 
@@ -187,11 +191,11 @@ def test_one_package_of_another_version_is_put_right(host):
 
 
 def test_below_the_floor_is_refused_before_anything_and_allowed_loudly(host):
-    old = ToolkitWish(version="1.19.0", cdi=False)
+    old = DesiredToolkit(version="1.19.0", cdi=False)
     with pytest.raises(Refused, match="below the security floor"):
         run(host, old)
     assert host.manager.calls == []
-    report = run(host, ToolkitWish(version="1.19.0", cdi=False, allow_vulnerable=True))
+    report = run(host, DesiredToolkit(version="1.19.0", cdi=False, allow_vulnerable=True))
     assert report.plan.warnings[0].startswith("VULNERABLE")
 
 
@@ -212,7 +216,7 @@ def test_a_repository_that_cannot_be_read_is_taken_out_again(host):
 
 def test_a_version_that_is_not_offered(host):
     with pytest.raises(Refused, match=r"has no 1.21.0 of .*All four are there at 1.20.0, 1.19.1, 1.19.0"):
-        run(host, ToolkitWish(version="1.21.0", cdi=False))
+        run(host, DesiredToolkit(version="1.21.0", cdi=False))
     with pytest.raises(Refused, match="Is it the toolkit's repository"):
         select((), "1.20.0")
 
@@ -221,11 +225,11 @@ def test_a_cut_transaction_is_repaired_and_completed(host):
     run(host)
     host.manager.fails["apply"] = "killed"
     with pytest.raises(PackageError, match="killed"):
-        run(host, ToolkitWish(version="1.19.1", cdi=False))
+        run(host, DesiredToolkit(version="1.19.1", cdi=False))
     # Nothing is left unpinned.
     assert host.manager.held == set(PACKAGES)
     host.manager.half = ("nvidia-container-toolkit",)
-    report = run(host, ToolkitWish(version="1.19.1", cdi=False))
+    report = run(host, DesiredToolkit(version="1.19.1", cdi=False))
     assert actions(report) == ["repair_package_database", "install_toolkit", "hold_packages"]
 
 
@@ -257,16 +261,16 @@ def test_a_resolver_that_wants_more_is_refused(host):
 def test_check_mode_asks_the_resolver_when_it_can(host):
     run(host)
     host.manager.calls.clear()
-    assert run(host, ToolkitWish(version="1.19.1", cdi=False), check=True).version == "1.19.1"
+    assert run(host, DesiredToolkit(version="1.19.1", cdi=False), check=True).version == "1.19.1"
     assert host.manager.calls == ["simulate"]
 
 
 def test_check_mode_tries_a_repository_that_is_not_configured(host):
     with pytest.raises(Refused, match="All four are there at"):
-        run(host, ToolkitWish(version="1.21.0", cdi=False), check=True)
+        run(host, DesiredToolkit(version="1.21.0", cdi=False), check=True)
     assert not host.manager.urls
     host.manager.trial_works = False
-    assert run(host, ToolkitWish(version="1.21.0", cdi=False), check=True).plan.changes
+    assert run(host, DesiredToolkit(version="1.21.0", cdi=False), check=True).plan.changes
 
 
 def test_predecessors_go_in_the_same_transaction(host):
@@ -274,30 +278,30 @@ def test_predecessors_go_in_the_same_transaction(host):
     run(host)
     assert "nvidia-docker2" not in host.manager.packages
     host.manager.packages["nvidia-docker2"] = "2.13.0-1"
-    assert "predecessor" in plan(host.read(WISH), WISH).steps[0].why
+    assert "predecessor" in plan(host.read(DESIRED), DESIRED).steps[0].why
 
 
 def test_the_way_back_for_the_environment_variable(host):
     run(host)
-    assert actions(run(host, ToolkitWish(cdi=False, injection=Injection("envvar")))) == ["accept_devices"]
+    assert actions(run(host, DesiredToolkit(cdi=False, injection=Injection("envvar")))) == ["accept_devices"]
     assert host.config == ""
 
 
 def test_hold_is_taken_off(host):
     run(host)
-    assert actions(run(host, ToolkitWish(cdi=False, hold=False))) == ["release_packages"]
+    assert actions(run(host, DesiredToolkit(cdi=False, hold=False))) == ["release_packages"]
     assert not host.manager.held
 
 
 def test_a_site_that_manages_its_repository(host):
     host.manager.urls.add("https://site")
-    report = run(host, ToolkitWish(cdi=False, manage_repository=False))
+    report = run(host, DesiredToolkit(cdi=False, manage_repository=False))
     assert actions(report) == ["install_toolkit", "hold_packages", "accept_devices"]
 
 
 def test_absent(host):
     run(host)
-    absent = ToolkitWish(present=False)
+    absent = DesiredToolkit(present=False)
     assert run(host, absent, check=True).version == ""
     assert actions(run(host, absent)) == ["release_packages", "uninstall_toolkit", "remove_repository"]
     assert not run(host, absent).plan.changes
@@ -323,23 +327,23 @@ def test_cdi_and_its_units(host, monkeypatch):
             dict.fromkeys(PACKAGES, "1.20.0-1"), PACKAGES, True, config=None, cdi_stale="there is none", cdi_unit=False
         ),
     ]
-    first = plan(states[0], ToolkitWish())
+    first = plan(states[0], DesiredToolkit())
     assert [s.kind.key for s in first.steps][-1] == "generate_cdi_specification"
-    second = plan(states[1], ToolkitWish())
+    second = plan(states[1], DesiredToolkit())
     assert [s.kind.key for s in second.steps] == ["accept_devices", "enable_service", "generate_cdi_specification"]
     monkeypatch.setattr(host, "enable_refresh", lambda: done.append("enable"))
     monkeypatch.setattr(stage_run.cdi, "refresh", lambda: done.append("generate"))
     for step in second.steps[1:]:
-        stage_run._APPLIERS[step.kind](host, states[1], WISH, step)
+        stage_run._APPLIERS[step.kind](host, states[1], DESIRED, step)
     assert done == ["enable", "generate"]
 
 
 def test_old_source_files_go_first(host, monkeypatch):
     removed = []
     monkeypatch.setattr(host, "remove_file", removed.append)
-    made = plan(ToolkitState(repository=False, old_sources=("/etc/apt/sources.list.d/x.list",)), WISH)
+    made = plan(ToolkitState(repository=False, old_sources=("/etc/apt/sources.list.d/x.list",)), DESIRED)
     assert [s.kind.key for s in made.steps][:2] == ["remove_file", "add_repository"]
-    stage_run._APPLIERS[made.steps[0].kind](host, None, WISH, made.steps[0])
+    stage_run._APPLIERS[made.steps[0].kind](host, None, DESIRED, made.steps[0])
     assert removed == ["/etc/apt/sources.list.d/x.list"]
 
 
@@ -435,7 +439,7 @@ class TestStage:
     def test_docker_hosts_that_refuse_the_variable_are_warned(self, host, runtime, method, warned):
         made = self.run(nvidia_toolkit_runtime=runtime, nvidia_toolkit_device_injection=method)
         chosen = choose(method, runtime)
-        planned = plan(host.read(None), ToolkitWish(cdi=False, runtime=runtime, injection=Injection(chosen)))
+        planned = plan(host.read(None), DesiredToolkit(cdi=False, runtime=runtime, injection=Injection(chosen)))
         for warnings in (made.warnings, planned.warnings):
             assert any("'docker run --gpus'" in text and "nvidia.com/gpu=all" in text for text in warnings) is warned
 

@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.runtimes import Configuration
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import cdi, system
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.wish import PACKAGES, ToolkitWish
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import PACKAGES, DesiredToolkit
 
 SPECIFICATION = """---
 cdiVersion: 0.5.0
@@ -68,8 +68,8 @@ def test_the_low_level_runtime_is_crios(host, monkeypatch):
     found = Configuration(low_level_runtime="/usr/libexec/crio/crun")
     monkeypatch.setattr(system, "crio_configuration", lambda _files: found)
     url = "https://mirror/deb"
-    assert host.read(ToolkitWish(repository_url=url, runtime="crio")).low_level_runtime == "/usr/libexec/crio/crun"
-    assert host.read(ToolkitWish(repository_url=url)).low_level_runtime is None
+    assert host.read(DesiredToolkit(repository_url=url, runtime="crio")).low_level_runtime == "/usr/libexec/crio/crun"
+    assert host.read(DesiredToolkit(repository_url=url)).low_level_runtime is None
 
 
 def test_reads_the_host(host, tmp_path):
@@ -77,7 +77,7 @@ def test_reads_the_host(host, tmp_path):
     (tmp_path / "nvidia-docker.list").write_text(
         "deb https://nvidia.github.io/libnvidia-container/stable/ubuntu18.04/amd64 /\n"
     )
-    state = host.read(ToolkitWish(repository_url="https://mirror/deb"))
+    state = host.read(DesiredToolkit(repository_url="https://mirror/deb"))
     assert set(state.packages) == {*PACKAGES, "nvidia-docker2"}
     assert state.config == "disable-require = false\n"
     assert state.old_sources == (str(tmp_path / "nvidia-docker.list"),)
@@ -107,18 +107,18 @@ def test_units_are_enabled_and_the_watching_one_started(host, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("wish", "error", "text"),
+    ("desired", "error", "text"),
     [
-        (ToolkitWish(), KeyRefused, "Failed to verify the key https://nvidia.github.io/libnvidia-container/gpgkey"),
-        (ToolkitWish(key_file="/nowhere"), Refused, "/nowhere cannot be read"),
-        (ToolkitWish(key_url="http://example.com/key"), UrlRefused, "nvidia_toolkit_repository_key_url"),
-        (ToolkitWish(repository_url="http://example.com/deb"), UrlRefused, "nvidia_toolkit_repository_url"),
-        (ToolkitWish(key_fingerprint="F796ECB0"), KeyRefused, "not a full fingerprint"),
+        (DesiredToolkit(), KeyRefused, "Failed to verify the key https://nvidia.github.io/libnvidia-container/gpgkey"),
+        (DesiredToolkit(key_file="/nowhere"), Refused, "/nowhere cannot be read"),
+        (DesiredToolkit(key_url="http://example.com/key"), UrlRefused, "nvidia_toolkit_repository_key_url"),
+        (DesiredToolkit(repository_url="http://example.com/deb"), UrlRefused, "nvidia_toolkit_repository_url"),
+        (DesiredToolkit(key_fingerprint="F796ECB0"), KeyRefused, "not a full fingerprint"),
     ],
 )
-def test_keys_that_are_refused(host, wish, error, text):
+def test_keys_that_are_refused(host, desired, error, text):
     with pytest.raises(error, match=text):
-        host.repository(wish)
+        host.repository(desired)
 
 
 def test_a_key_that_is_right_is_fetched_once(monkeypatch):
@@ -127,8 +127,8 @@ def test_a_key_that_is_right_is_fetched_once(monkeypatch):
     host = system.ToolkitSystem(
         lambda url: fetched.append(url) or b"key", Manager(), {"ID": "rocky", "VERSION_ID": "9.4"}
     )
-    repository = host.repository(ToolkitWish())
-    assert host.repository(ToolkitWish()) is repository
+    repository = host.repository(DesiredToolkit())
+    assert host.repository(DesiredToolkit()) is repository
     assert len(fetched) == 1
     # NVIDIA signs the metadata of the rpm repository and not the packages.
     assert (repository.signed_metadata, repository.signed_packages) == (True, False)

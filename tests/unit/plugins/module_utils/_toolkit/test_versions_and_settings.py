@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import loads
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.toml_read import loads
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import floors
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import accepts, edit, low_level_runtimes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.distributions import distribution_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.injection import Injection
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_versions_at_or_above_the_floor(version):
 
 @pytest.mark.parametrize("version", ["latest", "1.20", "", "1.20.0-1"])
 def test_what_is_no_version(version):
-    with pytest.raises(Refused, match="is no version of the container toolkit"):
+    with pytest.raises(Refused, match="is not a version of the container toolkit"):
         floors.check_floor(version, allow_vulnerable=True)
 
 

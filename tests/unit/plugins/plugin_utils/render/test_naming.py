@@ -10,8 +10,8 @@ import json
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet.agreement import expected
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import expected
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import Former, Kind, former, names
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree

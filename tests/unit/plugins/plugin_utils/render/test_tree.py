@@ -10,9 +10,9 @@ import json
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._fleet import clients
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.lint import lint
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clients
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 
 

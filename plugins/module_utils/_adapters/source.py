@@ -1,0 +1,65 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Where facts come from: the host's files, its commands, and the list of what could not be found out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Callable
+
+from . import command, systemd
+from .command import CommandError, Result
+from .host_files import HostFiles
+from .mps_control import MpsControl
+from .mps_control3 import MpsControl3
+
+#: Seconds that one command may take. A host whose tools hang still has facts.
+COMMAND_LIMIT = 15.0
+
+
+def run_command(arguments: Sequence[str]) -> Result:
+    """Run a command that only reads; see L(command.run)."""
+    return command.run(arguments, timeout=COMMAND_LIMIT)
+
+
+@dataclass
+class Source:
+    """Everything that reading facts needs from outside.
+
+    :param run: runs a command of the host. With another host's root only commands that take files are run.
+    :param units: tells about systemd's units by name.
+    :param mps: opens the MPS control daemon of a pipe directory.
+    :param mps3: the same for a daemon of protocol 3.
+    :param unknown: why a value is missing, by its path in the document.
+    """
+
+    files: HostFiles
+    run: Callable[[Sequence[str]], Result] = run_command
+    units: Callable[[Sequence[str]], Mapping[str, systemd.Unit]] = systemd.units
+    mps: Callable[[str], MpsControl] = MpsControl
+    mps3: Callable[[str], MpsControl3] = MpsControl3
+    unknown: dict[str, str] = field(default_factory=dict)
+
+    def note(self, path: str, reason: str | None) -> None:
+        """Remember why the value at C(path) is unknown; nothing is noted without a reason."""
+        if reason:
+            self.unknown[path] = reason
+
+    def output(self, path: str, arguments: Sequence[str]) -> str | None:
+        """Return what a command of the running host prints, or None after noting why it does not at C(path)."""
+        if not self.files.local:
+            self.note(path, f"{arguments[0]} cannot be asked about the host at {self.files.root}")
+            return None
+        try:
+            answer = self.run(arguments)
+        except CommandError as error:
+            self.note(path, str(error))
+            return None
+        if answer.rc != 0:
+            said = (answer.stderr or answer.stdout).strip().splitlines()
+            self.note(path, f"{' '.join(arguments)} ended with {answer.rc}: {said[-1] if said else 'no output'}")
+            return None
+        return answer.stdout

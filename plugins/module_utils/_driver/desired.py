@@ -1,0 +1,166 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the user wants of the driver, checked as far as it can be without looking at a host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._boards.architectures import FIRST_BRANCH_WITHOUT_PROPRIETARY
+from .._formats.driver_versions import branch_of, is_branch, is_driver_version
+from .._plan import Refused
+from .floors import FLOORS, Floor, with_advisories
+
+STATES = ("present", "absent", "previous")
+SOURCES = ("nvidia", "distribution", "local_repository")
+PREFIX = "nvidia_driver_"
+#: Under this name the collection configures the repository of the driver.
+REPOSITORY_NAME = "gpufleet-nvidia-driver"
+
+
+@dataclass(frozen=True)
+class DesiredRepository:
+    """Where the packages come from.
+
+    :param url: of a mirror, or empty for NVIDIA's own repository.
+    :param key_url: where its signing key is fetched from; empty for the key file in NVIDIA's own repository.
+    :param key_file: a file on the host with its signing key, in place of C(key_url).
+    :param key_fingerprint: of that key, all hexadecimal digits; empty for the known one of NVIDIA's own repository.
+    :param manage: whether the collection configures the repository; otherwise it has to be there already.
+    """
+
+    url: str = ""
+    key_url: str = ""
+    key_file: str = ""
+    key_fingerprint: str = ""
+    manage: bool = True
+
+
+@dataclass(frozen=True)
+class DesiredDriver:
+    """The variables of the role nvidia_driver, without their prefix; see its argument specification."""
+
+    state: str = "present"
+    branch: str = "580"
+    version: str = ""
+    flavour: str = "open"
+    variant: str = "compute"
+    source: str = "nvidia"
+    repository: DesiredRepository = DesiredRepository()
+    hold: bool = True
+    reload: str = "auto"
+    persistence: bool = True
+    fabric_manager: str = "auto"
+    allow_vulnerable: bool = False
+    floors: Mapping[int, Floor] = field(default_factory=lambda: FLOORS, hash=False)
+
+    @property
+    def archive_source(self) -> str:
+        """Return whose packages they are: NVIDIA's local repository has the same ones as its repository."""
+        return "distribution" if self.source == "distribution" else "nvidia"
+
+    @property
+    def branch_number(self) -> int:
+        return branch_of(self.version) if self.version else int(self.branch)
+
+    def met_by(self, version: str | None) -> bool:
+        """Return whether an installed driver version is what is wanted: exactly, or any of the branch."""
+        if version is None or not is_driver_version(version):
+            return False
+        return version == self.version if self.version else branch_of(version) == int(self.branch)
+
+
+def from_variables(variables: Mapping[str, Any]) -> DesiredDriver:
+    """Return the desired state in the role's variables, where C(nvidia_driver_advisories) has the rows of the files already.
+
+    :param variables: under their full names; a missing one has its default.
+    :raises Refused: they contradict each other.
+    """
+    given = {name[len(PREFIX) :]: value for name, value in variables.items() if name.startswith(PREFIX)}
+    repository = {
+        "url": given.get("repository_url", ""),
+        "key_url": given.get("key_url", ""),
+        "key_file": given.get("key_file", ""),
+        "key_fingerprint": given.get("key_fingerprint", ""),
+        "manage": given.get("manage_repository", True),
+    }
+    return from_options({**given, "repository": repository})
+
+
+def from_options(options: Mapping[str, Any]) -> DesiredDriver:
+    """Return the desired state in the module's options.
+
+    :raises Refused: they contradict each other.
+    """
+    default = DesiredDriver()
+    plain = {
+        name: _text(options.get(name), getattr(default, name))
+        for name in ("state", "branch", "version", "flavour", "variant", "source", "reload", "fabric_manager")
+    }
+    nested = options.get("repository") or {}
+    desired = DesiredDriver(
+        **plain,
+        repository=DesiredRepository(
+            **{name: str(nested.get(name) or "") for name in ("url", "key_url", "key_file", "key_fingerprint")},
+            manage=bool(nested.get("manage", True)),
+        ),
+        hold=bool(options.get("hold", True)),
+        persistence=bool(options.get("persistence", True)),
+        allow_vulnerable=bool(options.get("allow_vulnerable", False)),
+        floors=with_advisories(options.get("advisories") or ()),
+    )
+    _check(desired)
+    return desired
+
+
+def _text(value: Any, default: str) -> str:
+    return default if value is None else str(value)
+
+
+def _check(desired: DesiredDriver) -> None:
+    if desired.version and not is_driver_version(desired.version):
+        raise Refused(
+            f"{PREFIX}version",
+            f"{desired.version!r} is not a driver version",
+            "Give the driver's own version, such as 580.178.04, without the package's epoch and revision.",
+        )
+    if not is_branch(desired.branch):
+        raise Refused(
+            f"{PREFIX}branch", f"{desired.branch!r} is not a driver branch", "Give three digits, such as 580."
+        )
+    if (
+        desired.state == "present"
+        and desired.flavour == "proprietary"
+        and desired.branch_number >= FIRST_BRANCH_WITHOUT_PROPRIETARY
+    ):
+        raise Refused(
+            f"{PREFIX}flavour",
+            f"there are no proprietary kernel modules from branch {FIRST_BRANCH_WITHOUT_PROPRIETARY} on",
+            f"Set {PREFIX}flavour: open, or an older branch.",
+        )
+    repository = desired.repository
+    own = repository.url or desired.source == "local_repository"
+    if desired.state == "present" and desired.source == "local_repository" and not repository.url:
+        raise Refused(
+            f"{PREFIX}repository_url",
+            "a local repository needs its address",
+            "For NVIDIA's local-repository package give file:///var/nvidia-driver-local-repo-<distribution>-<version>.",
+        )
+    if desired.state == "present" and own and repository.manage and desired.source != "distribution":
+        if not (repository.key_url or repository.key_file):
+            raise Refused(
+                f"{PREFIX}key_url",
+                "a repository of your own needs the key that signs it",
+                f"Give {PREFIX}key_url or {PREFIX}key_file, and {PREFIX}key_fingerprint; "
+                f"or configure the repository yourself and set {PREFIX}manage_repository: false.",
+            )
+        if not repository.key_fingerprint:
+            raise Refused(
+                f"{PREFIX}key_fingerprint",
+                "a signing key is only trusted by its fingerprint",
+                "Give all hexadecimal digits of it.",
+            )

@@ -1,0 +1,218 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What comes after the packages: nouveau, the persistence daemon, the fabric manager, and the reload of the driver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .._plan import Step
+from .._steps import Kind
+from .desired import DesiredDriver
+from .fabric import MODULES_FILE, MODULES_TEXT, modules_step, needs_modules, wants_fabric_manager
+from .host import Host
+from .reload import PREREQUISITES, SERVICES, Reload, plan_reload, still_used
+from .services import (
+    FABRIC_UNIT,
+    NOUVEAU_FILE,
+    NOUVEAU_TEXT,
+    PERSISTENCE_DROP_IN,
+    PERSISTENCE_UNIT,
+    has_install_section,
+    persistence_drop_in,
+    without_drop_in,
+)
+from .steps import DRIVER
+from .system import DriverSystem
+
+
+@dataclass
+class Outcome:
+    """What was done after the packages.
+
+    :param steps: in the order in which they were done.
+    :param reboot: why a reboot is needed; empty when none is.
+    :param problems: what failed and a reboot would not mend.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    reboot: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+class PostInstall:
+    """Brings what runs into agreement with what is installed; in check mode it only says what it would do."""
+
+    def __init__(self, system: DriverSystem, desired: DesiredDriver, check: bool) -> None:
+        self._system = system
+        self._desired = desired
+        self._check = check
+        self.outcome = Outcome()
+
+    def run(self, host: Host) -> Outcome:
+        """Settle a host whose packages are as wanted; C(host) was read after they were installed."""
+        if self._desired.state != "absent":
+            self._block_nouveau(host)
+            self._fabric_modules(host)
+            changed = self._persistence_files()
+        else:
+            changed = self._remove_files()
+        if changed and not self._check:
+            self._system.daemon_reload()
+        self._reload(host)
+        if self._desired.state != "absent":
+            self._services(host)
+        return self.outcome
+
+    def _do(self, step: Step) -> bool:
+        """Note a step; return whether it is to be carried out."""
+        self.outcome.steps.append(step)
+        return not self._check
+
+    def _block_nouveau(self, host: Host) -> None:
+        blocked = self._system.is_blocked("nouveau")
+        if blocked is None or (blocked and not host.nouveau_loaded):
+            return
+        why = "it is loaded" if host.nouveau_loaded else "no package blocks it"
+        if not blocked and self._do(Step(Kind.BLOCK_KERNEL_MODULE, "nouveau", why)):
+            self._system.write_file(NOUVEAU_FILE, NOUVEAU_TEXT)
+        command = [part.replace("{kernel}", host.kernel) for part in host.distribution.initramfs]
+        if self._do(Step(Kind.RENEW_INITRAMFS, "initramfs", "nouveau is loaded from it before the block is read")):
+            self._system.renew_initramfs(command)
+
+    def _fabric_modules(self, host: Host) -> None:
+        if not needs_modules(host, self._desired):
+            return
+        if not self._system.has_file(MODULES_FILE) and self._do(
+            Step(Kind.CREATE_FILE, MODULES_FILE, "the fabric manager needs these modules after a reboot too")
+        ):
+            self._system.write_file(MODULES_FILE, MODULES_TEXT)
+        if host.lacking_modules and self._do(modules_step(host.lacking_modules)):
+            for name in host.lacking_modules:
+                complaint = self._system.load(name)
+                if complaint:
+                    self.outcome.problems.append(f"the kernel module {name} of NVLink 5 cannot be loaded: {complaint}")
+
+    def _persistence_files(self) -> bool:
+        if not self._system.unit_exists(PERSISTENCE_UNIT):
+            return False
+        shown = self._system.unit_text(PERSISTENCE_UNIT)
+        wanted = persistence_drop_in(without_drop_in(shown)) if self._desired.persistence else None
+        has = f"# {PERSISTENCE_DROP_IN}\n" in shown
+        if wanted is None and not has:
+            return False
+        if wanted is not None and has and wanted.strip() in shown:
+            return False
+        step = Step(Kind.CHANGE_FILE, PERSISTENCE_DROP_IN, "the distribution's unit does not keep GPUs initialised")
+        return self._do(step) and self._system.write_file(PERSISTENCE_DROP_IN, wanted)
+
+    def _remove_files(self) -> bool:
+        changed = False
+        for path in (PERSISTENCE_DROP_IN, NOUVEAU_FILE, MODULES_FILE):
+            if self._system.has_file(path) and self._do(Step(Kind.REMOVE_FILE, path, "state is absent")):
+                changed = self._system.write_file(path, None) or changed
+        return changed
+
+    def _services(self, host: Host) -> None:
+        if self.outcome.reboot:
+            return
+        wanted = [PERSISTENCE_UNIT] if self._desired.persistence else []
+        if wants_fabric_manager(host, self._desired):
+            wanted.append(FABRIC_UNIT)
+        for unit in wanted:
+            if not self._system.unit_exists(unit):
+                continue
+            self._at_boot(unit)
+            if not self._system.active_units([unit]) and self._do(
+                Step(Kind.START_SERVICE, unit, "it is wanted and does not run")
+            ):
+                self._system.start(unit)
+        manager_is_old = host.fabric_version not in (None, host.on_disk)
+        if (
+            FABRIC_UNIT in wanted
+            and manager_is_old
+            and self._do(Step(Kind.RESTART_SERVICE, FABRIC_UNIT, "it is of another version"))
+        ):
+            self._system.restart(FABRIC_UNIT)
+
+    def _at_boot(self, unit: str) -> None:
+        if self._system.unit_enabled(unit) or self._system.unit_wanted_at_boot(unit):
+            return
+        if self._do(Step(Kind.ENABLE_SERVICE, unit, "it has to run after a reboot too")):
+            if has_install_section(self._system.unit_text(unit)):
+                self._system.enable(unit)
+            else:
+                self._system.add_wants(unit)
+
+    def _reload(self, host: Host) -> None:
+        wanted = None if self._desired.state == "absent" else host.on_disk
+        reload = plan_reload(
+            loaded=host.loaded,
+            wanted=wanted,
+            modules=self._system.modules(),
+            users=self._system.users(),
+            active=self._system.active_units(list(SERVICES)),
+            nouveau_loaded=host.nouveau_loaded,
+            allowed=self._desired.reload == "auto",
+            # The flavour of the facts is that of the loaded modules; on disk the planner has just put the wanted one.
+            other_flavour=self._desired.state == "present"
+            and host.loaded is not None
+            and host.flavour != self._desired.flavour,
+        )
+        if not reload.needed:
+            return
+        if reload.blockers:
+            self.outcome.reboot.extend(reload.blockers)
+            return
+        kind = Kind.UNLOAD_DRIVER if wanted is None else Kind.RELOAD_DRIVER if host.loaded else Kind.LOAD_DRIVER
+        why = f"loaded: {host.loaded or 'none'}, on disk: {wanted or 'none'}"
+        disturbs = (*reload.stop, "MIG instances, which do not survive a reload") if host.loaded else ()
+        if self._do(Step(kind, DRIVER, why, disturbs, {"version": wanted or host.loaded})):
+            self._carry_out(host, reload)
+
+    def _carry_out(self, host: Host, reload: Reload) -> None:
+        for unit in reload.stop:
+            self._system.stop(unit)
+        busy = self._still_busy(reload)
+        if not busy:
+            busy = self._unload(reload)
+        if busy:
+            self.outcome.reboot.extend(busy)
+            self._start_again(reload)
+            return
+        if reload.load:
+            for name in PREREQUISITES:
+                if self._system.module_exists(name, host.kernel):
+                    self._system.load(name)
+            complaint = self._system.load("nvidia")
+            if complaint:
+                self.outcome.problems.append(f"the driver could not be loaded: {complaint}")
+            for name in reload.load:
+                if name != "nvidia" and not complaint:
+                    self._system.load(name)
+        self._start_again(reload)
+
+    def _still_busy(self, reload: Reload) -> list[str]:
+        users = [f"{user} uses the driver" for user in self._system.users()]
+        return users or list(still_used(self._system.reference_counts(reload.unload), reload.unload))
+
+    def _unload(self, reload: Reload) -> list[str]:
+        done: list[str] = []
+        for name in reload.unload:
+            complaint = self._system.unload(name)
+            if complaint:
+                # What was unloaded is loaded again, so that a host that cannot reload is left as it was.
+                for again in reversed(done):
+                    self._system.load(again)
+                return [f"{name} could not be unloaded: {complaint}"]
+            done.append(name)
+        return []
+
+    def _start_again(self, reload: Reload) -> None:
+        if self._desired.state == "absent":
+            return
+        for unit in reversed(reload.stop):
+            if self._system.unit_exists(unit):
+                self._system.start(unit)

@@ -1,0 +1,158 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What stands around the GPUs: the NVSwitch fabric, the container toolkit, the kubelet, what we left on the host."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from .._adapters.installed_packages import Package, is_toolkit
+from .._adapters.pci import PciDevice
+from .._adapters.pynvml_loader import HOST_PROGRAM
+from .._adapters.source import Source
+from .._boards.lookup import find_board
+from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST
+from .._formats.toml_read import TomlError
+from .._mig import journal
+from .._toolkit import config as toolkit_config
+from .runtimes import parse_version
+from .services import Services
+
+RECORDED = {"mig": "/etc/gpufleet/mig.json", "sharing": "/etc/gpufleet/sharing.json"}
+_NVSWITCH_DEVICES = "/proc/driver/nvidia-nvswitch/devices"
+_FABRIC_VERSION = re.compile(r"version is\s*:\s*(\S+)")
+_PACKAGE_VERSION = re.compile(r"^(?:\d+:)?([^-~+]+)")
+_PROGRAM_VERSION = "/usr/local/lib/gpufleet/VERSION"
+
+
+def read_fabric(
+    source: Source, pci: Sequence[PciDevice] | None, services: Services, state: str | None
+) -> dict[str, Any]:
+    """Return the part C(fabric): NVSwitches and the fabric manager, whose version must equal the driver's.
+
+    :param state: of the GPUs on the fabric, from NVML; None where there is none.
+    """
+    devices = source.files.names(_NVSWITCH_DEVICES)
+    on_bus = sum(1 for device in pci or () if device.kind == "nvswitch")
+    program = source.files.find_program("nv-fabricmanager")
+    version = None
+    if program is not None:
+        answer = source.output("fabric.manager.version", (program, "--version"))
+        match = _FABRIC_VERSION.search(answer or "")
+        version = match.group(1) if match else None
+    found: dict[str, Any] = {
+        # Before the driver is loaded only the bus shows them (host.md, section 6: class 0680, not verified).
+        "nvswitches": max(len(devices), on_bus),
+        "manager": {
+            "installed": program is not None,
+            "active": services.active("nvidia-fabricmanager"),
+            "version": version,
+        },
+        "state": state,
+    }
+    boards = [find_board(device.device_id) for device in pci or () if device.kind == "gpu"]
+    if any(board and board.nvlink5_switches == SWITCHES_IN_HOST for board in boards):
+        found["lacking_modules"] = [name for name in NVLINK5_MODULES if not source.files.exists(f"/sys/module/{name}")]
+    return found
+
+
+def read_toolkit(source: Source, packages: Sequence[Package] | None, locks: Sequence[str] | None) -> dict[str, Any]:
+    """Return the part C(toolkit).
+
+    :param locks: what the package manager holds, as it writes it: names, or dnf's patterns with versions.
+    """
+    installed = {package.name: package.version for package in packages or () if is_toolkit(package.name)}
+    present = source.files.find_program("nvidia-ctk") is not None
+    version = toolkit_version(installed)
+    if version is None and present:
+        answer = source.output("toolkit.version", ("nvidia-ctk", "--version"))
+        version = parse_version(answer) if answer else None
+    if version is None and packages is None:
+        source.note("toolkit.packages", "the installed packages are not known")
+    envvar = volume_mounts = runtimes = None
+    if present:
+        try:
+            text = source.files.read(toolkit_config.PATH)
+            envvar = toolkit_config.accepts(text, toolkit_config.ACCEPT_ENVVAR)
+            volume_mounts = toolkit_config.accepts(text, toolkit_config.ACCEPT_VOLUME_MOUNTS)
+            runtimes = toolkit_config.low_level_runtimes(text)
+        except TomlError as error:
+            source.note("toolkit.accept_envvar_unprivileged", f"{toolkit_config.PATH}: {error}")
+    return {
+        "version": version,
+        "packages": installed if packages is not None else None,
+        "holds": None if packages is None or locks is None else held_names(installed, locks),
+        "accept_envvar_unprivileged": envvar,
+        "accept_volume_mounts": volume_mounts,
+        "low_level_runtimes": runtimes,
+    }
+
+
+def held_names(packages: Mapping[str, str], locks: Sequence[str]) -> list[str]:
+    """Return which of C(packages) are held at the version that they have, or at all where a lock names no version."""
+    found = []
+    for name, version in packages.items():
+        # C(name-0:1.20.0-1.*) of dnf 4, which takes a lock without the epoch too; apt, zypper and dnf 5 name only the package.
+        spelled = [f"{name}-{version if ':' in version else f'0:{version}'}", f"{name}-{version.rpartition(':')[2]}"]
+        if any(
+            lock == name or any(fnmatchcase(full, lock) or fnmatchcase(f"{full}.any", lock) for full in spelled)
+            for lock in locks
+        ):
+            found.append(name)
+    return sorted(found)
+
+
+def toolkit_version(packages: dict[str, str]) -> str | None:
+    """Return the toolkit's version from its packages, without epoch and package revision."""
+    for name in ("nvidia-container-toolkit", "nvidia-container-toolkit-base"):
+        match = _PACKAGE_VERSION.match(packages.get(name, ""))
+        if match:
+            return match.group(1)
+    return None
+
+
+def read_kubelet(source: Source, services: Services) -> dict[str, Any]:
+    """Return the part C(kubelet). k3s and RKE2 bring their own, which runs when they do."""
+    programs = ("kubelet", "k3s", "rke2")
+    return {
+        "installed": any(source.files.find_program(name) for name in programs),
+        "active": services.active("kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent"),
+    }
+
+
+def read_recorded(source: Source) -> dict[str, Any]:
+    """Return the part C(recorded): what the host program restores at boot; None where nothing is recorded.
+
+    C(mig_unfinished) says whether the last change of MIG was cut off before its end.
+    """
+    found: dict[str, Any] = {}
+    for name, path in RECORDED.items():
+        found[name] = None
+        text = source.files.read(path)
+        if text is None:
+            if source.files.exists(path):
+                source.note(f"recorded.{name}", f"{path} cannot be read; run as root")
+            continue
+        try:
+            found[name] = json.loads(text)
+        except ValueError as error:
+            source.note(f"recorded.{name}", f"{path} is no JSON: {error}")
+    last = journal.parse(source.files.read(journal.JOURNAL_PATH) or "")
+    found["mig_unfinished"] = last is not None and last.open
+    return found
+
+
+def read_host_program(source: Source) -> dict[str, Any]:
+    """Return the part C(host_program)."""
+    data = source.files.read_bytes(HOST_PROGRAM)
+    return {
+        "version": source.files.read(_PROGRAM_VERSION),
+        "sha256": hashlib.sha256(data).hexdigest() if data is not None else None,
+    }

@@ -1,0 +1,195 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How devices reach the containers of a pool: decided once, for the host and for everything that is rendered.
+
+The device plugin tells the kubelet which devices a container gets, and one of three things carries them into it:
+
+* C(cdi): the container runtime injects what the kubelet names. The NVIDIA Container Toolkit accepts neither the environment
+  variable nor volume mounts, so a pod cannot ask for a device by itself. The safest, and the default wherever the runtime has CDI.
+* C(volume_mounts): the plugin mounts C(/dev/null) below C(/var/run/nvidia-container-devices), and the toolkit reads that. A pod
+  that may use hostPath volumes can write the same mount for any GPU. For containerd 1.6, which has no CDI.
+* C(envvar): NVIDIA's default. The plugin sets C(NVIDIA_VISIBLE_DEVICES), and so can every pod and every image.
+
+Source of what the toolkit does: nvidia-container-toolkit 1.20, internal/config/image/cuda_image.go, VisibleDevices().
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ._plan import Refused
+
+VARIABLE = "nvidia_toolkit_device_injection"
+AUTO = "auto"
+CDI, VOLUME_MOUNTS, ENVVAR = "cdi", "volume_mounts", "envvar"
+METHODS = (CDI, VOLUME_MOUNTS, ENVVAR)
+#: What C(auto) is, by runtime. It depends on nothing that is read from a host, so reading or adding one changes nothing.
+#: Docker: C(docker --gpus) gives unprivileged containers nothing where the toolkit refuses the variable (moby#50228).
+_DEFAULTS: Mapping[str, str] = {
+    "containerd": CDI,
+    "crio": CDI,
+    "k3s": CDI,
+    "rke2": CDI,
+    "none": CDI,
+    "docker": ENVVAR,
+}
+#: The device plugin's deviceListStrategy for each of them.
+STRATEGIES: Mapping[str, str] = {CDI: "cdi-cri", VOLUME_MOUNTS: "volume-mounts", ENVVAR: "envvar"}
+
+
+@dataclass(frozen=True)
+class FirstWithCdi:
+    """The first release of a runtime that injects the CDI devices which the kubelet names.
+
+    :param version: of the program whose version the facts have.
+    :param remedy: what to install.
+    """
+
+    version: tuple[int, ...]
+    remedy: str
+
+
+#: containerd: #8519 is in 1.7.2; Docker: moby 25.0.0; CRI-O: cri-o#6944 is in 1.28. k3s and RKE2 have their Kubernetes' version,
+#: and the kubelet names CDI devices from 1.29 on (KEP-4009, beta).
+FIRST_WITH_CDI: Mapping[str, FirstWithCdi] = {
+    "containerd": FirstWithCdi((1, 7, 2), "Install containerd 1.7.2 or newer"),
+    "docker": FirstWithCdi((25, 0), "Install Docker 25 or newer"),
+    "crio": FirstWithCdi((1, 28), "Install CRI-O 1.28 or newer"),
+    "k3s": FirstWithCdi((1, 29), "Install k3s 1.29 or newer"),
+    "rke2": FirstWithCdi((1, 29), "Install RKE2 1.29 or newer"),
+}
+#: The first Kubernetes whose kubelet hands the devices of a plugin to the runtime as CDI names, without a feature gate.
+FIRST_KUBELET_WITH_CDI = (1, 29)
+
+
+@dataclass(frozen=True)
+class Injection:
+    """How containers of a pool get their devices.
+
+    :param method: C(cdi), C(volume_mounts) or C(envvar).
+    :param default_runtime: whether containers without a runtime class run under nvidia-container-runtime.
+    """
+
+    method: str
+    default_runtime: bool = False
+
+    @property
+    def accepts_envvar(self) -> bool:
+        """Whether unprivileged containers get the devices that C(NVIDIA_VISIBLE_DEVICES) names."""
+        return self.method == ENVVAR
+
+    @property
+    def accepts_volume_mounts(self) -> bool:
+        """Whether unprivileged containers get the devices that mounts below /var/run/nvidia-container-devices name."""
+        return self.method == VOLUME_MOUNTS
+
+    @property
+    def strategy(self) -> str:
+        """The device plugin's C(deviceListStrategy)."""
+        return STRATEGIES[self.method]
+
+    @property
+    def pods_need_runtime_class(self) -> bool:
+        """Whether a pod with a GPU has to name the runtime class: with CDI any runtime injects its devices."""
+        return self.method != CDI and not self.default_runtime
+
+    @property
+    def rendered(self) -> tuple[str, bool]:
+        """What of the decision changes anything that is rendered: hosts that differ in nothing else share their configuration."""
+        return self.strategy, self.pods_need_runtime_class
+
+    @property
+    def driver_pods_need_sys_admin(self) -> bool:
+        """Whether a pod that has to see all GPUs, such as the device plugin's, needs CAP_SYS_ADMIN.
+
+        Where the variable is refused in unprivileged containers, the toolkit still accepts it in those with this capability.
+        """
+        return self.method != ENVVAR
+
+
+def choose(method: str, runtime: str) -> str:
+    """Return the method that C(method) stands for on hosts with C(runtime)."""
+    return _DEFAULTS[runtime] if method == AUTO else method
+
+
+def methods_of(strategies: Iterable[str]) -> list[str]:
+    """Return the method behind each of the device plugin's device list strategies; cdi-cri and cdi-annotations are one."""
+    return [CDI if name.startswith("cdi-") else name.replace("-", "_") for name in strategies]
+
+
+def read(variables: Mapping[str, Any]) -> Injection:
+    """Return the decision that the variables C(nvidia_toolkit_*) of a pool describe.
+
+    :raises Refused: they contradict each other.
+    """
+    runtime = str(variables.get("nvidia_toolkit_runtime") or "containerd")
+    wanted = str(variables.get(VARIABLE) or AUTO)
+    method = choose(wanted, runtime)
+    if method == CDI and variables.get("nvidia_toolkit_cdi") is False:
+        chosen = f"{VARIABLE} is {wanted}" + ("" if wanted == CDI else f", which is {CDI} for {runtime}")
+        raise Refused(
+            VARIABLE,
+            f"{chosen}, and nvidia_toolkit_cdi is false: the container runtime would inject nothing",
+            f"Set nvidia_toolkit_cdi: true, or {VARIABLE}: {VOLUME_MOUNTS}.",
+        )
+    return Injection(method, bool(variables.get("nvidia_toolkit_default_runtime", False)))
+
+
+def refuse_runtime(injection: Injection, runtime: str, version: str | None) -> Refused | None:
+    """Return why the runtime that a host really has cannot do what the pool describes, or None.
+
+    :param runtime: C(nvidia_toolkit_runtime).
+    :param version: of that runtime, as the facts have it; None proves nothing.
+    """
+    first = FIRST_WITH_CDI.get(runtime)
+    found = _numbers(version or "")
+    if injection.method != CDI or first is None or not found or found >= first.version:
+        return None
+    return Refused(
+        VARIABLE,
+        f"it is {CDI}, and {runtime} {version} does not inject the CDI devices that the kubelet names: containers would get no GPU, "
+        "without an error",
+        f"{first.remedy}, or set {VARIABLE}: {VOLUME_MOUNTS}.",
+    )
+
+
+def docker_warning(injection: Injection, runtime: str) -> str | None:
+    """Return what a Docker host loses with this decision, or None.
+
+    C(docker run --gpus) of versions that inject through the toolkit's hook sets the variable, which the toolkit then ignores in
+    unprivileged containers, without an error. moby#50228 has newer versions prefer CDI; which of them do so on a given host is not
+    certain (moby#52704 is open), so that the version does not decide.
+    """
+    if runtime != "docker" or injection.accepts_envvar:
+        return None
+    return (
+        f"{VARIABLE} is {injection.method} on a Docker host: 'docker run --gpus' of versions that inject through the toolkit's hook gives "
+        "unprivileged containers no GPU, without an error. Start them with '--device nvidia.com/gpu=all' (CDI), or set "
+        f"{VARIABLE}: {AUTO}."
+    )
+
+
+def accepted_by(facts: Mapping[str, Any]) -> dict[str, bool]:
+    """Return for each method whether a host does it, as far as its facts say.
+
+    :param facts: the document of M(gpufleet.nvidia.gpu_info).
+    """
+    toolkit = facts.get("toolkit") or {}
+    found = {ENVVAR: toolkit.get("accept_envvar_unprivileged"), VOLUME_MOUNTS: toolkit.get("accept_volume_mounts")}
+    answers = [
+        refuse_runtime(Injection(CDI), name, runtime.get("version")) is None
+        for name, runtime in (facts.get("runtimes") or {}).items()
+        if isinstance(runtime, Mapping) and runtime.get("version")
+    ]
+    found[CDI] = any(answers) if answers else None
+    return {method: value for method, value in found.items() if value is not None}
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    match = re.match(r"v?(\d+(?:\.\d+)*)", version.strip())
+    return tuple(int(part) for part in match.group(1).split(".")) if match else ()

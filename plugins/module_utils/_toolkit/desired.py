@@ -1,0 +1,114 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is wanted of the container toolkit, and what a host has of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._injection import CDI, Injection, read
+from .floors import DEFAULT_VERSION, version_in
+
+#: The package that stands for all four.
+TOOLKIT = "nvidia-container-toolkit"
+#: Since 1.18.0 the four depend on each other at exactly their own version.
+PACKAGES = (
+    TOOLKIT,
+    "nvidia-container-toolkit-base",
+    "libnvidia-container-tools",
+    "libnvidia-container1",
+)
+#: What earlier generations were called. They pull the toolkit at any version, or stand in its way.
+OLD_PACKAGES = ("nvidia-docker", "nvidia-docker2", "nvidia-container-runtime", "nvidia-container-runtime-hook")
+
+_SAFEST = Injection(CDI)
+
+
+@dataclass(frozen=True)
+class DesiredToolkit:
+    """What a host is to have.
+
+    :param version: of all four packages, without package revision.
+    :param injection: how devices reach containers.
+    :param runtime: the host's container runtime.
+    :param cdi: whether a CDI specification is kept.
+    :param repository_url: a mirror's; empty for NVIDIA's own.
+    :param manage_repository: whether the repository is configured at all.
+    """
+
+    present: bool = True
+    version: str = DEFAULT_VERSION
+    injection: Injection = _SAFEST
+    runtime: str = "containerd"
+    cdi: bool = True
+    hold: bool = True
+    allow_vulnerable: bool = False
+    manage_repository: bool = True
+    repository_url: str = ""
+    key_url: str = ""
+    key_file: str = ""
+    key_fingerprint: str = ""
+
+
+def from_variables(desired: Mapping[str, Any]) -> DesiredToolkit:
+    """Return the desired state in the role's variables, under their full names.
+
+    :raises Refused: they contradict each other.
+    """
+    return DesiredToolkit(
+        version=str(desired["nvidia_toolkit_version"]),
+        injection=read(desired),
+        runtime=desired["nvidia_toolkit_runtime"],
+        cdi=desired["nvidia_toolkit_cdi"],
+        hold=desired["nvidia_toolkit_hold"],
+        allow_vulnerable=desired["nvidia_toolkit_allow_vulnerable"],
+        manage_repository=desired["nvidia_toolkit_manage_repository"],
+        repository_url=desired["nvidia_toolkit_repository_url"],
+        key_url=desired["nvidia_toolkit_repository_key_url"],
+        key_file=desired["nvidia_toolkit_repository_key_file"],
+        key_fingerprint=desired["nvidia_toolkit_repository_key_fingerprint"],
+    )
+
+
+@dataclass(frozen=True)
+class ToolkitState:
+    """What a host has.
+
+    :param packages: versions of the installed packages of the toolkit, earlier generations included, by name.
+    :param holds: names that the package manager holds; None when that is not known.
+    :param repository: whether the wanted repository and its key are configured; None when that is not known.
+    :param old_sources: apt source files of earlier generations that would conflict.
+    :param config: text of C(config.toml); None where there is none.
+    :param interrupted: packages that an earlier transaction left half done.
+    :param cdi_stale: why the CDI specification has to be written anew; empty when it is right (or cannot be judged).
+    :param driver_loaded: whether there are GPUs to describe.
+    :param cdi_unit: whether C(nvidia-cdi-refresh.path) is enabled; None where there is no such unit.
+    :param low_level_runtime: absolute path of the program that nvidia-container-runtime has to call; None where PATH has it.
+    :param missing_for_holds: packages that the package manager needs to hold others, and that are not installed.
+    """
+
+    packages: Mapping[str, str] = field(default_factory=dict)
+    holds: tuple[str, ...] | None = None
+    repository: bool | None = None
+    old_sources: tuple[str, ...] = ()
+    config: str | None = None
+    interrupted: tuple[str, ...] = ()
+    cdi_stale: str = ""
+    driver_loaded: bool = False
+    cdi_unit: bool | None = None
+    missing_for_holds: tuple[str, ...] = ()
+    low_level_runtime: str | None = None
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Return which of the toolkit's packages are held: also those that are gone, whose locks keep new ones out."""
+        return tuple(name for name in (*PACKAGES, *OLD_PACKAGES) if name in (self.holds or ()))
+
+    def differing(self, version: str) -> dict[str, str]:
+        """Return which of the four packages are not at C(version), with what is installed (empty for nothing)."""
+        installed = {name: self.packages.get(name, "") for name in PACKAGES}
+        return {name: found for name, found in installed.items() if version_in(found) != version}

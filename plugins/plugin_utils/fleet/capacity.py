@@ -1,0 +1,436 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the cluster must show of a node: extended resources, labels and memory per slice, from the pool's desired state and its GPUs. Pure.
+
+The rules are those of the device plugin and of gpu-feature-discovery 0.20 (C(internal/rm), C(internal/lm)).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.architectures import ARCHITECTURES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.model import Board, GpuInstanceProfile
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.from_facts import (
+    board_of,
+    has_mig,
+    instances_of,
+    profiles_of,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import desired_layout
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import compute_name, resolve
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import client_limits, refuse_clients
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing, refuse_on_mig
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU, mig_resource
+
+#: HAMi offers each GPU this many times (C(devicePlugin.deviceSplitCount)).
+HAMI_SPLIT = 10
+
+# gpu-feature-discovery names two architectures otherwise than the driver's users do.
+_FAMILIES = {"ada": "ada-lovelace"}
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What one unit of a resource is.
+
+    :param replicas: into how many units a GPU or MIG device is divided; 1 when it is not shared.
+    :param memory_mib: memory of the GPU or MIG device; None when no source gives it.
+    :param limit_mib: what one client can allocate; None when nothing limits it below C(memory_mib).
+    :param active_thread_percentage: of an MPS client, else None.
+    """
+
+    replicas: int
+    memory_mib: int | None
+    limit_mib: int | None
+    active_thread_percentage: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "replicas": self.replicas,
+            "memory_mib": self.memory_mib,
+            "limit_mib": self.limit_mib,
+            "active_thread_percentage": self.active_thread_percentage,
+        }
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What one node must show.
+
+    :param resources: extended resource to count, as in C(status.allocatable).
+    :param labels: labels that gpu-feature-discovery puts on the node and that follow from the description.
+    :param approximate: labels whose value depends on the board's variant or the driver's version.
+    :param slices: what one unit of each resource is.
+    :param replicas: resource, as it is called before it is renamed, to the replicas that the device plugin is told to make.
+    :param assumed: what could not be read and was taken from the table of boards.
+    """
+
+    resources: Mapping[str, int]
+    labels: Mapping[str, str]
+    approximate: Mapping[str, str] = field(default_factory=dict)
+    slices: Mapping[str, Slice] = field(default_factory=dict)
+    replicas: Mapping[str, int] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "resources": dict(sorted(self.resources.items())),
+            "labels": dict(sorted(self.labels.items())),
+            "labels_approximate": dict(sorted(self.approximate.items())),
+            "slices": {name: unit.as_dict() for name, unit in sorted(self.slices.items())},
+            "assumed": list(self.assumed),
+        }
+
+
+def gpus_of_inventory(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return GPUs, in the form of the facts document, for C(gpu_facts_gpus): what the inventory says before a host was read.
+
+    :param entries: each with C(board), a key of the table of boards, and C(count).
+    :raises Refused: an unknown board, or a count below 1.
+    """
+    gpus: list[dict[str, Any]] = []
+    for number, entry in enumerate(entries):
+        path = f"gpu_facts_gpus[{number}]"
+        key, count = str(entry.get("board")), entry.get("count")
+        board = _board(key, f"{path}.board")
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise Refused(f"{path}.count", f"{count!r} is not a number of GPUs", "Write 1 or more.")
+        for _number in range(count):
+            gpus.append(
+                {
+                    "index": len(gpus),
+                    "board": board.key,
+                    "name": board.product_names[0],
+                    "architecture": board.architecture,
+                    "memory_mib": board.total_memory_mib,
+                    "device_id": f"0x{board.pci_device_ids[0][2:6]}" if board.pci_device_ids else None,
+                    "mig": {"supported": board.mig, "current": False, "pending": False},
+                    "gpu_instances": [],
+                    "from_table": True,
+                }
+            )
+    return gpus
+
+
+def _board(key: str, path: str) -> Board:
+    """Return the board with this key, or the only one whose key begins with it: C(l40s) is C(l40s-48gb)."""
+    for candidate in BOARDS:
+        if candidate.key == key:
+            return candidate
+    begins = [candidate for candidate in BOARDS if candidate.key.startswith(f"{key}-")]
+    if len(begins) == 1:
+        return begins[0]
+    keys = [candidate.key for candidate in begins or BOARDS]
+    near = keys if begins else difflib.get_close_matches(key.lower(), keys, n=3, cutoff=0.4)
+    remedy = f"Did you mean {' or '.join(near)}?" if near else f"For example {keys[0]}."
+    raise Refused(path, f"the table of boards has no {key!r}", remedy)
+
+
+def capacity(gpus: Sequence[Mapping[str, Any]], strategy: str, layout: Any, sharing: Sharing) -> Capacity:
+    """Return what a node with C(gpus) shows once it is as its pool describes it.
+
+    :param gpus: entries of C(gpus) of the facts document, or of L(gpus_of_inventory).
+    :param strategy: the user's C(nvidia_mig_strategy).
+    :param layout: the user's C(nvidia_mig_layout).
+    :raises Refused: the desired state does not fit the GPUs, or the device plugin cannot serve it.
+    """
+    refuse_on_mig(sharing, strategy)
+    divided = _divided(gpus, strategy, layout)
+    if sharing.backend == "dra":
+        return Capacity({}, {}, assumed=("with DRA the GPUs are in ResourceSlices, not in extended resources",))
+    if sharing.backend == "hami":
+        return _hami(gpus, divided, sharing)
+    groups = _groups(gpus, divided, strategy, sharing)
+    _refuse_unoffered(sharing, groups)
+    resources: Counter[str] = Counter()
+    slices: dict[str, Slice] = {}
+    replicas = {name: units[0].replicas for name, units in sorted(groups.items()) if units[0].replicas > 1}
+    for name, units in groups.items():
+        # The plugin renames what its file lists; a resource that is not shared keeps its name.
+        shown = f"{name}.shared" if sharing.rename and name in replicas else name
+        for unit in units:
+            resources[shown] += unit.replicas
+        slices[shown] = min(units, key=lambda unit: unit.memory_mib or 0)
+        _refuse_uneven(name, units)
+    if sharing.mode == "mps" and sharing.mps_manager == "host":
+        # gpu-feature-discovery stays off there: its label nvidia.com/mps.capable would start the chart's own MPS daemon.
+        return Capacity(dict(resources), {}, {}, slices, replicas, _assumed(gpus))
+    certain, approximate = _labels(gpus, divided, strategy, sharing)
+    return Capacity(dict(resources), certain, approximate, slices, replicas, _assumed(gpus))
+
+
+def merged(capacities: Sequence[Capacity]) -> Capacity:
+    """Return what nodes show that the same configuration serves.
+
+    Of each resource that is the highest count and the smallest slice, and of the labels those that all nodes have.
+    """
+    if len(capacities) == 1:
+        return capacities[0]
+    resources: dict[str, int] = {}
+    slices: dict[str, Slice] = {}
+    replicas: dict[str, int] = {}
+    for one in capacities:
+        for name, count in one.resources.items():
+            resources[name] = max(count, resources.get(name, 0))
+        for name, unit in one.slices.items():
+            slices[name] = min(unit, slices.get(name, unit), key=lambda each: each.memory_mib or 0)
+        replicas.update(one.replicas)
+    return Capacity(
+        resources,
+        _common([one.labels for one in capacities]),
+        _common([one.approximate for one in capacities]),
+        slices,
+        replicas,
+        tuple(sorted({note for one in capacities for note in one.assumed})),
+    )
+
+
+def _common(labels: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    first, *others = labels
+    return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
+
+
+def _divided(gpus: Sequence[Mapping[str, Any]], strategy: str, layout: Any) -> dict[int, DesiredGpu]:
+    """Return what MIG makes of each GPU; a GPU that the layout does not select stays as it is."""
+    found = desired_layout(layout, strategy, gpus).gpus if strategy != "none" or layout else {}
+    result = {}
+    for gpu in gpus:
+        index = int(gpu["index"])
+        present = bool((gpu.get("mig") or {}).get("current"))
+        result[index] = found.get(index) or DesiredGpu(present, _present(gpu) if present else ())
+    for desired in result.values():
+        _refuse_parts(desired, strategy)
+    return result
+
+
+def _present(gpu: Mapping[str, Any]) -> tuple[DesiredInstance, ...]:
+    return tuple(
+        DesiredInstance(instance.profile, tuple(compute.slices for compute in instance.compute))
+        for instance in instances_of(gpu)
+    )
+
+
+def _refuse_parts(desired: DesiredGpu, strategy: str) -> None:
+    """Under the strategy mixed the plugin exits on a compute instance that does not fill its GPU instance."""
+    for name in desired.devices if strategy == "mixed" else ():
+        if re.match(r"[0-9]+c\.", name):
+            raise Refused(
+                "nvidia_mig_layout",
+                f"the device plugin does not offer the compute instance {name} under nvidia_mig_strategy: mixed, and exits",
+                "Use GPU instances without the Cc. part, or nvidia_mig_strategy: single with one kind of instance.",
+            )
+
+
+def _groups(
+    gpus: Sequence[Mapping[str, Any]], divided: Mapping[int, DesiredGpu], strategy: str, sharing: Sharing
+) -> dict[str, list[Slice]]:
+    """Return, by resource, one entry for each GPU or MIG device behind it."""
+    groups: dict[str, list[Slice]] = {}
+    for gpu in gpus:
+        desired = divided[int(gpu["index"])]
+        if not desired.enabled or strategy == "none":
+            groups.setdefault(GPU, []).append(_unit(gpu.get("memory_mib"), sharing, gpu, GPU))
+            continue
+        for instance in desired.instances:
+            memory = _profile_memory(gpu, instance.profile)
+            for width in instance.compute:
+                device = compute_name(instance.profile, width)
+                name = GPU if strategy == "single" else mig_resource(device)
+                groups.setdefault(name, []).append(_unit(memory, sharing, gpu, name))
+    return groups
+
+
+def _unit(memory: int | None, sharing: Sharing, gpu: Mapping[str, Any], resource: str) -> Slice:
+    replicas = sharing.replicas_on(memory, resource=resource) if sharing.replicated else 1
+    if sharing.mode != "mps" or not sharing.replicated:
+        return Slice(replicas, memory, None, None)
+    device = {**gpu, "memory_mib": memory}
+    refuse_clients(sharing, device)
+    limits = client_limits(sharing, device)
+    percentage = int(limits.percentage) if limits.percentage % 1 == 0 else limits.percentage
+    return Slice(replicas, memory, limits.memory_mib or None, percentage)
+
+
+def _refuse_uneven(name: str, units: Sequence[Slice]) -> None:
+    """One file of the device plugin has one number of replicas for a resource, on all devices of the node."""
+    numbers = sorted({unit.replicas for unit in units})
+    if len(numbers) > 1:
+        raise Refused(
+            "nvidia_sharing_memory_slice",
+            f"the devices behind {name} differ in memory, so that the slice makes {' and '.join(map(str, numbers))} replicas of them",
+            f"Set nvidia_sharing_replicas: {numbers[0]}, which all of them can hold, or make a pool for each board.",
+        )
+
+
+def _refuse_unoffered(sharing: Sharing, groups: Mapping[str, Any]) -> None:
+    """The plugin ignores a number for a resource that the node does not have."""
+    for resource, _number in sharing.resource_replicas:
+        if resource not in groups:
+            raise Refused(
+                f"nvidia_sharing_replicas, {resource}",
+                "the node has no such resource",
+                f"It has {', '.join(sorted(groups)) or 'none'} (before nvidia_sharing_rename).",
+            )
+
+
+def _hami(gpus: Sequence[Mapping[str, Any]], divided: Mapping[int, DesiredGpu], sharing: Sharing) -> Capacity:
+    if any(desired.enabled for desired in divided.values()):
+        raise Refused(
+            "nvidia_sharing_backend",
+            "HAMi is rendered in its operating mode hami-core, which shares whole GPUs, and MIG is enabled",
+            "Set nvidia_mig_strategy: none, or a backend other than hami. HAMi's operating mode mig makes and destroys MIG instances by itself, "
+            "against nvidia_mig_layout.",
+        )
+    memories = [gpu.get("memory_mib") for gpu in gpus]
+    known = [memory for memory in memories if memory is not None]
+    unit = Slice(HAMI_SPLIT, min(known) if known else None, sharing.slice_mib, None)
+    return Capacity({GPU: HAMI_SPLIT * len(gpus)}, {}, slices={GPU: unit}, assumed=_assumed(gpus))
+
+
+def _assumed(gpus: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    boards = sorted({str(gpu["board"]) for gpu in gpus if gpu.get("from_table")})
+    return tuple(
+        f"product name and memory of {board}: from the table of boards, no facts are recorded" for board in boards
+    )
+
+
+def _profile(gpu: Mapping[str, Any], name: str) -> GpuInstanceProfile | None:
+    offered = profiles_of(gpu)
+    return resolve(name, offered) if offered else None
+
+
+def _profile_memory(gpu: Mapping[str, Any], name: str) -> int | None:
+    for instance in gpu.get("gpu_instances") or ():
+        if instance.get("profile") == name and instance.get("memory_mib"):
+            return int(instance["memory_mib"])
+    profile = _profile(gpu, name)
+    return profile.memory_mib if profile else None
+
+
+def _labels(
+    gpus: Sequence[Mapping[str, Any]], divided: Mapping[int, DesiredGpu], strategy: str, sharing: Sharing
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the labels that are certain, and those that depend on the board's variant or on the driver."""
+    certain = {
+        "nvidia.com/mig.capable": _text(any(has_mig(gpu) for gpu in gpus)),
+        "nvidia.com/mps.capable": _text(sharing.mode == "mps"),
+    }
+    approximate: dict[str, str] = {}
+    if not gpus:
+        return certain, approximate
+    if strategy != "none":
+        certain["nvidia.com/mig.strategy"] = strategy
+    _gpu_labels(gpus, divided, sharing, certain, approximate)
+    if strategy != "none":
+        _mig_labels(gpus, divided, strategy, sharing, certain, approximate)
+    return certain, approximate
+
+
+def _gpu_labels(
+    gpus: Sequence[Mapping[str, Any]],
+    divided: Mapping[int, DesiredGpu],
+    sharing: Sharing,
+    certain: dict[str, str],
+    approximate: dict[str, str],
+) -> None:
+    """Whole GPUs override GPUs with MIG; of several products the last one that gpu-feature-discovery visits wins."""
+    names = sorted({str(gpu.get("name")) for gpu in gpus})
+    whole = [gpu for gpu in gpus if not divided[int(gpu["index"])].enabled]
+    shown = (whole or list(gpus))[-1]
+    count = sum(1 for gpu in gpus if gpu.get("name") == shown.get("name"))
+    shared = bool(whole) and sharing.replicated
+    replicas = _unit(shown.get("memory_mib"), sharing, shown, GPU).replicas if shared else (1 if whole else 0)
+    shared = replicas > 1
+    target = certain if len(names) == 1 else approximate
+    target[f"{GPU}.count"] = str(count)
+    target[f"{GPU}.replicas"] = str(replicas)
+    target[f"{GPU}.sharing-strategy"] = _strategy_label(sharing) if replicas > 1 else "none"
+    suffix = "-SHARED" if shared and not sharing.rename else ""
+    _known(shown, f"{GPU}.product", product(str(shown.get("name"))) + suffix, len(names) == 1, certain, approximate)
+    if shown.get("memory_mib"):
+        _known(shown, f"{GPU}.memory", str(shown["memory_mib"]), len(names) == 1, certain, approximate)
+    architecture = shown.get("architecture")
+    if architecture:
+        target[f"{GPU}.family"] = _FAMILIES.get(str(architecture), str(architecture))
+        known = ARCHITECTURES.get(str(architecture))
+        if known and len(known.compute_capabilities) == 1:
+            major, _dot, minor = known.compute_capabilities[0].partition(".")
+            target[f"{GPU}.compute.major"], target[f"{GPU}.compute.minor"] = major, minor
+
+
+def _mig_labels(
+    gpus: Sequence[Mapping[str, Any]],
+    divided: Mapping[int, DesiredGpu],
+    strategy: str,
+    sharing: Sharing,
+    certain: dict[str, str],
+    approximate: dict[str, str],
+) -> None:
+    counts: Counter[str] = Counter()
+    example: dict[str, tuple[Mapping[str, Any], str, int]] = {}
+    for gpu in gpus:
+        for instance in divided[int(gpu["index"])].instances:
+            for width in instance.compute:
+                device = compute_name(instance.profile, width)
+                counts[device] += 1
+                example.setdefault(device, (gpu, instance.profile, width))
+    for device, count in counts.items():
+        gpu, profile, width = example[device]
+        key = GPU if strategy == "single" else mig_resource(device)
+        replicas = sharing.replicas_on(_profile_memory(gpu, profile), resource=key)
+        shared = replicas > 1
+        certain[f"{key}.count"] = str(count)
+        certain[f"{key}.replicas"] = str(replicas)
+        certain[f"{key}.sharing-strategy"] = _strategy_label(sharing) if shared else "none"
+        suffix = "-SHARED" if shared and not sharing.rename else ""
+        name = f"{product(str(gpu.get('name')))}-MIG-{product(device.replace('+', '.'))}{suffix}"
+        _known(gpu, f"{key}.product", name, True, certain, approximate)
+        row = _profile(gpu, profile)
+        memory = _profile_memory(gpu, profile)
+        if memory is not None:
+            approximate[f"{key}.memory"] = str(memory)
+            certain.pop(f"{key}.memory", None)
+        certain[f"{key}.slices.gi"] = device.rpartition("c.")[2].partition("g.")[0]
+        certain[f"{key}.slices.ci"] = str(width)
+        if row is not None and row.multiprocessors is not None and width == row.gpu_slices:
+            certain[f"{key}.multiprocessors"] = str(row.multiprocessors)
+
+
+def _known(
+    gpu: Mapping[str, Any],
+    key: str,
+    value: str,
+    unique: bool,
+    certain: dict[str, str],
+    approximate: dict[str, str],
+) -> None:
+    """Put a value that comes from the GPU itself where it belongs: the table of boards knows it about only."""
+    board = board_of(gpu)
+    variants = board is not None and len(board.product_names) > 1
+    guessed = bool(gpu.get("from_table")) and (variants or key.endswith(".memory"))
+    (approximate if guessed or not unique else certain)[key] = value
+    (certain if guessed or not unique else approximate).pop(key, None)
+
+
+def product(name: str) -> str:
+    """Return a product name as gpu-feature-discovery writes it into labels: C(NVIDIA-H100-80GB-HBM3)."""
+    return "-".join(re.sub(r"[^A-Za-z0-9\-_. ]", "", name).split())
+
+
+def _strategy_label(sharing: Sharing) -> str:
+    return "time-slicing" if sharing.mode == "time_slicing" else sharing.mode
+
+
+def _text(value: bool) -> str:
+    return "true" if value else "false"

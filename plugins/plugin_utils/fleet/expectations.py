@@ -1,0 +1,195 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether a node shows what its pool's description predicts. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+
+from .names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
+from .pods import GPU_PREFIXES, quantity
+
+PASSED, FAILED, WARNING, SKIPPED = "passed", "failed", "warning", "skipped"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check, in the form of those of M(gpufleet.nvidia.health)."""
+
+    name: str
+    status: str
+    evidence: str
+    next_step: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        return {
+            "name": self.name,
+            "status": self.status,
+            "evidence": self.evidence,
+            "next_step": self.next_step,
+        }
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a node must show.
+
+    :param resources: extended resource to count.
+    :param labels: labels of gpu-feature-discovery that follow from the description.
+    :param node_labels: labels that the rendered tree gives the node.
+    :param mig_manager: whether the GPU Operator's MIG manager partitions its GPUs.
+    :param mps_of_host: whether an MPS daemon of the host serves what the device plugin offers.
+    """
+
+    resources: Mapping[str, int]
+    labels: Mapping[str, str]
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    mig_manager: bool = False
+    mps_of_host: bool = False
+
+
+def expected(text: str, source: str, node: str) -> Expected:
+    """Return what a rendered C(capacity.json) says that a node must show.
+
+    :param text: the file.
+    :param source: its name, for messages.
+    :raises Refused: it is no such file, or it has no such node.
+    """
+    try:
+        document = json.loads(text)
+        entry = document["nodes"].get(node)
+        configurations = document["configurations"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        remedy = "Name the capacity.json of the cluster, below gpu_kubernetes_output_directory."
+        raise Refused(source, "it is not a capacity.json that gpufleet.nvidia.render wrote", remedy) from error
+    if entry is None:
+        raise Refused(
+            source,
+            f"it has no node {node}",
+            "Render the clusters again, or name the capacity.json of the cluster that has it.",
+        )
+    item = configurations.get(entry.get("configuration")) or {}
+    node_labels = item.get("node_labels") or {}
+    labels = entry.get("labels", item.get("labels")) or {}
+    of_host = bool((item.get("sharing") or {}).get("mps_of_host"))
+    return Expected(entry["resources"], labels, node_labels, MIG_CONFIG_LABEL in node_labels, of_host)
+
+
+def gpu_allocatable(node: Mapping[str, Any]) -> dict[str, int]:
+    """Return the GPU resources that a Node object offers; those with 0 are left out."""
+    offered = ((node.get("status") or {}).get("allocatable")) or {}
+    return {
+        str(name): quantity(count)
+        for name, count in sorted(offered.items())
+        if str(name).startswith(GPU_PREFIXES) and quantity(count)
+    }
+
+
+def compare(node: Mapping[str, Any], wanted: Expected) -> tuple[Check, ...]:
+    """Return the checks of a node against what its description predicts."""
+    checks: tuple[Check, ...] = (_allocatable(node, wanted.resources), _labels(node, wanted.labels))
+    if wanted.mig_manager:
+        # What the node offers follows from its layout, so this is the first to mend.
+        checks = (_mig_manager(node), *checks)
+    return (*checks, _node_labels(node, wanted.node_labels)) if wanted.node_labels else checks
+
+
+#: What the states of the MIG manager but C(success) mean, and what to do. Source: NVIDIA/mig-parted, pkg/mig/reconfigure.
+_UNFINISHED = {
+    "pending": ("is still applying it", "Wait. If it stays so, see the log of the node's pod nvidia-mig-manager."),
+    "rebooting": ("reboots the node to apply it", "Wait until the node is back."),
+    "failed": (
+        "failed to apply it",
+        "See the log of the node's pod nvidia-mig-manager; it tries again when the label changes.",
+    ),
+}
+
+
+def _mig_manager(node: Mapping[str, Any]) -> Check:
+    """What the GPU Operator's MIG manager says of the layout that the node's label asks for."""
+    there = ((node.get("metadata") or {}).get("labels")) or {}
+    layout, state = there.get(MIG_CONFIG_LABEL), there.get(MIG_STATE_LABEL)
+    asked = f"{MIG_CONFIG_LABEL}={layout or 'missing'}"
+    if state == "success" and layout:
+        return Check("mig manager", PASSED, f"{asked} is applied")
+    if state in _UNFINISHED:
+        what, step = _UNFINISHED[str(state)]
+        return Check("mig manager", FAILED, f"{asked}: the MIG manager {what} ({MIG_STATE_LABEL}={state})", step)
+    step = "See whether the operator runs nvidia-mig-manager on the node (gpu_kubernetes_mig_manager: operator), and its log."
+    return Check("mig manager", FAILED, f"{asked}, {MIG_STATE_LABEL}={state or 'missing'}", step)
+
+
+def different_resources(offered: Mapping[str, int], wanted: Mapping[str, int]) -> list[str]:
+    """Return, for people, where the resources that a node offers are not those that it must; a missing one counts as 0."""
+    return [
+        f"{name}: {offered.get(name, 0)} instead of {wanted.get(name, 0)}"
+        for name in sorted({*offered, *wanted})
+        if offered.get(name, 0) != wanted.get(name, 0)
+    ]
+
+
+def _allocatable(node: Mapping[str, Any], resources: Mapping[str, int]) -> Check:
+    there = gpu_allocatable(node)
+    wrong = different_resources(there, {name: int(count) for name, count in resources.items()})
+    if not wrong:
+        shown = (
+            ", ".join(f"{name}: {count}" for name, count in sorted(there.items())) or "no GPU resources, as predicted"
+        )
+        return Check("allocatable", PASSED, shown)
+    return Check(
+        "allocatable",
+        FAILED,
+        "; ".join(wrong),
+        "Restart the device plugin's pod on the node. If it stays so, its log says which configuration it reads.",
+    )
+
+
+def _labels(node: Mapping[str, Any], labels: Mapping[str, str]) -> Check:
+    there = ((node.get("metadata") or {}).get("labels")) or {}
+    if not any(_of_feature_discovery(str(name)) for name in there):
+        return Check(
+            "labels",
+            WARNING if labels else SKIPPED,
+            "the node has no labels of gpu-feature-discovery",
+            "Enable gfd in the values of the device plugin's chart." if labels else "",
+        )
+    wrong = _differing(node, labels)
+    if not wrong:
+        return Check("labels", PASSED, f"{len(labels)} labels as predicted")
+    return Check(
+        "labels",
+        FAILED,
+        "; ".join(wrong),
+        "Restart gpu-feature-discovery on the node; if it stays so, compare its configuration with the rendered values.",
+    )
+
+
+def _of_feature_discovery(name: str) -> bool:
+    """Whether a label says that gpu-feature-discovery is at work. The GPU Operator and NFD write labels of that namespace, too."""
+    theirs = name.startswith("nvidia.com/gpu.deploy.") or name == "nvidia.com/gpu.present"
+    return (name.startswith("nvidia.com/gpu.") and not theirs) or name == "nvidia.com/mig.capable"
+
+
+def _node_labels(node: Mapping[str, Any], labels: Mapping[str, str]) -> Check:
+    wrong = _differing(node, labels)
+    if not wrong:
+        return Check("node labels", PASSED, f"{len(labels)} labels as rendered")
+    return Check(
+        "node labels", FAILED, "; ".join(wrong), "Apply the rendered node labels, or let the GitOps controller."
+    )
+
+
+def _differing(node: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
+    there = ((node.get("metadata") or {}).get("labels")) or {}
+    return [
+        f"{name}={there.get(name, 'missing')} instead of {value}"
+        for name, value in sorted(labels.items())
+        if there.get(name) != value
+    ]

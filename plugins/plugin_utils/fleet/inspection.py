@@ -1,0 +1,193 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the GPUs of a host are divided into and how much of that is taken, by the facts document; and what the cluster offers of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .expectations import different_resources
+from .text import ranges, table
+
+_MIB_PER_GIB = 1024
+
+
+@dataclass(frozen=True)
+class GpuUse:
+    """One GPU as a person wants to see it.
+
+    :param index: NVML's index of the GPU.
+    :param name: the product name.
+    :param divided_into: the instances, clients or slices of the GPU, or C(whole).
+    :param taken: how much of that somebody is using.
+    """
+
+    index: int
+    name: str
+    divided_into: str
+    taken: str
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The extended resources of one host: what the pool's description predicts, and what the cluster says when it was asked.
+
+    :param node: name of the host's node.
+    :param pool: the pool of the host; empty when that is not known.
+    :param expected: what follows from the description; None when it does not, because the host was not read or its variables are wrong.
+    :param asked: whether the cluster was asked.
+    :param offered: C(status.allocatable) of the node; None when the cluster was not asked, or has no such node.
+    """
+
+    node: str
+    pool: str
+    expected: Mapping[str, int] | None
+    asked: bool = False
+    offered: Mapping[str, int] | None = None
+
+    @property
+    def mismatches(self) -> list[str]:
+        """Where the cluster offers something else than is expected, for people."""
+        if not self.asked or self.expected is None:
+            return []
+        if self.offered is None:
+            return [f"the cluster has no node {self.node}"]
+        return different_resources(self.offered, self.expected)
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the cluster offers what is expected."""
+        return self.asked and self.expected is not None and not self.mismatches
+
+    @property
+    def offered_text(self) -> str:
+        return f"no node {self.node}" if self.offered is None else _counts(self.offered)
+
+    @property
+    def expected_text(self) -> str:
+        return "unknown" if self.expected is None else _counts(self.expected)
+
+
+def gpu_use(gpu: Mapping[str, Any], sharing: Mapping[str, Any]) -> GpuUse:
+    """Describe one entry of C(gpus) of the facts document.
+
+    :param sharing: C(mode), C(replicas) and C(memory_mib) of a slice, as the pool's capacity says, and C(confirmed), whether the cluster
+        offers that; empty without sharing.
+    """
+    name = gpu.get("name") or gpu.get("board") or "unknown"
+    mig = gpu.get("mig") or {}
+    instances = gpu.get("gpu_instances") or []
+    if mig.get("current"):
+        pending = "" if mig.get("pending") == mig.get("current") else ", MIG mode pending"
+        busy = sum(1 for instance in instances if _processes(instance))
+        return GpuUse(
+            gpu["index"],
+            name,
+            (_multiset(instances) or "MIG, no instances") + pending,
+            f"{busy}/{len(instances)} instances",
+        )
+    if mig.get("pending"):
+        return GpuUse(gpu["index"], name, "whole, MIG mode pending", _memory(gpu))
+    replicas = int(sharing.get("replicas") or 0)
+    if replicas > 1:
+        clients = len(gpu.get("processes") or [])
+        if sharing.get("mode") == "mps":
+            slice_text = f"{replicas} MPS clients of {_gib(int(sharing.get('memory_mib') or 0))}"
+        else:
+            slice_text = f"{replicas} time slices"
+        if not sharing.get("confirmed"):
+            slice_text += " (expected)"
+        return GpuUse(gpu["index"], name, slice_text, f"{clients}/{replicas}, {_memory(gpu)}")
+    return GpuUse(gpu["index"], name, "whole", _memory(gpu))
+
+
+def host_table(hosts: Mapping[str, Mapping[str, Any]], sharing: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return one line for each run of equal GPUs of each host.
+
+    :param hosts: host name to facts document.
+    :param sharing: host name to what L(gpu_use) takes.
+    """
+    rows: list[list[str]] = []
+    for host, facts in hosts.items():
+        driver = (facts.get("driver") or {}).get("loaded_version") or "not loaded"
+        uses = [gpu_use(gpu, sharing.get(host, {})) for gpu in facts.get("gpus") or []]
+        if not uses:
+            reason = (facts.get("nvml") or {}).get("reason") or "no NVIDIA GPU"
+            count = sum(1 for device in facts.get("pci") or [] if device.get("kind") == "gpu")
+            rows.append([host, driver, f"{count} on PCI", "-", f"unknown: {reason}", "-"])
+        for group in _runs(uses):
+            first = group[0]
+            numbers = ranges([use.index for use in group])
+            rows.append([host, driver, numbers, first.name, first.divided_into, first.taken])
+    return table(["HOST", "DRIVER", "GPU", "BOARD", "EACH DIVIDED INTO", "EACH TAKEN"], rows)
+
+
+def resource_table(resources: Mapping[str, Resources]) -> str:
+    """Return what the cluster offers of each host beside what is expected; without a cluster what is expected, and that it is that only.
+
+    :param resources: by host.
+    """
+    if not any(entry.asked for entry in resources.values()):
+        rows = [[host, entry.pool or "unknown", entry.expected_text] for host, entry in resources.items()]
+        return table(["HOST", "POOL", "EXPECTED IN THE CLUSTER"], rows) + (
+            "The cluster was not asked: gpu_inspect_kubeconfig shows what its nodes offer.\n"
+        )
+    rows = [
+        [
+            host,
+            entry.pool or "unknown",
+            entry.offered_text,
+            entry.expected_text,
+            "MISMATCH" if entry.mismatches else "yes" if entry.confirmed else "unknown",
+        ]
+        for host, entry in resources.items()
+    ]
+    shown = table(["HOST", "POOL", "OFFERED BY THE CLUSTER", "EXPECTED", "AS EXPECTED"], rows)
+    if any(entry.mismatches for entry in resources.values()):
+        shown += "MISMATCH: gpufleet.nvidia.verify says why, and what to do.\n"
+    return shown
+
+
+def _counts(resources: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}: {count}" for name, count in sorted(resources.items())) or "none"
+
+
+def _runs(uses: Sequence[GpuUse]) -> list[list[GpuUse]]:
+    """Group neighbours that differ in nothing but their index."""
+    groups: list[list[GpuUse]] = []
+    for use in uses:
+        last = groups[-1][-1] if groups else None
+        if last and (last.name, last.divided_into, last.taken) == (use.name, use.divided_into, use.taken):
+            groups[-1].append(use)
+        else:
+            groups.append([use])
+    return groups
+
+
+def _multiset(instances: Sequence[Mapping[str, Any]]) -> str:
+    counts = Counter(str(instance.get("profile")) for instance in instances)
+    sizes = {str(instance.get("profile")): int(instance.get("size") or 0) for instance in instances}
+    ordered = sorted(counts, key=lambda profile: (-sizes[profile], profile))
+    return " + ".join(f"{counts[profile]} x {profile}" for profile in ordered)
+
+
+def _processes(instance: Mapping[str, Any]) -> bool:
+    return bool(instance.get("processes")) or any(
+        part.get("processes") for part in instance.get("compute_instances") or []
+    )
+
+
+def _memory(gpu: Mapping[str, Any]) -> str:
+    used = sum(int(process.get("memory_mib") or 0) for process in gpu.get("processes") or [])
+    total = gpu.get("memory_mib")
+    return f"{_gib(used)} of {_gib(int(total))}" if total else f"{_gib(used)}"
+
+
+def _gib(mib: int) -> str:
+    text = f"{mib / _MIB_PER_GIB:.1f}".rstrip("0").rstrip(".")
+    return f"{text} GiB"

@@ -1,0 +1,218 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The plan of a whole fleet as a person reads it, from the plans of its hosts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import REBOOT_NEEDED, REBOOT_POSSIBLE, StagePlan
+
+from .expectations import FAILED, Expected, compare
+from .pods import read
+from .text import table
+from .upgrade import is_ready
+
+#: Characters of a reason that a line of the table has room for; the whole of it is in the report.
+_LONGEST_REASON = 80
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """What the cluster shows of a host's node now.
+
+    :param name: of the node.
+    :param differs: what is not as it will be, one sentence each.
+    :param pods: the GPU pods on it that no DaemonSet made.
+    :param unavailable: why it takes no pods (cordoned, not Ready, not there), or empty.
+    """
+
+    name: str
+    differs: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
+    unavailable: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "differs": list(self.differs),
+            "pods": list(self.pods),
+            "unavailable": self.unavailable or None,
+        }
+
+
+def node_view(
+    name: str, node: Mapping[str, Any] | None, pods: Iterable[Mapping[str, Any]], wanted: Expected | None
+) -> NodeView:
+    """Return what a node is now beside what its host's description predicts.
+
+    :param node: the object of the API; None when the cluster has none of that name.
+    :param pods: objects of the API, those on the node.
+    :param wanted: what it must show; None when that is not known.
+    """
+    if node is None:
+        return NodeView(name, (f"the cluster has no node {name}",), (), "not there")
+    found = (read(document) for document in pods)
+    users = [pod.title for pod in found if pod.uses_gpu and not pod.ended and pod.controller != "DaemonSet"]
+    checks = compare(node, wanted) if wanted else ()
+    differs = tuple(f"{check.name}: {check.evidence}" for check in checks if check.status == FAILED)
+    cordoned = (node.get("spec") or {}).get("unschedulable")
+    unavailable = "cordoned" if cordoned else "" if is_ready(node) else "not Ready"
+    return NodeView(name, differs, tuple(sorted(users)), unavailable)
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """What C(site) would do on one host.
+
+    :param stages: the plan of every stage; empty when the host could not be planned.
+    :param unread: why nothing is known of the host (unreachable, no recorded facts), or None.
+    :param node: what the cluster shows of it; None when no cluster was asked.
+    """
+
+    host: str
+    pool: str | None
+    stages: Mapping[str, StagePlan]
+    unread: str | None = None
+    node: NodeView | None = None
+
+    @property
+    def changes(self) -> list[str]:
+        return [name for name, stage in self.stages.items() if stage.needed]
+
+    @property
+    def impossible(self) -> list[str]:
+        return [refusal.message for stage in self.stages.values() for refusal in stage.refusals]
+
+    @property
+    def disturbs(self) -> list[str]:
+        """Everybody who would notice, without repetitions, in the order of the steps."""
+        who = [name for stage in self.stages.values() for step in stage.steps for name in step.disturbs]
+        if who and self.node is not None:
+            who += [f"pod {title}" for title in self.node.pods]
+        return list(dict.fromkeys(who))
+
+    @property
+    def reboot(self) -> str | None:
+        """Return whether the host has to reboot as it was when it was read: C(needed), C(possible), or None for no."""
+        found = {step.data.get("reboot") for stage in self.stages.values() for step in stage.steps}
+        return REBOOT_NEEDED if REBOOT_NEEDED in found else REBOOT_POSSIBLE if REBOOT_POSSIBLE in found else None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "host": self.host,
+            "pool": self.pool,
+            "unread": self.unread,
+            "changes": self.changes,
+            "disturbs": self.disturbs,
+            "reboot": self.reboot,
+            "impossible": self.impossible,
+            "stages": {name: stage.as_dict() for name, stage in self.stages.items()},
+            **({"node": self.node.as_dict()} if self.node is not None else {}),
+        }
+
+
+@dataclass(frozen=True)
+class FleetPlan:
+    """The plans of all hosts, and the files of the cluster that would change.
+
+    :param unrendered: why the files could not be rendered; empty when they could.
+    """
+
+    hosts: Sequence[HostPlan]
+    files: Sequence[Mapping[str, str]] = ()
+    unrendered: str = ""
+
+    @property
+    def drift(self) -> bool:
+        return bool(self.files or self.unrendered) or any(
+            host.changes or host.impossible or (host.node is not None and host.node.differs) for host in self.hosts
+        )
+
+    @property
+    def unread(self) -> list[HostPlan]:
+        return [host for host in self.hosts if host.unread]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "drift": self.drift,
+            "hosts": {host.host: host.as_dict() for host in self.hosts},
+            "files": [dict(change) for change in self.files],
+            "unrendered": self.unrendered,
+        }
+
+    def text(self) -> str:
+        """Return the steps of every host that has any, then one line for each host, then the sum."""
+        lines = []
+        for host in self.hosts:
+            lines += _steps(host)
+        rows = [
+            [
+                host.host,
+                host.pool or "-",
+                _state(host),
+                ", ".join(host.changes) or "-",
+                "; ".join(host.disturbs) or "-",
+            ]
+            for host in self.hosts
+        ]
+        parts = ["\n".join(lines), table(["HOST", "POOL", "STATE", "STAGES THAT CHANGE", "DISTURBS"], rows)]
+        if self.files:
+            parts.append("\n".join(f"  {change['action']} {change['path']}" for change in self.files) + "\n")
+        if self.unrendered:
+            parts.append(f"  The files of the cluster cannot be rendered: {self.unrendered}\n")
+        parts.append(self.summary())
+        return "\n".join(part for part in parts if part)
+
+    def remedy(self) -> str:
+        """Return what to do about a fleet that is not as described, one sentence."""
+        if any(host.impossible and not host.unread for host in self.hosts):
+            return "Correct what is impossible first: gpufleet.nvidia.site refuses it, and changes no host until it is corrected or left out."
+        if self.drift:
+            return "gpufleet.nvidia.site brings it there."
+        return "Read the hosts that are unread."
+
+    def summary(self) -> str:
+        changing = sum(1 for host in self.hosts if host.changes and not host.impossible and not host.unread)
+        impossible = sum(1 for host in self.hosts if host.impossible and not host.unread)
+        as_described = len(self.hosts) - changing - impossible - len(self.unread)
+        others = sum(1 for host in self.hosts if host.node is not None and host.node.differs)
+        nodes = f", {others} nodes that show something else" if others else ""
+        needed = sum(
+            1 for host in self.hosts if host.reboot == REBOOT_NEEDED and not host.impossible and not host.unread
+        )
+        reboots = f", {needed} of them not without a reboot" if needed else ""
+        return (
+            f"{len(self.hosts)} hosts: {as_described} as described, {changing} to change{reboots}, {impossible} impossible, "
+            f"{len(self.unread)} unread{nodes}; "
+            + (
+                "the files of the cluster cannot be rendered"
+                if self.unrendered
+                else f"{len(self.files)} files of the cluster to change"
+            )
+        )
+
+
+def _steps(host: HostPlan) -> list[str]:
+    lines = [f"  {stage}: {step}" for stage, plan in host.stages.items() for step in plan.steps]
+    lines += [f"  {stage}: not known yet: {plan.unknown}" for stage, plan in host.stages.items() if plan.unknown]
+    lines += [f"  impossible: {message}" for message in host.impossible]
+    lines += [f"  warning: {text}" for plan in host.stages.values() for text in plan.warnings]
+    if host.node is not None:
+        lines += [f"  node {host.node.name}: {text}" for text in host.node.differs]
+        if host.node.unavailable and host.changes:
+            lines.append(f"  node {host.node.name}: {host.node.unavailable}")
+    return [host.host, *lines] if lines else []
+
+
+def _state(host: HostPlan) -> str:
+    if host.unread:
+        first = host.unread.splitlines()[0]
+        return f"unread: {first[:_LONGEST_REASON]}"
+    if host.impossible:
+        return "impossible"
+    return "to change" if host.changes else "as described"

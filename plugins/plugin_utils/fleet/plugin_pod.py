@@ -1,0 +1,129 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether the device plugin that runs on a node fits its host: what it hands over arrives, and it sees the driver. Pure.
+
+A node can offer exactly what is described while no pod gets a device: the kubelet counts what the plugin says, and nobody asks whether
+the container runtime takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils import _injection as injection
+
+from .expectations import FAILED, PASSED, SKIPPED, Check
+
+CHECK, MPS_CHECK = "device plugin", "MPS pipe"
+#: The program of the device plugin, in its own chart and in the GPU Operator.
+_PROGRAM = "nvidia-device-plugin"
+_CONTAINERS = (f"{_PROGRAM}-ctr", _PROGRAM)
+_BOTH = f"The host and the rendered values follow from {injection.VARIABLE}: run gpufleet.nvidia.site on the host and sync the rendered tree."
+
+
+def check(pods: Iterable[Mapping[str, Any]], facts: Mapping[str, Any]) -> Check:
+    """Return whether the node's device plugin and its host agree on how devices reach containers.
+
+    :param pods: those of the node.
+    :param facts: of the host, the document of M(gpufleet.nvidia.gpu_info).
+    """
+    found = [(pod, container) for pod in pods for container in _containers(pod)]
+    if not found:
+        return Check(CHECK, SKIPPED, "no device plugin runs on the node")
+    accepted = injection.accepted_by(facts)
+    for pod, container in found:
+        name = f"{pod['metadata'].get('namespace', 'default')}/{pod['metadata']['name']}"
+        strategies = _strategies(container)
+        if strategies is None:
+            return Check(CHECK, SKIPPED, f"the device list strategy of {name} is in its configuration file alone")
+        if not any(accepted.get(method, True) for method in injection.methods_of(strategies)):
+            return Check(
+                CHECK,
+                FAILED,
+                f"{name} hands devices over by {', '.join(strategies)}, which the host's container toolkit and runtime do not accept: "
+                "unprivileged pods are given a GPU and get none",
+                _BOTH,
+            )
+        blind = _sees_no_driver(pod, container, accepted, facts)
+        if blind:
+            return Check(CHECK, FAILED, f"{name} sees no driver: {blind}", _BOTH)
+    shown = ", ".join(_strategies(found[0][1]) or ())
+    return Check(CHECK, PASSED, f"devices are handed over by {shown}, and the host accepts that")
+
+
+def mps_check(
+    pods: Iterable[Mapping[str, Any]], resources: Sequence[str], daemons: Sequence[Mapping[str, Any]]
+) -> Check:
+    """Return whether MPS daemons of the host serve the pipes in which the plugin's clients look for them.
+
+    The plugin builds a pipe's path from the name that it offers, also a renamed one (k8s-device-plugin, cmd/mps-control-daemon/mps/root.go).
+
+    :param resources: the names that the node must offer.
+    :param daemons: C(mps) of the facts.
+    """
+    root = next((value for pod in pods for one in _containers(pod) if (value := _environment(one).get("MPS_ROOT"))), "")
+    if not root:
+        return Check(MPS_CHECK, SKIPPED, "no device plugin runs on the node")
+    served = {str(daemon.get("pipe_directory")): daemon for daemon in daemons}
+    wanted = [f"{root}/{name}/pipe" for name in resources]
+    missing = [path for path in wanted if path not in served]
+    if missing:
+        there = f"daemons serve {', '.join(sorted(served))}" if served else "no MPS daemon runs"
+        return Check(
+            MPS_CHECK,
+            FAILED,
+            f"clients look for the MPS daemon at {', '.join(missing)}, and {there}",
+            "nvidia_sharing_rename and nvidia_sharing_mps_manager decide both: run gpufleet.nvidia.site on the host and sync the rendered tree.",
+        )
+    silent = [path for path in wanted if served[path].get("responds") is False]
+    if silent:
+        return Check(
+            MPS_CHECK,
+            FAILED,
+            f"the MPS daemon at {', '.join(silent)} does not answer",
+            "Look at its log: journalctl -u 'gpufleet-mps*'.",
+        )
+    return Check(MPS_CHECK, PASSED, ", ".join(wanted))
+
+
+def _containers(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    containers = (pod.get("spec") or {}).get("containers") or []
+    return [one for one in containers if one.get("name") in _CONTAINERS and _runs_plugin(one)]
+
+
+def _runs_plugin(container: Mapping[str, Any]) -> bool:
+    """A tenant may name a container as they like; the plugin has its resources' directory of the kubelet mounted."""
+    mounts = container.get("volumeMounts") or []
+    return any(str(mount.get("mountPath")) == "/var/lib/kubelet/device-plugins" for mount in mounts)
+
+
+def _environment(container: Mapping[str, Any]) -> dict[str, str]:
+    return {str(one.get("name")): str(one.get("value", "")) for one in container.get("env") or []}
+
+
+def _strategies(container: Mapping[str, Any]) -> list[str] | None:
+    """Return the plugin's device list strategies, or None where only its configuration file knows."""
+    environment = _environment(container)
+    said = [one.strip() for one in environment.get("DEVICE_LIST_STRATEGY", "").split(",") if one.strip()]
+    if said:
+        return said
+    return None if environment.get("CONFIG_FILE") else [injection.STRATEGIES[injection.ENVVAR]]
+
+
+def _sees_no_driver(
+    pod: Mapping[str, Any], container: Mapping[str, Any], accepted: Mapping[str, bool], facts: Mapping[str, Any]
+) -> str:
+    """Return why the plugin's container gets no GPUs and no driver libraries, or nothing."""
+    context = container.get("securityContext") or {}
+    added = ((context.get("capabilities") or {}).get("add")) or []
+    powerful = context.get("privileged") or {"SYS_ADMIN", "CAP_SYS_ADMIN", "ALL"} & {str(one) for one in added}
+    if accepted.get(injection.ENVVAR) is False and not powerful:
+        return "the host's container toolkit takes NVIDIA_VISIBLE_DEVICES of containers with SYS_ADMIN only, and it has none"
+    runtimes = [one for one in (facts.get("runtimes") or {}).values() if isinstance(one, Mapping) and one.get("active")]
+    known = [one.get("default_runtime") for one in runtimes if one.get("default_runtime")]
+    if known and "nvidia" not in known and not (pod.get("spec") or {}).get("runtimeClassName"):
+        return f"it has no runtime class, and the host's default runtime is {known[0]}"
+    return ""

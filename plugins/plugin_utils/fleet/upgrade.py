@@ -1,0 +1,297 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a rollout knows of a node, where that is kept, and which nodes it has to work on. Pure.
+
+The record of a node lies in annotations of its Node object and in a file on the host, with the same names. A run that is cut off leaves
+it there; the next run, on any machine, reads it and continues.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
+    OUTPUT,
+    Unfit,
+    check,
+    fields,
+    number,
+    text,
+    truth,
+)
+
+from .names import LABEL_PREFIX
+from .waves import CURRENT, DONE, FAILED, WAITING, Node
+
+PREFIX = f"{LABEL_PREFIX}/"
+REFUSED = "refused"
+SKIP_LABEL = f"{PREFIX}upgrade.skip"
+#: On the host.
+RECORD_PATH = "/var/lib/gpufleet/upgrade.json"
+
+#: The steps of one node, in order. A node whose record has one of them was cut off there.
+STEPS = ("started", "waiting-for-jobs", "evicting", "installing", "verifying", "rolling-back", "returning")
+ROLLING_BACK = "rolling-back"
+#: How a moment is written, in UTC.
+SINCE = "%Y-%m-%dT%H:%M:%SZ"
+#: From this step on the host is not as it was.
+_CHANGED = STEPS[STEPS.index("installing") :]
+
+_FIELDS = {
+    "state": f"{PREFIX}upgrade-state",
+    "from": f"{PREFIX}upgrade-from",
+    "from_toolkit": f"{PREFIX}upgrade-from-toolkit",
+    "to": f"{PREFIX}upgrade-to",
+    "wave": f"{PREFIX}upgrade-wave",
+    "initial_unschedulable": f"{PREFIX}upgrade-initial-unschedulable",
+    "failed_reason": f"{PREFIX}upgrade-failed-reason",
+    "operator": f"{PREFIX}upgrade-operator",
+    "since": f"{PREFIX}upgrade-since",
+}
+
+
+_WAVE = re.compile("[0-9]{1,6}")
+_RECORD = fields(
+    {
+        "state": text(pattern="|".join(("", *STEPS, DONE, FAILED, REFUSED))),
+        **dict.fromkeys(("from", "from_toolkit", "to", "operator"), text(1024)),
+        "wave": number(0, 10**6),
+        "initial_unschedulable": truth,
+        "failed_reason": OUTPUT,
+        "since": text(64),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is kept of a node.
+
+    :param state: a step; C(done); C(failed), out of service until somebody looked at it; C(refused), back in service because nothing
+        of the host was changed; or empty when no rollout came here.
+    :param origin: the driver version before the rollout.
+    :param toolkit: the version of the container toolkit before it; empty when there was none.
+    :param target: what the rollout brings; a record with another target belongs to an older rollout.
+    :param initial_unschedulable: whether somebody had cordoned the node before; it stays so.
+    :param failed_reason: why it failed, for people.
+    """
+
+    state: str = ""
+    origin: str = ""
+    target: str = ""
+    wave: int = 0
+    initial_unschedulable: bool = False
+    failed_reason: str = ""
+    operator: str = ""
+    since: str = ""
+    toolkit: str = ""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a run began with the node and did not end."""
+        return self.state in STEPS
+
+    @property
+    def host_changed(self) -> bool:
+        """Whether the host may not be as it was before."""
+        return self.state in _CHANGED
+
+    def values(self) -> dict[str, Any]:
+        return {
+            "state": self.state,
+            "from": self.origin,
+            "from_toolkit": self.toolkit,
+            "to": self.target,
+            "wave": self.wave,
+            "initial_unschedulable": self.initial_unschedulable,
+            "failed_reason": self.failed_reason,
+            "operator": self.operator,
+            "since": self.since,
+        }
+
+    def annotations(self) -> dict[str, str | None]:
+        """Return the annotations of the node; C(None) removes one."""
+        return {_FIELDS[name]: _text(value) or None for name, value in self.values().items()}
+
+    def as_text(self) -> str:
+        """Return the file on the host."""
+        return json.dumps({"schema": 1, **self.values()}, indent=2, sort_keys=True) + "\n"
+
+
+def from_values(values: Any) -> Record:
+    """Return the record with these values, as L(Record.values) gives them.
+
+    :raises Unfit: it is not a record.
+    """
+    check(_RECORD, values)
+    return Record(
+        state=values.get("state") or "",
+        origin=values.get("from") or "",
+        target=values.get("to") or "",
+        wave=values.get("wave") or 0,
+        initial_unschedulable=bool(values.get("initial_unschedulable")),
+        failed_reason=values.get("failed_reason") or "",
+        operator=values.get("operator") or "",
+        since=values.get("since") or "",
+        toolkit=values.get("from_toolkit") or "",
+    )
+
+
+def from_annotations(annotations: Mapping[str, str] | None) -> Record:
+    """Return the record in the annotations of a node.
+
+    :raises Unfit: it is not a record.
+    """
+    given = {} if annotations is None else annotations
+    if not isinstance(given, Mapping):
+        raise Unfit("", "annotations must be a mapping")
+    found: dict[str, Any] = {name: given.get(key) for name, key in _FIELDS.items()}
+    found["wave"] = int(found["wave"]) if _WAVE.fullmatch(str(found["wave"])) else found["wave"]
+    unschedulable = found["initial_unschedulable"]
+    found["initial_unschedulable"] = {"true": True, "false": False}.get(str(unschedulable), unschedulable)
+    return from_values(found)
+
+
+def begin(
+    record: Record,
+    origin: str,
+    target: str,
+    wave: int,
+    unschedulable: bool,
+    operator: str,
+    now: str,
+    toolkit: str = "",
+) -> Record:
+    """Return the record of a node that a wave starts with, or continues.
+
+    What was there before an interrupted run is what that run found, not what it left behind.
+
+    :param toolkit: the version of the container toolkit on the host now.
+    """
+    if record.interrupted and record.target == target:
+        return replace(record, wave=wave, operator=operator, since=now)
+    ours = record.interrupted or record.state == FAILED
+    kept = unschedulable and (record.initial_unschedulable if ours else True)
+    half_way = record.interrupted and record.host_changed
+    came_from, toolkit = (record.origin, record.toolkit) if half_way else (origin, toolkit)
+    return Record("started", came_from, target, wave, kept, "", operator, now, toolkit)
+
+
+def advance(record: Record, state: str) -> Record:
+    """Return the record at a later step, or at its end.
+
+    A run that continues passes the early steps again. The record does not go back with it: a host that was changed stays one that was
+    changed, and is not put back into service as if nothing had happened.
+    """
+    if record.state in STEPS and state in STEPS and STEPS.index(state) < STEPS.index(record.state):
+        return record
+    return replace(record, state=state)
+
+
+def is_ready(node: Mapping[str, Any]) -> bool:
+    """Whether a Node object of the API says that its kubelet answers."""
+    conditions = (node.get("status") or {}).get("conditions") or []
+    return any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)
+
+
+@dataclass(frozen=True)
+class Member:
+    """One host of the fleet, before waves are made of it.
+
+    :param needed: whether the facts show something to do.
+    :param node: the Node object; None without a cluster, or when the cluster has none of that name.
+    :param unread: why its record cannot be taken; empty where it can.
+    """
+
+    host: str
+    record: Record
+    needed: bool
+    node: Mapping[str, Any] | None = None
+    reachable: bool = True
+    unread: str = ""
+
+
+def wave_node(member: Member, target: str, retry: bool, *, started_here: bool = False) -> Node:
+    """Return the node as the waves see it.
+
+    :param retry: whether nodes that failed are tried again.
+    :param started_here: whether this run has begun with it: a record that still has a step then says that the host was lost.
+    """
+    record = member.record
+    same = record.target == target
+    unschedulable = bool(((member.node or {}).get("spec") or {}).get("unschedulable"))
+    ours = record.interrupted or record.state == FAILED
+    broken = record.state in (FAILED, REFUSED)
+    if member.unread:
+        # How far it came is not known: it is left alone, and counts as out of service.
+        phase = WAITING
+    elif started_here and (record.interrupted or broken):
+        phase = FAILED
+    elif record.interrupted:
+        # A rollback that was cut off is among them: it is finished, and the new driver is not brought again by itself.
+        phase = WAITING
+    elif same and broken and not retry:
+        phase = FAILED
+    elif same and record.state == DONE and (started_here or not member.needed):
+        phase = DONE
+    else:
+        phase = WAITING if member.needed or record.state == FAILED else CURRENT
+    labels = ((member.node or {}).get("metadata") or {}).get("labels") or {}
+    return Node(
+        member.host,
+        phase,
+        ready=(is_ready(member.node) if member.node is not None else True) and member.reachable and not member.unread,
+        cordoned=unschedulable,
+        cordoned_by_hand=unschedulable and (record.initial_unschedulable if ours else True),
+        skip=labels.get(SKIP_LABEL) == "true",
+    )
+
+
+def at_work_elsewhere(members: Iterable[Member], here: str, now: datetime.datetime, seconds: int) -> Record | None:
+    """Return the record of a host on which another run is at work, where no cluster has a lease.
+
+    :param here: this run, as it is recorded.
+    :param seconds: after which a run that has not renewed its lease is taken for dead.
+    """
+    for member in members:
+        record = member.record
+        if not record.interrupted or record.operator == here or not record.since:
+            continue
+        try:
+            seen = datetime.datetime.strptime(record.since, SINCE).replace(tzinfo=datetime.timezone.utc)
+        except ValueError:
+            continue
+        if now < seen + datetime.timedelta(seconds=seconds):
+            return record
+    return None
+
+
+def progress(nodes: Sequence[Node], members: Mapping[str, Member], target: str) -> str:
+    """Return one line that says how far a rollout is."""
+    counts = {
+        phase: sum(1 for node in nodes if node.phase == phase and not node.skip)
+        for phase in (DONE, WAITING, FAILED, CURRENT)
+    }
+    parts = [f"{counts[DONE]} done", f"{counts[WAITING]} to go", f"{counts[FAILED]} failed"]
+    if counts[CURRENT]:
+        parts.append(f"{counts[CURRENT]} had nothing to do")
+    skipped = [node.name for node in nodes if node.skip]
+    if skipped:
+        parts.append(f"{len(skipped)} skipped by label ({', '.join(skipped[:5])})")
+    resumed = [name for name, member in members.items() if member.record.interrupted]
+    if resumed:
+        parts.append(f"{len(resumed)} cut off earlier ({', '.join(resumed[:5])})")
+    return f"{target}: {', '.join(parts)}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if value else ""

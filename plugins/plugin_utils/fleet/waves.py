@@ -1,0 +1,157 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which nodes of a fleet may be taken out of service next. Pure.
+
+The order of a rollout is: a canary, which has to be verified before anything else starts, then as many nodes at a time as the budget
+leaves. Every node that is out of service counts against the budget, whoever took it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+
+WAITING = "waiting"
+WORKING = "working"
+DONE = "done"
+FAILED = "failed"
+#: Nothing is to do there: counted in the fleet, and no proof that the new state works.
+CURRENT = "current"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node as it is now.
+
+    :param phase: C(waiting), C(working), C(done) or C(failed), of this rollout, or C(current) when it has nothing to do.
+    :param ready: whether the node answers (Kubernetes: Ready). A node that does not is counted, and not started.
+    :param cordoned: whether it takes no new pods now.
+    :param cordoned_by_hand: whether it took none before this rollout came to it. It stays so at the end.
+    :param skip: whether somebody asked to leave this node alone.
+    """
+
+    name: str
+    phase: str = WAITING
+    ready: bool = True
+    cordoned: bool = False
+    cordoned_by_hand: bool = False
+    skip: bool = False
+
+    @property
+    def unavailable(self) -> bool:
+        return self.cordoned or self.cordoned_by_hand or not self.ready or self.phase == WORKING
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a rollout may take out of service.
+
+    :param canary: how many nodes go first, and have to be done before any other starts; 0 is none.
+    :param max_parallel: how many nodes are worked on at a time; 0 sets no limit of its own.
+    :param max_unavailable: a number, or a percentage of the fleet such as C(25%), rounded down, and never less than one.
+    :param max_failures: how many failed nodes are borne; one more stops the rollout.
+    """
+
+    canary: int = 1
+    max_parallel: int = 1
+    max_unavailable: str = "25%"
+    max_failures: int = 0
+
+    def unavailable(self, fleet: int) -> int:
+        """Return how many nodes of a fleet of that size may be out of service.
+
+        :raises Refused: C(max_unavailable) is not a number and no percentage.
+        """
+        text = str(self.max_unavailable).strip()
+        number = text[:-1] if text.endswith("%") else text
+        if not number.isdigit() or (text.endswith("%") and int(number) > 100):
+            raise Refused("max_unavailable", f"{text!r} is not a number of nodes and no percentage", "Write 2 or 25%.")
+        allowed = fleet * int(number) // 100 if text.endswith("%") else int(number)
+        return max(1, allowed)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do now.
+
+    :param start: names of the nodes to start, in order.
+    :param finished: whether the rollout is over: nothing is worked on and nothing more can start by itself.
+    :param stopped: why no further node starts although some wait, or None.
+    :param left: names of the nodes that wait and cannot start, when the rollout is over.
+    """
+
+    start: tuple[str, ...] = ()
+    finished: bool = False
+    stopped: str | None = None
+    left: tuple[str, ...] = ()
+
+
+def decide(nodes: Sequence[Node], budget: Budget) -> Decision:
+    """Return the nodes that may start now.
+
+    Nodes that are out of service already (cordoned by hand) go first: they cost nothing of what may be unavailable.
+    """
+    working = sum(1 for node in nodes if node.phase == WORKING)
+    failed = [node.name for node in nodes if node.phase == FAILED]
+    waiting = [node for node in nodes if node.phase == WAITING and not node.skip]
+    if len(failed) > budget.max_failures:
+        reason = f"{len(failed)} failed ({_names(failed)}) and at most {budget.max_failures} may"
+        return Decision(
+            finished=not working, stopped=reason if waiting else None, left=() if working else _all(waiting)
+        )
+
+    able = [node for node in waiting if node.ready]
+    slots = _slots(nodes, budget, working)
+    free = [node for node in able if node.unavailable]
+    costly = [node for node in able if not node.unavailable]
+    room = budget.unavailable(len(nodes)) - sum(1 for node in nodes if node.unavailable)
+    start = (free + costly[: max(0, room)])[:slots]
+    if start or working:
+        return Decision(start=_all(start))
+    if not waiting:
+        return Decision(finished=True)
+    away = [node.name for node in waiting if not node.ready]
+    reason = (
+        f"{_names(away)} not ready"
+        if not able
+        else f"{budget.max_unavailable} may be unavailable, and as many are already"
+    )
+    return Decision(finished=True, stopped=reason, left=_all(waiting))
+
+
+def schedule(nodes: Sequence[Node], budget: Budget) -> tuple[tuple[str, ...], ...]:
+    """Return the waves of a rollout in which every node succeeds: what to expect before it begins.
+
+    Nodes that cannot be started as things are, are in none of them.
+    """
+    present = {node.name: node for node in nodes}
+    waves: list[tuple[str, ...]] = []
+    while True:
+        start = decide(tuple(present.values()), budget).start
+        if not start:
+            return tuple(waves)
+        waves.append(start)
+        for name in start:
+            node = present[name]
+            present[name] = replace(node, phase=DONE, cordoned=node.cordoned_by_hand)
+
+
+def _slots(nodes: Sequence[Node], budget: Budget, working: int) -> int:
+    slots = budget.max_parallel - working if budget.max_parallel else len(nodes)
+    done = sum(1 for node in nodes if node.phase == DONE)
+    if done < budget.canary:
+        slots = min(slots, budget.canary - done - working)
+    return max(0, slots)
+
+
+def _all(nodes: Iterable[Node]) -> tuple[str, ...]:
+    return tuple(node.name for node in nodes)
+
+
+def _names(names: Sequence[str], most: int = 5) -> str:
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

@@ -1,0 +1,212 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How Go's encoding/json puts values into the plugin's fields: names in any case, null, wrong types.
+
+Two kinds of mapping exist in the plugin's configuration. A I(struct) takes its fields in any case and in the order of their
+names; an I(exact) mapping (everything below C(sharing.timeSlicing), C(sharing.mps) and C(resources)) takes them as written only.
+Both ignore what they do not know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Callable
+
+from .finding import Report, join, near
+from .scalar import LONGEST_NUMBER
+
+Decoder = Callable[[Any, str, Report], Any]
+
+#: What a decoder returns for a value that the plugin refuses, after it has reported it.
+REFUSED = object()
+
+_LARGEST_INT = 2**63 - 1
+# strconv.FormatFloat writes larger numbers with an exponent, which no integer field takes.
+_FIRST_WITH_EXPONENT = 1e21
+
+
+def fold(name: str) -> str:
+    """Return C(name) as encoding/json folds it: two letters beyond ASCII fold to ASCII ones."""
+    return name.replace("\u017f", "s").replace("\u212a", "k").lower()
+
+
+def struct(value: Any, path: str, report: Report, fields: Mapping[str, Decoder]) -> dict[str, Any]:
+    """Decode a mapping whose fields are found in any case."""
+    given = mapping(value, path, report)
+    folded = {fold(name): name for name in fields}
+    result: dict[str, Any] = {}
+    written: dict[str, str] = {}
+    # The JSON in between has its keys sorted by byte, and the last of several that mean the same field wins.
+    for key in sorted(given, key=lambda name: name.encode("utf-8", "surrogatepass")):
+        name = key if key in fields else folded.get(fold(key))
+        if name is None:
+            report.warning(join(path, key), "this field is not known: it is ignored in silence", near(key, fields))
+            continue
+        if key != name:
+            report.warning(
+                join(path, key),
+                f"the case is wrong: the plugin takes it for {name}, stricter readers do not",
+                f"Write {name}.",
+            )
+        if name in written:
+            message = f"{written[name]} and {key} both mean {name}: {key} wins"
+            report.warning(join(path, key), message, f"Keep one, written {name}.")
+        written[name] = key
+        decoded = fields[name](given[key], join(path, key), report)
+        if isinstance(decoded, dict) and isinstance(result.get(name), dict):
+            result[name].update(decoded)
+        elif decoded is not None or name not in result:
+            result[name] = decoded
+    return result
+
+
+def exact(value: Any, path: str, report: Report, known: Mapping[str, Decoder]) -> dict[str, Any]:
+    """Decode a mapping whose fields are found as they are written, and not otherwise."""
+    given = mapping(value, path, report, empty_is_ignored=False)
+    for key in sorted(set(given) - set(known)):
+        report.warning(join(path, key), "this field is not known: it is ignored in silence", near(key, known))
+    return {name: decoder(given[name], join(path, name), report) for name, decoder in known.items() if name in given}
+
+
+def mapping(value: Any, path: str, report: Report, empty_is_ignored: bool = True) -> dict[str, Any]:
+    """Return C(value) when it is a mapping; report it and return an empty one otherwise."""
+    if isinstance(value, dict):
+        return value
+    if value is not None:
+        report.error(
+            path,
+            f"{describe(value)} where a mapping of fields is expected",
+            "Write the fields one level deeper, as name: value.",
+        )
+    elif empty_is_ignored:
+        report.warning(path, "the section is empty, so it has no effect", "Fill it or remove it.")
+    return {}
+
+
+def string(value: Any, path: str, report: Report) -> Any:
+    """Decode a string field; null leaves its default."""
+    if value is None or isinstance(value, str):
+        return value
+    report.error(path, f"{describe(value)} where a string is expected", f'Quote it: "{_as_written(value)}".')
+    return REFUSED
+
+
+def coerced_string(value: Any, path: str, report: Report) -> Any:
+    """Decode a string field into which numbers and booleans are turned: of all fields, only C(version) is one."""
+    if isinstance(value, (bool, int, float)):
+        return _as_written(value)
+    return string(value, path, report)
+
+
+def boolean(value: Any, path: str, report: Report) -> Any:
+    """Decode a boolean field; null leaves its default. YAML 1.1 reads yes, no, on and off as booleans too."""
+    if value is None or isinstance(value, bool):
+        return value
+    remedy = "Write true or false, without quotes."
+    report.error(path, f"{describe(value)} where true or false is expected", remedy)
+    return REFUSED
+
+
+def integer(value: Any, path: str, report: Report) -> Any:
+    """Decode an integer field; null leaves zero. C(4.0) is the integer 4, C(4.5) and C("4") are refused."""
+    if value is None:
+        return 0
+    number = as_integer(value)
+    if number is None:
+        report.error(path, f"{describe(value)} where a whole number is expected", "Write digits only, without quotes.")
+        return REFUSED
+    return number
+
+
+def as_integer(value: Any) -> int | None:
+    """Return C(value) as Go's int, or None where it is none."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, float) and value == int(value) and abs(value) < _FIRST_WITH_EXPONENT:
+        value = int(value)
+    if isinstance(value, int) and -_LARGEST_INT - 1 <= value <= _LARGEST_INT:
+        return value
+    return None
+
+
+def sequence(value: Any, path: str, report: Report, item: Decoder) -> Any:
+    """Decode a list field; null leaves it empty."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        report.error(
+            path, f"{describe(value)} where a list is expected", "Write a list: each item on its own line after '- '."
+        )
+        return REFUSED
+    return [item(element, f"{path}[{index}]", report) for index, element in enumerate(value)]
+
+
+_DURATION = re.compile(r"[-+]?(?P<parts>(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:ns|us|\u00b5s|\u03bcs|ms|s|m|h))+)")
+_DURATION_PART = re.compile(r"(?P<number>[0-9]*\.?[0-9]*)(?P<unit>ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
+_NANOSECONDS = {
+    "ns": 1,
+    "us": 10**3,
+    "\u00b5s": 10**3,
+    "\u03bcs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+
+
+def duration(value: Any, path: str, report: Report) -> Any:
+    """Decode a duration into nanoseconds: C(infinite), a text such as C(60s), or a bare number, which means nanoseconds."""
+    if value is None or value == "infinite":
+        return value
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        report.warning(path, f"{value} without a unit means {value} nanoseconds", f'Write "{value}s" for seconds.')
+        return int(value)
+    nanoseconds = _nanoseconds(value) if isinstance(value, str) else None
+    if nanoseconds is None:
+        report.error(
+            path, f"{describe(value)} is not a duration", 'Write a number and a unit, such as "60s", or "infinite".'
+        )
+        return REFUSED
+    if nanoseconds <= 0:
+        report.warning(path, f"{value!r} makes it run without pause", 'Write a duration such as "60s".')
+    return nanoseconds
+
+
+def _nanoseconds(text: str) -> int | None:
+    if text in ("0", "+0", "-0"):
+        return 0
+    match = _DURATION.fullmatch(text) if len(text) <= LONGEST_NUMBER else None
+    if match is None:
+        return None
+    total = 0
+    for part in _DURATION_PART.finditer(match.group("parts")):
+        whole, _dot, fraction = part.group("number").partition(".")
+        unit = _NANOSECONDS[part.group("unit")]
+        total += int(whole or 0) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)
+    # time.ParseDuration holds 2**63 in an unsigned number, so that the most negative duration can be written.
+    if total > _LARGEST_INT + text.startswith("-"):
+        return None
+    return -total if text.startswith("-") else total
+
+
+def describe(value: Any) -> str:
+    """Return what C(value) is, for a message."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return f"the boolean {_as_written(value)}"
+    if isinstance(value, (int, float)):
+        return f"the number {value}"
+    if isinstance(value, str):
+        return f"the string {value!r}"
+    return "a list" if isinstance(value, list) else "a mapping"
+
+
+def _as_written(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

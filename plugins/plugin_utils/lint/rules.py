@@ -1,0 +1,203 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the device plugin and its MPS daemon check after the file is decoded, and what they should check and do not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from ...module_utils._boards.architectures import mps_clients_of_device_plugin
+from ...module_utils._boards.lookup import BOARDS
+from ...module_utils._sharing.resources import GPU
+from . import schema
+from .finding import Report, near
+
+#: A GPU that is divided more often than this by time slicing is probably a mistake; the plugin itself knows no bound.
+MANY_TIME_SLICES = 100
+
+_MIG = re.compile(r"nvidia\.com/mig-(?P<slices>[0-9]+)g\.(?P<gb>[0-9]+)gb([.-][a-z0-9.]+)?")
+_PROFILE = re.compile(r"(?P<slices>[0-9]+)g\.(?P<gb>[0-9]+)gb")
+# The GB of a profile's name are computed from the memory that a driver reports, so they differ a little between drivers.
+_NAMES_DIFFER_BY = 0.2
+
+
+def flags(given: Mapping[str, Any], report: Report) -> None:
+    """Check values of C(flags) that the plugin refuses when it starts."""
+    plugin = given.get("plugin") or {}
+    _choice(given, "migStrategy", "flags.migStrategy", schema.MIG_STRATEGIES, report)
+    _choice(given, "deviceDiscoveryStrategy", "flags.deviceDiscoveryStrategy", schema.DISCOVERY_STRATEGIES, report)
+    _choice(plugin, "deviceIDStrategy", "flags.plugin.deviceIDStrategy", schema.DEVICE_ID_STRATEGIES, report)
+    policy = "sharedDevicesAllocationPolicy"
+    _choice(plugin, policy, f"flags.plugin.{policy}", schema.ALLOCATION_POLICIES, report)
+    _device_list(plugin.get("deviceListStrategy"), report)
+
+
+def imex(given: Mapping[str, Any], report: Report) -> None:
+    """Check C(imex)."""
+    channels = given.get("channelIDs")
+    if isinstance(channels, list) and channels not in ([], [0]):
+        report.error("imex.channelIDs", f"channelIDs must be [] or [0], not {channels}", "Write [0], or remove it.")
+    if given.get("required") and not channels:
+        report.warning("imex.required", "it has no effect without channelIDs", "Add channelIDs: [0], or remove it.")
+
+
+def sharing(config: Mapping[str, Any], report: Report) -> None:
+    """Check C(sharing) together with the MIG strategy."""
+    section = config.get("sharing") or {}
+    strategy = (config.get("flags") or {}).get("migStrategy")
+    time_slicing, mps = section.get("timeSlicing"), section.get("mps")
+    if mps is not None:
+        if time_slicing is not None:
+            report.warning(
+                "sharing.timeSlicing",
+                "both timeSlicing and mps are given: MPS wins and timeSlicing is ignored",
+                "Keep one: they are mutually exclusive.",
+            )
+        _mps(strategy, report)
+    for name, kind in (("timeSlicing", time_slicing), ("mps", mps)):
+        if kind is not None:
+            _replicated(kind, f"sharing.{name}", name == "mps", strategy, report)
+
+
+def mps_daemon(config: Mapping[str, Any], report: Report) -> None:
+    """Check what the plugin accepts and the MPS daemon beside it does not; the plugin then waits for it for ever."""
+    mps = (config.get("sharing") or {}).get("mps") or {}
+    limit = mps_clients_of_device_plugin(None)
+    for index, item in enumerate(_entries(mps)):
+        replicas = item.get("replicas")
+        if isinstance(replicas, int) and replicas > limit:
+            report.error(
+                f"sharing.mps.resources[{index}].replicas",
+                f"the MPS daemon dies: maximum allowed replicas exceeded: {replicas} > {limit}",
+                f"Write {limit} or less ({mps_clients_of_device_plugin('volta')} before Turing).",
+            )
+
+
+def _mps(strategy: Any, report: Report) -> None:
+    if strategy == "mixed":
+        report.error(
+            "flags.migStrategy",
+            "migStrategy mixed is not supported with MPS: the plugin exits",
+            "Use timeSlicing on the MIG devices, or migStrategy: none.",
+        )
+    elif strategy == "single":
+        report.warning(
+            "flags.migStrategy",
+            "with MPS the strategy single can only do harm: the plugin exits where a GPU has MIG devices, and it has no effect elsewhere",
+            "Write migStrategy: none.",
+        )
+
+
+def _replicated(kind: Mapping[str, Any], path: str, mps: bool, strategy: Any, report: Report) -> None:
+    rename = kind.get("renameByDefault") is True
+    seen: dict[str, int] = {}
+    for index, item in enumerate(_entries(kind)):
+        where = f"{path}.resources[{index}]"
+        name, replicas = item.get("name"), item.get("replicas")
+        if isinstance(name, str):
+            _name(name, where, mps, strategy, report)
+            if name in seen:
+                report.warning(
+                    f"{where}.name",
+                    f"{name} is listed twice: the plugin uses the larger number of replicas, the node's labels show the first",
+                    f"Keep one of resources[{seen[name]}] and resources[{index}].",
+                )
+            seen.setdefault(name, index)
+            _rename(item, name, where, rename, report)
+        if isinstance(replicas, int) and not mps and replicas > MANY_TIME_SLICES:
+            report.warning(
+                f"{where}.replicas",
+                f"{replicas} pods on one GPU, with nothing that divides its memory; the plugin advertises every one of them",
+                f"More than {MANY_TIME_SLICES} is probably a mistake: check the number.",
+            )
+
+
+def _entries(kind: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    resources = kind.get("resources")
+    return [item for item in resources if isinstance(item, dict)] if isinstance(resources, list) else []
+
+
+def _name(name: str, where: str, mps: bool, strategy: Any, report: Report) -> None:
+    if name == GPU:
+        return
+    path = f"{where}.name"
+    if not _is_mig_resource(name):
+        report.warning(
+            path, f"no node has a resource {name}: it is ignored", near(name, (GPU, "nvidia.com/mig-1g.10gb"))
+        )
+    elif mps:
+        report.warning(
+            path,
+            "MPS does not share MIG devices: the plugin exits where the node has them",
+            "Use timeSlicing for them.",
+        )
+    elif strategy in ("none", "single"):
+        offered = "MIG devices are offered as nvidia.com/gpu" if strategy == "single" else "no MIG devices are offered"
+        report.warning(
+            path, f"with migStrategy {strategy} {offered}: {name} is ignored", "Write flags.migStrategy: mixed."
+        )
+    elif strategy is None:
+        report.warning(
+            path,
+            f"{name} exists under migStrategy mixed only, which this file does not set: it is ignored unless MIG_STRATEGY sets it",
+            "Write flags.migStrategy: mixed.",
+        )
+
+
+def _is_mig_resource(name: str) -> bool:
+    """Whether some board has a MIG profile of this name, or nearly of this name."""
+    match = _MIG.fullmatch(name)
+    return match is not None and any(
+        slices == int(match["slices"]) and abs(gb - int(match["gb"])) <= _NAMES_DIFFER_BY * gb
+        for slices, gb in _known_profiles()
+    )
+
+
+@cache
+def _known_profiles() -> frozenset[tuple[int, int]]:
+    matches = (_PROFILE.match(profile.name) for board in BOARDS for profile in board.profiles)
+    return frozenset((int(match["slices"]), int(match["gb"])) for match in matches if match)
+
+
+def _rename(item: Mapping[str, Any], name: str, where: str, rename: bool, report: Report) -> None:
+    given = item.get("rename")
+    if not isinstance(given, str):
+        return
+    if not rename:
+        report.warning(
+            f"{where}.rename", "renaming is not supported by the plugin: it is ignored", "Use renameByDefault: true."
+        )
+    elif given != f"{name}.shared":
+        report.warning(f"{where}.rename", f"it is ignored: renameByDefault makes it {name}.shared", "Remove it.")
+
+
+def _choice(given: Mapping[str, Any], key: str, path: str, choices: tuple[str, ...], report: Report) -> None:
+    value = given.get(key)
+    if isinstance(value, str) and value not in choices:
+        report.error(
+            path,
+            f"{value!r} is not one of its values",
+            near(value, choices) if value else f"One of: {', '.join(choices)}.",
+        )
+
+
+def _device_list(value: Any, report: Report) -> None:
+    path = "flags.plugin.deviceListStrategy"
+    if not isinstance(value, list):
+        return
+    for item in value:
+        if item in schema.DEVICE_LIST_STRATEGIES:
+            continue
+        parts = [part.strip() for part in item.split(",")]
+        if len(parts) > 1 and all(part in schema.DEVICE_LIST_STRATEGIES for part in parts):
+            remedy = f"Only the command line splits at commas: write [{', '.join(parts)}]."
+        else:
+            remedy = near(item, schema.DEVICE_LIST_STRATEGIES)
+        report.error(path, f"invalid strategy: {item!r}", remedy)
+    if not value:
+        report.warning(path, "an empty list: containers are given no device at all", "Write [envvar].")

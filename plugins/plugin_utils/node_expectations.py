@@ -1,0 +1,87 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether a node in the cluster shows what the description of its host predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clients, expectations, plugin_pod
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import capacity
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import is_ready
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import HOST_ROLES
+
+#: The roles whose variables say what a node shows.
+ROLES = (*HOST_ROLES, "gpu_kubernetes")
+
+
+def expected(
+    node: str,
+    facts: Mapping[str, Any],
+    variables: Callable[[], Mapping[str, Any]],
+    capacity_file: str = "",
+    labels: bool = True,
+) -> expectations.Expected:
+    """Return what C(node) must show: by a rendered file, or as it follows from the host's GPUs and its variables.
+
+    :param variables: gives those of C(ROLES), typed and complete; not called where there is a file.
+    :param capacity_file: a rendered capacity.json; empty for none.
+    :param labels: whether the labels of the node are part of it.
+    :raises Refused: the file is not there, or does not know the node; or variables cannot be taken.
+    """
+    if capacity_file:
+        text = read_text(capacity_file)
+        if text is None:
+            raise Refused(capacity_file, "there is no such file", "Render the clusters first: gpufleet.nvidia.render.")
+        return expectations.expected(text, capacity_file, node)
+    found = variables()
+    sharing = modes.read(found)
+    predicted = capacity(facts.get("gpus") or [], found["nvidia_mig_strategy"], found["nvidia_mig_layout"], sharing)
+    operator = (found["gpu_kubernetes_stack"], found["gpu_kubernetes_mig_manager"]) == ("gpu_operator", "operator")
+    return expectations.Expected(
+        predicted.resources,
+        predicted.labels if labels else {},
+        mig_manager=operator,
+        mps_of_host=sharing.mps_of_host,
+    )
+
+
+def checks(
+    name: str,
+    node: Mapping[str, Any] | None,
+    pods: Callable[[], Sequence[Mapping[str, Any]]],
+    wanted: expectations.Expected,
+    facts: Mapping[str, Any],
+    restarted: Sequence[Mapping[str, Any]] = (),
+) -> tuple[expectations.Check, ...]:
+    """Return what a node shows beside what it must show. The first failure is the one to mend.
+
+    :param node: the object of the API; None where the cluster has none of that name.
+    :param pods: gives the objects of the pods on it; not called where the node alone says enough.
+    :param facts: the facts document of the host.
+    :param restarted: pods that were restarted, and must have been replaced.
+    """
+    if node is None:
+        step = "Set gpu_upgrade_node to the node's name, or join the host to the cluster."
+        return (expectations.Check("node", expectations.FAILED, f"the cluster has no node {name}", step),)
+    if not is_ready(node):
+        step = "Look at the kubelet on the host: journalctl -u kubelet."
+        return (expectations.Check("node", expectations.FAILED, "it is not Ready", step),)
+    ready = expectations.Check("node", expectations.PASSED, "Ready")
+    there = pods()
+    waited = clients.not_replaced(restarted, there) if restarted else {}
+    if waited:
+        why = "; ".join(f"{title}: {reason}" for title, reason in waited.items())
+        step = "See what keeps the pod: kubectl describe pod, and its log."
+        return (ready, expectations.Check("plugin pods", expectations.FAILED, why, step))
+    # What keeps the plugin from its devices comes before what the node therefore does not offer.
+    plugin = [plugin_pod.check(there, facts)]
+    if wanted.mps_of_host:
+        plugin.append(plugin_pod.mps_check(there, sorted(wanted.resources), facts.get("mps") or []))
+    return (ready, *plugin, *expectations.compare(node, wanted))

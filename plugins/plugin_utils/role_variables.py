@@ -1,0 +1,204 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The desired state of a host: the variables of all host roles, with their defaults, checked before anything is touched."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from typing import Any, Callable
+
+import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+
+_ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "roles")
+_REGISTER = re.compile(r"^\s*register: (\w+)\s*$", re.MULTILINE)
+_WORD = re.compile(r"\w+")
+#: How the types of an argument specification are called in a sentence.
+_KINDS = {
+    "int": "whole number",
+    "float": "number",
+    "bool": "truth value",
+    "str": "text",
+    "list": "list",
+    "dict": "mapping",
+}
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+#: Variables of earlier releases: what replaces each, and how.
+_RENAMED = {
+    "nvidia_toolkit_allow_visible_devices_variable": (
+        "nvidia_toolkit_device_injection says how containers get their devices",
+        "Remove it; where it was true, set nvidia_toolkit_device_injection: envvar.",
+    ),
+}
+#: The roles whose variables describe a host, in the order in which C(site) runs them.
+HOST_ROLES = ("gpu_facts", "nvidia_driver", "nvidia_toolkit", "nvidia_mig", "nvidia_sharing", "nvidia_health")
+
+
+@dataclass(frozen=True)
+class RoleInterface:
+    """What a role's defaults and argument_specs say.
+
+    :param defaults: variable name to default, as written (may hold templates).
+    :param options: the argument specification of the entry point C(main).
+    :param registered: names that the role's own tasks give a value.
+    :param described: where a person reads what the variables mean, one sentence.
+    """
+
+    role: str
+    defaults: Mapping[str, Any]
+    options: Mapping[str, Any]
+    registered: frozenset[str]
+    described: str = field(default="", compare=False)
+
+
+@cache
+def role_interface(role: str) -> RoleInterface:
+    """Return the interface of C(role), read once a process."""
+    defaults = _load(os.path.join(_ROLES, role, "defaults", "main.yml")) or {}
+    specs = _load(os.path.join(_ROLES, role, "meta", "argument_specs.yml")) or {}
+    options = specs.get("argument_specs", {}).get("main", {}).get("options", {})
+    described = f"ansible-doc -t role gpufleet.nvidia.{role} describes it."
+    return RoleInterface(role, defaults, options, registered(os.path.join(_ROLES, role, "tasks")), described)
+
+
+class VariablesRefused(Refused):
+    """Several variables of a host cannot be taken as they are. C(refusals) holds one for each."""
+
+    def __init__(self, refusals: Sequence[Refused]) -> None:
+        self.refusals = tuple(refusals)
+        first = self.refusals[0]
+        super().__init__(", ".join(one.thing for one in self.refusals), first.reason, first.remedy)
+
+    @property
+    def message(self) -> str:
+        return "\n".join(one.message for one in self.refusals)
+
+
+def refusals_of(refusal: Refused) -> tuple[Refused, ...]:
+    """Return the single refusals that C(refusal) stands for."""
+    return refusal.refusals if isinstance(refusal, VariablesRefused) else (refusal,)
+
+
+def collect(
+    variables: Mapping[str, Any], template: Callable[[Any], Any], roles: tuple[str, ...] = HOST_ROLES
+) -> dict[str, Any]:
+    """Return the desired state of one host: every variable of C(roles), typed and complete.
+
+    :param variables: the host's variables, possibly holding templates.
+    :param template: renders a value that may hold templates.
+    :raises VariablesRefused: variables have the wrong type or a value that is not among their choices, or are the misspelt name of one.
+    """
+    desired: dict[str, Any] = {}
+    refusals: list[Refused] = []
+    for role in roles:
+        interface = role_interface(role)
+        known = set(interface.defaults) | set(interface.options)
+        given = {name: plain(template(variables.get(name, interface.defaults.get(name)))) for name in sorted(known)}
+        given = {name: value for name, value in given.items() if value is not None or name in interface.defaults}
+        checked, wrong = validated(interface, given)
+        desired.update(checked)
+        refusals += wrong
+    refusals += _misspelt(variables, roles)
+    if refusals:
+        raise VariablesRefused(refusals)
+    return desired
+
+
+def validated(interface: RoleInterface, given: dict[str, Any]) -> tuple[dict[str, Any], list[Refused]]:
+    """Return the values in the types that the interface says, and why some of them cannot be taken."""
+    if not interface.options:
+        return given, []
+    checked = {name: value for name, value in given.items() if name in interface.options}
+    outcome = ArgumentSpecValidator(dict(interface.options)).validate(checked, validate_role_argument_spec=True)
+    wrong = [_explained(interface, message.rstrip("."), given) for message in outcome.error_messages]
+    return {**given, **plain(outcome.validated_parameters)}, wrong
+
+
+def _explained(interface: RoleInterface, message: str, given: Mapping[str, Any]) -> Refused:
+    """Say what the validator said in terms of the variable, its value, and what would be taken."""
+    remedy = interface.described
+    words = set(_WORD.findall(message))
+    name = next((option for option in interface.options if option in words), None)
+    if name is None:
+        return Refused(f"the variables of role gpufleet.nvidia.{interface.role}", message, remedy)
+    option, value = interface.options[name], given.get(name)
+    choices = [str(choice) for choice in option.get("choices", ())]
+    if choices and str(value) not in choices:
+        near = difflib.get_close_matches(str(value), choices, n=1)
+        reason = f"{value!r} is not one of its values: {', '.join(choices)}"
+        return Refused(name, reason, f"Did you mean {near[0]}?" if near else remedy)
+    if message.startswith(f"argument '{name}' is of type"):
+        kind = _KINDS.get(option.get("type", "str"), option.get("type", "str"))
+        example = f"The default is {interface.defaults[name]!r}. " if name in interface.defaults else ""
+        return Refused(name, f"{value!r} is no {kind}", f"{example}{remedy}")
+    return Refused(name, message, remedy)
+
+
+def _misspelt(variables: Mapping[str, Any], roles: tuple[str, ...]) -> list[Refused]:
+    """A misspelt variable would be ignored in silence: find names that are nearly those of the roles' variables."""
+    found = []
+    for name in variables:
+        if name in _RENAMED:
+            found.append(Refused(str(name), f"it no longer exists: {_RENAMED[name][0]}", _RENAMED[name][1]))
+            continue
+        meant = _meant(str(name), roles)
+        if meant:
+            found.append(Refused(str(name), "no role of gpufleet.nvidia has such a variable", f"Did you mean {meant}?"))
+    return found
+
+
+@lru_cache(maxsize=65536)
+def _meant(name: str, roles: tuple[str, ...]) -> str | None:
+    """Return the variable that C(name) is a slip of, or None.
+
+    A name that begins as the role's variables do may differ more than others; one that holds a variable's whole name, such as
+    C(nvidia_mig_layout_night), is a variable of the site's own.
+    """
+    known, taken = _names(roles)
+    if name in known or name in taken or any(f"{one}_" in name or f"_{one}" in name for one in known):
+        return None
+    own = name.startswith(tuple(f"{role}_" for role in roles))
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.8 if own else 0.92)
+    return near[0] if near and (own or abs(len(near[0]) - len(name)) <= 2) else None
+
+
+@cache
+def _names(roles: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Return the variables of C(roles), and what else has a meaning: other roles' variables and registered results."""
+    known = [set(role_interface(role).defaults) | set(role_interface(role).options) for role in roles]
+    return tuple(sorted(set().union(*known))), names_of_all_roles()
+
+
+@cache
+def names_of_all_roles() -> frozenset[str]:
+    """Return the names that have a meaning for some role: its variables, and the results that its tasks register."""
+    everywhere = [role_interface(role) for role in os.listdir(_ROLES)]
+    return frozenset().union(*(set(one.defaults) | set(one.options) | one.registered for one in everywhere))
+
+
+def registered(folder: str) -> frozenset[str]:
+    """Return the names that the tasks in the files of a folder register."""
+    names: set[str] = set()
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        if not name.endswith((".yml", ".yaml")):
+            continue
+        with open(os.path.join(folder, name), encoding="utf-8") as handle:
+            names.update(_REGISTER.findall(handle.read()))
+    return frozenset(names)
+
+
+def _load(path: str) -> Any:
+    if not os.path.isfile(path):
+        return None
+    with open(path, encoding="utf-8") as handle:
+        return yaml.load(handle, Loader=_LOADER)

@@ -1,0 +1,188 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.installed_packages import Package
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pci import read_pci_devices
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import environment
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services, read_services
+
+
+def test_no_fabric(tree):
+    assert environment.read_fabric(tree.source(), None, Services(), None) == {
+        "nvswitches": 0,
+        "manager": {"installed": False, "active": None, "version": None},
+        "state": None,
+    }
+    assert tree.calls == []
+
+
+def test_fabric(tree):
+    for number in range(4):
+        tree.pci(f"0000:0{number}:00.0", "0x22a3", "0x068000")
+    tree.program("/usr/bin/nv-fabricmanager")
+    tree.answers["nv-fabricmanager"] = "Fabric Manager version is : 580.178.04\n"
+    tree.folder("/run/systemd/system")
+    tree.active = {"nvidia-fabricmanager.service"}
+    source = tree.source()
+    fabric = environment.read_fabric(source, read_pci_devices(tree.files), read_services(source), "completed")
+    assert fabric == {
+        "nvswitches": 4,
+        "manager": {"installed": True, "active": True, "version": "580.178.04"},
+        "state": "completed",
+    }
+
+
+@pytest.mark.parametrize(
+    ("device", "lacking"),
+    [("0x2901", ["mlx5_ib", "ib_umad"]), ("0x3182", ["mlx5_ib", "ib_umad"]), ("0x2941", None), ("0x2330", None)],
+)
+def test_the_modules_that_nvlink5_lacks(tree, device, lacking):
+    """HGX B200 and B300 are known by the GPU; a GB200's switches are the rack's, and an H100's are NVSwitches."""
+    tree.pci("0000:18:00.0", device, "0x030200")
+    tree.folder("/sys/module/mlx5_core")
+    fabric = environment.read_fabric(tree.source(), read_pci_devices(tree.files), Services(), None)
+    assert fabric.get("lacking_modules") == lacking
+
+
+def test_switches_that_only_the_driver_shows(tree):
+    for number in range(6):
+        tree.folder(f"/proc/driver/nvidia-nvswitch/devices/0000:0{number}:00.0")
+    assert environment.read_fabric(tree.source(), (), Services(), None)["nvswitches"] == 6
+
+
+def test_a_fabric_manager_that_does_not_answer(tree):
+    tree.program("/usr/bin/nv-fabricmanager")
+    source = tree.source()
+    assert environment.read_fabric(source, (), Services(), None)["manager"]["version"] is None
+    assert "fabric.manager.version" in source.unknown
+
+
+TOOLKIT = [
+    Package("nvidia-container-toolkit", "1.20.0-1", "NVIDIA CORPORATION <cudatools@nvidia.com>"),
+    Package("nvidia-open", "580.126.09-1", "NVIDIA"),
+]
+
+
+@pytest.mark.parametrize(
+    ("config", "envvar", "volume_mounts"),
+    [
+        (None, True, False),
+        ("#accept-nvidia-visible-devices-envvar-when-unprivileged = false\n", True, False),
+        ("accept-nvidia-visible-devices-envvar-when-unprivileged = false\n[nvidia-container-cli]\n", False, False),
+        ("accept-nvidia-visible-devices-as-volume-mounts = true\n", True, True),
+    ],
+)
+def test_toolkit(tree, config, envvar, volume_mounts):
+    tree.program("/usr/bin/nvidia-ctk")
+    if config:
+        tree.write("/etc/nvidia-container-runtime/config.toml", config)
+    assert environment.read_toolkit(tree.source(), TOOLKIT, ["libcuda1"]) == {
+        "version": "1.20.0",
+        "packages": {"nvidia-container-toolkit": "1.20.0-1"},
+        "holds": [],
+        "accept_envvar_unprivileged": envvar,
+        "accept_volume_mounts": volume_mounts,
+        "low_level_runtimes": ["runc", "crun"],
+    }
+    assert tree.calls == []
+
+
+@pytest.mark.parametrize(
+    ("locks", "held"),
+    [
+        ([], []),
+        (["libnvidia-container1", "nvidia-open"], ["libnvidia-container1"]),
+        (["libnvidia-container1-0:1.20.0-1.*"], ["libnvidia-container1"]),
+        (["libnvidia-container1-0:1.19.1-1.*"], []),
+        (["libnvidia-container*-0:1.20.0-1.*"], ["libnvidia-container-tools", "libnvidia-container1"]),
+    ],
+)
+def test_holds_of_the_toolkit(locks, held):
+    packages = dict.fromkeys(("libnvidia-container1", "libnvidia-container-tools"), "1.20.0-1")
+    assert environment.held_names(packages, locks) == held
+
+
+def test_a_broken_toolkit_configuration_is_unknown(tree):
+    tree.program("/usr/bin/nvidia-ctk")
+    tree.write("/etc/nvidia-container-runtime/config.toml", "= x")
+    source = tree.source()
+    assert environment.read_toolkit(source, TOOLKIT, [])["accept_envvar_unprivileged"] is None
+    assert "toolkit.accept_envvar_unprivileged" in source.unknown
+
+
+def test_a_toolkit_without_packages_is_asked(tree):
+    tree.program("/usr/bin/nvidia-ctk")
+    tree.answers["nvidia-ctk"] = "NVIDIA Container Toolkit CLI version 1.20.0\ncommit: d34b3046"
+    assert environment.read_toolkit(tree.source(), [], [])["version"] == "1.20.0"
+    source = tree.source(local=False)
+    assert environment.read_toolkit(source, None, None) == {
+        "version": None,
+        "packages": None,
+        "holds": None,
+        "accept_envvar_unprivileged": True,
+        "accept_volume_mounts": False,
+        "low_level_runtimes": ["runc", "crun"],
+    }
+    assert {"toolkit.version", "toolkit.packages"} <= set(source.unknown)
+
+
+@pytest.mark.parametrize(
+    ("packages", "version"),
+    [
+        ({"nvidia-container-toolkit-base": "1.19.1-1"}, "1.19.1"),
+        ({"nvidia-container-toolkit": "1:1.18.0~rc.1-1"}, "1.18.0"),
+        ({"libnvidia-container1": "1.20.0-1"}, None),
+    ],
+)
+def test_toolkit_version(packages, version):
+    assert environment.toolkit_version(packages) == version
+
+
+@pytest.mark.parametrize("program", ["kubelet", "k3s", "rke2"])
+def test_kubelet(tree, program):
+    assert environment.read_kubelet(tree.source(), Services()) == {"installed": False, "active": None}
+    tree.program(f"/usr/local/bin/{program}")
+    assert environment.read_kubelet(tree.source(), Services())["installed"] is True
+
+
+def test_recorded(tree):
+    assert environment.read_recorded(tree.source()) == {"mig": None, "sharing": None, "mig_unfinished": False}
+    tree.write("/etc/gpufleet/mig.json", '{"schema": 1}')
+    tree.write("/etc/gpufleet/sharing.json", "{")
+    source = tree.source()
+    assert environment.read_recorded(source) == {"mig": {"schema": 1}, "sharing": None, "mig_unfinished": False}
+    assert list(source.unknown) == ["recorded.sharing"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "unfinished"),
+    [
+        ([], True),
+        (['{"outcome": "reached"}'], True),
+        (['{"outcome": "not_restored"}', '{"followed": true}'], True),
+        (['{"outcome": "reached"}', '{"followed": true}'], False),
+    ],
+)
+def test_a_change_of_mig_that_was_cut_off(tree, lines, unfinished):
+    tree.write("/var/lib/gpufleet/mig-journal.jsonl", "\n".join(['{"previous": []}', *lines]))
+    assert environment.read_recorded(tree.source())["mig_unfinished"] is unfinished
+
+
+def test_a_record_that_may_not_be_read(tree):
+    tree.folder("/etc/gpufleet/mig.json")
+    source = tree.source()
+    assert environment.read_recorded(source)["mig"] is None
+    assert "run as root" in source.unknown["recorded.mig"]
+
+
+def test_host_program(tree):
+    assert environment.read_host_program(tree.source()) == {"version": None, "sha256": None}
+    tree.write("/usr/local/lib/gpufleet/gpufleet-host.pyz", "program")
+    found = environment.read_host_program(tree.source())
+    assert found["sha256"] == hashlib.sha256(b"program").hexdigest()

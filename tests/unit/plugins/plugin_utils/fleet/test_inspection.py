@@ -1,0 +1,137 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a person is shown of a host's GPUs, from the facts document."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection import (
+    Resources,
+    gpu_use,
+    host_table,
+    resource_table,
+)
+
+
+def gpu(index=0, **changes):
+    return {"index": index, "name": "NVIDIA L40S", "memory_mib": 46068, "processes": [], **changes}
+
+
+def instance(profile, size, processes=(), inner=()):
+    return {
+        "profile": profile,
+        "size": size,
+        "processes": list(processes),
+        "compute_instances": [{"processes": list(inner)}],
+    }
+
+
+ON = {"supported": True, "current": True, "pending": True}
+MPS = {"mode": "mps", "replicas": 11, "memory_mib": 4096, "confirmed": True}
+PROCESS = {"pid": 1, "memory_mib": 1536}
+
+
+@pytest.mark.parametrize(
+    ("entry", "sharing", "divided_into", "taken"),
+    [
+        (gpu(), {}, "whole", "0 GiB of 45 GiB"),
+        (gpu(processes=[PROCESS]), {}, "whole", "1.5 GiB of 45 GiB"),
+        (gpu(memory_mib=None, processes=None), {}, "whole", "0 GiB"),
+        (gpu(processes=[PROCESS]), MPS, "11 MPS clients of 4 GiB", "1/11, 1.5 GiB of 45 GiB"),
+        (gpu(), {"mode": "time_slicing", "replicas": 4}, "4 time slices (expected)", "0/4, 0 GiB of 45 GiB"),
+        (gpu(), {"mode": "mps", "replicas": 1}, "whole", "0 GiB of 45 GiB"),
+        (gpu(mig={"current": False, "pending": True}), {}, "whole, MIG mode pending", "0 GiB of 45 GiB"),
+        (gpu(mig=ON), {}, "MIG, no instances", "0/0 instances"),
+        (gpu(mig={"current": True, "pending": False}), {}, "MIG, no instances, MIG mode pending", "0/0 instances"),
+        (
+            gpu(
+                mig=ON,
+                gpu_instances=[
+                    instance("1g.10gb", 1, [PROCESS]),
+                    instance("3g.40gb", 4),
+                    instance("1g.10gb", 1, inner=[PROCESS]),
+                ],
+            ),
+            MPS,
+            "1 x 3g.40gb + 2 x 1g.10gb",
+            "2/3 instances",
+        ),
+    ],
+)
+def test_one_gpu(entry, sharing, divided_into, taken):
+    use = gpu_use(entry, sharing)
+    assert (use.name, use.divided_into, use.taken) == ("NVIDIA L40S", divided_into, taken)
+
+
+def test_a_gpu_without_name_goes_by_its_board():
+    assert gpu_use(gpu(name=None, board="l40s-48gb"), {}).name == "l40s-48gb"
+    assert gpu_use(gpu(name=None), {}).name == "unknown"
+
+
+def test_equal_neighbours_are_one_line_and_others_are_not():
+    facts = {
+        "driver": {"loaded_version": "580.178.04"},
+        "gpus": [gpu(0), gpu(1), gpu(2, processes=[PROCESS]), gpu(3)],
+    }
+    lines = host_table({"gpu-1": facts}, {}).splitlines()
+    assert [line.split()[:3] for line in lines[1:]] == [
+        ["gpu-1", "580.178.04", "0-1"],
+        ["gpu-1", "580.178.04", "2"],
+        ["gpu-1", "580.178.04", "3"],
+    ]
+
+
+def test_a_host_whose_gpus_are_not_known_is_shown_with_the_reason():
+    bare = {
+        "driver": {"loaded_version": None},
+        "nvml": {"reason": "libnvidia-ml.so.1 is not installed"},
+        "gpus": None,
+        "pci": [{"kind": "gpu"}, {"kind": "nvswitch"}],
+    }
+    shown = host_table({"bare": bare, "none": {}}, {})
+    assert "bare  not loaded  1 on PCI  -      unknown: libnvidia-ml.so.1 is not installed" in shown
+    assert "unknown: no NVIDIA GPU" in shown
+
+
+def test_without_a_cluster_resources_are_expected_and_sorted():
+    shown = resource_table(
+        {
+            "a": Resources("a", "training", {"nvidia.com/mig-3g.40gb": 8, "nvidia.com/mig-1g.10gb": 16}),
+            "b": Resources("b", "spare", {}),
+            "c": Resources("c", "", None),
+        }
+    ).splitlines()
+    assert shown[0] == "HOST  POOL      EXPECTED IN THE CLUSTER"
+    assert shown[1] == "a     training  nvidia.com/mig-1g.10gb: 16, nvidia.com/mig-3g.40gb: 8"
+    assert shown[2] == "b     spare     none"
+    assert shown[3] == "c     unknown   unknown"
+    assert shown[4].startswith("The cluster was not asked")
+
+
+GPUS = {"nvidia.com/gpu": 22}
+
+
+@pytest.mark.parametrize(
+    ("expected", "offered", "mismatches", "shown"),
+    [
+        (GPUS, GPUS, [], ["nvidia.com/gpu: 22", "nvidia.com/gpu: 22", "yes"]),
+        (GPUS, {"nvidia.com/gpu": 24}, ["nvidia.com/gpu: 24 instead of 22"], ["nvidia.com/gpu: 24", "nvidia.com/gpu: 22", "MISMATCH"]),
+        (GPUS, {}, ["nvidia.com/gpu: 0 instead of 22"], ["none", "nvidia.com/gpu: 22", "MISMATCH"]),
+        ({}, GPUS, ["nvidia.com/gpu: 22 instead of 0"], ["nvidia.com/gpu: 22", "none", "MISMATCH"]),
+        (GPUS, None, ["the cluster has no node n"], ["no node n", "nvidia.com/gpu: 22", "MISMATCH"]),
+        (None, GPUS, [], ["nvidia.com/gpu: 22", "unknown", "unknown"]),
+        ({}, {}, [], ["none", "none", "yes"]),
+    ],
+)  # fmt: skip
+def test_what_the_cluster_offers_is_shown_beside_what_is_expected(expected, offered, mismatches, shown):
+    entry = Resources("n", "shared", expected, True, offered)
+    assert entry.mismatches == mismatches
+    assert entry.confirmed is (shown[-1] == "yes")
+    header, row, *rest = resource_table({"h": entry}).splitlines()
+    assert [cell.strip() for cell in header.split("  ") if cell] == [
+        "HOST", "POOL", "OFFERED BY THE CLUSTER", "EXPECTED", "AS EXPECTED",
+    ]  # fmt: skip
+    assert [cell.strip() for cell in row.split("  ") if cell] == ["h", "shared", *shown]
+    assert bool(rest) is bool(mismatches)

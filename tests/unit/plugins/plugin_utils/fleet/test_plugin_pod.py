@@ -1,0 +1,108 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A device plugin that runs, and whose pods get nothing all the same."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plugin_pod import check, mps_check
+
+SYS_ADMIN = {"capabilities": {"add": ["SYS_ADMIN"]}}
+
+
+def plugin(strategy="cdi-cri", context=None, runtime_class="nvidia", name="nvidia-device-plugin-ctr", **environment):
+    """The pod that the chart makes."""
+    given = {"MPS_ROOT": "/run/nvidia/mps", "CONFIG_FILE": "/config/config.yaml", **environment}
+    if strategy:
+        given["DEVICE_LIST_STRATEGY"] = strategy
+    container = {
+        "name": name,
+        "env": [{"name": key, "value": value} for key, value in given.items() if value],
+        "securityContext": SYS_ADMIN if context is None else context,
+        "volumeMounts": [{"name": "dir", "mountPath": "/var/lib/kubelet/device-plugins"}],
+    }
+    spec = {"containers": [{"name": "nvidia-device-plugin-sidecar"}, container]}
+    if runtime_class:
+        spec["runtimeClassName"] = runtime_class
+    return {"metadata": {"namespace": "nvidia-gpu", "name": "plugin-1"}, "spec": spec}
+
+
+def host(envvar=False, mounts=False, containerd="2.1.5", default="runc"):
+    return {
+        "toolkit": {"accept_envvar_unprivileged": envvar, "accept_volume_mounts": mounts},
+        "runtimes": {"containerd": {"version": containerd, "active": True, "default_runtime": default}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("pod", "facts"),
+    [
+        (plugin(), host()),
+        (plugin("volume-mounts"), host(mounts=True, containerd="1.6.20")),
+        (plugin("envvar", {}), host(envvar=True)),
+        (plugin("envvar,cdi-cri"), host()),
+        (plugin("cdi-annotations,cdi-cri", {"privileged": True}, name="nvidia-device-plugin"), host(envvar=True)),
+        (plugin(runtime_class=None), host(default="nvidia")),
+        (plugin(), {}),
+    ],
+)
+def test_what_fits(pod, facts):
+    assert check([pod], facts).status == "passed"
+
+
+@pytest.mark.parametrize(
+    ("pod", "facts", "evidence"),
+    [
+        (plugin("envvar"), host(), "hands devices over by envvar, which the host's container toolkit"),
+        (plugin("volume-mounts"), host(), "hands devices over by volume-mounts"),
+        (plugin(), host(mounts=True, containerd="1.6.20"), "hands devices over by cdi-cri"),
+        (plugin(None, CONFIG_FILE=""), host(), "hands devices over by envvar"),
+        (
+            plugin(context={"capabilities": {"drop": ["ALL"]}}),
+            host(),
+            "sees no driver: the host's container toolkit takes",
+        ),
+        (plugin(runtime_class=None), host(), "sees no driver: it has no runtime class"),
+    ],
+)
+def test_what_leaves_pods_without_their_gpu(pod, facts, evidence):
+    found = check([pod], facts)
+    assert found.status == "failed"
+    assert evidence in found.evidence
+    assert "nvidia-gpu/plugin-1" in found.evidence
+    assert "nvidia_toolkit_device_injection" in found.next_step
+
+
+def test_what_cannot_be_judged_says_so():
+    assert check([], host()).status == "skipped"
+    assert check([plugin(None)], host()).evidence.endswith("in its configuration file alone")
+    tenant = {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "nvidia-device-plugin-ctr"}]}}
+    assert check([tenant], host()).evidence == "no device plugin runs on the node"
+
+
+@pytest.mark.parametrize(
+    ("resources", "pipes", "status", "evidence"),
+    [
+        (["nvidia.com/gpu"], ["/run/nvidia/mps/nvidia.com/gpu/pipe"], "passed", "gpu/pipe"),
+        (["nvidia.com/gpu.shared"], ["/run/nvidia/mps/nvidia.com/gpu.shared/pipe"], "passed", "gpu.shared/pipe"),
+        (
+            ["nvidia.com/gpu.shared"],
+            ["/run/nvidia/mps/nvidia.com/gpu/pipe"],
+            "failed",
+            "clients look for the MPS daemon at /run/nvidia/mps/nvidia.com/gpu.shared/pipe, and daemons serve /run/nvidia/mps/nvidia.com/gpu/pipe",
+        ),
+        (["nvidia.com/gpu"], [], "failed", "no MPS daemon runs"),
+    ],
+)
+def test_the_pipe_of_the_name_that_is_offered(resources, pipes, status, evidence):
+    found = mps_check([plugin()], resources, [{"pipe_directory": pipe, "responds": True} for pipe in pipes])
+    assert found.status == status
+    assert evidence in found.evidence
+
+
+def test_a_daemon_that_does_not_answer():
+    daemon = {"pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe", "responds": False}
+    assert "does not answer" in mps_check([plugin()], ["nvidia.com/gpu"], [daemon]).evidence
+    assert mps_check([], ["nvidia.com/gpu"], [daemon]).status == "skipped"

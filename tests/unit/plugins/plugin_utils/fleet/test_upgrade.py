@@ -1,0 +1,222 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import datetime
+import json
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import waves
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
+    STEPS,
+    Member,
+    Record,
+    advance,
+    at_work_elsewhere,
+    begin,
+    from_annotations,
+    from_values,
+    is_ready,
+    progress,
+    wave_node,
+)
+
+TARGET = "driver 580.178.04"
+NOW = "2026-11-21T07:00:00Z"
+
+
+def node(unschedulable=False, ready="True", **labels):
+    return {
+        "metadata": {"name": "n", "labels": labels},
+        "spec": {"unschedulable": unschedulable} if unschedulable else {},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]},
+    }
+
+
+def started(**changes):
+    values = {"state": "installing", "origin": "580.126.09", "target": TARGET, "wave": 2, **changes}
+    return Record(**values)
+
+
+RECORD = started(initial_unschedulable=True, failed_reason="why", operator="me@here/1-2", since=NOW, toolkit="1.19.1")
+
+
+def test_a_record_survives_annotations_and_the_file():
+    assert from_annotations(RECORD.annotations()) == RECORD
+    assert from_values(json.loads(RECORD.as_text())) == RECORD
+    assert from_values(RECORD.values()) == RECORD
+
+
+def test_an_empty_record_removes_its_annotations_and_false_is_written():
+    found = Record().annotations()
+    assert all(key.startswith("gpufleet.github.io/upgrade-") for key in found)
+    assert {value for key, value in found.items() if not key.endswith("unschedulable")} == {None}
+    assert found["gpufleet.github.io/upgrade-initial-unschedulable"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([1], "the document: a list must be a mapping"),
+        ({"wave": "first"}, "wave: 'first' must be an integer"),
+        ({"state": "almost"}, "state: 'almost' is not of the form"),
+        ({"operator": "\x1b[2J"}, r"operator: '\x1b[2J' has control characters"),
+        ({"from": "5" * 2000}, "from: the text has 2000 characters"),
+        ({"initial_unschedulable": "perhaps"}, "initial_unschedulable: 'perhaps' must be true or false"),
+    ],
+)
+def test_what_is_no_record_is_refused_with_its_path(values, said):
+    with pytest.raises(Unfit) as caught:
+        from_values(values)
+    assert caught.value.message.startswith(said)
+
+
+def test_annotations_that_are_no_record_are_refused():
+    with pytest.raises(Unfit, match="wave: 'first' must be an integer"):
+        from_annotations({"gpufleet.github.io/upgrade-wave": "first"})
+
+
+def test_a_node_whose_record_cannot_be_read_waits_and_counts_as_out_of_service():
+    node = wave_node(Member("a", Record(), True, unread="wave: 'first' must be an integer"), TARGET, False)
+    assert node.unavailable and not node.ready and node.phase == "waiting"
+
+
+@pytest.mark.parametrize(
+    ("record", "unschedulable", "kept"),
+    [
+        (Record(), False, False),
+        (Record(), True, True),
+        (Record(state="done", target=TARGET), True, True),
+        (started(state="failed"), True, False),
+        (started(state="failed", initial_unschedulable=True), True, True),
+        (started(state="failed", initial_unschedulable=True), False, False),
+        (started(state="refused"), True, True),
+        (started(target="driver 1"), True, False),
+    ],
+)
+def test_a_cordon_by_hand_is_told_from_our_own(record, unschedulable, kept):
+    found = begin(record, "580.126.09", TARGET, 1, unschedulable, "me", NOW)
+    assert (found.state, found.target, found.initial_unschedulable) == ("started", TARGET, kept)
+
+
+def test_an_interrupted_run_keeps_what_the_first_one_found():
+    found = begin(RECORD, "580.178.04", TARGET, 5, True, "you", "later")
+    assert (found.state, found.origin, found.wave, found.operator) == ("installing", "580.126.09", 5, "you")
+
+
+def test_a_new_target_after_a_half_installed_one_still_comes_from_the_first_driver():
+    assert begin(started(), "580.178.04", "driver 595", 1, True, "me", NOW).origin == "580.126.09"
+    assert begin(started(state="evicting"), "580.126.09", "driver 595", 1, True, "me", NOW).origin == "580.126.09"
+
+
+def test_the_toolkit_is_remembered_as_the_driver_is():
+    assert begin(Record(), "580.126.09", TARGET, 1, False, "me", NOW, "1.19.1").toolkit == "1.19.1"
+    assert begin(RECORD, "580.178.04", "driver 595", 1, True, "me", NOW, "1.20.0").toolkit == "1.19.1"
+    assert begin(started(state="done"), "580.178.04", "driver 595", 1, True, "me", NOW, "1.20.0").toolkit == "1.20.0"
+
+
+def test_on_plain_hosts_the_records_say_whether_another_run_is_at_work():
+    now = datetime.datetime.fromisoformat("2026-11-21T07:10:00+00:00")
+    theirs = Member("a", started(operator="you@there/3-4", since=NOW), True)
+    mine = Member("b", started(operator="me@here/1-2", since=NOW), True)
+    ended = Member("c", started(state="done", operator="you@there/3-4", since=NOW), True)
+    unknown = [
+        Member("d", started(operator="you@there/3-4", since=since), True) for since in ("", "yesterday", "2026-11-20")
+    ]
+    assert at_work_elsewhere([mine, ended, *unknown[:2], theirs], "me@here/1-2", now, 1800) == theirs.record
+    assert at_work_elsewhere([mine, ended, *unknown[:2]], "me@here/1-2", now, 1800) is None
+    assert at_work_elsewhere([theirs], "me@here/1-2", now, 600) is None
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_every_step_is_an_interruption(step):
+    record = Record(state=step)
+    assert record.interrupted
+    assert record.host_changed == (STEPS.index(step) >= STEPS.index("installing"))
+
+
+@pytest.mark.parametrize(
+    ("record", "needed", "retry", "here", "phase"),
+    [
+        (Record(), True, False, False, waves.WAITING),
+        (Record(), False, False, False, waves.CURRENT),
+        (Record(state="done", target=TARGET), False, False, False, waves.DONE),
+        (Record(state="done", target=TARGET), True, False, False, waves.WAITING),
+        (Record(state="done", target=TARGET), True, False, True, waves.DONE),
+        (Record(state="done", target="older"), False, False, False, waves.CURRENT),
+        (started(), False, False, False, waves.WAITING),
+        (started(), False, False, True, waves.FAILED),
+        (started(state="failed"), True, False, False, waves.FAILED),
+        (started(state="failed"), False, True, False, waves.WAITING),
+        (started(state="failed"), True, True, True, waves.FAILED),
+        (started(state="failed", target="older"), True, False, False, waves.WAITING),
+        (started(state="refused"), True, False, False, waves.FAILED),
+        (started(state="refused"), True, True, False, waves.WAITING),
+        (started(state="rolling-back"), True, False, False, waves.WAITING),
+        (started(state="rolling-back", target="older"), True, False, False, waves.WAITING),
+        (started(state="rolling-back"), True, False, True, waves.FAILED),
+        (started(state="failed", target="older"), True, False, True, waves.FAILED),
+    ],
+)
+def test_phases(record, needed, retry, here, phase):
+    member = Member("h", record, needed, node())
+    assert wave_node(member, TARGET, retry, started_here=here).phase == phase
+
+
+def test_what_the_cluster_says_of_a_node():
+    found = wave_node(Member("h", Record(), True, node(unschedulable=True, ready="Unknown")), TARGET, False)
+    assert (found.cordoned, found.cordoned_by_hand, found.ready) == (True, True, False)
+    ours = wave_node(Member("h", started(), True, node(unschedulable=True)), TARGET, False)
+    assert (ours.cordoned, ours.cordoned_by_hand) == (True, False)
+    assert wave_node(
+        Member("h", Record(), True, node(**{"gpufleet.github.io/upgrade.skip": "true"})), TARGET, False
+    ).skip
+    assert not wave_node(Member("h", Record(), True, None, reachable=False), TARGET, False).ready
+    assert not is_ready({"status": {"conditions": [{"type": "DiskPressure", "status": "True"}]}})
+
+
+def test_progress_names_what_matters():
+    members = {
+        "a": Member("a", Record(state="done", target=TARGET), False, node()),
+        "b": Member("b", started(), True, node(unschedulable=True)),
+        "c": Member("c", Record(), True, node(**{"gpufleet.github.io/upgrade.skip": "true"})),
+        "d": Member("d", Record(), False, node()),
+    }
+    nodes = [wave_node(member, TARGET, False) for member in members.values()]
+    assert progress(nodes, members, TARGET) == (
+        f"{TARGET}: 1 done, 1 to go, 0 failed, 1 had nothing to do, 1 skipped by label (c), 1 cut off earlier (b)"
+    )
+
+
+def test_the_schedule_is_what_a_rollout_without_failures_does():
+    nodes = [waves.Node(f"n{number}") for number in range(7)] + [waves.Node("old", waves.CURRENT)]
+    budget = waves.Budget(canary=1, max_parallel=3, max_unavailable="50%")
+    assert waves.schedule(nodes, budget) == (("n0",), ("n1", "n2", "n3"), ("n4", "n5", "n6"))
+
+
+def test_nodes_that_need_nothing_are_no_canary_and_count_in_the_fleet():
+    nodes = [waves.Node("a", waves.CURRENT), waves.Node("b"), waves.Node("c")]
+    assert waves.schedule(nodes, waves.Budget(max_parallel=2, max_unavailable="100%")) == (("b",), ("c",))
+
+
+def test_the_file_on_the_host_is_json_for_people():
+    assert json.loads(RECORD.as_text())["failed_reason"] == "why"
+
+
+@pytest.mark.parametrize(
+    ("present", "state", "result"),
+    [
+        ("started", "evicting", "evicting"),
+        ("installing", "evicting", "installing"),
+        ("verifying", "installing", "verifying"),
+        ("verifying", "done", "done"),
+        ("evicting", "refused", "refused"),
+        ("installing", "failed", "failed"),
+        ("failed", "failed", "failed"),
+    ],
+)
+def test_a_record_never_goes_back_to_an_earlier_step(present, state, result):
+    assert advance(Record(state=present), state).state == result

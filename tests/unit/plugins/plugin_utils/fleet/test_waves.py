@@ -1,0 +1,176 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.waves import (
+    DONE,
+    FAILED,
+    WAITING,
+    WORKING,
+    Budget,
+    Decision,
+    Node,
+    decide,
+)
+
+SCALE = Path(__file__).parents[5] / "docs" / "scale.md"
+
+
+def fleet(count, **changes):
+    return [replace(Node(f"n{number}"), **changes.get(f"n{number}", {})) for number in range(count)]
+
+
+def test_the_canary_goes_first_and_alone():
+    budget = Budget(canary=1, max_parallel=10, max_unavailable="50%")
+    assert decide(fleet(10), budget).start == ("n0",)
+    assert decide(fleet(10, n0={"phase": WORKING}), budget).start == ()
+    assert decide(fleet(10, n0={"phase": DONE}), budget).start == ("n1", "n2", "n3", "n4", "n5")
+
+
+def test_a_failed_canary_stops_everything():
+    decision = decide(fleet(3, n0={"phase": FAILED, "cordoned": True}), Budget())
+    assert decision.finished
+    assert decision.stopped == "1 failed (n0) and at most 0 may"
+    assert decision.left == ("n1", "n2")
+
+
+def test_nodes_at_work_are_finished_before_a_stop():
+    decision = decide(fleet(3, n0={"phase": FAILED}, n1={"phase": WORKING}), Budget(canary=0))
+    assert not decision.finished
+    assert decision.start == ()
+    assert decision.left == ()
+
+
+def test_failed_nodes_stay_cordoned_and_count():
+    budget = Budget(canary=0, max_parallel=0, max_unavailable="2", max_failures=5)
+    nodes = fleet(6, n0={"phase": FAILED, "cordoned": True})
+    assert decide(nodes, budget).start == ("n1",)
+
+
+def test_a_node_cordoned_by_hand_costs_nothing_and_goes_first():
+    budget = Budget(canary=0, max_parallel=5, max_unavailable="1")
+    assert decide(fleet(5, n4={"cordoned": True, "cordoned_by_hand": True}), budget).start == ("n4",)
+
+
+def test_nodes_that_are_not_ready_count_and_are_not_started():
+    budget = Budget(canary=0, max_parallel=5, max_unavailable="2")
+    assert decide(fleet(5, n0={"ready": False}), budget).start == ("n1",)
+    decision = decide(fleet(2, n0={"ready": False}, n1={"phase": DONE}), budget)
+    assert (decision.finished, decision.stopped, decision.left) == (True, "n0 not ready", ("n0",))
+
+
+def test_skipped_nodes_are_left_alone():
+    decision = decide(fleet(2, n0={"skip": True}, n1={"phase": DONE}), Budget())
+    assert decision.finished
+    assert decision.stopped is None
+
+
+def test_an_exhausted_budget_ends_the_rollout_with_the_reason():
+    nodes = fleet(4, n0={"ready": False, "phase": DONE}, n1={"ready": False, "phase": DONE})
+    decision = decide(nodes, Budget(max_unavailable="2"))
+    assert decision.finished
+    assert decision.stopped == "2 may be unavailable, and as many are already"
+    assert decision.left == ("n2", "n3")
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "allowed"),
+    [("25%", 100, 25), ("25%", 3, 1), ("3", 100, 3), ("0", 9, 1), ("100%", 7, 7), (2, 5, 2)],
+)
+def test_max_unavailable(text, count, allowed):
+    assert Budget(max_unavailable=text).unavailable(count) == allowed
+
+
+@pytest.mark.parametrize("text", ["", "many", "-1", "120%", "2.5"])
+def test_nonsense_is_refused(text):
+    with pytest.raises(Refused, match="Write 2 or 25%"):
+        Budget(max_unavailable=text).unavailable(10)
+
+
+def simulate(count, budget, seed, failure_rate, duration=lambda draw: draw.randint(3, 9), in_waves=False):
+    """Run a whole rollout in ticks; return (nodes, ticks, least, decision).
+
+    C(least) is the time in which nobody could do it faster: the work on the nodes that cost something of the budget, divided by the
+    room that nodes which are out of service anyway leave in it.
+
+    :param in_waves: whether a wave ends with its slowest node, as the serial of a play does; else a node follows as soon as another ends.
+    """
+    draw = random.Random(seed)
+    nodes = {}
+    for number in range(count):
+        by_hand = draw.random() < 0.01
+        nodes[f"n{number}"] = Node(
+            f"n{number}",
+            ready=draw.random() > 0.005,
+            cordoned=by_hand,
+            cordoned_by_hand=by_hand,
+            skip=draw.random() < 0.01,
+        )
+    given = dict(nodes)
+    remaining = {}
+    ticks = work = 0
+    allowed = budget.unavailable(count)
+    base = sum(1 for node in nodes.values() if node.unavailable)
+    while True:
+        decision = Decision() if in_waves and remaining else decide(list(nodes.values()), budget)
+        for name in decision.start:
+            assert nodes[name].phase == WAITING
+            assert not nodes[name].skip
+            nodes[name] = replace(nodes[name], phase=WORKING, cordoned=True)
+            remaining[name] = duration(draw)
+            work += 0 if given[name].cordoned_by_hand else remaining[name]
+        unavailable = sum(1 for node in nodes.values() if node.unavailable)
+        assert unavailable <= max(allowed, base), "never more unavailable than allowed"
+        if decision.finished:
+            break
+        ticks += 1
+        assert ticks < 50 * count, "it always ends"
+        for name in [name for name, left in remaining.items() if left == 1]:
+            failed = draw.random() < failure_rate
+            by_hand = nodes[name].cordoned_by_hand
+            nodes[name] = replace(nodes[name], phase=FAILED if failed else DONE, cordoned=failed or by_hand)
+        remaining = {name: left - 1 for name, left in remaining.items() if left > 1}
+    for name, node in nodes.items():
+        if given[name].cordoned_by_hand:
+            assert node.cordoned, "a node that somebody cordoned is never uncordoned"
+    return nodes, ticks, work / max(1, allowed - base), decision
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_small_rollouts_keep_their_promises(seed):
+    draw = random.Random(seed)
+    budget = Budget(
+        canary=draw.randint(0, 3),
+        max_parallel=draw.choice([0, 1, 5]),
+        max_unavailable=draw.choice(["1", "3", "10%", "50%"]),
+        max_failures=draw.choice([0, 2, 1000]),
+    )
+    simulate(draw.randint(1, 120), budget, seed, draw.choice([0.0, 0.02, 0.3]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("in_waves", "at_most"), [(False, 1.35), (True, 1.8)])
+@pytest.mark.parametrize(("failure_rate", "max_failures"), [(0.0, 0), (0.005, 10000)])
+def test_ten_thousand_nodes(failure_rate, max_failures, in_waves, at_most):
+    """The figures are in docs/scale.md."""
+    budget = Budget(canary=1, max_parallel=0, max_unavailable="10%", max_failures=max_failures)
+    started = time.process_time()
+    nodes, ticks, least, decision = simulate(10_000, budget, 7, failure_rate, in_waves=in_waves)
+    seconds = time.process_time() - started
+    waiting = [node for node in nodes.values() if node.phase == WAITING and not node.skip]
+    assert all(not node.ready for node in waiting)
+    assert set(decision.left) == {node.name for node in waiting}
+    print(
+        f"failures {failure_rate:.1%}, {'waves' if in_waves else 'slots'}: {ticks} ticks, {ticks / least:.2f} of the least, {seconds:.1f} s"
+    )
+    assert ticks <= at_most * least
+    assert f"| {ticks} units | {ticks / least:.2f} |" in SCALE.read_text(encoding="utf-8")
