@@ -206,7 +206,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.source import Source
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import pynvml_is_wanted
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import collect
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.evidence import collect
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import ARGUMENTS, answer
 
 

@@ -22,14 +22,14 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 _ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "roles")
 _REGISTER = re.compile(r"^\s*register: (\w+)\s*$", re.MULTILINE)
 _WORD = re.compile(r"\w+")
-#: How the types of an argument specification are called in a sentence.
+#: What a value of a type of an argument specification has to be, in a sentence.
 _KINDS = {
-    "int": "whole number",
-    "float": "number",
-    "bool": "truth value",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
     "str": "text",
-    "list": "list",
-    "dict": "mapping",
+    "list": "a list",
+    "dict": "a mapping",
 }
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -140,7 +140,7 @@ def _explained(interface: RoleInterface, message: str, given: Mapping[str, Any])
     if message.startswith(f"argument '{name}' is of type"):
         kind = _KINDS.get(option.get("type", "str"), option.get("type", "str"))
         example = f"The default is {interface.defaults[name]!r}. " if name in interface.defaults else ""
-        return Refused(name, f"{value!r} is no {kind}", f"{example}{remedy}")
+        return Refused(name, f"{value!r} must be {kind}", f"{example}{remedy}")
     return Refused(name, message, remedy)
 
 

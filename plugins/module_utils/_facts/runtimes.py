@@ -2,57 +2,26 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The container runtimes of a host: which are installed, and whether they know the NVIDIA runtime.
-
-Configuration formats: host.md, sections 7.3 and 7.4.
-"""
+"""The container runtimes of a host: which are installed, and whether they know the NVIDIA runtime."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Callable
 
 from .._adapters.host_files import HostFiles
 from .._adapters.source import Source
-from .._formats.toml_read import dig, loads
-from .._runtime.crio import Handler, low_level_handler
-from .._runtime.desired import NAME
+from .._runtime.configuration import (
+    Configuration,
+    containerd_configuration,
+    crio_configuration,
+    docker_configuration,
+)
 from .services import Services
 
 _NUMBER = re.compile(r"(?<![\w.])v?(\d+\.\d+(?:\.\d+)?[\w.~+-]*)")
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """What a runtime's configuration says about NVIDIA.
-
-    :param path: of the main file; None where the runtime runs with its built-in defaults.
-    :param version: of containerd's configuration format; None for other runtimes and where there is no file.
-    :param nvidia: whether a runtime called C(nvidia) is configured.
-    :param binary: the program of that runtime; None where none is named.
-    :param default_runtime: what containers without a runtime class get.
-    :param cdi: whether CDI is switched on or off; None where the file leaves it to the runtime's default.
-    :param cgroup_driver: containerd only: who makes the cgroups of the runtime C(nvidia), C(systemd) or C(cgroupfs).
-    :param other_cgroup_driver: the same of runc, which it has to agree with.
-    :param monitors: CRI-O only: the program that watches the containers of the runtime C(nvidia), and that of the low-level
-        runtime, which have to be the same; None for one that is looked up in PATH. None without either runtime.
-    :param low_level_runtime: CRI-O only: the absolute path of the program that the runtime C(nvidia) has to call; None where it is
-        looked up in PATH.
-    """
-
-    path: str | None = None
-    version: int | None = None
-    nvidia: bool = False
-    binary: str | None = None
-    default_runtime: str = "runc"
-    cdi: bool | None = None
-    cgroup_driver: str | None = None
-    other_cgroup_driver: str | None = None
-    monitors: Mapping[str, str | None] | None = None
-    low_level_runtime: str | None = None
 
 
 @dataclass(frozen=True)
@@ -68,126 +37,17 @@ def parse_version(text: str) -> str | None:
     return match.group(1).rstrip(",") if match else None
 
 
-def parse_containerd(texts: Sequence[str]) -> Configuration:
-    """Return what containerd's main file and its imports, in order, say; without the path.
-
-    :raises TomlError: one of them is no TOML.
-    """
-    version, default, cdi, legacy = 1, "runc", None, False
-    runtimes: dict[str, dict[str, Any]] = {}
-    for position, text in enumerate(texts):
-        data = loads(text)
-        if position == 0:
-            version = int(data.get("version", 1))
-        for plugin in (data.get("plugins") or {}).values():
-            # "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime" or "cri", whichever version is written.
-            for name, runtime in dig(plugin, ("containerd", "runtimes"), {}).items():
-                runtimes.setdefault(name, {}).update(dig(runtime, ("options",), {}))
-            default = dig(plugin, ("containerd", "default_runtime_name"), default)
-            cdi = dig(plugin, ("enable_cdi",), cdi)
-            legacy = dig(plugin, ("systemd_cgroup",), legacy)
-    nvidia = runtimes.get("nvidia")
-    # runc says it, or else the default runtime, or else the plugin as a whole: as _runtime/containerd.py reads it.
-    said = [runtimes.get(name, {}).get("SystemdCgroup") for name in ("runc", default)]
-    other = next((value for value in said if isinstance(value, bool)), legacy)
-    return Configuration(
-        version=version,
-        nvidia=nvidia is not None,
-        binary=(nvidia or {}).get("BinaryName"),
-        default_runtime=default,
-        cdi=cdi,
-        cgroup_driver=None if nvidia is None else _cgroup_driver(nvidia.get("SystemdCgroup", False)),
-        other_cgroup_driver=_cgroup_driver(other),
-    )
-
-
-def _cgroup_driver(systemd: object) -> str:
-    return "systemd" if systemd is True else "cgroupfs"
-
-
-def parse_docker(text: str) -> Configuration:
-    """Return what Docker's C(daemon.json) says, without the path.
-
-    :raises ValueError: it is no JSON object.
-    """
-    document = json.loads(text or "{}")
-    if not isinstance(document, dict):
-        raise ValueError("not a JSON object")
-    cdi = (document.get("features") or {}).get("cdi")
-    runtimes = document.get("runtimes") or {}
-    return Configuration(
-        nvidia="nvidia" in runtimes,
-        binary=dig(runtimes, ("nvidia", "path")),
-        default_runtime=str(document.get("default-runtime", "runc")),
-        cdi=cdi if isinstance(cdi, bool) else None,
-    )
-
-
-def parse_crio(texts: Sequence[str]) -> Configuration:
-    """Return what CRI-O's main file and its drop-ins, in order, say; without the path.
-
-    :raises TomlError: one of them is no TOML.
-    """
-    handlers: dict[str, Any] = {}
-    default = other_default = None
-    for text in texts:
-        runtime = dig(loads(text), ("crio", "runtime"), {})
-        # A handler of a later file replaces the one of an earlier file as a whole: _runtime/crio.py.
-        handlers.update(dig(runtime, ("runtimes",), {}))
-        default = dig(runtime, ("default_runtime",)) or default
-        # What our own drop-in makes the default calls what was the default before.
-        other_default = other_default if default == NAME else default
-    low_level = low_level_handler(other_default, handlers)
-    nvidia = Handler(NAME, handlers[NAME]) if NAME in handlers else None
-    monitors = {NAME: nvidia.monitor, low_level.name: low_level.monitor} if nvidia and low_level else None
-    return Configuration(
-        nvidia=nvidia is not None,
-        binary=nvidia.settings.get("runtime_path") if nvidia else None,
-        default_runtime=default or "runc",
-        # CRI-O reads the directories of CDI whether asked to or not.
-        cdi=True,
-        monitors=monitors,
-        low_level_runtime=low_level.program if low_level else None,
-    )
-
-
-def _containerd(main: str) -> Callable[[HostFiles], Configuration]:
-    def read(files: HostFiles) -> Configuration:
-        text = files.read(main)
-        if text is None:
-            return Configuration()
-        imported = [path for pattern in loads(text).get("imports", []) for path in files.glob(pattern) if path != main]
-        texts = [text, *(files.read(path) or "" for path in imported)]
-        return replace(parse_containerd(texts), path=main)
-
-    return read
-
-
-def _docker(files: HostFiles) -> Configuration:
-    path = "/etc/docker/daemon.json"
-    text = files.read(path)
-    return replace(parse_docker(text or ""), path=path if text is not None else None)
-
-
-def crio_configuration(files: HostFiles) -> Configuration:
-    """Return what CRI-O's files on a host say.
-
-    :raises TomlError: one of them is no TOML.
-    """
-    main = "/etc/crio/crio.conf"
-    paths = [path for path in (main, *files.glob("/etc/crio/crio.conf.d/*")) if files.exists(path)]
-    return replace(parse_crio([files.read(path) or "" for path in paths]), path=paths[0] if paths else None)
-
-
 _ENGINES = {
-    "containerd": _Engine("containerd", ("containerd",), _containerd("/etc/containerd/config.toml")),
-    "docker": _Engine("dockerd", ("docker",), _docker),
+    "containerd": _Engine("containerd", ("containerd",), containerd_configuration("/etc/containerd/config.toml")),
+    "docker": _Engine("dockerd", ("docker",), docker_configuration),
     "crio": _Engine("crio", ("crio",), crio_configuration),
-    "k3s": _Engine("k3s", ("k3s", "k3s-agent"), _containerd("/var/lib/rancher/k3s/agent/etc/containerd/config.toml")),
+    "k3s": _Engine(
+        "k3s", ("k3s", "k3s-agent"), containerd_configuration("/var/lib/rancher/k3s/agent/etc/containerd/config.toml")
+    ),
     "rke2": _Engine(
         "rke2",
         ("rke2-server", "rke2-agent"),
-        _containerd("/var/lib/rancher/rke2/agent/etc/containerd/config.toml"),
+        containerd_configuration("/var/lib/rancher/rke2/agent/etc/containerd/config.toml"),
     ),
 }
 

@@ -2,31 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Collect what the health checks look at. Nothing here changes the host; deciding is left to the checks."""
+"""What the health checks look at, out of a facts document."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from .._adapters.source import Source
-from .._facts.document import read_document
-from .._facts.health import answer_of
 from .report import CommandAnswer, Evidence, Sxid, Xid
 
 #: The parts of the facts document that only the health checks need.
 SUBSETS = ("errors", "health")
-
-
-def collect(source: Source, archive: str | None, cuda_check: Sequence[str], cuda_limit: float) -> Evidence:
-    """Return the evidence for all checks.
-
-    :param archive: a zip file with pynvml that was sent for this call.
-    :param cuda_check: argument list of the user's CUDA program; empty for none.
-    :param cuda_limit: seconds that it may take.
-    """
-    facts = read_document(source, archive, subsets=SUBSETS)
-    return evidence_of(facts, answer_of(cuda_check, cuda_limit) if cuda_check else None)
 
 
 def evidence_of(facts: Mapping[str, Any], cuda: CommandAnswer | None = None) -> Evidence:

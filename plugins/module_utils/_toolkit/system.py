@@ -16,8 +16,8 @@ from .._adapters.host_files import HostFiles
 from .._adapters.installed_packages import is_toolkit
 from .._adapters.packages import PackageManager, manager_for
 from .._adapters.repositories import Repository, check_url, sources_in, verified_key
-from .._facts.runtimes import crio_configuration
 from .._plan import Refused
+from .._runtime.configuration import crio_configuration
 from . import cdi
 from .config import PATH
 from .desired import OLD_PACKAGES, DesiredToolkit, ToolkitState

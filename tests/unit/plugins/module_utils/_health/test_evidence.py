@@ -4,36 +4,9 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import evidence as collect
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, Xid
-
-
-def test_everything_is_collected(tree, monkeypatch):
-    asked = []
-
-    def answer_of(arguments, limit):
-        asked.append((tuple(arguments), limit))
-        return CommandAnswer(0, "fine")
-
-    def read_document(_source, _archive, subsets):
-        smi = {"rc": 0, "text": "fine"}
-        return {
-            "subsets": subsets,
-            "health": {"nvidia_smi": smi, "xids": [{"number": 79, "pci_address": "x", "text": "y"}]},
-        }
-
-    monkeypatch.setattr(collect, "answer_of", answer_of)
-    monkeypatch.setattr(collect, "read_document", read_document)
-
-    evidence = collect.collect(tree.source(), None, [], 120)
-    assert evidence.facts["subsets"] == ("errors", "health")
-    assert (evidence.nvidia_smi, evidence.xids) == (CommandAnswer(0, "fine"), [Xid(79, "x", "y")])
-    assert evidence.cuda is None and asked == []
-
-    assert collect.collect(tree.source(), None, ["/opt/vectorAdd"], 5).cuda == CommandAnswer(0, "fine")
-    assert asked == [(("/opt/vectorAdd",), 5)]
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import evidence_of
 
 
 def test_what_could_not_be_read_stays_unknown():
-    evidence = collect.evidence_of({"health": {"nvidia_smi": None, "xids": None}})
+    evidence = evidence_of({"health": {"nvidia_smi": None, "xids": None}})
     assert evidence.nvidia_smi is None and evidence.xids is None

@@ -1,0 +1,98 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The graph of imports against the table of rooms in docs/architecture.md."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGINS = ROOT / "plugins"
+NAMESPACE = "ansible_collections.gpufleet.nvidia.plugins."
+#: Modules that reach files, processes or the network.
+OUTSIDE = {"os", "subprocess", "socket", "glob", "tempfile", "shutil", "pathlib", "fcntl", "ctypes", "urllib", "http"}
+TABLE = (ROOT / "docs" / "architecture.md").read_text().partition("| room |")[2].partition("\n\n")[0]
+ROWS = re.findall(r"^\| `([\w/]+)`( \*pure\*)? \|", TABLE, re.M)
+ORDER = [room for room, _pure in ROWS]
+
+
+def room_of(parts: tuple[str, ...]) -> str:
+    """Return the room of a module: the deepest folder below plugins that has a row, at most two folders deep."""
+    return "/".join(parts[:2]) if "/".join(parts[:2]) in ORDER else parts[0]
+
+
+def imported(file: Path) -> Iterator[tuple[str, ...]]:
+    """Return the modules of this collection, below plugins, that C(file) imports anywhere in it; a folder's names are modules."""
+    package = file.relative_to(PLUGINS).parts[:-1]
+    for node in ast.walk(ast.parse(file.read_text())):
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        named = (node.module or "").split(".") if node.module else []
+        if node.level:
+            target = [*package[: len(package) - node.level + 1], *named]
+        elif (node.module or "").startswith(NAMESPACE):
+            target = named[4:]
+        else:
+            continue
+        if PLUGINS.joinpath(*target).is_dir():
+            yield from ((*target, alias.name) for alias in node.names)
+        else:
+            yield tuple(target)
+
+
+def files() -> list[Path]:
+    return sorted(PLUGINS.rglob("*.py"))
+
+
+def test_every_folder_of_code_is_a_room_of_the_table():
+    folders = {"/".join(file.relative_to(PLUGINS).parts[:-1]) for file in files()} - {"doc_fragments"}
+    assert folders == set(ORDER)
+    assert len(ORDER) == len(set(ORDER))
+
+
+@pytest.mark.parametrize("room", ORDER)
+def test_a_room_imports_only_rooms_above_it(room):
+    allowed = ORDER[: ORDER.index(room) + 1]
+    wrong = {
+        f"{file.relative_to(PLUGINS)} imports {'.'.join(target)}"
+        for file in files()
+        if room_of(file.relative_to(PLUGINS).parts) == room
+        for target in imported(file)
+        if room_of(target) not in allowed
+    }
+    assert not wrong
+
+
+@pytest.mark.parametrize("room", [room for room, pure in ROWS if pure])
+def test_a_pure_room_reaches_nothing_outside(room):
+    wrong = []
+    for file in files():
+        if room_of(file.relative_to(PLUGINS).parts) != room:
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
+                wrong.append(f"{file.name}:{node.lineno} opens a file")
+            wrong += [f"{file.name}:{node.lineno} imports {name}" for name in names if name.split(".")[0] in OUTSIDE]
+    assert not wrong
+
+
+def test_the_graph_is_drawn_from_every_kind_of_import():
+    """The reader of imports itself: relative, absolute, and of modules of a folder."""
+    found = set(imported(PLUGINS / "plugin_utils" / "lint" / "lint.py"))
+    assert ("plugin_utils", "lint", "rules") in found and ("plugin_utils", "lint", "effective") in found
+    assert ("plugin_utils", "fleet", "usage") in set(imported(PLUGINS / "action" / "inspect.py"))
+    assert any(
+        target[:2] == ("module_utils", "_mig") for target in imported(PLUGINS / "plugin_utils/fleet/capacity.py")
+    )
