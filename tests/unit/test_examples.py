@@ -108,7 +108,7 @@ def test_the_inventory_that_the_readme_gives_to_paste_is_taken_and_says_what_its
             assert found.pool == name and not found.refusals
             (row,) = re.findall(rf"^{host} +{name} .*$", readme, re.MULTILINE)
             assert ("mig" in row) is bool(found.variables["nvidia_mig_layout"])
-    shown = "mig: partition GPU 0 (0000:18:00.0) (wanted: 3g.40gb + 2g.20gb + 1g.10gb x2)"
+    shown = "mig: partition GPUs 0-7 (wanted: 3g.40gb + 2g.20gb + 1g.10gb x2)"
     assert shown in readme
     assert described["children"]["training"]["vars"]["nvidia_mig_layout"][0]["instances"] == {
         "3g.40gb": 1,

@@ -10,15 +10,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import REBOOT_NEEDED, REBOOT_POSSIBLE, StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import (
+    REBOOT_NEEDED,
+    REBOOT_POSSIBLE,
+    StagePlan,
+    Step,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import gpu_title
 
 from .expectations import FAILED, Expected, compare
 from .pods import read
-from .text import table
+from .text import ranges, table
 from .upgrade import is_ready
 
 #: Characters of a reason that a line of the table has room for; the whole of it is in the report.
 _LONGEST_REASON = 80
+#: Names of hosts in the heading over the steps that they have in common.
+_MOST_NAMES = 8
 
 
 @dataclass(frozen=True)
@@ -146,10 +154,13 @@ class FleetPlan:
         }
 
     def text(self) -> str:
-        """Return the steps of every host that has any, then one line for each host, then the sum."""
-        lines = []
+        """Return the steps of every host that has any (equal ones once), then one line for each host, then the sum."""
+        equal: dict[tuple[str, ...], list[str]] = {}
         for host in self.hosts:
-            lines += _steps(host)
+            steps = tuple(_steps(host))
+            if steps:
+                equal.setdefault(steps, []).append(host.host)
+        lines = [line for steps, names in equal.items() for line in (_together(names), *steps)]
         rows = [
             [
                 host.host,
@@ -198,7 +209,7 @@ class FleetPlan:
 
 
 def _steps(host: HostPlan) -> list[str]:
-    lines = [f"  {stage}: {step}" for stage, plan in host.stages.items() for step in plan.steps]
+    lines = [f"  {stage}: {text}" for stage, plan in host.stages.items() for text in _texts(plan.steps)]
     lines += [f"  {stage}: not known yet: {plan.unknown}" for stage, plan in host.stages.items() if plan.unknown]
     lines += [f"  impossible: {message}" for message in host.impossible]
     lines += [f"  warning: {text}" for plan in host.stages.values() for text in plan.warnings]
@@ -206,7 +217,29 @@ def _steps(host: HostPlan) -> list[str]:
         lines += [f"  node {host.node.name}: {text}" for text in host.node.differs]
         if host.node.unavailable and host.changes:
             lines.append(f"  node {host.node.name}: {host.node.unavailable}")
-    return [host.host, *lines] if lines else []
+    return lines
+
+
+def _texts(steps: Iterable[Step]) -> list[str]:
+    """Return the steps in words: what is done alike to several GPUs is one line, at the place of the first."""
+    alike: dict[str, list[Step]] = {}
+    for position, step in enumerate(steps):
+        # What acts on no GPU, or disturbs somebody, stands for itself.
+        alone = "index" not in step.data or step.disturbs
+        key = f"{position}" if alone else str(step).replace(gpu_title(step.data), "")
+        alike.setdefault(key, []).append(step)
+    found = []
+    for first, *others in alike.values():
+        indices = sorted({int(step.data["index"]) for step in (first, *others)}) if others else []
+        found.append(str(first).replace(gpu_title(first.data), f"GPUs {ranges(indices)}") if others else str(first))
+    return found
+
+
+def _together(hosts: Sequence[str]) -> str:
+    """Return the names of hosts with the same steps as a heading."""
+    if len(hosts) <= _MOST_NAMES:
+        return ", ".join(hosts)
+    return f"{', '.join(hosts[: _MOST_NAMES - 1])} and {len(hosts) - _MOST_NAMES + 1} more"
 
 
 def _state(host: HostPlan) -> str:

@@ -150,7 +150,7 @@ def test_back_to_whole_gpus():
         ({**desired(mode="mps", replicas=2), "nvidia_mig_strategy": "mixed"}, gpus(), "does not share MIG devices"),
         (desired(**HOST, mps_scope="nodes"), gpus(), "no value of it"),
         (desired(**HOST, mps_priority="high"), gpus(), "no value of it"),
-        (desired(**HOST, mps_active_thread_percentage=101), gpus(), "no percentage"),
+        (desired(**HOST, mps_active_thread_percentage=101), gpus(), "is not a percentage"),
         (desired(**HOST, mps_limits=[{"gpu": 0}]), gpus(), "names a gpu and its memory"),
         (desired(**HOST, mps_limits=[{"gpu": 7, "memory": "8GiB"}]), gpus(), "no GPU 7"),
         (desired(**HOST, mps_limits=[{"gpu": 0, "memory": "8GB"}]), gpus(), "ambiguous"),

@@ -227,7 +227,7 @@ def test_too_many_clients_for_an_old_board():
     ("entry", "match"),
     [
         ({"board": "l40x", "count": 1}, "Did you mean"),
-        ({"board": "l40s", "count": 0}, "no number"),
+        ({"board": "l40s", "count": 0}, "is not a number"),
         ({"board": "h100", "count": 1}, "Did you mean"),
     ],
 )

@@ -83,6 +83,36 @@ def test_the_text_has_every_step_then_a_line_for_each_host_then_the_sum():
     assert text.splitlines()[-1].startswith("4 hosts: 1 as described, 1 to change, 1 impossible, 1 unread")
 
 
+def partition(index, why="wanted: 1g.10gb x7", disturbs=()):
+    data = {"index": index, "pci_address": f"0000:{index:02x}:00.0"}
+    return Step(Kind.PARTITION_GPU, data["pci_address"], why, disturbs, data)
+
+
+def test_what_is_done_alike_to_several_gpus_is_one_line():
+    steps = (
+        *map(partition, range(3)),
+        partition(3, disturbs=("job 7",)),
+        partition(4, "wanted: 7g.80gb"),
+        partition(5),
+    )
+    text = FleetPlan((HostPlan("a", "training", {"mig": StagePlan("mig", True, steps)}),)).text()
+    assert text.startswith(
+        "a\n"
+        "  mig: partition GPUs 0-2,5 (wanted: 1g.10gb x7)\n"
+        "  mig: partition GPU 3 (0000:03:00.0) (wanted: 1g.10gb x7); disturbs job 7\n"
+        "  mig: partition GPU 4 (0000:04:00.0) (wanted: 7g.80gb)\n"
+    )
+
+
+def test_hosts_with_the_same_steps_are_named_together_and_keep_a_line_each():
+    plan = {"mig": StagePlan("mig", True, (partition(0),))}
+    many = [HostPlan(f"gpu-{number}", "training", plan) for number in range(10)]
+    text = FleetPlan([*many, HostPlan("other", "training", {"mig": StagePlan("mig", True, (partition(1),))})]).text()
+    assert text.startswith("gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6 and 3 more\n  mig: partition GPU 0 (")
+    assert text.count("partition GPU 0") == 1 and "\nother\n  mig: partition GPU 1 (" in text
+    assert all(f"\ngpu-{number} " in text for number in range(10)), "the table has every host"
+
+
 @pytest.mark.parametrize(
     ("reboots", "whole"), [((), None), ((None, "possible"), "possible"), (("possible", "needed"), "needed")]
 )

@@ -72,7 +72,7 @@ def test_a_rendered_file_says_what_a_node_must_show():
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"nodes": [], "configurations": {}}', json.dumps({"nodes": {}})])
 def test_another_file_is_refused(text):
-    with pytest.raises(Refused, match="it is no capacity"):
+    with pytest.raises(Refused, match="it is not a capacity"):
         expected(text, "other.json", "gpu-1")
 
 
