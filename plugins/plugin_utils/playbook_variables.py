@@ -154,7 +154,8 @@ def _share(name: str, value: Any, several: bool) -> list[Refused]:
 def _names(variables: Iterable[str]) -> tuple[list[Refused], tuple[str, ...]]:
     refusals, unknown = [], []
     for name in variables:
-        if str(name) in _known():
+        # What begins so is our tasks' own: with serial, those of an earlier batch have set some.
+        if str(name).startswith("_") or str(name) in _known():
             continue
         meant = _meant(str(name))
         if meant:
@@ -175,7 +176,7 @@ def _known() -> frozenset[str]:
 def _candidates() -> tuple[str, ...]:
     """What a name can be a slip of here. Slips of the host roles' variables are the mistake of one host, and are said where it is planned."""
     described = {name for role in HOST_ROLES for name in role_interface(role).options}
-    return tuple(sorted(_known() - described))
+    return tuple(sorted(name for name in _known() - described if not name.startswith("_")))
 
 
 @lru_cache(maxsize=4096)

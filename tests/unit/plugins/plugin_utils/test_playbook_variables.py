@@ -13,7 +13,7 @@ import pytest
 import yaml
 from ansible.errors import AnsibleUndefinedVariable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import playbook_variables
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.playbook_variables import OWN, check
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.playbook_variables import OWN, Findings, check
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import OF_PLAYBOOKS
 
 PLAYBOOKS = Path(__file__).parents[4] / "playbooks"
@@ -88,6 +88,16 @@ def test_what_is_right_is_taken(playbook, variables):
 def test_what_is_wrong_is_named_with_what_would_be_right(playbook, variables, said):
     (message,) = messages(playbook, **variables)
     assert said in message
+
+
+def test_what_tasks_of_the_collection_set_is_nobodys_mistake():
+    """With serial the variables are checked again for every batch, when tasks of the ones before have set theirs."""
+    tasks = [path for folder in ("roles", "playbooks") for path in (PLAYBOOKS.parent / folder).rglob("*.yml")]
+    private = {name for path in tasks for name in re.findall(r"\b__gpu_\w+|\b__nvidia_\w+", path.read_text())}
+    assert "__gpu_upgrade_started" in private and len(private) > 40
+    for playbook in OWN:
+        assert check(playbook, dict.fromkeys(private, "x")) == Findings()
+    assert "Did you mean gpu_upgrade_reboot?" in check("rollback", {"gpu_upgrade_reboots": 1}).refusals[0].message
 
 
 def test_a_name_that_is_near_none_is_only_unknown():
