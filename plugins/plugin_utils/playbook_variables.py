@@ -47,6 +47,10 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
         "gpu_plan_report": _PATH,
         "gpu_plan_fail_on_drift": _TRUTH,
     },
+    "doctor": {
+        "gpu_doctor_report": _PATH,
+        "gpu_doctor_fail": _TRUTH,
+    },
     "verify": {
         "gpu_verify_kubeconfig": _PATH,
         "gpu_verify_context": _TEXT,
@@ -81,6 +85,7 @@ SHARES = {"gpu_upgrade_max_unavailable": False, "gpu_repartition_serial": True}
 PREFIXES = (
     "gpu_plan_",
     "gpu_verify_",
+    "gpu_doctor_",
     "gpu_inspect_",
     "gpu_upgrade_",
     "gpu_repartition_",

@@ -209,14 +209,20 @@ class FleetPlan:
 
 
 def _steps(host: HostPlan) -> list[str]:
-    lines = [f"  {stage}: {text}" for stage, plan in host.stages.items() for text in _texts(plan.steps)]
-    lines += [f"  {stage}: not known yet: {plan.unknown}" for stage, plan in host.stages.items() if plan.unknown]
-    lines += [f"  impossible: {message}" for message in host.impossible]
-    lines += [f"  warning: {text}" for plan in host.stages.values() for text in plan.warnings]
+    lines = stage_lines(host.stages)
     if host.node is not None:
         lines += [f"  node {host.node.name}: {text}" for text in host.node.differs]
         if host.node.unavailable and host.changes:
             lines.append(f"  node {host.node.name}: {host.node.unavailable}")
+    return lines
+
+
+def stage_lines(stages: Mapping[str, StagePlan]) -> list[str]:
+    """Return the steps of the stages of a host, what is not known of them, what is impossible, and what is warned of, a line each."""
+    lines = [f"  {stage}: {text}" for stage, plan in stages.items() for text in _texts(plan.steps)]
+    lines += [f"  {stage}: not known yet: {plan.unknown}" for stage, plan in stages.items() if plan.unknown]
+    lines += [f"  impossible: {refusal.message}" for plan in stages.values() for refusal in plan.refusals]
+    lines += [f"  warning: {text}" for plan in stages.values() for text in plan.warnings]
     return lines
 
 

@@ -76,10 +76,7 @@ def verification(
     :param refused: why the host's description cannot be taken: it was checked without one.
     :param unasked: why the cluster could not be asked; empty when none was to be.
     """
-    checks = list(host or ())
-    if host is None:
-        step = "See the message of the task that failed, or try: ansible <host> -m ansible.builtin.ping"
-        checks.append(_check("reach", "failed", unread or "the host could not be read", step))
+    checks = list(of_host(host, unread).checks)
     if refused:
         step = "Correct the variables of the host, or what is wrong with it: it was checked without its description"
         checks.append(_check("description", "failed", refused, step))
@@ -94,6 +91,14 @@ def verification(
     return Verification(
         (*checks, *node, *(_check(name, "skipped", "the check node failed") for name in _OF_NODE if name not in there))
     )
+
+
+def of_host(host: Sequence[Mapping[str, Any]] | None, unread: str) -> Verification:
+    """Return what is known of a host itself: its checks, or the one that says why it could not be read."""
+    if host is not None:
+        return Verification(tuple(host))
+    step = "See the message of the task that failed, or try: ansible <host> -m ansible.builtin.ping"
+    return Verification((_check("reach", "failed", unread or "the host could not be read", step),))
 
 
 def _check(name: str, status: str, evidence: str, step: str = "") -> dict[str, str]:

@@ -1,0 +1,65 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Say of hosts that were read what they are, what is wrong with them, and what site would do."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import judged
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.doctor import Diagnosis
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import of_host
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
+
+
+class ActionModule(FleetAction):
+    _requires_connection = False
+    _VALID_ARGS = frozenset({"hosts", "report"})
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        task_vars = described(task_vars)
+        result = super().run(tmp, task_vars)
+        result["changed"] = False
+        _checked, arguments = self.validate_argument_spec(
+            argument_spec={
+                "hosts": {"type": "list", "elements": "str", "required": True},
+                "report": {"type": "path", "default": ""},
+            }
+        )
+        known = pools(plain(task_vars.get("groups", {})))
+        diagnoses = {}
+        for host in plain(arguments["hosts"]):
+            variables = task_vars["hostvars"][host]
+            facts, unread = facts_of(registered(variables, "gpu_facts_host"))
+            checks = None
+            if facts is not None and "health" in facts:
+                checks = judged(facts, {})["checks"]
+            elif facts is not None:
+                facts, unread = None, "it was read without what its health is judged by"
+            # A host that is in no pool is planned as if it were alone in one: nobody has to have described it.
+            alone = {} if any(host in members for members in known.values()) else {host: [host]}
+            stages = describe(host, variables, {**known, **alone}).stages(facts)
+            diagnoses[host] = Diagnosis(host, facts, of_host(checks, unread or ""), stages)
+        for diagnosis in diagnoses.values():
+            self._display.display("\n" + "\n".join(diagnosis.lines()))
+        document = {host: diagnosis.as_dict() for host, diagnosis in diagnoses.items()}
+        result["hosts"] = document
+        result["healthy"] = all(diagnosis.found.healthy for diagnosis in diagnoses.values())
+        if arguments["report"]:
+            text = json.dumps(document, indent=1, sort_keys=True) + "\n"
+            write_whole(os.path.abspath(arguments["report"]), text, 0o600)
+        bad = [host for host, diagnosis in diagnoses.items() if not diagnosis.found.healthy]
+        result["msg"] = (
+            f"Something is wrong with {len(bad)} of {len(diagnoses)} hosts: {', '.join(bad)}."
+            if bad
+            else f"Nothing is wrong with any of {len(diagnoses)} hosts."
+        )
+        return result

@@ -1,0 +1,153 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a host is, what is wrong with it and what C(site) would do, for a host that may never have seen this collection. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan
+
+from .plan import stage_lines
+from .text import ranges
+from .verification import Verification
+
+_NONE = "none"
+_UNKNOWN = "not known"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """One host.
+
+    :param facts: the facts document of C(gpu_info); None when the host could not be read.
+    :param found: the checks of its health, as far as nobody has to say what it should be.
+    :param stages: what C(site) would do with the variables that it has; the roles' defaults where it has none.
+    """
+
+    host: str
+    facts: Mapping[str, Any] | None
+    found: Verification
+    stages: Mapping[str, StagePlan] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """Return what is printed for people."""
+        lines = [f"{self.host}: {self._summary()}"]
+        lines += [f"  {name + ':':12} {text}" for name, text in identity(self.facts).items()] if self.facts else []
+        wrong = [check for check in self.found.checks if check["status"] in ("failed", "warning")]
+        lines += ["  What is wrong:"] if wrong else []
+        for check in wrong:
+            lines.append(f"    {check['status']:8} {check['name']}: {check['evidence']}")
+            if check["next_step"]:
+                lines.append(f"             next: {check['next_step']}")
+        steps = stage_lines(self.stages)
+        if self.facts is not None:
+            lines += (
+                [
+                    "  What site would do with its variables, defaults where it has none:",
+                    *(f"  {line}" for line in steps),
+                ]
+                if steps
+                else ["  site would change nothing."]
+            )
+        return lines
+
+    def _summary(self) -> str:
+        if self.facts is None:
+            return "could not be read"
+        failed, warned = len(self.found.failed), sum(1 for check in self.found.checks if check["status"] == "warning")
+        return f"{failed} checks failed, {warned} warnings" if failed or warned else "nothing is wrong"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "identity": identity(self.facts) if self.facts else None,
+            **self.found.as_dict(),
+            "stages": {name: stage.as_dict() for name, stage in self.stages.items()},
+        }
+
+
+def identity(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a host is, a line each: the system, the GPUs, what is installed for them and what uses them.
+
+    What the facts do not tell is C(not known), with the reason where there is one; what is not there is C(none).
+    """
+    host, driver, toolkit = (facts.get(name) or {} for name in ("host", "driver", "toolkit"))
+    system = host.get("distribution") or {}
+    kubelet = facts.get("kubelet") or {}
+    runtimes = facts.get("runtimes")
+    return {
+        "system": f"{system.get('id') or _UNKNOWN} {system.get('version') or ''} {host.get('architecture') or ''}, "
+        f"kernel {host.get('kernel') or _UNKNOWN}, Secure Boot {_switch(host.get('secure_boot'))}",
+        "GPUs": "; ".join(_gpus(facts)) or _NONE,
+        "driver": _driver(driver) + _because(facts, "driver.loaded_version", driver.get("loaded_version")),
+        "toolkit": _versioned(toolkit.get("version"), toolkit.get("holds")),
+        "runtimes": _UNKNOWN if runtimes is None else ", ".join(_runtime(*one) for one in runtimes.items()) or _NONE,
+        "MPS daemons": _count(facts.get("mps")),
+        "kubelet": _NONE
+        if not kubelet.get("installed")
+        else "active"
+        if kubelet.get("active")
+        else "installed, not active",
+    }
+
+
+def _gpus(facts: Mapping[str, Any]) -> list[str]:
+    """Return the GPUs, equal ones together; from the PCI bus where the driver does not tell."""
+    gpus = facts.get("gpus")
+    if gpus is None:
+        cards = [card for card in facts.get("pci") or () if card.get("kind") == "gpu"]
+        boards = [str(card.get("board") or f"PCI device {card.get('device_id')}") for card in cards]
+        return [
+            f"{boards.count(board)} x {board} on the PCI bus, not seen by a driver" for board in dict.fromkeys(boards)
+        ]
+    alike: dict[str, list[int]] = {}
+    for gpu in gpus:
+        alike.setdefault(_gpu(gpu), []).append(int(gpu["index"]))
+    return [f"{len(indices)} x {text} (GPU {ranges(indices)})" for text, indices in alike.items()]
+
+
+def _gpu(gpu: Mapping[str, Any]) -> str:
+    if gpu.get("lost"):
+        return "a GPU that fell off the bus"
+    mig = gpu.get("mig") or {}
+    instances = gpu.get("gpu_instances") or ()
+    divided = f", MIG on with {len(instances)} GPU instances" if mig.get("current") else ""
+    used = ", in use" if gpu.get("processes") or any(one.get("processes") for one in instances) else ""
+    return f"{gpu.get('name') or _UNKNOWN}, {gpu.get('memory_mib')} MiB{divided}{used}"
+
+
+def _driver(driver: Mapping[str, Any]) -> str:
+    loaded, on_disk = driver.get("loaded_version"), driver.get("on_disk_version")
+    if not loaded and not on_disk:
+        return _NONE
+    text = f"{loaded or on_disk}{'' if loaded else ' installed, not loaded'}"
+    text += f" {driver['flavour']}" if driver.get("flavour") else ""
+    text += f" from {driver['source']}" if driver.get("source") else ""
+    text += f"; {on_disk} is on the disk" if loaded and on_disk and on_disk != loaded else ""
+    return text + (f", held: {', '.join(driver['holds'])}" if driver.get("holds") else "")
+
+
+def _runtime(name: str, runtime: Mapping[str, Any]) -> str:
+    text = f"{name} {runtime.get('version') or _UNKNOWN}"
+    return text + (" with the runtime nvidia" if runtime.get("nvidia") else " without the runtime nvidia")
+
+
+def _versioned(version: str | None, holds: Sequence[str] | None) -> str:
+    return _NONE if not version else f"{version}, held" if holds else str(version)
+
+
+def _because(facts: Mapping[str, Any], path: str, value: Any) -> str:
+    reason = (facts.get("unknown") or {}).get(path)
+    return f" ({reason})" if reason and not value else ""
+
+
+def _count(found: Sequence[Any] | None) -> str:
+    return _UNKNOWN if found is None else str(len(found)) if found else _NONE
+
+
+def _switch(value: bool | None) -> str:
+    return _UNKNOWN if value is None else "on" if value else "off"
