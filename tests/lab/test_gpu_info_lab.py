@@ -87,6 +87,35 @@ class Lab:
         assert answer.get("changed") is False and "gpu" in answer, answer
         return answer["gpu"]
 
+    def doctor(self) -> tuple[int, str, dict]:
+        """Run the playbook doctor on all hosts, which nobody described: exit status, what it prints, and its report."""
+        inventory, report = self.folder / "names.json", self.folder / "doctor.json"
+        hosts = json.loads(self._ansible("ansible-inventory", "--list"))["_meta"]["hostvars"]
+        connection = {
+            host: {name: value for name, value in variables.items() if name.startswith("ansible_")}
+            for host, variables in hosts.items()
+        }
+        inventory.write_text(json.dumps({"all": {"hosts": connection}}))
+        command = [str(ANSIBLE.with_name("ansible-playbook")), "-i", str(inventory), "gpufleet.nvidia.doctor"]
+        environment = {
+            **os.environ,
+            "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections"),
+            "ANSIBLE_NOCOLOR": "1",
+        }
+        done = subprocess.run(
+            [*command, "-e", f"gpu_doctor_report={report}"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert report.exists(), done.stdout + done.stderr
+        return done.returncode, done.stdout, json.loads(report.read_text())
+
+    def _ansible(self, program: str, *arguments: str) -> str:
+        command = [str(ANSIBLE.with_name(program)), "-i", self.inventory, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
     def _lab(self, *arguments: str) -> str:
         done = subprocess.run([str(LAB), *arguments], capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, f"lab {' '.join(arguments)}: {done.stdout}{done.stderr}"
@@ -147,6 +176,24 @@ def test_a_loaded_driver_is_healthy(lab):
     assert answer["healthy"] is True, answer["msg"]
     assert {check["name"]: check["status"] for check in answer["checks"]}["nvml"] == "passed"
     assert lab.state("facts-driver") == before
+
+
+def test_doctor_says_of_hosts_that_nobody_described_what_they_are(lab):
+    before = lab.state("facts-driver")
+    status, text, report = lab.doctor()
+    bare, driver = report["facts-bare"], report["facts-driver"]
+    assert status != 0 and "Something is wrong with 1 of 2 hosts: facts-bare." in text
+    assert bare["identity"]["GPUs"] == "2 x a100-40gb on the PCI bus, not seen by a driver"
+    assert bare["failed_check"] == "driver" and bare["stages"]["driver"]["needed"] is True
+    (name,) = set(lab.run("facts-driver", "nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines())
+    assert driver["identity"]["GPUs"].startswith(f"2 x {name}, ") and driver["identity"]["GPUs"].endswith("(GPU 0-1)")
+    assert driver["identity"]["driver"].startswith(f"{NEWER} open from nvidia")
+    assert driver["healthy"] is True, driver
+    assert "toolkit: install nvidia-container-toolkit" in text
+    # Nothing of the collection is left on a host, and nothing changed.
+    assert lab.state("facts-driver") == before
+    for host in report:
+        lab.run(host, "sh", "-c", "! ls -d /usr/local/lib/gpufleet /etc/gpufleet /var/lib/gpufleet 2>/dev/null")
 
 
 def test_mig_that_is_pending(lab):
