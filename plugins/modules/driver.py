@@ -233,8 +233,10 @@ reboot_reasons:
   type: list
   elements: str
 refusal:
-  description: Why the request was refused before anything was touched, with what would work.
-  returned: when it was refused
+  description:
+    - Why the request was refused before anything was touched, with what would work.
+    - With Secure Boot, why the module stopped before it installed the driver, with what has to be done at the host. RV(steps) says what was done.
+  returned: when it was refused, or the driver needs a person first
   type: dict
 differences:
   description: How the host differs from the desired state after everything was carried out.
@@ -252,7 +254,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import KeyRefused, UrlRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import from_options
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import Failed, run_stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import Failed, Stopped, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
@@ -309,6 +311,8 @@ def main() -> None:
             report = run_stage(DriverSystem(fetch), desired, module.check_mode)
     except Refused as refusal:
         module.fail_json(msg=f"{refusal.message} Nothing was touched.", refusal=refusal.as_dict())
+    except Stopped as stopped:
+        module.fail_json(changed=True, msg=str(stopped), refusal=stopped.refusal.as_dict(), steps=stopped.steps)
     except Failed as failure:
         module.fail_json(msg=str(failure), differences=list(failure.differences), steps=failure.steps)
     except (PackageError, KeyRefused, UrlRefused, CommandError, Locked) as error:

@@ -234,6 +234,7 @@ def rpm_base(kernel: str = RHEL_KERNEL) -> list[StandIn]:
         StandIn("kernel-devel-matched", "5.14.0-700.el9", ("kernel-devel = 5.14.0-700.el9",)),
         StandIn("kernel-64k-devel", "5.14.0-687.el9"),
         StandIn("kernel-64k-devel-matched", "5.14.0-687.el9", ("kernel-64k-devel = 5.14.0-687.el9",)),
+        StandIn("kernel-uek-devel", "6.12.0-106.55.4.2.el10uek"),
         StandIn("kernel6.12-devel", "6.12.20-23.97.amzn2023"),
     ]
 

@@ -45,6 +45,9 @@ CASES = [
     ("streams", ("rocky", "9")),
     ("streams", ("amzn", "2023")),
     ("flat", ("almalinux", "10")),
+    ("streams", ("ol", "9")),
+    ("flat", ("centos", "10")),
+    ("flat", ("fedora", "44")),
 ]
 
 
@@ -61,7 +64,7 @@ def test_every_plan_resolves_to_one_driver_version(system, world, distribution, 
     assert ("enable_module_stream" in kinds) == (world == "streams")
     headers = next(step for step in resolved.plan.plan.steps if step.kind.key == "install_prerequisites")
     base = RHEL_KERNEL.rpartition(".")[0]
-    matched = [["kernel-devel-matched", base]] if distribution[1] in ("9", "10") else []
+    matched = [["kernel-devel-matched", base]] if distribution[1] not in ("8", "2023") else []
     assert headers.data["packages"] == [["kernel-devel", base], ["kernel-headers", ""], *matched]
 
 
@@ -76,6 +79,11 @@ def test_every_plan_resolves_to_one_driver_version(system, world, distribution, 
                 ["kernel-headers", ""],
                 ["kernel-64k-devel-matched", "5.14.0-687.el9"],
             ],
+        ),
+        (
+            ("ol", "10"),
+            "6.12.0-106.55.4.2.el10uek.x86_64",
+            [["kernel-uek-devel", "6.12.0-106.55.4.2.el10uek"], ["kernel-headers", ""]],
         ),
         (("amzn", "2023"), "6.12.20-23.97.amzn2023.x86_64", [["kernel6.12-devel", "6.12.20-23.97.amzn2023"]]),
     ],

@@ -48,8 +48,13 @@ def test_every_distribution_has_a_row(identifier, version):
         "rocky": "Rocky",
         "almalinux": "Alma",
         "sles": "SLES",
+        "ol": "Oracle Linux",
+        "centos": "CentOS Stream",
+        "fedora": "Fedora",
+        "opensuse-leap": "openSUSE Leap",
+        "amzn": "Amazon Linux",
     }
-    name = names.get(identifier, "Amazon Linux")
+    name = names[identifier]
     rows = [line.split("|")[1] for line in TEXT.partition("## Driver")[2].splitlines() if line.startswith("|")]
     assert any(name in row and row.strip().endswith(version) for row in rows)
 

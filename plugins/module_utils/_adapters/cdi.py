@@ -6,10 +6,14 @@
 
 It is written by C(nvidia-ctk cdi generate) with the settings of C(nvidia-cdi-refresh.service), whether or not that unit
 is there: at boot, other units wait for the file, and restarting a unit from within a unit can wait for ever.
+
+The specification names the device nodes that are there, and nothing but a first user guarantees those that belong to no GPU. So they are created
+first, as the unit of 1.20.1 does (nvidia-container-toolkit, deployments/systemd/nvidia-cdi-refresh.service [code]).
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection
 from typing import Callable
@@ -20,6 +24,13 @@ from .files import read_bytes, read_text
 Runner = Callable[..., Result]
 
 DEFAULT_PATH = "/var/run/cdi/nvidia.yaml"
+#: What every CUDA process opens; C(nvidia-modeset) is for displays.
+CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+#: Where there are other nodes: WSL, and Tegra with its own driver.
+_OTHER_NODES = ("/dev/dxg", "/sys/module/nvgpu")
+#: In the toolkit from 1.13.0 on, with --load-kernel-modules from 1.13.2 on [code].
+_CREATE_NODES = ["nvidia-ctk", "system", "create-device-nodes", "--control-devices"]
+_UNKNOWN_COMMAND = "No help topic"
 _SETTINGS = "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
 _OUTPUT = "NVIDIA_CTK_CDI_OUTPUT_FILE_PATH"
 _MIG_UUID = re.compile(r"MIG-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -59,6 +70,37 @@ def is_stale(mig_uuids: Collection[str]) -> bool:
     return set(_MIG_UUID.findall(text)) != set(mig_uuids)
 
 
+def missing_nodes() -> tuple[str, ...]:
+    """Return the device nodes that a specification has to name, belong to no GPU, and are not there."""
+    if any(map(os.path.exists, _OTHER_NODES)):
+        return ()
+    return tuple(node for node in CONTROL_NODES if not os.path.exists(node))
+
+
+def create_nodes(runner: Runner = run) -> None:
+    """Create the device nodes that are missing, and load the kernel modules behind them.
+
+    :raises CommandError: some are missing nevertheless.
+    """
+    if not missing_nodes():
+        return
+    command = [*_CREATE_NODES, "--load-kernel-modules"]
+    result = runner(command, timeout=120.0)
+    if _UNKNOWN_COMMAND in result.stdout + result.stderr:
+        return
+    if missing_nodes():
+        # As NVIDIA's unit does: with new modules on disk and old ones loaded nothing can be loaded, and nodes can be created.
+        runner(_CREATE_NODES, timeout=120.0)
+    missing = missing_nodes()
+    if missing:
+        raise CommandError(
+            command,
+            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} still not there, so the CDI specification lacks what CUDA needs. Run "
+            "modprobe nvidia-uvm, see in dmesg why it cannot be loaded, mend that and run again",
+            result.stderr,
+        )
+
+
 def generate(target: str, runner: Runner = run) -> str:
     """Have the toolkit write a specification of what is there now into the file C(target), and return its text.
 
@@ -74,10 +116,14 @@ def generate(target: str, runner: Runner = run) -> str:
 
 
 def refresh(runner: Runner = run) -> str:
-    """Write the specification anew and return where it is.
+    """Write the specification anew, with the device nodes that it needs, and return where it is.
 
-    :raises CommandError: the toolkit could not write it.
+    :raises CommandError: the toolkit could not write it, or, behind that, not create the nodes.
     """
     target = path()
-    generate(target, runner)
+    try:
+        create_nodes(runner)
+    finally:
+        # One without a node is better than one of GPUs that are gone.
+        generate(target, runner)
     return target

@@ -52,22 +52,6 @@ def parse_blocked(text: str, name: str) -> bool:
     return re.search(pattern, text, re.MULTILINE) is not None
 
 
-def signing_key_enrolled(certificates: Sequence[str]) -> bool | None:
-    """Return whether a certificate that DKMS signs with is enrolled, or None where there is none or nobody can tell.
-
-    :param certificates: paths of certificates in DER that exist.
-    """
-    answers = []
-    for path in certificates:
-        try:
-            answer = run(["mokutil", "--test-key", path], timeout=30)
-        except CommandError:
-            return None
-        # mokutil ends with 1 for a key that is enrolled and 0 for one that is not; only its words are unambiguous.
-        answers.append("is already enrolled" in answer.stdout + answer.stderr)
-    return any(answers) if answers else None
-
-
 def renew_initramfs(command: Sequence[str]) -> bool:
     """Write the initial file system again; return False where the host has no such program (a container, or UKIs).
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where dkms comes from: on RHEL and its rebuilds from EPEL, which has to be there before the driver."""
+"""Where dkms comes from: on RHEL and what is compatible with it from EPEL, which has to be there before the driver."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ DKMS_PACKAGE = "dkms"
 
 def names(host: Host) -> tuple[str, ...]:
     """Return the names whose offered versions L(repository_step) needs to know."""
-    return (DKMS_PACKAGE, host.distribution.dkms.package) if host.distribution.dkms else ()
+    source = host.distribution.dkms
+    return tuple(filter(None, (DKMS_PACKAGE, source.package))) if source else ()
 
 
 def repository_step(
@@ -37,13 +38,19 @@ def repository_step(
         return None
     if source.package not in offered or not desired.repository.manage:
         own = "" if desired.repository.manage else f", and {PREFIX}manage_repository is false"
+        rebuild = f"On a rebuild: dnf install {source.package}, with the repository {source.builder} enabled. "
         raise NotOffered(
             DKMS_PACKAGE,
             f"it builds the modules, and no repository of this host offers it: it comes from EPEL, which needs CodeReady Builder{own}",
-            f"On a rebuild: dnf install {source.package}, with the repository {source.builder} enabled. {source.remedy}",
+            f"{rebuild if source.package == 'epel-release' else ''}{source.remedy}",
         )
     builder = [source.builder] if source.builder in disabled else []
-    data = {"repositories": ["EPEL", *builder], "packages": [[source.package, ""]], "enable": builder}
+    data = {
+        "repositories": ["EPEL", *builder],
+        "packages": [[source.package, ""]],
+        "enable": builder,
+        "enable_after": [source.disabled] if source.disabled else [],
+    }
     return Step(Kind.ENABLE_REPOSITORIES, "EPEL", "dkms comes from it", (), data)
 
 
@@ -51,4 +58,6 @@ def enable(manager: PackageManager, step: Step) -> None:
     """Carry out the step."""
     manager.enable_repositories([str(name) for name in step.data["enable"]])
     manager.apply(Transaction(tuple(Package(str(name), str(version)) for name, version in step.data["packages"])))
+    if step.data["enable_after"]:
+        manager.enable_repositories([str(name) for name in step.data["enable_after"]])
     manager.refresh()

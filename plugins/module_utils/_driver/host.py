@@ -41,16 +41,38 @@ class Build:
 
 
 @dataclass(frozen=True)
+class Signing:
+    """What DKMS signs modules with on one host.
+
+    :param key: path of the private key, or a C(pkcs11:) address; C(certificate) is its certificate's path.
+    :param exists: whether the certificate and, where it is a file, the key are there.
+    :param enrolled: whether shim knows the certificate; None where nobody can tell.
+    :param missing: packages that making and enrolling a key needs, and that are not installed.
+    """
+
+    key: str
+    certificate: str
+    exists: bool = False
+    enrolled: bool | None = None
+    missing: tuple[str, ...] = ()
+
+    @property
+    def is_file(self) -> bool:
+        return not self.key.startswith("pkcs11:")
+
+
+@dataclass(frozen=True)
 class Host:
     """The present state of a host's driver and what surrounds it.
 
     :param kernel: the release that the modules have to be for.
     :param headers: whether modules can be built for it now.
     :param kernel_packages: names of the installed packages that follow a kernel or bring headers; None where they are not known.
+    :param not_offered: which packages with headers of later kernels the repositories did not have when they were last asked.
     :param packages: installed packages of the driver, by name.
     :param loaded: version of the loaded module; C(on_disk) of the module file; C(library) of user space.
     :param source: who installed the driver: C(nvidia), C(distribution), C(runfile), or None.
-    :param key_enrolled: with Secure Boot, whether the key that DKMS signs with is enrolled; None where nobody knows.
+    :param signing: with Secure Boot, what DKMS signs modules with; None where it was not read.
     :param free_mib: free space in MiB, by the paths (joined with commas) that share a file system.
     :param lacking_modules: kernel modules that the fabric manager of NVLink 5 needs and that are not loaded.
     :param missing_for_holds: packages that the package manager needs to hold others, and that are not installed.
@@ -65,8 +87,9 @@ class Host:
     nvswitches: int = 0
     headers: bool = False
     kernel_packages: tuple[str, ...] | None = None
+    not_offered: tuple[str, ...] = ()
     secure_boot: bool | None = None
-    key_enrolled: bool | None = None
+    signing: Signing | None = None
     packages: Mapping[str, str] = field(default_factory=dict)
     holds: tuple[str, ...] = ()
     loaded: str | None = None
@@ -114,7 +137,7 @@ def from_facts(facts: Mapping[str, Any], **seen: Any) -> Host:
     """Return the host that a facts document describes.
 
     :param facts: of C(gpu_info); parts may be missing or null on a bare host.
-    :param seen: what the module has read beyond the facts (C(key_enrolled), C(free_mib), C(interrupted), ...).
+    :param seen: what the module has read beyond the facts (C(signing), C(free_mib), C(interrupted), ...).
     :raises Refused: the distribution or the processor architecture is not supported.
     """
     host = facts.get("host") or {}
@@ -130,6 +153,7 @@ def from_facts(facts: Mapping[str, Any], **seen: Any) -> Host:
         "nvswitches": int(fabric.get("nvswitches") or 0),
         "headers": bool(host.get("kernel_headers")),
         "kernel_packages": None if host.get("kernel_packages") is None else tuple(host["kernel_packages"]),
+        "not_offered": tuple(host.get("headers_not_offered") or ()),
         "secure_boot": host.get("secure_boot"),
         "packages": dict(driver.get("packages") or {}),
         "holds": tuple(driver.get("holds") or ()),

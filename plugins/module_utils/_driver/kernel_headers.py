@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from .._adapters.packages import Package
 from .host import Host
-from .kernels import Headers, headers, later_headers
+from .kernels import Headers, build_caveat, headers, later_headers
 from .selection import NotOffered
 
 
@@ -50,6 +50,12 @@ def later_lacking(host: Host) -> tuple[Headers, ...]:
     return tuple(item for item in wanted if item.name not in host.kernel_packages)
 
 
+def build_warnings(host: Host, offered: Iterable[Package]) -> list[str]:
+    """Return what may keep DKMS from building the modules, for the running kernel and for the next one."""
+    caveat = build_caveat(host.distribution.kernels, host.kernel)
+    return [*([caveat] if caveat else []), *later_warnings(host, offered)]
+
+
 def later_warnings(host: Host, offered: Iterable[Package]) -> list[str]:
     """Return why the driver would be lost with the next kernel."""
     if host.kernel_packages is None:
@@ -58,9 +64,14 @@ def later_warnings(host: Host, offered: Iterable[Package]) -> list[str]:
     after = "so after a kernel update the driver has no module until its headers are installed"
     if wanted is None:
         return [f"which package brings the headers of the kernels after {host.kernel} is not known, {after}"]
-    known = tuple(offered)
-    names = [item.name for item in later_lacking(host) if _newest(item, known) is None]
+    names = not_offered(host, offered)
     return [f"the repositories do not offer {', '.join(names)}, {after}"] if names else []
+
+
+def not_offered(host: Host, offered: Iterable[Package]) -> tuple[str, ...]:
+    """Return what would bring the headers of later kernels and cannot be installed."""
+    known = tuple(offered)
+    return tuple(item.name for item in later_lacking(host) if _newest(item, known) is None)
 
 
 def header_names(host: Host) -> tuple[str, ...]:

@@ -36,18 +36,30 @@ class Kernel:
     :param headers: what modules for this kernel are built with. The first one has to be offered.
     :param later: what brings the headers of every later kernel along. Empty where the manager installs those of C(headers) anew with every kernel;
         None where no such package is known.
+    :param caveat: what a build for this kernel may need besides; empty for nothing.
     """
 
     release: str
     headers: tuple[Headers, ...]
     later: tuple[Headers, ...] | None = ()
+    caveat: str = ""
 
 
 _MACHINE = r"\.(?:x86_64|aarch64)"
 _ANY = r"(?P<version>.+)"
 _DEB = (Headers("linux-headers-{kernel}"),)
 _RPM = (Headers("kernel-devel", "{version}"), Headers("kernel-headers"))
-_UEK = Kernel(rf"(?P<version>.+uek){_MACHINE}", (Headers("kernel-uek-devel", "{version}"),))
+_UEK_HEADERS = (Headers("kernel-uek-devel", "{version}"), Headers("kernel-headers"))
+# NVIDIA's guide 615, Oracle Linux [doc]. How DKMS is told which compiler to take is not in what was found of it.
+_UEK = (
+    Kernel(
+        rf"(?P<version>.+\.el[89]uek){_MACHINE}",
+        _UEK_HEADERS,
+        caveat="Oracle builds the UEK kernels of Oracle Linux 8 and 9 with a newer compiler (gcc-toolset) than the system's: DKMS has to be told "
+        "to take it, see Oracle Linux in NVIDIA's driver installation guide",
+    ),
+    Kernel(rf"(?P<version>.+uek){_MACHINE}", _UEK_HEADERS),
+)
 
 DEBIAN = (
     Kernel(
@@ -57,9 +69,9 @@ DEBIAN = (
 )
 #: The release names the flavour (generic) and not the metapackage (generic-hwe-24.04): that is taken from what is installed.
 UBUNTU = (Kernel(_ANY, _DEB, (Headers("linux-headers-{metapackage}"),)),)
-RED_HAT_8 = (_UEK, Kernel(rf"(?P<version>.+){_MACHINE}", _RPM))
+RED_HAT_8 = (*_UEK, Kernel(rf"(?P<version>.+){_MACHINE}", _RPM))
 RED_HAT = (
-    _UEK,
+    *_UEK,
     Kernel(
         r"(?P<version>.+)\.aarch64\+64k",
         (Headers("kernel-64k-devel", "{version}"), Headers("kernel-headers")),
@@ -131,6 +143,11 @@ def headers(kernels: Sequence[Kernel], release: str) -> tuple[Headers, ...]:
     """Return what modules for the kernel C(release) are built with, the first one being needed and the others where they are offered."""
     kernel, groups = _match(kernels, release)
     return tuple(_filled(item, release, groups) for item in kernel.headers)
+
+
+def build_caveat(kernels: Sequence[Kernel], release: str) -> str:
+    """Return what a build for the kernel C(release) may need besides its headers, or an empty string."""
+    return _match(kernels, release)[0].caveat
 
 
 def later_headers(kernels: Sequence[Kernel], release: str, installed: Iterable[str]) -> tuple[Headers, ...] | None:

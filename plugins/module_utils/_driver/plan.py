@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from .._adapters.packages import Package, Transaction
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
-from . import dkms
+from . import dkms, secure_boot
 from .desired import PREFIX, DesiredDriver
 from .distributions import APT_PIN, MODULE_STREAM
 from .floors import shortfall, warnings
 from .host import Host
-from .kernel_headers import lacking, later_packages, later_warnings
+from .kernel_headers import build_warnings, lacking, later_packages, not_offered
 from .kernels import followed
 from .packages import DKMS, closure, in_family, of_other_branch, of_other_generation
 from .previous import Record, Remains
@@ -77,6 +77,8 @@ class DriverPlan:
     :param version: the driver version that will be installed; empty for none, or when it is not known yet.
     :param transaction: the main transaction, or None when no package changes.
     :param unknown: why the plan cannot be complete yet, or empty.
+    :param not_offered: packages with headers of later kernels that the repositories lack; None where nobody asked for them.
+    :param stop: why the run ends behind these steps although the driver is not there yet, with what a person has to do; None for no reason.
     """
 
     plan: Plan
@@ -84,6 +86,8 @@ class DriverPlan:
     transaction: Transaction | None = None
     selection: Selection | None = None
     unknown: str = ""
+    stop: Refused | None = None
+    not_offered: tuple[str, ...] | None = None
 
 
 def packages_differ(host: Host, desired: DesiredDriver) -> str:
@@ -158,20 +162,25 @@ def plan_present(host: Host, desired: DesiredDriver, repositories: Repositories)
     if not repositories.configured:
         steps.append(repository_step(desired))
     why = packages_differ(host, desired)
+    keyless = secure_boot.lacks_key(host, desired)
+    builds = names_of(host, desired).module == DKMS
+    unavailable = not_offered(host, repositories.offered) if builds else ()
     if not why:
-        if names_of(host, desired).module == DKMS:
+        if keyless:
+            raise secure_boot.unsigned(host)
+        if builds:
             steps.extend(_header_steps(host, later_packages(host, repositories.offered)))
-            notes.extend(later_warnings(host, repositories.offered))
+            notes.extend(build_warnings(host, repositories.offered))
         steps.extend(_hold_steps(host, desired, closure(host.packages)))
         warning = check_floor(host.version or "", desired) if host.version else None
         notes.extend(
             [*([warning] if warning else []), *(warnings(host.version, desired.floors) if host.version else ())]
         )
-        return DriverPlan(_plan(host, steps, {}, notes), host.version or "")
+        return DriverPlan(_plan(host, steps, {}, notes), host.version or "", not_offered=unavailable)
     first_refusal(space_refusals(host))
     if not repositories.configured and not repositories.offered:
         unknown = "the repository is not configured yet, so what it offers is not known"
-        steps.append(_guess(host, desired, why))
+        steps.extend(secure_boot.key_steps(host) if keyless else [_guess(host, desired, why)])
         return DriverPlan(_plan(host, steps, {}, notes), unknown=unknown)
     selection = select(host, settled(host, desired), repositories.offered)
     first_refusal(found for gpu in host.gpus for found in [too_old(gpu, desired, selection.version)] if found)
@@ -180,10 +189,14 @@ def plan_present(host: Host, desired: DesiredDriver, repositories: Repositories)
         names = {package.name for package in repositories.offered}
         enabling = dkms.repository_step(host, desired, names, repositories.disabled)
         if enabling is not None:
-            steps.extend([enabling, _guess(host, desired, why)])
+            steps.append(enabling)
+            steps.extend(secure_boot.key_steps(host) if keyless else [_guess(host, desired, why)])
             return DriverPlan(
                 _plan(host, steps, {}, notes), unknown="dkms comes from a repository that is not enabled yet"
             )
+    if keyless:
+        steps.extend(secure_boot.key_steps(host))
+        return DriverPlan(_plan(host, steps, {}, notes), stop=secure_boot.stop(host))
     floor = check_floor(selection.version, desired)
     notes.extend(
         [
@@ -193,14 +206,16 @@ def plan_present(host: Host, desired: DesiredDriver, repositories: Repositories)
         ]
     )
     if selection.module == DKMS:
-        notes.extend(later_warnings(host, repositories.offered))
+        notes.extend(build_warnings(host, repositories.offered))
     transaction = _transaction(host, desired, selection)
     steps.extend(_before(host, desired, selection, repositories))
     steps.append(_main_step(host, selection.version, transaction, why))
     after = {package.name: package.version for package in selection.packages}
     if desired.hold:
         steps.append(Step(Kind.HOLD_DRIVER, DRIVER, "unattended upgrades must not move it"))
-    return DriverPlan(_plan(host, steps, after, notes), selection.version, transaction, selection)
+    return DriverPlan(
+        _plan(host, steps, after, notes), selection.version, transaction, selection, not_offered=unavailable
+    )
 
 
 def plan_absent(host: Host, remains: Remains) -> DriverPlan:
@@ -219,7 +234,7 @@ def plan_absent(host: Host, remains: Remains) -> DriverPlan:
         steps.append(_main_step(host, "", transaction, "state is absent"))
     if remains.named:
         steps.append(Step(Kind.REMOVE_REMAINS, DRIVER, "state is absent", (), {"remains": list(remains.named)}))
-    return DriverPlan(_plan(host, steps, {}, []), "", transaction)
+    return DriverPlan(_plan(host, steps, {}, []), "", transaction, not_offered=())
 
 
 def plan_previous(host: Host, desired: DesiredDriver, record: Record | None, repositories: Repositories) -> DriverPlan:

@@ -12,8 +12,9 @@ from .._formats.driver_versions import driver_key
 from .._plan import Refused
 from .desired import PREFIX, DesiredDriver
 from .host import Gpu, Host
-from .packages import DKMS, from_ubuntu_archive
-from .selection import follows_kernels, names_of
+from .packages import from_ubuntu_archive
+from .secure_boot import module_refusals
+from .selection import follows_kernels
 
 #: Measured on Debian 12: 785 MB for driver, headers and build tools, and a build that needs as much again for a while.
 NEEDED_MIB = {"/usr": 1200, "/var": 1000, "/boot": 60}
@@ -130,20 +131,24 @@ def _name(source: str) -> str:
     return "NVIDIA's repository" if source == "nvidia" else "the distribution's archive"
 
 
-def module_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
-    """Return why a module built on the host could not be loaded (Secure Boot)."""
-    module = names_of(host, desired).module
-    if host.secure_boot and module == DKMS and not host.key_enrolled and not host.container:
-        state = "is not enrolled" if host.key_enrolled is False else "does not exist yet"
-        return [
-            Refused(
-                "Secure Boot",
-                f"it is on, and the key that signs modules built on this host {state}, so they could not be loaded",
-                "Enrol it by hand (mokutil --import, then confirm at the console), switch Secure Boot off, or take signed "
-                f"modules from the distribution ({PREFIX}source: distribution) where it has them.",
-            )
-        ]
-    return []
+def key_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
+    """Return what has to be known of NVIDIA's repository and is not: the key that signs it."""
+    key, given = host.distribution.key, desired.repository
+    if desired.archive_source != "nvidia" or given.url or not given.manage:
+        return []
+    if given.key_fingerprint and (key.file or given.key_url or given.key_file):
+        return []
+    if key.is_known:
+        return []
+    named = f" ({key.file})" if key.file else ""
+    file = "" if key.file else f" and {PREFIX}key_url"
+    return [
+        Refused(
+            f"{PREFIX}key_fingerprint",
+            f"no two sources were found for the fingerprint of the key{named} of NVIDIA's repository for {host.distribution.name}",
+            f"Give all hexadecimal digits of it, from NVIDIA{file}; or configure the repository yourself and set {PREFIX}manage_repository: false.",
+        )
+    ]
 
 
 def kernel_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
@@ -191,6 +196,7 @@ def refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     return [
         *board_refusals(host, desired),
         *source_refusals(host, desired),
+        *key_refusals(host, desired),
         *module_refusals(host, desired),
         *kernel_refusals(host, desired),
     ]

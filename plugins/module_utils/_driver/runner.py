@@ -214,6 +214,7 @@ class PackageApplier:
             Kind.ENABLE_REPOSITORIES: lambda step: dkms.enable(system.manager, step),
             Kind.ENABLE_MODULE_STREAM: lambda step: system.manager.enable_stream(MODULE, str(step.data["stream"])),
             Kind.INSTALL_PREREQUISITES: self._prerequisites,
+            Kind.CREATE_SIGNING_KEY: lambda _step: system.create_signing_key(host),
             Kind.PIN_DRIVER: self._pin,
             Kind.RELEASE_PACKAGES: lambda step: system.manager.unhold(list(step.data["packages"])),
             **dict.fromkeys(PACKAGES, self._packages),
@@ -302,7 +303,13 @@ def ensure_repository(
     done: list[Step] = []
     try:
         while plan.unknown:
-            step = next(step for step in plan.plan.steps if step.kind in _PREPARATIONS and step not in done)
+            step = next((step for step in plan.plan.steps if step.kind in _PREPARATIONS and step not in done), None)
+            if step is None:
+                raise Refused(
+                    dkms.DKMS_PACKAGE,
+                    "the repositories that should have it are enabled, and none of them offers it",
+                    "See dnf repolist --all and dnf list --all dkms: a mirror may lack it.",
+                )
             done.append(step)
             if step.kind is Kind.ADD_REPOSITORY:
                 system.manager.add_repository(system.repository(host, desired))

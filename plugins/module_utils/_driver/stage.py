@@ -19,9 +19,10 @@ from .floors import not_judged, shortfall, warnings
 from .host import Host, from_facts
 from .impact import Impact, impact
 from .kernel_headers import later_lacking
+from .kernels import Headers
 from .packages import DKMS, closure
 from .plan import hold_names, packages_differ, source_of_runfile
-from .refusals import board_refusals, board_warnings, kernel_refusals, source_refusals
+from .refusals import board_refusals, board_warnings, kernel_refusals, key_refusals, source_refusals
 from .selection import check_floor, names_of
 from .steps import DRIVER, driver_step, hold_step, prerequisites_step, release_step
 
@@ -60,7 +61,12 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
 
 
 def _present(host: Host, desired: DesiredDriver, noticed: Impact) -> StagePlan:
-    refused = [*board_refusals(host, desired), *source_refusals(host, desired), *fabric_refusals(host, desired)]
+    refused = [
+        *board_refusals(host, desired),
+        *source_refusals(host, desired),
+        *key_refusals(host, desired),
+        *fabric_refusals(host, desired),
+    ]
     if not refused:
         # The distribution may have no driver of its own, which is told when its packages are looked for.
         refused.extend(kernel_refusals(host, desired))
@@ -80,10 +86,19 @@ def _present(host: Host, desired: DesiredDriver, noticed: Impact) -> StagePlan:
     if unknown is not None and unknown not in notes:
         notes.append(unknown)
     if host.secure_boot and not refused and names_of(host, desired).module == DKMS and not host.same_everywhere:
-        notes.append("Secure Boot is on: whether the key that signs modules is enrolled is checked when the stage runs")
+        notes.append(
+            "Secure Boot is on: whether the key that signs modules is enrolled is checked when the stage runs. Where there is no key yet, the run "
+            "installs dkms, creates the key and stops before the driver with how to enrol it"
+        )
     if refused:
         return StagePlan("driver", True, refusals=tuple(refused), warnings=tuple(notes))
     why = packages_differ(host, desired)
+    recorded = [item.name for item in (() if why else _later(host, desired)) if item.name in host.not_offered]
+    if recorded:
+        notes.append(
+            f"the repositories did not offer {', '.join(recorded)} when the driver's stage last asked them with this kernel, so after a kernel "
+            "update the driver has no module until its headers are installed"
+        )
     steps = _present_steps(host, desired, why, noticed)
     unknown = "the exact packages are known when the repository is asked" if why else None
     return StagePlan("driver", bool(steps), steps, unknown, warnings=tuple(notes))
@@ -119,7 +134,8 @@ def _present_steps(host: Host, desired: DesiredDriver, why: str, noticed: Impact
 
 def _keeping_steps(host: Host, desired: DesiredDriver) -> list[Step]:
     steps = []
-    lacking = later_lacking(host) if names_of(host, desired).module == DKMS else ()
+    # What the repositories did not have when the stage asked them would be a step in every run that no run takes.
+    lacking = [item for item in _later(host, desired) if item.name not in host.not_offered]
     if lacking:
         why = "modules are built for every later kernel"
         steps.append(prerequisites_step([Package(item.name) for item in lacking], why))
@@ -138,6 +154,11 @@ def _keeping_steps(host: Host, desired: DesiredDriver) -> list[Step]:
             Step(Kind.START_SERVICE, "nvidia-fabricmanager", f"it has to run at {host.version}; found {found}")
         )
     return steps
+
+
+def _later(host: Host, desired: DesiredDriver) -> tuple[Headers, ...]:
+    """Return the packages with headers of later kernels that are not installed."""
+    return later_lacking(host) if names_of(host, desired).module == DKMS else ()
 
 
 def _absent_steps(host: Host, noticed: Impact) -> tuple[Step, ...]:

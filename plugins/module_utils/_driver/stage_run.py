@@ -13,7 +13,7 @@ from typing import Any
 
 from .._adapters.packages import PackageError
 from .._adapters.repositories import fingerprints
-from .._plan import Step, steps_diff
+from .._plan import Refused, Step, steps_diff
 from .._steps import Kind
 from .desired import DesiredDriver
 from .host import Host
@@ -42,6 +42,18 @@ class Failed(Exception):
         self.differences = tuple(differences)
         self.steps = [step.as_dict() for step in steps]
         super().__init__(f"Failed to bring {wanted}: {'; '.join(differences)}. Mend that and run again.")
+
+
+class Stopped(Exception):
+    """What could be done is done, and a person has to do something before the driver can be installed.
+
+    :param refusal: why, and what.
+    """
+
+    def __init__(self, refusal: Refused, steps: Sequence[Step]) -> None:
+        self.refusal = refusal
+        self.steps = [step.as_dict() for step in steps]
+        super().__init__(refusal.message)
 
 
 @dataclass(frozen=True)
@@ -87,6 +99,7 @@ def run_stage(system: DriverSystem, desired: DesiredDriver, check: bool) -> Repo
     """Bring the driver of one host to the desired state.
 
     :raises Refused: the desired state cannot be met; nothing was touched.
+    :raises Stopped: a person has to do something first; in check mode that is a warning.
     :raises Failed: reading back does not show what was wanted.
     """
     before = system.read()
@@ -107,6 +120,10 @@ def run_stage(system: DriverSystem, desired: DesiredDriver, check: bool) -> Repo
     files = _files(system, before, desired, plan)
     if plan.plan.changes:
         PackageApplier(system, before, desired, resolved).apply()
+    if plan.stop is not None:
+        raise Stopped(plan.stop, (*repaired, *planned_steps(resolved)))
+    if plan.not_offered is not None:
+        system.write_not_offered(before.kernel, plan.not_offered)
     installed = system.read() if plan.plan.changes else before
     carried_out = (*repaired, *planned_steps(resolved))
     _prove_packages(installed, desired, plan, carried_out)
@@ -151,7 +168,10 @@ def _predicted(system: DriverSystem, host: Host, desired: DesiredDriver, resolve
     imagined = host
     if plan.transaction is not None or plan.unknown:
         imagined = replace(host, on_disk=plan.version or None, library=plan.version or None)
-    outcome = PostInstall(system, desired, check=True).run(imagined)
+    outcome = Outcome() if plan.stop else PostInstall(system, desired, check=True).run(imagined)
+    notes = [*plan.plan.warnings, *([f"The plan is not complete: {plan.unknown}"] if plan.unknown else [])]
+    if plan.stop is not None:
+        notes.append(f"The run would stop behind these steps. {plan.stop.message}")
     packages_before, packages_after = package_diff(host, resolved)
     steps = (*planned_steps(resolved), *outcome.steps)
     return Report(
@@ -162,7 +182,7 @@ def _predicted(system: DriverSystem, host: Host, desired: DesiredDriver, resolve
         before=packages_before,
         after=packages_after,
         reboot=tuple(outcome.reboot),
-        warnings=(*plan.plan.warnings, *((f"The plan is not complete: {plan.unknown}",) if plan.unknown else ())),
+        warnings=tuple(notes),
         files=_files(system, host, desired, plan),
     )
 

@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 
-from .._adapters import kernel_modules, systemd
+from .._adapters import kernel_modules, module_signing, systemd
 from .._adapters.command import CommandError, run
 from .._adapters.files import read_text, remove, write_whole
 from .._adapters.host_files import HostFiles
@@ -21,18 +21,17 @@ from .._adapters.packages_apt import Apt
 from .._adapters.processes import device_holders
 from .._adapters.repositories import Repository, check_url, key_of_digest, verified_key
 from .._adapters.source import Source
+from .._facts import not_offered
 from .._facts.document import read_document
 from .._plan import Refused
 from . import previous
 from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
-from .host import Host, from_facts
+from .distributions import MODULE_KEY
+from .host import Host, Signing, from_facts
 from .packages import in_family
 from .refusals import NEEDED_MIB
 from .reload import User
 from .services import PREFERENCES_NAME
-
-#: Where DKMS keeps the certificate that it signs with: its own default, and Debian's and Ubuntu's shim.
-_CERTIFICATES = ("/var/lib/dkms/mok.pub", "/var/lib/shim-signed/mok/MOK.der")
 
 #: The dnf module that the driver's streams are of.
 MODULE = "nvidia-driver"
@@ -76,9 +75,7 @@ class DriverSystem:
             holds=self._manager.holds(),
             missing_for_holds=self._manager.missing_for_holds(),
             interrupted=self._manager.interrupted(),
-            key_enrolled=kernel_modules.signing_key_enrolled([path for path in _CERTIFICATES if os.path.exists(path)])
-            if host.secure_boot
-            else None,
+            signing=_signing(host, installed) if host.secure_boot else None,
             free_mib=_free_mib(),
         )
 
@@ -136,6 +133,10 @@ class DriverSystem:
     def write_record(self, record: previous.Record) -> None:
         write_whole(previous.PATH, record.as_text(), 0o600)
 
+    def write_not_offered(self, kernel: str, names: Sequence[str]) -> None:
+        """Record which packages with headers the repositories lack, which facts cannot ask; see C(_facts/not_offered.py)."""
+        self.write_file(not_offered.PATH, not_offered.as_text(kernel, names) if names else None)
+
     def write_preferences(self, text: str | None) -> bool:
         """Write or remove the preferences file that pins the driver (apt only)."""
         return self._manager.write_preferences(PREFERENCES_NAME, text) if isinstance(self._manager, Apt) else False
@@ -167,6 +168,16 @@ class DriverSystem:
     def unload(self, name: str) -> str:
         """Unload a module; return what rmmod complained about, or an empty string."""
         return _complaint(lambda: kernel_modules.unload(name))
+
+    def create_signing_key(self, host: Host) -> None:
+        """Create the key that DKMS signs modules with.
+
+        :raises CommandError: it could not be created.
+        """
+        signing, own = host.signing, host.distribution.module_key
+        if signing is not None:
+            usual = (signing.key, signing.certificate) == (own.key, own.certificate)
+            module_signing.create(signing.key, signing.certificate, own.command if usual else ())
 
     def module_exists(self, name: str, kernel: str) -> bool:
         return kernel_modules.exists(name, kernel)
@@ -234,6 +245,22 @@ def _complaint(call: Callable[[], object]) -> str:
         return str(error)
     rc, text = getattr(answer, "rc", 1), getattr(answer, "stderr", "").strip()
     return "" if rc == 0 else text or f"exit status {rc}"
+
+
+def _signing(host: Host, installed: Collection[str]) -> Signing:
+    """Return what DKMS signs modules with."""
+    usual, configured = host.distribution.module_key, module_signing.configured(host.kernel)
+    if usual.command and "mok_signing_key" not in configured:
+        # dkms reads only its own configuration or only what the distribution's program makes.
+        configured = {}
+    elif configured:
+        usual = MODULE_KEY
+    key = configured.get("mok_signing_key", usual.key)
+    certificate = configured.get("mok_certificate", usual.certificate)
+    exists = os.path.exists(certificate) and (key.startswith("pkcs11:") or os.path.exists(key))
+    enrolled = module_signing.enrolled(certificate) if exists else None
+    missing = tuple(name for name in usual.packages if name not in installed)
+    return Signing(key, certificate, exists, enrolled, missing)
 
 
 def _free_mib() -> dict[str, int]:

@@ -14,6 +14,7 @@ from typing import Any
 from .._adapters import kernel
 from .._adapters.host_files import HostFiles
 from .._adapters.source import Source
+from . import not_offered
 
 #: The families that the collection knows, by os-release's ID and, where that is not listed, its ID_LIKE.
 FAMILIES = {
@@ -77,6 +78,7 @@ def read_host(source: Source) -> dict[str, Any]:
         "package_manager": PACKAGE_MANAGERS.get(distribution["family"] or ""),
         "secure_boot": secure_boot,
         "kernel_headers": kernel.has_headers(files, release_name),
+        "headers_not_offered": not_offered.parse(files.read(not_offered.PATH), release_name),
         "container": _in_container(files),
     }
 

@@ -159,6 +159,7 @@ _HOST = fields(
         **dict.fromkeys(("name", "kernel", "architecture", "boot_id", "python", "package_manager"), _NAME),
         "distribution": _DISTRIBUTION,
         "kernel_packages": items(_NAME),
+        "headers_not_offered": items(_NAME, 64),
         **dict.fromkeys(("root", "secure_boot", "kernel_headers", "container"), truth),
     }
 )

@@ -34,18 +34,22 @@ class Comparison:
     :param present: its text, or None.
     :param wanted: the text that the toolkit generates now.
     :param devices: the names of the devices in C(wanted).
+    :param missing_nodes: device nodes that it has to name and that are not there, so that C(wanted) lacks them.
     """
 
     path: str
     present: str | None
     wanted: str
     devices: tuple[str, ...]
+    missing_nodes: tuple[str, ...] = ()
 
     @property
     def stale(self) -> str:
         """Why it has to be written anew, or an empty string."""
         if self.present is None:
             return "there is none"
+        if self.missing_nodes:
+            return f"the device nodes {', '.join(self.missing_nodes)} are missing"
         if self.present == self.wanted:
             return ""
         try:
@@ -85,7 +89,8 @@ def compare(runner: Runner = run) -> Comparison:
             ["nvidia-ctk", "cdi", "generate"], f"what it wrote cannot be read: {error}", wanted[:500]
         ) from error
     present = read_bytes(path)
-    return Comparison(path, None if present is None else present.decode("utf-8", "replace"), wanted, devices)
+    text = None if present is None else present.decode("utf-8", "replace")
+    return Comparison(path, text, wanted, devices, adapter.missing_nodes())
 
 
 def refresh(runner: Runner = run) -> str:
@@ -93,10 +98,19 @@ def refresh(runner: Runner = run) -> str:
 
     Call it after every change of driver, toolkit or MIG devices. Does nothing where there is no toolkit or no driver.
 
-    :raises CommandError: the toolkit could not generate one, or what is read back is something else.
+    :raises CommandError: the toolkit could not generate one or create the device nodes, or what is read back is something else.
     """
     if not possible():
         return ""
+    missing = adapter.missing_nodes()
+    try:
+        adapter.create_nodes(runner)
+    finally:
+        why = _write(runner)
+    return why or (f"the device nodes {', '.join(missing)} were missing" if missing else "")
+
+
+def _write(runner: Runner) -> str:
     comparison = compare(runner)
     if comparison.stale:
         write_whole(comparison.path, comparison.wanted)

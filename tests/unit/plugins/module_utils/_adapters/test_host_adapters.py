@@ -176,7 +176,67 @@ def spec(tmp_path, monkeypatch):
     environment = tmp_path / "refresh.env"
     environment.write_text(f'# a comment\nNVIDIA_CTK_CDI_OUTPUT_FILE_PATH="{target}"\nNVIDIA_CTK_DEBUG=true\nodd\n')
     monkeypatch.setattr(cdi, "_SETTINGS", str(environment))
+    monkeypatch.setattr(cdi, "CONTROL_NODES", ())
     return target
+
+
+class Toolkit:
+    """nvidia-ctk with the nodes that it creates.
+
+    :param creates: the node, and in answer to which of its two calls it appears.
+    """
+
+    def __init__(self, spec, node, creates, said=""):
+        self.spec, self.node, self.creates, self.said = spec, node, creates, said
+        self.calls = []
+
+    def __call__(self, command, **_options):
+        self.calls.append(" ".join(command[1:]))
+        if command[1] == "cdi":
+            self.spec.write_text(f"node: {self.node.exists()}\n")
+        elif ("--load-kernel-modules" in command) == (self.creates == "loading") and self.creates:
+            self.node.touch()
+            return Result(tuple(command), 0, "", "")
+        else:
+            return Result(tuple(command), 1, "", self.said)
+        return Result(tuple(command), 0, "", "")
+
+
+LOADING = "system create-device-nodes --control-devices --load-kernel-modules"
+
+
+@pytest.mark.parametrize("creates", ["loading", "as it is"])
+def test_the_device_nodes_come_before_the_specification_that_names_them(spec, tmp_path, monkeypatch, creates):
+    toolkit = Toolkit(spec, tmp_path / "nvidia-uvm", creates)
+    monkeypatch.setattr(cdi, "CONTROL_NODES", (str(toolkit.node),))
+    monkeypatch.setattr(cdi, "_OTHER_NODES", ())
+    cdi.refresh(toolkit)
+    generating = f"cdi generate --output={spec}"
+    without = [] if creates == "loading" else ["system create-device-nodes --control-devices"]
+    assert toolkit.calls == [LOADING, *without, generating]
+    assert spec.read_text() == "node: True\n"
+    cdi.refresh(toolkit)
+    assert toolkit.calls[-2:] == [generating, generating]
+
+
+def test_nodes_that_cannot_be_created_are_told_of_when_the_specification_is_written(spec, tmp_path, monkeypatch):
+    toolkit = Toolkit(spec, tmp_path / "nvidia-uvm", "", "failed to load module nvidia-uvm: exit status 1")
+    monkeypatch.setattr(cdi, "CONTROL_NODES", (str(toolkit.node),))
+    monkeypatch.setattr(cdi, "_OTHER_NODES", ())
+    with pytest.raises(
+        CommandError, match=r"nvidia-uvm is still not there.*modprobe nvidia-uvm.*failed to load module"
+    ):
+        cdi.refresh(toolkit)
+    assert spec.read_text() == "node: False\n"
+
+
+@pytest.mark.parametrize("other", ["WSL", "an old toolkit"])
+def test_where_there_are_no_such_nodes_or_no_such_command_nothing_fails(spec, tmp_path, monkeypatch, other):
+    toolkit = Toolkit(spec, tmp_path / "nvidia-uvm", "", "No help topic for 'create-device-nodes'")
+    monkeypatch.setattr(cdi, "CONTROL_NODES", (str(toolkit.node),))
+    monkeypatch.setattr(cdi, "_OTHER_NODES", (str(tmp_path),) if other == "WSL" else ())
+    cdi.refresh(toolkit)
+    assert toolkit.calls == [*([] if other == "WSL" else [LOADING]), f"cdi generate --output={spec}"]
 
 
 def test_the_sites_settings_decide_where_the_specification_is(spec, monkeypatch):

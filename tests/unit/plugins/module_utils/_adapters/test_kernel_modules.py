@@ -60,21 +60,6 @@ def test_what_blocks_a_module(commands, text, blocked):
     assert kernel_modules.is_blocked("nouveau") is blocked
 
 
-@pytest.mark.parametrize(
-    ("answer", "paths", "enrolled"),
-    [
-        ((1, "/x is already enrolled\n", ""), ["/x"], True),
-        ((0, "/x is not enrolled\n", ""), ["/x"], False),
-        ((0, "", ""), [], None),
-        (CommandError(["mokutil"], "the program is not installed"), ["/x"], None),
-    ],
-)
-def test_mokutils_words_count_and_not_its_exit_status(commands, answer, paths, enrolled):
-    _calls, answers = commands
-    answers["mokutil"] = answer
-    assert kernel_modules.signing_key_enrolled(paths) is enrolled
-
-
 def test_the_initial_file_system_is_only_renewed_where_there_is_a_program_for_it(commands):
     calls, answers = commands
     assert kernel_modules.renew_initramfs(["update-initramfs", "-u"])

@@ -60,6 +60,26 @@ def test_where_it_cannot_be_enabled_the_driver_is_refused_with_what_to_do(desire
     assert "dnf install epel-release" in caught.value.remedy
 
 
+@pytest.mark.parametrize("major", ["8", "9"])
+def test_oracle_has_names_of_its_own_and_brings_epel_disabled(major):
+    package, builder = f"oracle-epel-release-el{major}", f"ol{major}_codeready_builder"
+    step = dkms.repository_step(
+        host(("ol", major)), DesiredDriver(), (package,), (builder, f"ol{major}_developer_EPEL")
+    )
+    assert (step.data["packages"], step.data["enable"]) == ([[package, ""]], [builder])
+    manager = Manager()
+    dkms.enable(manager, step)
+    enabled = ("enable", f"ol{major}_developer_EPEL")
+    assert manager.log == [("enable", builder), ("install", package), enabled, ("refresh",)]
+
+
+def test_where_oracles_repository_changes_its_name_the_commands_are_named():
+    assert dkms.names(host(("ol", "10"))) == ("dkms",)
+    with pytest.raises(Refused, match="comes from EPEL") as caught:
+        dkms.repository_step(host(("ol", "10")), DesiredDriver(), (), ("ol10_codeready_builder",))
+    assert caught.value.remedy.startswith("Run: dnf install oracle-epel-release-el10")
+
+
 class Manager:
     """A rebuild whose repositories offer dkms once EPEL is configured."""
 
@@ -128,6 +148,15 @@ def test_the_repositories_come_first_and_then_the_plan_is_made_anew(configured):
     assert plan.version == VERSION
     epel = [("enable", "crb"), ("install", "epel-release"), ("refresh",)]
     assert manager.log == [*([] if configured else [("add",), ("refresh",)]), *epel]
+
+
+def test_repositories_that_are_enabled_and_lack_dkms_end_the_run_and_are_not_tried_for_ever():
+    manager = Manager()
+    offered = manager.offered
+    manager.offered = lambda names: tuple(package for package in offered(names) if package.name != "dkms")
+    made = system(manager)
+    with pytest.raises(Refused, match="enabled, and none of them offers it"):
+        runner.ensure_repository(made, host(), DesiredDriver(), runner.make_plan(made, host(), DesiredDriver()))
 
 
 def test_check_mode_enables_nothing():

@@ -190,7 +190,19 @@ def test_an_installed_driver_that_follows_another_kernel_is_mended():
         ),
         (("ubuntu", "24.04"), "6.8.0-1015-aws", ["linux-headers-6.8.0-1015-aws"], None),
         (("rhel", "8"), "4.18.0-553.el8_10.x86_64", ["kernel-devel", "kernel-headers"], []),
-        (("rhel", "8"), "5.15.0-300.163.18.el8uek.x86_64", ["kernel-uek-devel"], []),
+        (("rhel", "8"), "5.15.0-300.163.18.el8uek.x86_64", ["kernel-uek-devel", "kernel-headers"], []),
+        (("ol", "10"), "6.12.0-106.55.4.2.el10uek.aarch64", ["kernel-uek-devel", "kernel-headers"], []),
+        (("ol", "9"), "5.14.0-611.el9_7.x86_64", ["kernel-devel", "kernel-headers"], ["kernel-devel-matched"]),
+        (("centos", "10"), "6.12.0-212.el10.x86_64", ["kernel-devel", "kernel-headers"], ["kernel-devel-matched"]),
+        (("fedora", "44"), "6.19.10-300.fc44.x86_64", ["kernel-devel", "kernel-headers"], ["kernel-devel-matched"]),
+        (
+            ("ubuntu", "26.04"),
+            "6.11.0-26-generic",
+            ["linux-headers-6.11.0-26-generic"],
+            ["linux-headers-generic-hwe-24.04"],
+        ),
+        (("sles", "16"), "6.12.0-160000.5-default", ["kernel-default-devel"], []),
+        (("opensuse-leap", "15"), "6.4.0-150600.23.25-default", ["kernel-default-devel"], []),
         (("rhel", "9"), "5.14.0-687.el9.x86_64", ["kernel-devel", "kernel-headers"], ["kernel-devel-matched"]),
         (("rhel", "10"), "6.12.0-55.el10_0.aarch64", ["kernel-devel", "kernel-headers"], ["kernel-devel-matched"]),
         (
@@ -225,6 +237,22 @@ def test_what_modules_are_built_with_now_and_later(distribution, release, now, l
 def test_the_headers_of_rpm_systems_are_those_of_the_kernels_version(distribution, release, version):
     (first, *_others) = headers(DISTRIBUTIONS[distribution].kernels, release)
     assert first == Headers(first.name, version)
+
+
+@pytest.mark.parametrize(
+    ("release", "warned"),
+    [
+        ("5.15.0-300.163.18.el8uek.x86_64", True),
+        ("6.12.0-100.28.2.2.el9uek.x86_64", True),
+        ("6.12.0-106.55.4.2.el10uek.x86_64", False),
+        ("5.14.0-611.el9_7.x86_64", False),
+    ],
+)
+def test_a_kernel_of_another_compiler_is_warned_of(release, warned):
+    names = ("nvidia-driver-cuda", "kmod-nvidia-open-dkms")
+    offered = tuple(Package(name, f"3:{VERSION}-1.el9") for name in names)
+    plan = plan_present(host(("ol", "9"), release, headers=True), DesiredDriver(), Repositories(True, offered))
+    assert any("gcc-toolset" in note for note in plan.plan.warnings) is warned
 
 
 def test_another_kernels_headers_are_not_taken():
@@ -282,6 +310,17 @@ def test_the_plan_from_facts_says_so_too():
     }
     ubuntu["driver"] = {}
     assert stage(ubuntu, {"nvidia_driver_source": "distribution"}).refusals[0].thing == "the kernel"
+
+
+def test_what_was_not_offered_is_no_step_again_until_the_kernel_changes():
+    given = settled()
+    given["host"]["headers_not_offered"] = ["linux-headers-amd64"]
+    plan = stage(given, {})
+    assert (plan.needed, plan.steps) == (False, ())
+    assert "did not offer linux-headers-amd64" in " ".join(plan.warnings)
+    # The module asks the repositories anew whatever is recorded.
+    on = host(("debian", "12"), "6.1.0-50-amd64", headers=True, not_offered=("linux-headers-amd64",))
+    assert lacking(on, [Package("linux-headers-amd64", "6.1.176-1")]) == (Package("linux-headers-amd64"),)
 
 
 @pytest.mark.parametrize(

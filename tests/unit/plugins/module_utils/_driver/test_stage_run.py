@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.reposito
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.fabric import MODULES_FILE
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host, Signing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Remains
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import User, plan_reload, still_used
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services import (
@@ -27,7 +27,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services i
     without_drop_in,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import Failed, run_stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import Failed, Stopped, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 OLD, NEW = "580.178.04", "580.190.01"
@@ -77,7 +77,7 @@ class Manager:
 
     def _after(self, transaction):
         after = {**self.packages, **{package.name: package.version for package in transaction.install}}
-        if transaction.install:
+        if {package.name for package in transaction.install} & set(NAMES):
             after.setdefault("libcuda1", transaction.install[0].version)
         return {name: version for name, version in after.items() if name not in transaction.remove}
 
@@ -136,6 +136,7 @@ class System:
         )
         self.loaded = loaded
         self.record = None
+        self.not_offered = None
         self.pinned = None
         self.active = set()
         self.enabled = set()
@@ -171,6 +172,9 @@ class System:
 
     def repository(self, _host, _desired):
         return Repository("gpufleet-nvidia-driver", URL, KEY)
+
+    def write_not_offered(self, kernel, names):
+        self.not_offered = (kernel, names)
 
     def write_record(self, record):
         self.record = record
@@ -301,6 +305,52 @@ def test_check_mode_touches_nothing_and_predicts_the_reload():
     assert report.after["libcuda1"] == f"{NEW}-1"
     assert f"reload driver {NEW}" in [step.what for step in report.steps]
     assert (system.manager.packages, system.manager.log, system.log, system.record) == (before, [], [], None)
+
+
+def test_what_the_repositories_lack_is_recorded_so_that_the_next_plan_knows():
+    system = ready()
+    system.base = replace(system.base, kernel_packages=())
+    assert not run_stage(system, DesiredDriver(), check=True).changed
+    assert system.not_offered is None
+    report = run_stage(system, DesiredDriver(), check=False)
+    assert not report.changed
+    assert "do not offer linux-headers-amd64" in " ".join(report.warnings)
+    assert system.not_offered == ("6.1.0-50-amd64", ("linux-headers-amd64",))
+    system.base = replace(system.base, kernel_packages=("linux-headers-amd64",))
+    run_stage(system, DesiredDriver(), check=False)
+    assert system.not_offered == ("6.1.0-50-amd64", ())
+
+
+def secure(system):
+    """Return a fresh host with Secure Boot, whose DKMS makes a key."""
+    signing = Signing("/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub", missing=("dkms",))
+    system.base = replace(system.base, secure_boot=True, signing=signing)
+
+    def create(host):
+        assert "dkms" in system.manager.packages
+        system.log.append(f"create {host.signing.certificate}")
+        system.base = replace(host, signing=replace(signing, exists=True, enrolled=False, missing=()))
+
+    system.create_signing_key = create
+    return system
+
+
+def test_with_secure_boot_the_run_makes_a_key_and_stops_until_a_person_has_enrolled_it():
+    system = secure(System())
+    report = run_stage(system, DesiredDriver(), check=True)
+    steps = ["install_prerequisites", "create_signing_key"]
+    assert [step.kind.key for step in report.steps] == steps
+    assert "would stop behind these steps. Secure Boot: " in report.warnings[-1]
+    assert (system.manager.packages, system.log) == ({}, [])
+    with pytest.raises(Stopped, match=r"mokutil --import /var/lib/dkms/mok\.pub") as stopped:
+        run_stage(system, DesiredDriver(), check=False)
+    assert [step["kind"] for step in stopped.value.steps] == steps
+    assert list(system.manager.packages) == ["dkms"]
+    assert system.log == ["create /var/lib/dkms/mok.pub"]
+    with pytest.raises(Refused, match="is not enrolled"):
+        run_stage(system, DesiredDriver(), check=False)
+    system.base = replace(system.base, signing=replace(system.base.signing, enrolled=True))
+    assert run_stage(system, DesiredDriver(), check=False).version == system.loaded == NEW
 
 
 def test_a_repository_is_added_first_and_taken_away_again_when_it_lacks_the_version():

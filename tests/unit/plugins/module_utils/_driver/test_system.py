@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import previous, system
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Host, Signing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 DEBIAN = Host(DISTRIBUTIONS["debian", "12"], "x86_64", "6.1.0-50-amd64")
@@ -58,10 +59,10 @@ class Manager:
 
 @pytest.fixture
 def bare(monkeypatch):
-    """A host whose facts are given and whose certificates do not exist."""
+    """A host whose facts are given."""
     monkeypatch.setattr(system, "read_document", lambda _source: FACTS)
-    monkeypatch.setattr(system.kernel_modules, "signing_key_enrolled", lambda paths: f"asked {len(paths)}")
-    monkeypatch.setattr(system, "_CERTIFICATES", ())
+    monkeypatch.setattr(system.module_signing, "configured", lambda _kernel: {})
+    monkeypatch.setattr(system.module_signing, "enrolled", lambda path: f"asked for {path}")
 
 
 def fetching(_url):
@@ -69,10 +70,60 @@ def fetching(_url):
 
 
 @pytest.mark.usefixtures("bare")
+def test_a_signing_key_that_is_not_there_is_not_asked_for(monkeypatch, tmp_path):
+    files = {"mok_signing_key": f"{tmp_path}/a.key", "mok_certificate": f"{tmp_path}/a.der"}
+    monkeypatch.setattr(system.module_signing, "configured", lambda _kernel: files)
+    read = system.DriverSystem(fetching, Manager({"openssl": "3"})).read
+    assert read().signing == Signing(f"{tmp_path}/a.key", f"{tmp_path}/a.der", False, None, ("dkms", "mokutil"))
+    for path in files.values():
+        with open(path, "w", encoding="utf-8"):
+            pass
+    found = read().signing
+    assert found.exists
+    assert found.enrolled == f"asked for {tmp_path}/a.der"
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize(
+    ("release", "configured", "certificate"),
+    [
+        (("debian", "12"), {}, "/var/lib/dkms/mok.pub"),
+        (("ubuntu", "24.04"), {}, "/var/lib/shim-signed/mok/MOK.der"),
+        # dkms on Ubuntu looks at the certificate of the configuration only when that names the key too.
+        (("ubuntu", "24.04"), {"mok_certificate": "/srv/a.der"}, "/var/lib/shim-signed/mok/MOK.der"),
+        (("ubuntu", "24.04"), {"mok_signing_key": "/srv/a.key"}, "/var/lib/dkms/mok.pub"),
+        (("debian", "12"), {"mok_certificate": "/srv/a.der"}, "/srv/a.der"),
+    ],
+)
+def test_which_certificate_dkms_signs_with(monkeypatch, release, configured, certificate):
+    distribution = {"id": release[0], "version": release[1]}
+    monkeypatch.setattr(
+        system, "read_document", lambda _source: {"host": {**FACTS["host"], "distribution": distribution}}
+    )
+    monkeypatch.setattr(system.module_signing, "configured", lambda _kernel: configured)
+    assert system.DriverSystem(fetching, Manager({})).read().signing.certificate == certificate
+
+
+def test_the_distributions_own_program_makes_the_usual_key(monkeypatch):
+    calls = []
+    monkeypatch.setattr(system.module_signing, "create", lambda *given: calls.append(given))
+    ubuntu = DISTRIBUTIONS["ubuntu", "24.04"]
+    key = ubuntu.module_key
+    host = Host(ubuntu, "x86_64", "6.8.0-40-generic", signing=Signing(key.key, key.certificate))
+    subject = system.DriverSystem(fetching, Manager({}))
+    subject.create_signing_key(host)
+    subject.create_signing_key(replace(host, signing=Signing("/srv/a.key", "/srv/a.der")))
+    assert calls == [
+        (key.key, key.certificate, ("update-secureboot-policy", "--new-key")),
+        ("/srv/a.key", "/srv/a.der", ()),
+    ]
+
+
+@pytest.mark.usefixtures("bare")
 def test_reads_the_drivers_packages_only():
     host = system.DriverSystem(fetching, Manager({"nvidia-smi": "535.261.03-1", "bash": "5"})).read()
     assert dict(host.packages) == {"nvidia-smi": "535.261.03-1"}
-    assert (host.holds, host.interrupted, host.key_enrolled) == (("nvidia-smi",), ("libcuda1",), "asked 0")
+    assert (host.holds, host.interrupted) == (("nvidia-smi",), ("libcuda1",))
     assert all(free >= 0 for free in host.free_mib.values())
     assert {path for paths in host.free_mib for path in paths.split(",")} <= set(system.NEEDED_MIB)
 

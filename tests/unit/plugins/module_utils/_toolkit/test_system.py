@@ -145,6 +145,7 @@ class TestCdi:
         monkeypatch.setattr(cdi.adapter, "path", lambda: str(path))
         monkeypatch.setattr(cdi.adapter, "settings", lambda: {"NVIDIA_CTK_DEBUG": "true"})
         monkeypatch.setattr(cdi, "possible", lambda: True)
+        monkeypatch.setattr(cdi.adapter, "CONTROL_NODES", ())
         return path
 
     @staticmethod
@@ -172,6 +173,26 @@ class TestCdi:
         cdi.refresh(self.generator(SPECIFICATION))
         assert cdi.refresh(self.generator(now)) == why
         assert place.read_text() == now
+
+    def test_missing_device_nodes_are_created_before_it_is_compared(self, place, tmp_path, monkeypatch):
+        node = tmp_path / "nvidia-uvm"
+        cdi.refresh(self.generator(SPECIFICATION))
+        monkeypatch.setattr(cdi.adapter, "CONTROL_NODES", (str(node),))
+        monkeypatch.setattr(cdi.adapter, "_OTHER_NODES", ())
+
+        def toolkit(command, **options):
+            if command[1] == "system":
+                node.touch()
+                return Result(tuple(command), 0, "", "")
+            text = SPECIFICATION if node.exists() else SPECIFICATION.replace("args: [x]", "args: []")
+            return self.generator(text)(command, **options)
+
+        # In check mode nothing is created, and the plan says what is missing.
+        assert cdi.compare(toolkit).stale == f"the device nodes {node} are missing"
+        assert not node.exists()
+        assert cdi.refresh(toolkit) == f"the device nodes {node} were missing"
+        assert place.read_text() == SPECIFICATION
+        assert cdi.compare(toolkit).stale == cdi.refresh(toolkit) == ""
 
     def test_one_that_cannot_be_read_is_replaced(self, place):
         place.parent.mkdir()

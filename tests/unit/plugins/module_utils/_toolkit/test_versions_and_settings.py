@@ -34,7 +34,7 @@ def test_versions_with_published_vulnerabilities_are_refused(version, found):
     assert found in floors.check_floor(version, allow_vulnerable=True)
 
 
-@pytest.mark.parametrize("version", ["1.19.1", "1.20.0", "2.0.0"])
+@pytest.mark.parametrize("version", ["1.19.1", "1.20.0", "1.20.1", "2.0.0"])
 def test_versions_at_or_above_the_floor(version):
     assert floors.check_floor(version, allow_vulnerable=False) is None
     assert floors.FLOOR == "1.19.1"
@@ -119,6 +119,9 @@ class TestConfig:
         ("ubuntu", "24.04", "aarch64", "https://nvidia.github.io/libnvidia-container/stable/deb/arm64"),
         ("rocky", "9.4", "x86_64", "https://nvidia.github.io/libnvidia-container/stable/rpm/x86_64"),
         ("sles", "15.6", "aarch64", "https://nvidia.github.io/libnvidia-container/stable/rpm/aarch64"),
+        ("ol", "9.6", "x86_64", "https://nvidia.github.io/libnvidia-container/stable/rpm/x86_64"),
+        ("opensuse-leap", "15.6", "aarch64", "https://nvidia.github.io/libnvidia-container/stable/rpm/aarch64"),
+        ("fedora", "43", "aarch64", "https://nvidia.github.io/libnvidia-container/stable/rpm/aarch64"),
         ("amzn", "2023", "x86_64", "https://nvidia.github.io/libnvidia-container/stable/rpm/x86_64"),
     ],
 )

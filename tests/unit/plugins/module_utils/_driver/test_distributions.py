@@ -1,0 +1,126 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The table of distributions: a row is all that one needs, and what no source says is asked for or refused."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import distributions
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, DesiredRepository
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import (
+    DISTRIBUTIONS,
+    distribution_of,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import from_facts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import ARCHIVES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import Repositories, plan_present
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import parse_os_release
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import distributions as toolkit
+
+VERSION = "580.178.04"
+FINGERPRINT = "0123456789ABCDEF0123456789ABCDEF01234567"
+
+
+def facts(identifier, version, kernel="5.14.0-687.el9.x86_64"):
+    return {
+        "host": {
+            "kernel": kernel,
+            "architecture": "x86_64",
+            "kernel_headers": True,
+            "distribution": {"id": identifier, "version": version},
+        },
+        "pci": [{"kind": "gpu", "address": "0000:18:00.0", "device_id": "0x2330", "architecture": "hopper"}],
+    }
+
+
+def test_one_row_adds_a_distribution_for_the_driver_and_the_toolkit(monkeypatch):
+    with pytest.raises(Refused, match=r"miracle 9\.6 is not supported"):
+        from_facts(facts("miracle", "9.6"))
+    row = replace(DISTRIBUTIONS["rocky", "9"], name="Miracle Linux 9")
+    monkeypatch.setitem(DISTRIBUTIONS, ("miracle", "9"), row)
+    host = from_facts(facts("miracle", "9.6"))
+    offered = (
+        Package("nvidia-driver-cuda", f"3:{VERSION}-1.el9"),
+        Package("kmod-nvidia-open-dkms", f"3:{VERSION}-1.el9"),
+    )
+    plan = plan_present(host, DesiredDriver(), Repositories(True, offered, streams=("580-open",)))
+    assert plan.version == VERSION
+    assert [step.kind for step in plan.plan.steps] == [
+        Kind.ENABLE_MODULE_STREAM,
+        Kind.INSTALL_DRIVER,
+        Kind.HOLD_DRIVER,
+    ]
+    assert not stage(facts("miracle", "9.6"), {}).refusals
+    assert toolkit.distribution_of({"id": "miracle", "version": "9.6"}).url("x86_64").endswith("/stable/rpm/x86_64")
+    # The facts take the family from ID_LIKE, as every rebuild has it.
+    assert parse_os_release('ID=miracle\nID_LIKE="rhel fedora"\nVERSION_ID=9.6\n')["family"] == "redhat"
+
+
+@pytest.mark.parametrize("row", DISTRIBUTIONS.values(), ids=lambda row: row.name)
+def test_a_row_names_what_there_is(row):
+    assert ("nvidia", row.names) in ARCHIVES
+    assert row.archive is None or ("distribution", row.archive) in ARCHIVES
+    assert row.manager in ("apt", "dnf", "zypper")
+    assert re.fullmatch(r"[a-z]+\d+", row.repository)
+    assert set(row.machines) <= set(distributions.REPOSITORY_ARCHITECTURES)
+    assert re.fullmatch(r"([0-9A-F]{40})?", row.key.fingerprint)
+    # A key file is called by the end of its fingerprint.
+    assert not row.key.fingerprint or row.key.fingerprint.endswith(row.key.file[:-4].upper())
+
+
+@pytest.mark.parametrize(
+    ("identifier", "version", "kernel"),
+    [
+        ("sles", "16.0", "6.12.0-160000.5-default"),
+        ("fedora", "43", "6.17.10-300.fc43.x86_64"),
+        ("ubuntu", "26.04", "7.0.0-10-generic"),
+    ],
+)
+def test_a_key_that_no_two_sources_confirm_has_to_be_given(identifier, version, kernel):
+    given = facts(identifier, version, kernel)
+    # The full variant, whose packages are called alike everywhere and follow no kernel.
+    variables = {"nvidia_driver_variant": "full", "nvidia_driver_flavour": "open"}
+    (refusal,) = stage(given, variables).refusals
+    assert refusal.thing == "nvidia_driver_key_fingerprint"
+    assert "no two sources were found for the fingerprint" in refusal.reason
+    known = {**variables, "nvidia_driver_key_fingerprint": FINGERPRINT}
+    if identifier == "ubuntu":
+        assert "and nvidia_driver_key_url" in refusal.remedy
+        assert stage(given, known).refusals
+        known["nvidia_driver_key_url"] = "https://mirror.example.com/key.pub"
+    assert not stage(given, known).refusals
+    assert not stage(given, {**variables, "nvidia_driver_manage_repository": False}).refusals
+    host = from_facts(given)
+    with pytest.raises(Refused, match="no two sources"):
+        plan_present(host, DesiredDriver(variant="full"), Repositories(False))
+    mirror = DesiredRepository("https://mirror.example.com/r", "https://mirror.example.com/k", "", FINGERPRINT)
+    assert plan_present(host, DesiredDriver(variant="full", repository=mirror), Repositories(False)).unknown
+
+
+def test_ubuntus_own_archive_needs_no_key_of_nvidias():
+    given = facts("ubuntu", "26.04", "7.0.0-10-generic")
+    given["host"]["kernel_packages"] = ["linux-image-generic"]
+    assert not stage(given, {"nvidia_driver_source": "distribution"}).refusals
+
+
+@pytest.mark.parametrize(("version", "missing"), [("3.0", "tdnf"), ("4.0", "no source was found for the name")])
+def test_what_lacks_more_than_a_key_is_refused_with_what_is_missing(version, missing):
+    described = {"id": "azurelinux", "version": version}
+    with pytest.raises(Refused, match=missing) as caught:
+        distribution_of({"distribution": described, "architecture": "x86_64"})
+    assert "nvidia_driver_state: unmanaged" in caught.value.remedy
+    with pytest.raises(Refused, match=missing):
+        toolkit.distribution_of(described)
+
+
+def test_no_distribution_is_both_supported_and_not():
+    assert not set(distributions.UNCONFIRMED) & set(DISTRIBUTIONS)
