@@ -149,7 +149,7 @@ gpu:
       type: dict
       returned: always
     host_program:
-      description: Version and checksum of the program that restores them.
+      description: Version and checksum of the program that restores them, and where it writes metrics, if it does.
       type: dict
       returned: always
     holders:

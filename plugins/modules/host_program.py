@@ -28,11 +28,18 @@ options:
     type: str
     choices: [present, absent]
     default: present
+  metrics_directory:
+    description:
+      - The directory that the textfile collector of node_exporter reads. A timer then reads the host every minute and writes C(gpufleet.prom)
+        into it; docs/monitoring.md of the collection lists the metrics.
+      - An empty string removes the timer, its service and the file. Where the option is not given, they stay as they are.
+      - The directory is not made, because it is node_exporter's; until it is there, the service fails.
+    type: str
   installed:
     description:
       - SHA-256 of the program on the host, where it is known from
         RV(gpufleet.nvidia.gpu_info#module:gpu.host_program.sha256).
-      - When it is the controller's, the host is not asked at all.
+      - When it is the controller's, and O(metrics_directory) is not given, the host is not asked at all.
     type: str
   sha256:
     description: SHA-256 of the program as it should be. Filled in by the action plugin.
@@ -45,7 +52,7 @@ options:
     type: path
 notes:
   - systemd reads its unit files again only when one of them changed, because containers that use the systemd cgroup
-    driver without CDI can lose their GPUs by that.
+    driver without CDI can lose their GPUs by that. O(metrics_directory) installs and removes its units without.
 seealso:
   - module: gpufleet.nvidia.mig
 """
@@ -57,6 +64,10 @@ EXAMPLES = r"""
 - name: Spare the call where the facts show that the program is there
   gpufleet.nvidia.host_program:
     installed: "{{ gpu_facts_host.gpu.host_program.sha256 | default('', true) }}"
+
+- name: Have metrics written for node_exporter as Debian packages it
+  gpufleet.nvidia.host_program:
+    metrics_directory: /var/lib/prometheus/node-exporter
 
 - name: Remove it
   gpufleet.nvidia.host_program:
@@ -93,12 +104,14 @@ import sys
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import installation
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.metric_units import refused_directory
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "metrics_directory": {"type": "str"},
             "installed": {"type": "str"},
             "sha256": {"type": "str"},
             "version": {"type": "str"},
@@ -108,6 +121,13 @@ def main() -> None:
     )
     wanted = module.params
     present = wanted["state"] == "present"
+    metrics = wanted["metrics_directory"]
+    refused = refused_directory(metrics) if metrics else None
+    if refused:
+        module.fail_json(
+            msg=f"Failed to have metrics written: metrics_directory is {metrics!r}, and {refused}. "
+            "Give the directory that node_exporter is started with (--collector.textfile.directory)"
+        )
     if present and not (wanted["sha256"] and wanted["version"]):
         module.fail_json(
             msg="Failed to install the host program: the module was called without its action plugin, which builds it. "
@@ -116,7 +136,7 @@ def main() -> None:
     try:
         found = installation.read()
         plan = (
-            installation.plan(found, wanted["sha256"], wanted["version"], sys.executable)
+            installation.plan(found, wanted["sha256"], wanted["version"], sys.executable, metrics)
             if present
             else installation.plan_removal(found)
         )
@@ -135,7 +155,7 @@ def main() -> None:
         if installation.needs_program(plan) and not wanted["src"]:
             module.exit_json(program_missing=True, **{**result, "changed": False})
         if present:
-            installation.apply(plan, wanted["src"], wanted["version"], sys.executable)
+            installation.apply(plan, wanted["src"], wanted["version"], sys.executable, metrics)
         else:
             installation.apply_removal(plan)
         installation.read_back(plan)

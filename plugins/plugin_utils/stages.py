@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as driver
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import stage as metrics
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.stage import stage as mig
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.stage import stage as runtime
@@ -26,6 +27,7 @@ STAGES: dict[str, StageFunction] = {
     "runtime": runtime,
     "mig": mig,
     "sharing": sharing,
+    "metrics": metrics,
 }
 
 

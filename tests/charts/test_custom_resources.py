@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rendered objects of Argo CD, Flux and Node Feature Discovery against a real API server that has their real definitions.
+"""Rendered objects of Argo CD, Flux, Node Feature Discovery and the Prometheus operator against a real API server that has their real definitions.
 
 What their controllers do with them is not tested here: there are none.
 """
@@ -37,7 +37,12 @@ FLEETS = {
     },
     "operator": {"training": {**TRAINING, "gpu_kubernetes_stack": "gpu_operator"}},
 }
-COMMON = {"gpu_kubernetes_version": "1.36", "gpu_kubernetes_chart_repository": "oci://registry.example.com/charts"}
+COMMON = {
+    "gpu_kubernetes_version": "1.36",
+    "gpu_kubernetes_chart_repository": "oci://registry.example.com/charts",
+    "gpu_kubernetes_prometheus_rule": True,
+    "gpu_kubernetes_grafana_dashboard": True,
+}
 GITOPS = {
     "argocd": {"gpu_kubernetes_gitops": "argocd", "gpu_kubernetes_gitops_repository": "https://git.example.com/x.git"},
     "flux": {"gpu_kubernetes_gitops": "flux", "gpu_kubernetes_gitops_source": "fleet"},
@@ -106,7 +111,7 @@ def test_every_object_is_what_its_definition_says(server, fleet, gitops):
             assert taken, f"{path}: {answer.stderr}"
             kinds.add(item["kind"])
     expected = {"argocd": {"Application"}, "flux": {"Kustomization", "HelmRepository", "HelmRelease"}}[gitops]
-    assert expected | {"NodeFeatureRule", "Namespace", "ConfigMap", "Pod"} <= kinds
+    assert expected | {"NodeFeatureRule", "PrometheusRule", "Namespace", "ConfigMap", "Pod"} <= kinds
     assert fleet == "operator" or {"RuntimeClass", "ResourceClaimTemplate"} <= kinds
 
 
@@ -116,6 +121,7 @@ def test_a_field_that_the_definition_does_not_have_is_refused(server):
         ("flux/objects.yaml", "dependOn"),
         ("flux/hami.yaml", "valuez"),
         ("node-labels/pools.yaml", "x"),
+        ("monitoring/prometheus-rule.yaml", "group"),
     ):
         item = yaml.safe_load(tree("device plugin", "flux")[path])
         item["spec"][field] = []

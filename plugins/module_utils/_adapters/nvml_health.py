@@ -69,11 +69,15 @@ class MemoryErrors:
     :param remap_pending: rows (Ampere and newer) or pages (older) are replaced at the next reset of the GPU.
     :param remap_failed: there was no spare row left: the board is to be replaced.
     :param uncorrected: double-bit errors since the driver was loaded.
+    :param remapped_correctable: rows that were replaced, in the board's life, after errors that could be corrected.
+    :param remapped_uncorrectable: rows that were replaced after errors that could not.
     """
 
     remap_pending: bool | None
     remap_failed: bool | None
     uncorrected: int | None
+    remapped_correctable: int | None
+    remapped_uncorrectable: int | None
 
 
 def fabric_of(nvml: Nvml, index: int) -> Fabric | None:
@@ -134,7 +138,7 @@ def recovery_action(nvml: Nvml, index: int) -> str | None:
 
 def memory_errors(nvml: Nvml, index: int) -> MemoryErrors:
     """Return the errors of the memory of one GPU."""
-    pending, failed = _remapped(nvml, index)
+    correctable, uncorrectable, pending, failed = _remapped(nvml, index)
     if pending is None:
         answer = _value(nvml, "nvmlDeviceGetRetiredPagesPendingStatus", index)
         pending = None if answer is None else bool(answer)
@@ -142,15 +146,19 @@ def memory_errors(nvml: Nvml, index: int) -> MemoryErrors:
         remap_pending=pending,
         remap_failed=failed,
         uncorrected=_value(nvml, "nvmlDeviceGetTotalEccErrors", index, _UNCORRECTED, _VOLATILE),
+        remapped_correctable=correctable,
+        remapped_uncorrectable=uncorrectable,
     )
 
 
-def _remapped(nvml: Nvml, index: int) -> tuple[bool | None, bool | None]:
+def _remapped(nvml: Nvml, index: int) -> tuple[int | None, int | None, bool | None, bool | None]:
+    """Return the rows that were replaced after errors of both kinds, and whether one waits and whether one could not be."""
     try:
-        _corrected, _uncorrected, pending, failed = nvml.library.call("nvmlDeviceGetRemappedRows", nvml.device(index))
+        rows = nvml.library.call("nvmlDeviceGetRemappedRows", nvml.device(index))
     except NvmlError:
-        return None, None
-    return bool(pending), bool(failed)
+        return None, None, None, None
+    correctable, uncorrectable, pending, failed = rows
+    return int(correctable), int(uncorrectable), bool(pending), bool(failed)
 
 
 def _value(nvml: Nvml, call: str, index: int, *arguments: int) -> int | None:

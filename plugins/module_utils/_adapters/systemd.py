@@ -86,29 +86,32 @@ def daemon_reload() -> None:
     run(["systemctl", "daemon-reload"], allowed=(0,))
 
 
-def enable(names: Iterable[str]) -> None:
+def enable(names: Iterable[str], reload: bool = True) -> None:
     """Have units start at boot.
 
+    :param reload: whether systemd reads its unit files again, as C(systemctl enable) has it do; see L(daemon_reload). Units that it has never
+        loaded need none of it.
     :raises CommandError: systemd refused, or they are not enabled afterwards.
     """
     wanted = list(names)
     if not wanted:
         return
-    result = run(["systemctl", "enable", *wanted])
+    result = run(["systemctl", "enable", *([] if reload else ["--no-reload"]), *wanted])
     missing = [name for name, found in units(wanted).items() if found.enabled not in ("enabled", "static", "alias")]
     if missing:
         raise CommandError(result.command, f"not enabled afterwards: {', '.join(missing)}", result.stderr)
 
 
-def disable(names: Iterable[str]) -> None:
+def disable(names: Iterable[str], reload: bool = True) -> None:
     """Have units start at boot no more.
 
+    :param reload: as for L(enable).
     :raises CommandError: systemd refused, or they are enabled still.
     """
     wanted = list(names)
     if not wanted:
         return
-    result = run(["systemctl", "disable", *wanted])
+    result = run(["systemctl", "disable", *([] if reload else ["--no-reload"]), *wanted])
     left = [name for name, found in units(wanted).items() if found.enabled == "enabled"]
     if left:
         raise CommandError(result.command, f"still enabled afterwards: {', '.join(left)}", result.stderr)

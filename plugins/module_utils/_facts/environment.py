@@ -20,6 +20,7 @@ from .._adapters.source import Source
 from .._boards.lookup import find_board
 from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST
 from .._formats.toml_read import TomlError
+from .._host.metric_units import METRICS_SERVICE, TIMER_LINK, directory_of
 from .._mig import journal
 from .._toolkit import config as toolkit_config
 from .runtimes import parse_version
@@ -150,9 +151,14 @@ def read_recorded(source: Source) -> dict[str, Any]:
 
 
 def read_host_program(source: Source) -> dict[str, Any]:
-    """Return the part C(host_program)."""
+    """Return the part C(host_program).
+
+    C(metrics_directory) is where the host writes metrics every minute; None where no timer is enabled for it.
+    """
     data = source.files.read_bytes(HOST_PROGRAM)
+    service = source.files.read(f"/etc/systemd/system/{METRICS_SERVICE}")
     return {
         "version": source.files.read(_PROGRAM_VERSION),
         "sha256": hashlib.sha256(data).hexdigest() if data is not None else None,
+        "metrics_directory": directory_of(service) if source.files.exists(TIMER_LINK) else None,
     }

@@ -59,7 +59,13 @@ _PROFILES = items(
     ),
     256,
 )
-_ERRORS = fields({"remap_pending": truth, "remap_failed": truth, "uncorrected": number()})
+_ERRORS = fields(
+    {
+        "remap_pending": truth,
+        "remap_failed": truth,
+        **dict.fromkeys(("uncorrected", "remapped_correctable", "remapped_uncorrectable"), number()),
+    }
+)
 GPU = fields(
     {
         "index": _INDEX,
@@ -190,7 +196,7 @@ _FACTS = fields(
         "kubelet": _UNIT,
         "cdi": items(_CDI, 1024),
         "recorded": fields({"mig": mapping(anything), "sharing": mapping(anything), "mig_unfinished": truth}),
-        "host_program": fields({"version": _TEXT, "sha256": _NAME}),
+        "host_program": fields({"version": _TEXT, "sha256": _NAME, "metrics_directory": _TEXT}),
         "health": _HEALTH,
         "holders": items(_HOLDER, 65536),
         "unknown": mapping(_TEXT),

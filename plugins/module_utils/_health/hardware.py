@@ -44,8 +44,7 @@ def driver(evidence: Evidence, expectation: Expectation) -> Outcome:
     loaded, disk, library = (facts.get(f"{place}_version") for place in ("loaded", "on_disk", "library"))
     if loaded is None:
         return _not_loaded(facts, disk)
-    versions = {place: version for place, version in (("on disk", disk), ("library", library)) if version}
-    differing = [f"{place} {version}" for place, version in versions.items() if version != loaded]
+    differing = version_differences(facts)
     if differing:
         return failed(
             f"driver {loaded} is loaded, but {' and '.join(differing)} is installed",
@@ -65,6 +64,16 @@ def driver(evidence: Evidence, expectation: Expectation) -> Outcome:
             f"The driver will not load after a reboot if there is none. {DRIVER_ROLE}",
         )
     return passed(text)
+
+
+def version_differences(driver: Mapping[str, Any]) -> list[str]:
+    """Return which parts of the driver are of another version than the module that is loaded.
+
+    :param driver: the part C(driver) of the facts.
+    """
+    versions = {"on disk": driver.get("on_disk_version"), "library": driver.get("library_version")}
+    loaded = driver.get("loaded_version")
+    return [f"{place} {version}" for place, version in versions.items() if version and version != loaded]
 
 
 def _not_loaded(facts: Mapping[str, Any], disk: str | None) -> Outcome:

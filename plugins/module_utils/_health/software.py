@@ -111,12 +111,16 @@ def mig(evidence: Evidence, expectation: Expectation) -> Outcome:
         records = record.read_recorded_layout(recorded)
     except record.Unreadable as error:
         return failed(f"/etc/gpufleet/mig.json cannot be used: {error}", _MIG_ROLE)
-    differences = [text for text in (_differs(gpu, records) for gpu in gpus) if text]
+    differences = _mig_differences(gpus, records)
     if differences:
         return failed("; ".join(differences), f"Restart gpufleet-mig.service, or: {_MIG_ROLE.lower()}")
     # A layout leaves the GPUs alone that it does not select: of those there is nothing to compare with.
     alone = [gpu_title(gpu) for gpu in gpus if _record_of(gpu, records) is None]
     return passed(f"{_layout(gpus)}, as recorded" + (f"; nothing is recorded of {', '.join(alone)}" if alone else ""))
+
+
+def _mig_differences(gpus: Sequence[Mapping[str, Any]], records: Sequence[record.GpuRecord]) -> list[str]:
+    return [text for text in (_differs(gpu, records) for gpu in gpus) if text]
 
 
 def _differs(gpu: Mapping[str, Any], records: Sequence[record.GpuRecord]) -> str | None:
@@ -161,8 +165,7 @@ def sharing(evidence: Evidence, _expectation: Expectation) -> Outcome:
         wanted = HostSharing.from_dict(recorded)
     except (KeyError, TypeError, ValueError) as error:
         return failed(f"/etc/gpufleet/sharing.json cannot be used: {type(error).__name__}: {error}", _SHARING_ROLE)
-    by_pipe = {daemon.get("pipe_directory"): daemon for daemon in running}
-    different = {daemon.name: text for daemon in wanted.daemons if (text := _daemon_differs(daemon, by_pipe))}
+    different = _sharing_differences(wanted, running)
     if different:
         units = " ".join(f"gpufleet-mps@{name}.service" for name in different)
         return failed(
@@ -170,10 +173,21 @@ def sharing(evidence: Evidence, _expectation: Expectation) -> Outcome:
         )
     if not wanted.daemons:
         return passed("no MPS daemon is recorded")
+    by_pipe = _by_pipe_directory(running)
     unsure = [daemon.name for daemon in wanted.daemons if by_pipe[daemon.pipe_directory].get("responds") is None]
     if unsure:
         return warning(f"whether the MPS daemon {', '.join(unsure)} answers is unknown", "Run as root on the host")
     return passed(f"{len(wanted.daemons)} MPS daemons answer with the recorded percentage")
+
+
+def _by_pipe_directory(running: Sequence[Mapping[str, Any]]) -> dict[Any, Mapping[str, Any]]:
+    return {daemon.get("pipe_directory"): daemon for daemon in running}
+
+
+def _sharing_differences(wanted: HostSharing, running: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return what is different of each recorded daemon, by its name."""
+    by_pipe = _by_pipe_directory(running)
+    return {daemon.name: text for daemon in wanted.daemons if (text := _daemon_differs(daemon, by_pipe))}
 
 
 def _daemon_differs(wanted: Daemon, running: Mapping[Any, Mapping[str, Any]]) -> str | None:
@@ -196,10 +210,52 @@ def compute_mode(evidence: Evidence, expectation: Expectation) -> Outcome:
     found = ", ".join(sorted({str(gpu.get("compute_mode")) for gpu in gpus}))
     if wanted is None:
         return passed(found) if found else skipped("no GPU tells its compute mode")
-    wrong = [str(gpu["index"]) for gpu in gpus if gpu.get("compute_mode") != wanted]
+    wrong = _other_compute_mode(gpus, wanted)
     if wrong:
         return failed(f"the compute mode of GPU {', '.join(wrong)} is {found}, not {wanted}", _SHARING_ROLE)
     return passed(wanted)
+
+
+def _other_compute_mode(gpus: Sequence[Mapping[str, Any]], wanted: str) -> list[str]:
+    return [str(gpu["index"]) for gpu in gpus if gpu.get("compute_mode") != wanted]
+
+
+def drift(facts: Mapping[str, Any]) -> dict[str, bool]:
+    """Return whether the host differs from what the last C(site) recorded on it, by the record: C(mig), C(sharing), C(compute_mode).
+
+    What is not recorded, or cannot be compared because NVML does not answer, is missing. A record that cannot be used differs.
+    """
+    recorded = facts.get("recorded") or {}
+    gpus = facts.get("gpus")
+    found: dict[str, bool] = {}
+    if recorded.get("mig") is not None and gpus is not None:
+        with_mig = [gpu for gpu in gpus if from_facts.has_mig(gpu)]
+        try:
+            found["mig"] = bool(_mig_differences(with_mig, record.read_recorded_layout(recorded["mig"])))
+        except record.Unreadable:
+            found["mig"] = True
+    if recorded.get("sharing") is not None:
+        wanted = _recorded_sharing(facts)
+        found["sharing"] = wanted is None or bool(_sharing_differences(wanted, facts.get("mps") or []))
+        if wanted is not None and wanted.compute_mode is not None and gpus is not None:
+            found["compute_mode"] = bool(_other_compute_mode(gpus, wanted.compute_mode))
+    return found
+
+
+def recorded_pipe_directories(facts: Mapping[str, Any]) -> list[str]:
+    """Return the pipe directories of the MPS daemons that are recorded; none where the record cannot be used."""
+    wanted = _recorded_sharing(facts)
+    return [daemon.pipe_directory for daemon in wanted.daemons] if wanted else []
+
+
+def _recorded_sharing(facts: Mapping[str, Any]) -> HostSharing | None:
+    recorded = (facts.get("recorded") or {}).get("sharing")
+    if not isinstance(recorded, Mapping):
+        return None
+    try:
+        return HostSharing.from_dict(recorded)
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def cuda(evidence: Evidence, _expectation: Expectation) -> Outcome:

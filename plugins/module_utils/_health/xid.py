@@ -99,6 +99,32 @@ def xid(evidence: Evidence, _expectation: Expectation) -> Outcome:
     return warning("; ".join(f"{finding.what}: {finding.meaning}" for finding in findings), ". ".join(steps))
 
 
+#: What NVIDIA's catalogue says of an error, as it is named in metrics, that nobody has to look at.
+QUIET_ACTIONS = tuple(sorted(bucket.value.lower() for bucket in (*_NOT_OF_THE_HOST, Bucket.XID_154)))
+#: Errors that somebody has to look at whatever the catalogue says.
+LOUD_XIDS = (_CONTAINED_MEMORY_ERROR,)
+
+
+def action_of(error: Xid) -> str:
+    """Return the name of what NVIDIA's catalogue asks for at once, in lower case: C(reset_gpu), C(restart_app), C(ignore), ...
+
+    C(unnamed) where the catalogue names nothing, C(unknown) for an error that it lacks.
+    """
+    entry = CATALOGUE.get(error.number)
+    if entry is None:
+        return "unknown"
+    bucket = entry.immediate
+    if bucket is Bucket.WORKFLOW_NVLINK5_ERR and _severity(error.text) == "Nonfatal":
+        bucket = Bucket.IGNORE
+    return bucket.value.lower() or "unnamed"
+
+
+def severity_of_sxid(error: Sxid) -> str:
+    """Return C(fatal) or C(non_fatal); an NVSwitch's error that does not say which is taken for fatal."""
+    harmless = error.number not in ALWAYS_FATAL_SXIDS and error.text.lower().startswith("non-fatal")
+    return "non_fatal" if harmless else "fatal"
+
+
 def _grouped(errors: Sequence[Xid] | Sequence[Sxid]) -> Mapping[tuple[int, str], list[str]]:
     """Return the texts of the errors of each number and place, in the order of the log."""
     groups: dict[tuple[int, str], list[str]] = {}

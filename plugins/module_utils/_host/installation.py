@@ -16,7 +16,10 @@ from .._adapters.files import read_bytes, read_text, remove, write_whole
 from .._adapters.pynvml_loader import HOST_PROGRAM
 from .._plan import Plan, Step
 from .._steps import Kind
+from .metric_units import METRICS_FILE, METRICS_SERVICE, METRICS_TIMER, directory_of, metric_units
 from .units import UNIT_DIRECTORY, units
+
+_OF_METRICS = (METRICS_SERVICE, METRICS_TIMER)
 
 VERSION_FILE = os.path.join(os.path.dirname(HOST_PROGRAM), "VERSION")
 
@@ -33,6 +36,7 @@ class Installed:
     :param unit_files: text of the unit files that are there, by unit.
     :param enabled: the units that start at boot.
     :param systemd: whether this host runs systemd.
+    :param timer_active: whether the timer of the metrics runs.
     """
 
     sha256: str | None
@@ -40,29 +44,37 @@ class Installed:
     unit_files: Mapping[str, str]
     enabled: frozenset[str]
     systemd: bool
+    timer_active: bool = False
+
+    @property
+    def metrics_directory(self) -> str:
+        """Where metrics are written; empty where they are not."""
+        return directory_of(self.unit_files.get(METRICS_SERVICE)) or ""
 
 
 def read() -> Installed:
     """Return what is on the host."""
     program = read_bytes(HOST_PROGRAM)
-    names = sorted(units(""))
+    names = sorted([*units(""), *_OF_METRICS])
     files = {name: text for name in names if (text := read_text(f"{UNIT_DIRECTORY}/{name}")) is not None}
     here = systemd.available()
-    enabled = {name for name, unit in systemd.units(names).items() if unit.enabled == "enabled"} if here else set()
+    shown = systemd.units(names) if here else {}
     return Installed(
         sha256=None if program is None else hashlib.sha256(program).hexdigest(),
         version=read_text(VERSION_FILE),
         unit_files=files,
-        enabled=frozenset(enabled),
+        enabled=frozenset(name for name, unit in shown.items() if unit.enabled == "enabled"),
         systemd=here,
+        timer_active=METRICS_TIMER in shown and shown[METRICS_TIMER].is_active,
     )
 
 
-def plan(present: Installed, sha256: str, version: str, python: str) -> Plan:
+def plan(present: Installed, sha256: str, version: str, python: str, metrics: str | None = None) -> Plan:
     """Return the steps that put the program and its units in place.
 
     :param sha256: of the program as it should be.
     :param python: interpreter that the units call.
+    :param metrics: the directory that metrics are written to; empty removes what writes them, None leaves that as it is.
     """
     steps = []
     if present.sha256 != sha256:
@@ -71,33 +83,72 @@ def plan(present: Installed, sha256: str, version: str, python: str) -> Plan:
     elif present.version != version:
         steps.append(Step(Kind.WRITE_FILE, VERSION_FILE, "it names another version"))
     warnings = () if present.systemd else ("This host has no systemd: nothing restores MIG and MPS after a reboot.",)
-    if present.systemd:
-        for name, text in sorted(units(python).items()):
-            if present.unit_files.get(name) != text.strip():
-                steps.append(Step(Kind.WRITE_FILE, f"{UNIT_DIRECTORY}/{name}", "it differs", data={"unit": name}))
-        for name in sorted(set(units(python)) - present.enabled):
-            steps.append(Step(Kind.ENABLE_SERVICE, name, "it has to run at boot"))
+    directory = present.metrics_directory if metrics is None else metrics
+    texts = _texts(python, directory) if present.systemd else {}
+    enabled = _enabled(texts)
+    steps += _unit_steps(present, texts, enabled) if present.systemd else []
     return Plan(
         steps=tuple(steps),
-        before=_state(present.sha256, present.unit_files, present.enabled),
-        after=_state(sha256, units(python) if present.systemd else {}, units(python) if present.systemd else ()),
+        before=_state(present.sha256, present.unit_files, present.enabled, present.timer_active),
+        after=_state(sha256, texts, enabled, METRICS_TIMER in texts),
         warnings=warnings,
     )
 
 
+def _texts(python: str, directory: str) -> Mapping[str, str]:
+    """Return the text of every unit that the host has to have."""
+    return {**units(python), **(metric_units(python, directory) if directory else {})}
+
+
+def _enabled(texts: Iterable[str]) -> frozenset[str]:
+    """Return which units start at boot: all but the service that its timer starts."""
+    return frozenset(texts) - {METRICS_SERVICE}
+
+
+def _unit_steps(present: Installed, texts: Mapping[str, str], enabled: frozenset[str]) -> list[Step]:
+    steps = _metrics_removal(present) if METRICS_TIMER not in texts else []
+    directory = directory_of(texts.get(METRICS_SERVICE))
+    if directory and present.metrics_directory not in ("", directory):
+        steps.append(_without_metrics(present, f"metrics are written to {directory}"))
+    written = [name for name, text in sorted(texts.items()) if present.unit_files.get(name) != text.strip()]
+    steps += [Step(Kind.WRITE_FILE, f"{UNIT_DIRECTORY}/{name}", "it differs", data={"unit": name}) for name in written]
+    steps += [Step(Kind.ENABLE_SERVICE, name, "it has to run at boot") for name in sorted(enabled - present.enabled)]
+    if METRICS_TIMER in texts and (METRICS_TIMER in written or not present.timer_active):
+        steps.append(Step(Kind.START_SERVICE, METRICS_TIMER, "metrics have to be written"))
+    return steps
+
+
+def _without_metrics(present: Installed, why: str) -> Step:
+    """Return the step that removes the file: node_exporter would show its last values for ever."""
+    return Step(Kind.REMOVE_FILE, f"{present.metrics_directory}/{METRICS_FILE}", why)
+
+
+def _metrics_removal(present: Installed) -> list[Step]:
+    why = "it is not wanted"
+    steps = [Step(Kind.DISABLE_SERVICE, METRICS_TIMER, why)] if METRICS_TIMER in present.enabled else []
+    steps += [
+        Step(Kind.REMOVE_FILE, f"{UNIT_DIRECTORY}/{name}", why, data={"unit": name})
+        for name in _OF_METRICS
+        if name in present.unit_files
+    ]
+    return [*steps, _without_metrics(present, why)] if present.metrics_directory else steps
+
+
 def plan_removal(present: Installed) -> Plan:
     """Return the steps that remove the program and its units. What they recorded stays."""
-    steps = [Step(Kind.DISABLE_SERVICE, name, "it is not wanted") for name in sorted(present.enabled)]
+    why = "it is not wanted"
+    steps = [Step(Kind.DISABLE_SERVICE, name, why) for name in sorted(present.enabled - {METRICS_TIMER})]
     steps += [
-        Step(Kind.REMOVE_FILE, f"{UNIT_DIRECTORY}/{name}", "it is not wanted", data={"unit": name})
-        for name in sorted(present.unit_files)
+        Step(Kind.REMOVE_FILE, f"{UNIT_DIRECTORY}/{name}", why, data={"unit": name})
+        for name in sorted(set(present.unit_files) - set(_OF_METRICS))
     ]
+    steps += _metrics_removal(present)
     if present.sha256 is not None:
         steps.append(Step(Kind.REMOVE_FILE, HOST_PROGRAM, "it is not wanted"))
     return Plan(
         steps=tuple(steps),
-        before=_state(present.sha256, present.unit_files, present.enabled),
-        after=_state(None, {}, ()),
+        before=_state(present.sha256, present.unit_files, present.enabled, present.timer_active),
+        after=_state(None, {}, (), False),
     )
 
 
@@ -106,15 +157,18 @@ def needs_program(steps: Plan) -> bool:
     return any(step.kind is Kind.INSTALL_HOST_PROGRAM for step in steps.steps)
 
 
-def apply(steps: Plan, source: str | None, version: str, python: str) -> None:
+def apply(steps: Plan, source: str | None, version: str, python: str, metrics: str | None = None) -> None:
     """Carry out L(plan).
 
     :param source: file with the program; needed when the plan installs it.
+    :param metrics: as L(plan) was given it.
     :raises InstallationError: the plan installs the program and there is no file.
     :raises CommandError: systemd refused.
     """
-    texts = units(python)
-    unit_changed = False
+    present = read()
+    texts = _texts(python, present.metrics_directory if metrics is None else metrics)
+    _stop_disabled(steps)
+    stale = False
     for step in steps.steps:
         if step.kind is Kind.INSTALL_HOST_PROGRAM:
             content = read_bytes(source) if source else None
@@ -123,12 +177,34 @@ def apply(steps: Plan, source: str | None, version: str, python: str) -> None:
             write_whole(HOST_PROGRAM, content, mode=0o755)
             write_whole(VERSION_FILE, f"{version}\n")
         elif step.kind is Kind.WRITE_FILE and "unit" in step.data:
-            unit_changed = write_whole(step.target, texts[step.data["unit"]]) or unit_changed
+            unit = step.data["unit"]
+            written = write_whole(step.target, texts[unit])
+            # Metrics are turned on and off on hosts in service. systemd reads a unit that it does not know when it is started.
+            stale = (written and (unit not in _OF_METRICS or unit in present.unit_files)) or stale
         elif step.kind is Kind.WRITE_FILE:
             write_whole(VERSION_FILE, f"{version}\n")
-    if unit_changed:
+        elif step.kind is Kind.REMOVE_FILE:
+            remove(step.target)
+    if stale:
         systemd.daemon_reload()
-    systemd.enable(step.target for step in steps.steps if step.kind is Kind.ENABLE_SERVICE)
+    enabled = [step.target for step in steps.steps if step.kind is Kind.ENABLE_SERVICE]
+    systemd.enable([name for name in enabled if name != METRICS_TIMER])
+    systemd.enable([name for name in enabled if name == METRICS_TIMER], reload=False)
+    for step in steps.steps:
+        if step.kind is Kind.START_SERVICE:
+            # A timer that runs already takes up its new times only so.
+            systemd.restart(step.target)
+
+
+def _stop_disabled(steps: Plan) -> None:
+    """Disable what the plan disables. A timer is stopped too, with what it started: what is in memory outlives the files."""
+    names = [step.target for step in steps.steps if step.kind is Kind.DISABLE_SERVICE]
+    systemd.disable([name for name in names if name != METRICS_TIMER])
+    if METRICS_TIMER in names:
+        # First, because without a reload systemd goes on saying of a unit in memory that it is enabled.
+        systemd.stop(METRICS_TIMER)
+        systemd.stop(METRICS_SERVICE)
+        systemd.disable([METRICS_TIMER], reload=False)
 
 
 def apply_removal(steps: Plan) -> None:
@@ -136,7 +212,7 @@ def apply_removal(steps: Plan) -> None:
 
     :raises CommandError: systemd refused.
     """
-    systemd.disable(step.target for step in steps.steps if step.kind is Kind.DISABLE_SERVICE)
+    _stop_disabled(steps)
     removed = [remove(step.target) for step in steps.steps if step.kind is Kind.REMOVE_FILE]
     remove(VERSION_FILE)
     if any("unit" in step.data for step in steps.steps) and any(removed):
@@ -149,7 +225,7 @@ def read_back(steps: Plan) -> None:
     :raises InstallationError: it is not as the plan says.
     """
     present = read()
-    found = _state(present.sha256, present.unit_files, present.enabled)
+    found = _state(present.sha256, present.unit_files, present.enabled, present.timer_active)
     if found != dict(steps.after):
         different = [name for name in found if found[name] != steps.after.get(name)]
         raise InstallationError(
@@ -158,9 +234,10 @@ def read_back(steps: Plan) -> None:
         )
 
 
-def _state(sha256: str | None, unit_files: Mapping[str, str], enabled: Iterable[str]) -> dict[str, object]:
+def _state(sha256: str | None, unit_files: Mapping[str, str], enabled: Iterable[str], timer: bool) -> dict[str, object]:
     return {
         "program": sha256,
         "units": {name: text.strip() for name, text in sorted(unit_files.items())},
         "enabled": sorted(enabled),
+        "timer": "active" if timer else "inactive",
     }

@@ -20,6 +20,14 @@ from .status import status
 
 _Verb = Callable[..., int]
 
+
+def _write_metrics(directory: str) -> int:
+    # What reads the whole host is not loaded at boot, where only a layout is restored.
+    from .write_metrics import write_metrics
+
+    return write_metrics(directory)
+
+
 #: Name of a verb, what does it, and the names of its arguments.
 VERBS: Mapping[str, tuple[_Verb, tuple[str, ...]]] = {
     "restore-mig": (restore_mig.restore_mig, ()),
@@ -27,6 +35,7 @@ VERBS: Mapping[str, tuple[_Verb, tuple[str, ...]]] = {
     "restore-sharing": (restore_sharing.restore_sharing, ()),
     "mps-settings": (restore_sharing.mps_settings, ("DAEMON",)),
     "mps-quit": (restore_sharing.mps_quit, ("DAEMON",)),
+    "write-metrics": (_write_metrics, ("DIRECTORY",)),
     "status": (status, ()),
 }
 

@@ -7,7 +7,7 @@
 Nothing here waits for what comes later. The order is a help, not a condition: every sync is tried again until it succeeds, because
 what it needs (the namespace, the custom resources of Node Feature Discovery) is another application's. The labels of the nodes are
 an application of their own: as a part of the plain objects they would keep the namespace away until Node Feature Discovery runs,
-which needs the namespace.
+which needs the namespace. So are the alerts, whose custom resource is that of a Prometheus operator, and the dashboard.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions im
 #: The folders of the tree whose objects are synced as they are.
 OBJECTS = "objects"
 NODE_LABELS = "node-labels"
+MONITORING = "monitoring"
 
 _OBJECTS_WAVE, _CUSTOM_RESOURCES_WAVE, _REST_WAVE = "0", "1", "2"
 #: Charts that bring the custom resources which the labels of the nodes are.
@@ -62,14 +63,14 @@ def kept(cluster: Cluster) -> dict[str, str]:
     return {}
 
 
-def argocd(cluster: Cluster, releases: Sequence[Release], labels: bool) -> dict[str, list[Mapping[str, Any]]]:
+def argocd(cluster: Cluster, releases: Sequence[Release], folders: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
     """Return, by file name, Applications: for the plain objects, and for each release, whose values come from the repository.
 
-    :param labels: whether the tree has rules that label the nodes.
+    :param folders: the folders of the tree, beside the plain objects, whose objects are synced as they are.
     """
     files: dict[str, list[Mapping[str, Any]]] = {"objects": [_directory(cluster, OBJECTS, _OBJECTS_WAVE)]}
-    if labels:
-        files["node-labels"] = [_directory(cluster, NODE_LABELS, _REST_WAVE)]
+    for folder in folders:
+        files[folder] = [_directory(cluster, folder, _REST_WAVE)]
     for release in releases:
         files[release.name] = [_application(cluster, release)]
     return files
@@ -115,7 +116,7 @@ def _argocd_object(cluster: Cluster, name: str, source: Mapping[str, Any], wave:
         # A pool that is no longer needed takes its release with it; the namespace and what others keep in it stay.
         metadata["finalizers"] = ["resources-finalizer.argocd.argoproj.io"]
     options = ["ServerSideApply=true"]
-    if name == f"gpufleet-{NODE_LABELS}":
+    if name in (f"gpufleet-{NODE_LABELS}", f"gpufleet-{MONITORING}"):
         options.append("SkipDryRunOnMissingResource=true")
     return {
         "apiVersion": "argoproj.io/v1alpha1",
@@ -135,14 +136,14 @@ def _argocd_object(cluster: Cluster, name: str, source: Mapping[str, Any], wave:
     }
 
 
-def flux(cluster: Cluster, releases: Sequence[Release], labels: bool) -> dict[str, list[Mapping[str, Any]]]:
+def flux(cluster: Cluster, releases: Sequence[Release], folders: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
     """Return, by file name, Kustomizations for the plain objects, and a source and a HelmRelease for each release.
 
-    :param labels: whether the tree has rules that label the nodes.
+    :param folders: as L(argocd) takes them.
     """
     files: dict[str, list[Mapping[str, Any]]] = {"objects": [_kustomization(cluster, OBJECTS)]}
-    if labels:
-        files["node-labels"] = [_kustomization(cluster, NODE_LABELS)]
+    for folder in folders:
+        files[folder] = [_kustomization(cluster, folder)]
     charts = {release.chart.name: release.chart for release in releases}
     for name, chart in sorted(charts.items()):
         files[f"source-{name}"] = [_helm_repository(chart)]

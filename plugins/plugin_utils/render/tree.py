@@ -11,6 +11,8 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import (
     addons,
+    alerts,
+    dashboard,
     device_plugin,
     gpu_operator,
     injection,
@@ -20,6 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import (
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import documents, json_text, yaml_text
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.examples import examples
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gitops import (
+    MONITORING,
     NODE_LABELS,
     Release,
     argocd,
@@ -60,7 +63,8 @@ def cluster_tree(cluster: Cluster) -> dict[str, str]:
         first = cluster.options["objects"] == "chart"
         releases.append(Release(OWN_CHART, chart, f"values/{OWN_CHART}.yaml", own, first))
     files.update(_node_labels(cluster))
-    files.update(_gitops(cluster, releases))
+    files.update(_monitoring(cluster))
+    files.update(_gitops(cluster, releases, [name for name in (NODE_LABELS, MONITORING) if _has(files, name)]))
     if cluster.options["examples"]:
         files.update({f"examples/{name}": text for name, text in examples(cluster).items()})
     files["capacity.json"] = json_text(capacity(cluster))
@@ -178,6 +182,21 @@ def _node_labels(cluster: Cluster) -> dict[str, str]:
     return {"node-labels.yaml": documents(header, objects.node_labels(cluster, cluster.configurations))}
 
 
+def _monitoring(cluster: Cluster) -> dict[str, str]:
+    files = {}
+    if cluster.options["prometheus_rule"]:
+        header = f"{_MADE_BY} gpu_kubernetes_prometheus_rule: needs the Prometheus operator's CRDs."
+        files[f"{MONITORING}/prometheus-rule.yaml"] = documents(header, [alerts.prometheus_rule(cluster)])
+    if cluster.options["grafana_dashboard"]:
+        header = f"{_MADE_BY} gpu_kubernetes_grafana_dashboard: the sidecar of Grafana's chart takes it by its label."
+        files[f"{MONITORING}/dashboard.yaml"] = documents(header, [dashboard.config_map(cluster)])
+    return files
+
+
+def _has(files: dict[str, str], folder: str) -> bool:
+    return any(path.startswith(f"{folder}/") for path in files)
+
+
 def _own_chart(cluster: Cluster, config_maps: list[dict[str, Any]]) -> str:
     chart = cluster.options["objects"] == "chart"
     checks = [
@@ -209,7 +228,7 @@ def _own_chart(cluster: Cluster, config_maps: list[dict[str, Any]]) -> str:
     return header + yaml_text(values)
 
 
-def _gitops(cluster: Cluster, releases: list[Release]) -> dict[str, str]:
+def _gitops(cluster: Cluster, releases: list[Release], folders: list[str]) -> dict[str, str]:
     kind = cluster.options["gitops"]
     if kind == "none":
         return {}
@@ -228,8 +247,7 @@ def _gitops(cluster: Cluster, releases: list[Release]) -> dict[str, str]:
             f"gpu_kubernetes_objects: chart leaves the ConfigMaps to the chart {OWN_CHART}, and without its repository {kind} cannot install it",
             f"Publish charts/{OWN_CHART} and set the URL, or set gpu_kubernetes_objects: manifests.",
         )
-    labels = bool(cluster.options["node_feature_discovery"])
-    rendered = (argocd if kind == "argocd" else flux)(cluster, releases, labels)
+    rendered = (argocd if kind == "argocd" else flux)(cluster, releases, folders)
     return {f"{kind}/{name}.yaml": documents(_MADE_BY, items) for name, items in rendered.items()}
 
 

@@ -142,6 +142,13 @@ def test_a_removal_is_asked_for_whatever_the_facts_show(program):
     assert host.calls == [{"state": "absent", "sha256": program.sha256, "version": program.version}]
 
 
+@pytest.mark.parametrize("directory", ["/var/lib/metrics", ""])
+def test_metrics_are_asked_for_whatever_the_facts_show_of_the_program(program, directory):
+    host = Host([{"changed": True}])
+    run(host, host_program.ActionModule, metrics_directory=directory, installed=program.sha256)
+    assert host.calls == [{"metrics_directory": directory, "sha256": program.sha256, "version": program.version}]
+
+
 @pytest.mark.parametrize("installed", [None, "", "0" * 64])
 def test_a_program_that_is_in_place_is_not_sent(program, installed):
     host = Host([{"changed": False}])

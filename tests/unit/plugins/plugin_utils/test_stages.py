@@ -29,7 +29,7 @@ def desired(**variables):
 
 
 def test_the_stages_are_those_of_site_in_its_order():
-    assert list(STAGES) == ["driver", "toolkit", "runtime", "mig", "sharing"]
+    assert list(STAGES) == ["driver", "toolkit", "runtime", "mig", "sharing", "metrics"]
 
 
 def test_a_bare_host_needs_what_its_desired_state_has():
@@ -103,3 +103,15 @@ def test_another_number_of_gpus_than_described_is_refused_before_anything_is_ins
         (refusal,) = plans["hardware"].refusals
         assert refusal.thing == "gpu_facts_gpus"
         assert "described with 8 GPUs, and its PCI bus shows 1" in refusal.reason
+
+
+def test_metrics_are_a_stage_that_the_variables_of_the_pool_ask_for():
+    plans = plan_stages(BARE, desired(nvidia_health_metrics=True))
+    assert plans["metrics"].needed and "/var/lib/prometheus/node-exporter" in str(plans["metrics"].steps[0])
+    there = {**BARE, "host_program": {"metrics_directory": "/var/lib/prometheus/node-exporter"}}
+    assert not plan_stages(there, desired(nvidia_health_metrics=True))["metrics"].needed
+    assert plan_stages(there, desired())["metrics"].needed
+    refused = plan_stages(BARE, desired(nvidia_health_metrics=True, nvidia_health_metrics_directory="metrics"))[
+        "metrics"
+    ]
+    assert [refusal.thing for refusal in refused.refusals] == ["nvidia_health_metrics_directory"]

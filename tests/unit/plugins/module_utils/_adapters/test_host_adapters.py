@@ -116,6 +116,16 @@ def test_changes_are_read_back(systemctl, verb):
         getattr(systemd, verb)("dcgm.service")
 
 
+def test_without_a_reload_systemctl_is_told_so(systemctl):
+    systemctl.add("a.timer")
+    systemd.enable(["a.timer"], reload=False)
+    systemd.disable(["a.timer"], reload=False)
+    assert [call[1:] for call in systemctl.calls if call[1] != "show"] == [
+        ("enable", "--no-reload", "a.timer"),
+        ("disable", "--no-reload", "a.timer"),
+    ]
+
+
 def test_enabling_and_disabling_are_read_back(systemctl):
     systemctl.add("a.service")
     systemd.enable(["a.service"])

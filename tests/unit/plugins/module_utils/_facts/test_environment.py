@@ -11,6 +11,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.installe
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pci import read_pci_devices
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import environment
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services, read_services
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.metric_units import (
+    METRICS_SERVICE,
+    TIMER_LINK,
+    metric_units,
+)
 
 
 def test_no_fabric(tree):
@@ -182,7 +187,15 @@ def test_a_record_that_may_not_be_read(tree):
 
 
 def test_host_program(tree):
-    assert environment.read_host_program(tree.source()) == {"version": None, "sha256": None}
+    assert environment.read_host_program(tree.source()) == {"version": None, "sha256": None, "metrics_directory": None}
     tree.write("/usr/local/lib/gpufleet/gpufleet-host.pyz", "program")
     found = environment.read_host_program(tree.source())
     assert found["sha256"] == hashlib.sha256(b"program").hexdigest()
+
+
+def test_metrics_are_written_where_the_service_says_while_its_timer_is_enabled(tree):
+    units = metric_units("/usr/bin/python3", "/var/lib/metrics")
+    tree.write(f"/etc/systemd/system/{METRICS_SERVICE}", units[METRICS_SERVICE])
+    assert environment.read_host_program(tree.source())["metrics_directory"] is None
+    tree.write(TIMER_LINK, "")
+    assert environment.read_host_program(tree.source())["metrics_directory"] == "/var/lib/metrics"

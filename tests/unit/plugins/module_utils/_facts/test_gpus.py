@@ -213,17 +213,20 @@ def test_a_profile_whose_places_are_not_told():
     assert shape_profile(GpuInstanceProfile(0, 19, "1g.10gb", 1, 7, 9728, 16, 1, 1, 0, 1, 0))["starts"] is None
 
 
+MEMORY_ERRORS = ("remap_pending", "remap_failed", "uncorrected", "remapped_correctable", "remapped_uncorrectable")
+
+
 @pytest.mark.parametrize(
     ("calls", "expected"),
     [
-        ({}, {"remap_pending": None, "remap_failed": None, "uncorrected": None}),
+        ({}, dict.fromkeys(MEMORY_ERRORS)),
         (
-            {"nvmlDeviceGetRemappedRows": (1, 1, 1, 0), "nvmlDeviceGetTotalEccErrors": 2},
-            {"remap_pending": True, "remap_failed": False, "uncorrected": 2},
+            {"nvmlDeviceGetRemappedRows": (3, 1, 1, 0), "nvmlDeviceGetTotalEccErrors": 2},
+            dict(zip(MEMORY_ERRORS, (True, False, 2, 3, 1))),
         ),
         (
             {"nvmlDeviceGetRetiredPagesPendingStatus": 1},
-            {"remap_pending": True, "remap_failed": None, "uncorrected": None},
+            {**dict.fromkeys(MEMORY_ERRORS), "remap_pending": True},
         ),
     ],
 )

@@ -24,6 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import (
     restore_sharing,
     status,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.metric_units import METRICS_SERVICE, METRICS_TIMER
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.units import CDI_UNIT, MIG_UNIT, SHARING_UNIT, units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine
@@ -62,6 +63,7 @@ def test_the_units_call_verbs_that_exist():
 def host(tmp_path, monkeypatch):
     """A host of its own, whose systemd believes everything."""
     enabled = set()
+    active = set()
     reloads = []
     monkeypatch.setattr(installation, "HOST_PROGRAM", str(tmp_path / "lib" / "gpufleet-host.pyz"))
     monkeypatch.setattr(installation, "VERSION_FILE", str(tmp_path / "lib" / "VERSION"))
@@ -71,20 +73,37 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setattr(
         control,
         "units",
-        lambda names: {n: Unit(n, "loaded", "inactive", "enabled" if n in enabled else "") for n in names},
+        lambda names: {
+            n: Unit(n, "loaded", "active" if n in active else "inactive", "enabled" if n in enabled else "")
+            for n in names
+        },
     )
-    monkeypatch.setattr(control, "enable", lambda names: enabled.update(names))
-    monkeypatch.setattr(control, "disable", lambda names: enabled.difference_update(list(names)))
+
+    def counted(change):
+        def run(names, reload=True):
+            names = list(names)
+            # Of a unit in memory systemd says what it was until it reads the files again.
+            assert reload or not active & set(names)
+            change(names)
+            if names and reload and METRICS_TIMER in names:
+                reloads.append(1)
+
+        return run
+
+    monkeypatch.setattr(control, "enable", counted(enabled.update))
+    monkeypatch.setattr(control, "disable", counted(enabled.difference_update))
+    monkeypatch.setattr(control, "restart", active.add)
+    monkeypatch.setattr(control, "stop", active.discard)
     monkeypatch.setattr(control, "daemon_reload", lambda: reloads.append(1))
     source = tmp_path / "sent.pyz"
     source.write_bytes(CONTENT)
     return tmp_path, str(source), enabled, reloads
 
 
-def install(source):
-    plan = installation.plan(installation.read(), SHA256, "1.2.3", PYTHON)
+def install(source, metrics=None):
+    plan = installation.plan(installation.read(), SHA256, "1.2.3", PYTHON, metrics)
     if plan.changes:
-        installation.apply(plan, source, "1.2.3", PYTHON)
+        installation.apply(plan, source, "1.2.3", PYTHON, metrics)
         installation.read_back(plan)
     return plan
 
@@ -137,6 +156,54 @@ def test_removing(host):
     installation.read_back(plan)
     assert not enabled and not list((root / "units").iterdir()) and not list((root / "lib").iterdir())
     assert not installation.plan_removal(installation.read()).changes
+
+
+def test_metrics_are_installed_moved_kept_and_removed(host):
+    root, source, enabled, reloads = host
+    directories = [root / name for name in ("one", "two")]
+    for directory in directories:
+        directory.mkdir()
+    install(source)
+    before = len(reloads)
+    install(source, str(directories[0]))
+    (directories[0] / "gpufleet.prom").write_text("x 1\n")
+    assert METRICS_TIMER in enabled and METRICS_SERVICE not in enabled
+    assert len(reloads) == before, "a reload can take the GPUs from running containers"
+    assert installation.read().metrics_directory == str(directories[0]) and installation.read().timer_active
+    assert not install(source, str(directories[0])).changes
+    # Who only restores MIG says nothing of them.
+    assert not install(source).changes
+    moved = install(source, str(directories[1]))
+    assert [step.kind.key for step in moved.steps] == ["remove_file", "write_file"]
+    assert not list(directories[0].iterdir()) and installation.read().metrics_directory == str(directories[1])
+    assert len(reloads) == before + 1, "systemd knows the service that was changed"
+    (directories[1] / "gpufleet.prom").write_text("x 1\n")
+    install(source, "")
+    assert len(reloads) == before + 1
+    assert enabled == set(units(PYTHON)) and not installation.read().timer_active
+    assert {path.name for path in (root / "units").iterdir()} == set(units(PYTHON))
+    assert not list(directories[1].iterdir())
+    assert not install(source, "").changes
+
+
+def test_a_timer_that_somebody_stopped_is_started_again(host):
+    root, source, _enabled, reloads = host
+    install(source, str(root))
+    installation.systemd.stop(METRICS_TIMER)
+    assert [(step.kind.key, step.target) for step in install(None, str(root)).steps] == [
+        ("start_service", METRICS_TIMER)
+    ]
+    assert reloads == [1]
+
+
+def test_removing_everything_takes_the_metrics_along(host):
+    root, source, enabled, _reloads = host
+    install(source, str(root))
+    (root / "gpufleet.prom").write_text("x 1\n")
+    plan = installation.plan_removal(installation.read())
+    installation.apply_removal(plan)
+    installation.read_back(plan)
+    assert not enabled and not list((root / "units").iterdir()) and not (root / "gpufleet.prom").exists()
 
 
 def test_without_systemd_there_is_a_program_and_a_warning(host, monkeypatch):

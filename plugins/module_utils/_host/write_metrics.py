@@ -1,0 +1,101 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read the host and write its metrics for the textfile collector of node_exporter: whole files only, also where NVML does not answer.
+
+https://github.com/prometheus/node_exporter#textfile-collector
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from .._adapters.files import read_text, write_whole
+from .._adapters.host_files import HostFiles
+from .._adapters.lock import LOCK_PATH, Locked, exclusive
+from .._adapters.processes import service_of
+from .._adapters.source import Source
+from .._facts.health import kernel_log
+from .._health.checks import CHECKS
+from .._health.error_counts import counted, parse_counts
+from .._health.evidence import collect
+from .._health.exposition import expose
+from .._health.readings import readings, unread
+from .._health.report import Evidence, Expectation, evaluate
+from .installation import VERSION_FILE
+from .metric_units import METRICS_FILE, METRICS_SERVICE
+from .output import fail, say
+
+COUNTS = "/var/lib/gpufleet/error-counts.json"
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+#: Where systemd keeps the processes of a service, by the version of control groups.
+_CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified")
+
+
+def write_metrics(
+    directory: str,
+    read: Callable[[], Evidence] = lambda: collect(Source(HostFiles()), None, (), 0.0),
+    log: Callable[[], str | None] = kernel_log,
+    counts: str = COUNTS,
+    lock: str = LOCK_PATH,
+) -> int:
+    """Write the metrics of this host into C(directory) and return the exit status.
+
+    :param read: returns the evidence of the health checks.
+    :param log: returns the kernel's log, or None where it cannot be read.
+    """
+    if not os.path.isdir(directory):
+        fail(
+            f"Failed to write metrics: the directory {directory} is not there. Install node_exporter, or set "
+            "nvidia_health_metrics_directory to the directory that its textfile collector reads"
+        )
+        return 1
+    path = os.path.join(directory, METRICS_FILE)
+    hanging = left_over_processes()
+    if hanging:
+        fail(f"Failed to read the GPUs: process {', '.join(map(str, hanging))} of an earlier run hangs still")
+        write_whole(path, expose(unread(time.time(), read_text(VERSION_FILE))))
+        return 1
+    try:
+        # Only asked, not held: a change must not wait for this. What is read during a change would be neither old nor new.
+        with exclusive(0, lock):
+            pass
+    except Locked as error:
+        say(f"nothing is read while the GPUs are being changed: {error}")
+        return 0
+    began = time.monotonic()
+    evidence = read()
+    report = evaluate(CHECKS, evidence, Expectation())
+    errors = parse_counts(read_text(counts), read_text(_BOOT_ID) or "")
+    text = log()
+    if text is not None:
+        errors = counted(errors, text)
+        write_whole(counts, errors.as_text(), mode=0o600)
+    write_whole(path, expose(readings(evidence, report, errors, time.time(), time.monotonic() - began)))
+    say(report.message)
+    return 0
+
+
+def left_over_processes(files: HostFiles | None = None, own: int | None = None) -> list[int]:
+    """Return the processes of earlier runs that are still in this service's control group.
+
+    A process that waits inside the driver of a broken GPU survives SIGKILL; another one every minute would fill the host with them.
+
+    :param own: process id of this process.
+    """
+    host = files or HostFiles()
+    groups = host.read("/proc/self/cgroup") or ""
+    if service_of(groups) != METRICS_SERVICE:
+        return []
+    found: set[int] = set()
+    for line in groups.splitlines():
+        _number, controllers, group = (*line.split(":", 2), "", "")[:3]
+        if controllers not in ("", "name=systemd"):
+            continue
+        for root in _CGROUPS:
+            listed = (host.read(f"{root}{group}/cgroup.procs") or "").split()
+            found.update(int(pid) for pid in listed if pid.isdigit())
+    return sorted(found - {os.getpid() if own is None else own})

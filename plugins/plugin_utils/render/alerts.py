@@ -1,0 +1,296 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The alerts over the metrics of the hosts and of dcgm-exporter, as one table, and the PrometheusRule that is made of it.
+
+Every alert names the check of C(verify) that tells of the same, in that check's words, and the section of docs/runbooks.md that says what to do.
+Tests hold both against the code, and fire every alert with promtool from what the host program writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_table import Metrics
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import LOUD_XIDS, QUIET_ACTIONS
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import MANAGED_BY, Cluster
+
+RUNBOOKS = "https://github.com/gpufleet/gpufleet.nvidia/blob/main/docs/runbooks.md"
+GROUP = "gpufleet"
+CRITICAL, WARNING = "critical", "warning"
+_ANYTHING = "..."
+
+_M = {metric.name: metric.value.name for metric in Metrics}
+_CHECK = f'{_M["CHECK"]}{{check="%s",status="failed"}} == 1'
+#: An error's series begins with its first one, so that a rate alone would miss it.
+_NEW = "increase({0}[1h]) > 0 or ({0} unless {0} offset 1h)"
+_XID = f'{_M["XIDS"]}{{action!~"{"|".join(QUIET_ACTIONS)}"}}'
+_LOUD = f'{_M["XIDS"]}{{xid=~"{"|".join(map(str, LOUD_XIDS))}"}}'
+_SXID = f'{_M["SXIDS"]}{{severity="fatal"}}'
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One alert.
+
+    :param check: the check of C(health) that tells of the same; empty where none does.
+    :param expression: PromQL.
+    :param minutes: for how long it has to hold.
+    :param summary: one line; may hold labels of the series.
+    :param verify: what that check says, with C(...) for what differs from host to host.
+    :param remedy: the first thing to do.
+    :param section: of docs/runbooks.md.
+    """
+
+    name: str
+    check: str
+    expression: str
+    minutes: int
+    severity: str
+    summary: str
+    verify: str
+    remedy: str
+    section: str
+
+
+_ON = "on {{ $labels.instance }}"
+_GPU = "GPU {{ $labels.gpu }} " + _ON
+
+ALERTS: tuple[Alert, ...] = (
+    Alert(
+        "GpufleetMetricsStale",
+        "",
+        f"time() - {_M['LAST_RUN']} > 900",
+        0,
+        WARNING,
+        f"The host has not been read for 15 minutes {_ON}",
+        "",
+        "Look at gpufleet-metrics.timer and the journal of gpufleet-metrics.service; a change of the GPUs that lasts this long is a reason, too",
+        "metrics-are-stale",
+    ),
+    Alert(
+        "GpufleetNvmlNotRead",
+        "nvml",
+        f'{_M["READ_SUCCESS"]}{{source="nvml"}} == 0',
+        5,
+        CRITICAL,
+        f"NVML does not answer {_ON}",
+        _ANYTHING,
+        "Run gpufleet.nvidia.verify with --limit on the host: the first check that fails is the one to mend",
+        "node-shows-0-gpus",
+    ),
+    Alert(
+        "GpufleetGpuLost",
+        "nvml",
+        f'{_M["GPUS"]}{{seen_by="nvml"}} < ignoring(seen_by) {_M["GPUS"]}{{seen_by="pci"}}',
+        5,
+        CRITICAL,
+        f"NVML reaches {{{{ $value }}}} GPUs {_ON}, fewer than are on the PCI bus",
+        "NVML cannot reach ...",
+        "Look for Xid 79 in the kernel's log, then drain and power-cycle the host",
+        "a-gpu-fell-off-the-bus",
+    ),
+    Alert(
+        "GpufleetNvidiaSmiFails",
+        "nvidia_smi",
+        _CHECK % "nvidia_smi",
+        5,
+        CRITICAL,
+        f"nvidia-smi does not end with 0 {_ON}",
+        "nvidia-smi did not answer: ...",
+        "Look for a GPU that hangs in the kernel's log (NVRM), then drain and reboot the host",
+        "nvidia-smi-hangs",
+    ),
+    Alert(
+        "GpufleetDriverVersionsDiffer",
+        "driver",
+        f"{_M['DRIVER_AGREES']} == 0",
+        10,
+        WARNING,
+        f"Driver and library are of different versions {_ON}",
+        "driver ... is loaded, but ... is installed",
+        "Drain the host, then run gpufleet.nvidia.site with a reload or a reboot allowed",
+        "driver-and-library-are-of-different-versions",
+    ),
+    Alert(
+        "GpufleetRecoveryNeeded",
+        "recovery",
+        f'{_M["RECOVERY"]}{{action!="none"}} == 1',
+        1,
+        CRITICAL,
+        f"{_GPU} asks for a recovery: {{{{ $labels.action }}}}",
+        "GPU ... asks for ...",
+        "Do what the driver asks for; what that is for each action is in the runbook",
+        "the-driver-asks-for-a-recovery",
+    ),
+    Alert(
+        "GpufleetXid",
+        "xid",
+        f"{_NEW.format(_XID)} or {_NEW.format(_LOUD)}",
+        0,
+        WARNING,
+        f"Xid {{{{ $labels.xid }}}} on {{{{ $labels.pci_address }}}} {_ON}: NVIDIA's catalogue says {{{{ $labels.action }}}}",
+        "Xid ... on ...",
+        "Look the action up in the runbook; where the driver asks for a recovery, that goes before it",
+        "xid-errors-by-class",
+    ),
+    Alert(
+        "GpufleetSxid",
+        "xid",
+        _NEW.format(_SXID),
+        0,
+        CRITICAL,
+        f"SXid {{{{ $labels.sxid }}}} of the NVSwitch {{{{ $labels.pci_address }}}} {_ON}",
+        "SXid ... of the NVSwitch ...",
+        "Drain the host and reset all its GPUs and NVSwitches, or reboot it",
+        "xid-errors-by-class",
+    ),
+    Alert(
+        "GpufleetRemapFailed",
+        "memory",
+        f"{_M['REMAP_FAILED']} == 1",
+        0,
+        CRITICAL,
+        f"{_GPU} has no spare memory rows left",
+        "GPU ... has no spare memory rows left",
+        "Drain the host and have the board replaced",
+        "memory-errors",
+    ),
+    Alert(
+        "GpufleetRemapPending",
+        "memory",
+        f"{_M['REMAP_PENDING']} == 1",
+        60,
+        WARNING,
+        f"{_GPU} has memory to be replaced at its next reset",
+        "GPU ... has memory to be replaced at its next reset",
+        "Drain the host and reset the GPU when there is time",
+        "memory-errors",
+    ),
+    Alert(
+        "GpufleetFabricNotReady",
+        "fabric",
+        _CHECK % "fabric",
+        5,
+        CRITICAL,
+        f"The NVLink fabric is not ready {_ON}: CUDA does not start",
+        "the fabric is ...",
+        "Look at nvidia-fabricmanager.service and /var/log/fabricmanager.log",
+        "the-fabric-is-not-completed",
+    ),
+    Alert(
+        "GpufleetMigNotAsRecorded",
+        "mig",
+        _CHECK % "mig",
+        10,
+        WARNING,
+        f"The MIG layout is not the recorded one {_ON}",
+        "GPU ... has ..., recorded is ...",
+        "Restart gpufleet-mig.service, or run gpufleet.nvidia.site",
+        "mig-is-gone-after-a-reboot",
+    ),
+    Alert(
+        "GpufleetMpsNotServing",
+        "sharing",
+        _CHECK % "sharing",
+        5,
+        CRITICAL,
+        f"An MPS daemon does not serve as recorded {_ON}",
+        "the MPS daemon with pid ... does not answer",
+        "Look at the journal of gpufleet-mps@NAME.service and at control.log in its log directory",
+        "mps-clients-wait",
+    ),
+    Alert(
+        "GpufleetComputeModeNotAsRecorded",
+        "compute_mode",
+        f'{_M["DRIFT"]}{{record="compute_mode"}} == 1',
+        10,
+        WARNING,
+        f"The compute mode is not the recorded one {_ON}",
+        "the compute mode of GPU ... is ..., not ...",
+        "Restart gpufleet-sharing.service, or run gpufleet.nvidia.site",
+        "mps-clients-wait",
+    ),
+    Alert(
+        "GpufleetContainersNotServed",
+        "cdi",
+        f'{_M["CHECK"]}{{check=~"toolkit|runtime|cdi",status="failed"}} == 1',
+        10,
+        WARNING,
+        f"Containers may not get their GPUs {_ON}: the check {{{{ $labels.check }}}} fails",
+        "... lacks ...",
+        "Restart gpufleet-cdi.service, or run gpufleet.nvidia.site",
+        "pod-in-unexpectedadmissionerror",
+    ),
+)
+
+#: Over what dcgm-exporter shows by default (etc/default-counters.csv of NVIDIA/dcgm-exporter); only where it is rendered.
+DCGM_ALERTS: tuple[Alert, ...] = (
+    Alert(
+        "GpufleetDcgmRowRemapFailed",
+        "memory",
+        "DCGM_FI_DEV_ROW_REMAP_FAILURE > 0",
+        5,
+        CRITICAL,
+        "GPU {{ $labels.gpu }} ({{ $labels.UUID }}) on {{ $labels.Hostname }} could not replace memory",
+        "GPU ... has no spare memory rows left",
+        "Drain the host and have the board replaced",
+        "memory-errors",
+    ),
+    Alert(
+        "GpufleetDcgmExporterAbsent",
+        "",
+        "absent(DCGM_FI_DEV_GPU_TEMP)",
+        15,
+        WARNING,
+        "No GPU of the cluster is seen by dcgm-exporter",
+        "",
+        "Look at the pods of dcgm-exporter: without a driver that answers they do not start",
+        "node-shows-0-gpus",
+    ),
+)
+
+
+def alerts_of(cluster: Cluster) -> tuple[Alert, ...]:
+    """Return the alerts that make sense in C(cluster)."""
+    return ALERTS + (DCGM_ALERTS if cluster.options["dcgm_exporter"] else ())
+
+
+def rule(alert: Alert) -> dict[str, Any]:
+    """Return an alert as a rule of Prometheus."""
+    said = " why" if alert.verify == _ANYTHING else f": {alert.verify}"
+    verify = f"The check {alert.check} says{said}" if alert.check else "No check tells of this"
+    return {
+        "alert": alert.name,
+        "expr": alert.expression,
+        **({"for": f"{alert.minutes}m"} if alert.minutes else {}),
+        "labels": {"severity": alert.severity},
+        "annotations": {
+            "summary": alert.summary,
+            "verify": verify,
+            "remedy": alert.remedy,
+            "runbook_url": f"{RUNBOOKS}#{alert.section}",
+        },
+    }
+
+
+def groups(alerts: tuple[Alert, ...]) -> list[dict[str, Any]]:
+    """Return the rules as Prometheus reads them from a file and the operator from an object."""
+    return [{"name": GROUP, "rules": [rule(alert) for alert in alerts]}]
+
+
+def prometheus_rule(cluster: Cluster) -> dict[str, Any]:
+    """Return the object of the Prometheus operator with all alerts."""
+    own = {str(name): str(value) for name, value in cluster.options["prometheus_rule_labels"].items()}
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {
+            "name": "gpufleet",
+            "namespace": cluster.options["namespace"],
+            "labels": {**MANAGED_BY, **own},
+        },
+        "spec": {"groups": groups(alerts_of(cluster))},
+    }
