@@ -103,8 +103,8 @@ import sys
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import refused_directory
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import installation
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.metric_units import refused_directory
 
 
 def main() -> None:

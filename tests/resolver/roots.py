@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_dnf import Dnf
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_zypper import Zypper
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import Repository, verified_key
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import in_family
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import (

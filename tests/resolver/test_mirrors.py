@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import KeyRefused, canonical
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import (
     REPOSITORY_NAME,
     DesiredDriver,
     DesiredRepository,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import versioned
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import hold_names
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import make_plan, tried_repository

@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError, Transaction
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_zypper import parse_summary
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import KeyRefused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import system as toolkit_system
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import PACKAGES, DesiredToolkit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.distributions import IDENTIFIER

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import RUNTIMES
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .distributions import Distribution, distribution_of
-from .kernels import module_flavours
+from .._distributions.distributions import Distribution, distribution_of
+from .._distributions.kernels import module_flavours
 from .packages import versioned
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .._adapters.packages import Package
+from .._distributions.kernels import Headers, build_caveat, headers, later_headers
 from .host import Host
-from .kernels import Headers, build_caveat, headers, later_headers
 from .selection import NotOffered
 
 

@@ -14,15 +14,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .._adapters.packages import Package, Transaction
+from .._distributions.distributions import APT_PIN, MODULE_STREAM
+from .._distributions.kernels import followed
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from . import dkms, secure_boot
 from .desired import PREFIX, DesiredDriver
-from .distributions import APT_PIN, MODULE_STREAM
 from .floors import shortfall, warnings
 from .host import Host
 from .kernel_headers import build_warnings, lacking, later_packages, not_offered
-from .kernels import followed
 from .packages import DKMS, closure, in_family, of_other_branch, of_other_generation
 from .previous import Record, Remains
 from .refusals import board_warnings, mig_warnings, refusals, space_refusals, too_old

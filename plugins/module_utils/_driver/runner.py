@@ -14,11 +14,11 @@ from typing import Any
 
 from .._adapters.installed_packages import is_kernel_package
 from .._adapters.packages import Change, Package, PackageError, Transaction
+from .._distributions.distributions import APT_PIN, MODULE_STREAM
 from .._plan import Refused, Step
 from .._steps import Kind
 from . import dkms
 from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
-from .distributions import APT_PIN, MODULE_STREAM
 from .host import Host
 from .kernel_headers import header_names, later_names
 from .packages import DKMS, closure

@@ -11,6 +11,7 @@ from typing import Any
 
 from .._adapters.package_databases import parse_versionlock
 from .._adapters.packages import Package
+from .._distributions.kernels import Headers
 from .._plan import Refused, StagePlan, Step
 from .._steps import Kind
 from .desired import DesiredDriver, from_variables
@@ -19,7 +20,6 @@ from .floors import not_judged, shortfall, warnings
 from .host import Host, from_facts
 from .impact import Impact, impact
 from .kernel_headers import later_lacking
-from .kernels import Headers
 from .packages import DKMS, closure
 from .plan import hold_names, packages_differ, source_of_runfile
 from .refusals import board_refusals, board_warnings, kernel_refusals, key_refusals, source_refusals

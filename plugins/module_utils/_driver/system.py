@@ -21,12 +21,12 @@ from .._adapters.packages_apt import Apt
 from .._adapters.processes import device_holders
 from .._adapters.repositories import Repository, check_url, key_of_digest, verified_key
 from .._adapters.source import Source
+from .._distributions.distributions import MODULE_KEY
 from .._facts import not_offered
 from .._facts.document import read_document
 from .._plan import Refused
 from . import previous
 from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
-from .distributions import MODULE_KEY
 from .host import Host, Signing, from_facts
 from .packages import in_family
 from .refusals import NEEDED_MIB

@@ -20,7 +20,7 @@ from .._adapters.source import Source
 from .._boards.lookup import find_board
 from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST
 from .._formats.toml_read import TomlError
-from .._host.metric_units import METRICS_SERVICE, TIMER_LINK, directory_of
+from .._health.metric_units import METRICS_SERVICE, TIMER_LINK, directory_of
 from .._mig import journal
 from .._toolkit import config as toolkit_config
 from .runtimes import parse_version

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from .._adapters import systemd
 from .._adapters.files import read_bytes, read_text, remove, write_whole
 from .._adapters.pynvml_loader import HOST_PROGRAM
+from .._health.metric_units import METRICS_FILE, METRICS_SERVICE, METRICS_TIMER, directory_of, metric_units
 from .._plan import Plan, Step
 from .._steps import Kind
-from .metric_units import METRICS_FILE, METRICS_SERVICE, METRICS_TIMER, directory_of, metric_units
 from .units import UNIT_DIRECTORY, units
 
 _OF_METRICS = (METRICS_SERVICE, METRICS_TIMER)

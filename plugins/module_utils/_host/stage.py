@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .._health.metric_units import METRICS_TIMER, refused_directory
 from .._plan import Refused, StagePlan, Step
 from .._steps import Kind
-from .metric_units import METRICS_TIMER, refused_directory
 
 STAGE = "metrics"
 
@@ -41,13 +41,13 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     :param facts: the facts document of M(gpufleet.nvidia.gpu_info).
     :raises Refused: the directory cannot be used.
     """
-    desired = metrics_directory(desired)
+    directory = metrics_directory(desired)
     present = (facts.get("host_program") or {}).get("metrics_directory") or ""
-    if desired == present:
+    if directory == present:
         return StagePlan(STAGE, needed=False)
-    if not desired:
+    if not directory:
         step = Step(Kind.DISABLE_SERVICE, METRICS_TIMER, "nvidia_health_metrics is false")
     else:
-        why = f"it writes to {present}" if present else f"nothing writes to {desired}"
+        why = f"it writes to {present}" if present else f"nothing writes to {directory}"
         step = Step(Kind.ENABLE_SERVICE, METRICS_TIMER, why)
     return StagePlan(STAGE, needed=True, steps=(step,))

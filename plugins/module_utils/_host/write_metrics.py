@@ -18,15 +18,15 @@ from .._adapters.host_files import HostFiles
 from .._adapters.lock import LOCK_PATH, Locked, exclusive
 from .._adapters.processes import service_of
 from .._adapters.source import Source
+from .._facts.evidence import collect
 from .._facts.health import kernel_log
 from .._health.checks import CHECKS
 from .._health.error_counts import counted, parse_counts
-from .._health.evidence import collect
 from .._health.exposition import expose
+from .._health.metric_units import METRICS_FILE, METRICS_SERVICE
 from .._health.readings import readings, unread
 from .._health.report import Evidence, Expectation, evaluate
 from .installation import VERSION_FILE
-from .metric_units import METRICS_FILE, METRICS_SERVICE
 from .output import fail, say
 
 COUNTS = "/var/lib/gpufleet/error-counts.json"

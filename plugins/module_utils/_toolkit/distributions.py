@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .._driver.distributions import find
+from .._distributions.distributions import find
 from .._plan import Refused
 
 BASE = "https://nvidia.github.io/libnvidia-container"

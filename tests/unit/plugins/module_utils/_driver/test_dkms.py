@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package, Transaction
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import dkms, runner
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, DesiredRepository
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, Transaction
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import (
+    DISTRIBUTIONS,
+    distribution_of,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import packages as names
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import (
     DesiredDriver,
     from_options,
     from_variables,
-)
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import (
-    DISTRIBUTIONS,
-    distribution_of,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.fabric import wants_fabric_manager
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Build, Gpu, Host

@@ -15,9 +15,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
     PackageError,
     Transaction,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import runner
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, DesiredRepository
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import DriverPlan, Repositories
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record, Remains

@@ -13,8 +13,8 @@ from dataclasses import replace
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import Repository
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.fabric import MODULES_FILE
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host, Signing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Remains

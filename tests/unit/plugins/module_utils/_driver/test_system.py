@@ -14,9 +14,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_apt import Apt
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import KeyRefused, UrlRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import previous, system
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, DesiredRepository
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Host, Signing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 

@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_fil
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import MpsNotRunning
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import NvmlUnavailable, open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import METRICS_SERVICE, METRICS_TIMER
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import (
     installation,
     main,
@@ -24,7 +25,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import (
     restore_sharing,
     status,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.metric_units import METRICS_SERVICE, METRICS_TIMER
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.units import CDI_UNIT, MIG_UNIT, SHARING_UNIT, units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine

@@ -12,14 +12,14 @@ import os
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import main, write_metrics
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.metric_units import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import (
     METRICS_SERVICE,
     METRICS_TIMER,
     directory_of,
     metric_units,
     refused_directory,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import main, write_metrics
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.faults import FAULTS, HEALTHY, record

@@ -9,19 +9,19 @@ from dataclasses import replace
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.installed_packages import is_kernel_package
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.kernels import (
+    Headers,
+    headers,
+    image_metapackages,
+    later_headers,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_headers import (
     header_names,
     lacking,
     later_warnings,
-)
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernels import (
-    Headers,
-    headers,
-    image_metapackages,
-    later_headers,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import in_family
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import (

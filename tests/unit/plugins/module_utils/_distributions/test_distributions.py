@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import distributions
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, DesiredRepository
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.distributions import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions import distributions
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import (
     DISTRIBUTIONS,
     distribution_of,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import from_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import ARCHIVES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import Repositories, plan_present
