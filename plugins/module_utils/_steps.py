@@ -30,12 +30,14 @@ class Kind(Enum):
     INSTALL_PREREQUISITES = "install {packages}"
     HOLD_PACKAGES = "hold {packages}"
     RELEASE_PACKAGES = "release {packages}"
+    UNINSTALL_PACKAGES = "remove packages {packages}"
 
     # Files and services.
     CREATE_FILE = "create {target}"
     CHANGE_FILE = "change {target}"
     WRITE_FILE = "write {target}"
     REMOVE_FILE = "remove {target}"
+    REMOVE_FOLDER = "remove {target} and what is in it"
     ENABLE_SERVICE = "enable {target}"
     DISABLE_SERVICE = "disable {target}"
     START_SERVICE = "start {target}"

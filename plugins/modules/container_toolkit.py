@@ -20,7 +20,10 @@ description:
   - Does not configure a container runtime; that is M(gpufleet.nvidia.container_runtime).
 options:
   state:
-    description: Whether the toolkit is installed or removed.
+    description:
+      - Whether the toolkit is installed or removed.
+      - V(absent) removes its packages and their holds, C(/etc/nvidia-container-runtime/config.toml), the CDI specification and the repository
+        with its key.
     type: str
     choices: [present, absent]
     default: present

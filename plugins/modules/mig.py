@@ -30,8 +30,12 @@ options:
     description:
       - V(present) brings the GPUs to O(layout).
       - V(absent) switches MIG off on all GPUs that have it.
+      - V(original) brings back what each GPU had before this module changed it for the first time, which it keeps in
+        C(/var/lib/gpufleet/mig-original.json), and removes both that and C(/etc/gpufleet/mig.json). MIG is switched off on GPUs of which
+        only the latter is there, and GPUs that were never changed are left alone. Profiles and counts are as they were; places and UUIDs
+        of instances may be others.
     type: str
-    choices: [present, absent]
+    choices: [present, absent, original]
     default: present
   layout:
     description:
@@ -144,6 +148,10 @@ EXAMPLES = r"""
       - node:
           3g.40gb: 3
           1g.10gb: 10
+
+- name: Leave the host as it was before its GPUs were partitioned
+  gpufleet.nvidia.mig:
+    state: original
 
 - name: Switch MIG off, and wait for a reboot where a GPU cannot be reset
   gpufleet.nvidia.mig:
@@ -295,13 +303,13 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_clients
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine, Policy
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_offline import plan_offline
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "state": {"type": "str", "choices": ["present", "absent", "original"], "default": "present"},
             "layout": {"type": "raw"},
             "strategy": {"type": "str", "choices": ["none", "single", "mixed"], "default": "none"},
             "disruption": {"type": "str", "choices": ["refuse", "idle_only", "force"], "default": "refuse"},
@@ -325,6 +333,9 @@ def main() -> None:
     )
     try:
         request = apply_run.request_of(parameters)
+        if request.original and apply_run.nothing_kept(Journal()):
+            # Also where there is no driver any more to ask.
+            module.exit_json(changed=False, plan=Plan().as_dict(), reboot_required=False, reboot_reason=None)
         lock = nullcontext() if module.check_mode else exclusive(parameters["lock_timeout"])
         with lock, open_nvml(parameters["_pynvml_archive"]) as nvml:
             machine = Machine(nvml, Journal(), policy)

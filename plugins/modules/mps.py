@@ -17,6 +17,15 @@ description:
   - The daemons are instances of the unit C(gpufleet-mps@.service). A daemon that dies is started again with its settings.
   - With O(manager=device_plugin) the daemon is the business of the NVIDIA device plugin, and none runs on the host.
 options:
+  state:
+    description:
+      - V(present) brings the host to O(mode).
+      - V(absent) ends the daemons of this module, puts back what it set (compute mode C(DEFAULT), the default time slice), and removes the
+        units, settings, logs and the record that it wrote. It takes no other option but O(disruption) and O(lock_timeout), and works
+        without a driver too.
+    type: str
+    choices: [present, absent]
+    default: present
   mode:
     description:
       - How containers and processes share a GPU.
@@ -148,6 +157,10 @@ EXAMPLES = r"""
 - name: Whole GPUs again
   gpufleet.nvidia.mps:
     mode: none
+
+- name: Leave nothing of it on the host
+  gpufleet.nvidia.mps:
+    state: absent
 """
 
 RETURN = r"""
@@ -174,19 +187,24 @@ sharing:
 """
 
 import traceback
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import NvmlUnavailable, open_nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import (
+    Nvml,
+    NvmlUnavailable,
+    open_nvml,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
     branch_of,
     is_driver_version,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_apply, mps_plan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_apply, mps_plan, mps_removal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import (
     HostSharing,
     host_sharing,
@@ -196,6 +214,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.nvml_gpus import gpu_mappings
 
 ARGUMENTS = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "mode": {"type": "str", "choices": ["none", "time_slicing", "mps"], "default": "none"},
     "manager": {"type": "str", "choices": ["device_plugin", "host"], "default": "device_plugin"},
     "replicas": {"type": "raw", "default": 0},
@@ -266,6 +285,32 @@ def run(module: AnsibleModule) -> dict[str, Any]:
     return answer(plan, wanted)
 
 
+def remove(module: AnsibleModule) -> dict[str, Any]:
+    """Read, plan, apply, read back for O(state=absent), with NVML where the driver answers."""
+    with exclusive(module.params["lock_timeout"]), ExitStack() as opened:
+        nvml: Nvml | None = None
+        with suppress(NvmlUnavailable):
+            nvml = opened.enter_context(open_nvml(module.params["_pynvml_archive"]))
+        found, plan = _plan_removal(module, nvml)
+        if plan.changes and not module.check_mode:
+            mps_removal.apply(plan, nvml)
+            _observed, left = _plan_removal(module, nvml)
+            if left.changes:
+                raise mps_apply.SharingError(
+                    "The sharing of this host was taken off, and still to do is: "
+                    + "; ".join(str(step) for step in left.steps)
+                )
+    for warning in plan.warnings:
+        module.warn(warning)
+    return answer(plan, mps_removal.wanted(found))
+
+
+def _plan_removal(module: AnsibleModule, nvml: Nvml | None) -> tuple[mps_plan.Observed, Plan]:
+    observed = mps_apply.observe(nvml)
+    present = mps_removal.leftovers()
+    return observed, mps_removal.plan(observed, present, module.params["disruption"], gpus=nvml is not None)
+
+
 def answer(plan: Plan, wanted: HostSharing) -> dict[str, Any]:
     return {
         "changed": plan.changes,
@@ -278,7 +323,7 @@ def answer(plan: Plan, wanted: HostSharing) -> dict[str, Any]:
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
-        module.exit_json(**run(module))
+        module.exit_json(**(remove if module.params["state"] == "absent" else run)(module))
     except PynvmlMissing as error:
         module.fail_json(msg=str(error), pynvml_missing=True)
     except Refused as refusal:

@@ -71,6 +71,7 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
     "upgrade": {},
     "rollback": {},
     "repartition": {"gpu_repartition_serial": {"type": "raw"}},
+    "remove": {},
 }
 #: Roles whose variables a playbook reads, and which nothing else checks before its first host is changed.
 ROLES = {
@@ -78,6 +79,7 @@ ROLES = {
     "upgrade": ("gpu_upgrade",),
     "rollback": ("gpu_upgrade",),
     "repartition": ("gpu_upgrade",),
+    "remove": ("gpu_remove",),
 }
 #: A number of hosts, or a percentage; those with true may be a list of them, as Ansible's serial is.
 SHARES = {"gpu_upgrade_max_unavailable": False, "gpu_repartition_serial": True}
@@ -89,6 +91,7 @@ PREFIXES = (
     "gpu_inspect_",
     "gpu_upgrade_",
     "gpu_repartition_",
+    "gpu_remove_",
     "gpu_kubernetes_",
 )
 

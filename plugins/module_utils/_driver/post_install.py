@@ -22,6 +22,7 @@ from .services import (
     PERSISTENCE_UNIT,
     has_install_section,
     persistence_drop_in,
+    wants_link,
     without_drop_in,
 )
 from .steps import DRIVER
@@ -58,7 +59,7 @@ class PostInstall:
             self._fabric_modules(host)
             changed = self._persistence_files()
         else:
-            changed = self._remove_files()
+            changed = self._remove_files(host)
         if changed and not self._check:
             self._system.daemon_reload()
         self._reload(host)
@@ -78,8 +79,11 @@ class PostInstall:
         why = "it is loaded" if host.nouveau_loaded else "no package blocks it"
         if not blocked and self._do(Step(Kind.BLOCK_KERNEL_MODULE, "nouveau", why)):
             self._system.write_file(NOUVEAU_FILE, NOUVEAU_TEXT)
+        self._renew_initramfs(host, "nouveau is loaded from it before the block is read")
+
+    def _renew_initramfs(self, host: Host, why: str) -> None:
         command = [part.replace("{kernel}", host.kernel) for part in host.distribution.initramfs]
-        if self._do(Step(Kind.RENEW_INITRAMFS, "initramfs", "nouveau is loaded from it before the block is read")):
+        if self._do(Step(Kind.RENEW_INITRAMFS, "initramfs", why)):
             self._system.renew_initramfs(command)
 
     def _fabric_modules(self, host: Host) -> None:
@@ -108,11 +112,19 @@ class PostInstall:
         step = Step(Kind.CHANGE_FILE, PERSISTENCE_DROP_IN, "the distribution's unit does not keep GPUs initialised")
         return self._do(step) and self._system.write_file(PERSISTENCE_DROP_IN, wanted)
 
-    def _remove_files(self) -> bool:
+    def _remove_files(self, host: Host) -> bool:
         changed = False
-        for path in (PERSISTENCE_DROP_IN, NOUVEAU_FILE, MODULES_FILE):
-            if self._system.has_file(path) and self._do(Step(Kind.REMOVE_FILE, path, "state is absent")):
+        for path in (
+            PERSISTENCE_DROP_IN,
+            NOUVEAU_FILE,
+            MODULES_FILE,
+            *map(wants_link, (PERSISTENCE_UNIT, FABRIC_UNIT)),
+        ):
+            there = self._system.has_file(path)
+            if there and self._do(Step(Kind.REMOVE_FILE, path, "state is absent")):
                 changed = self._system.write_file(path, None) or changed
+            if there and path == NOUVEAU_FILE:
+                self._renew_initramfs(host, "it has the block of nouveau in it")
         return changed
 
     def _services(self, host: Host) -> None:

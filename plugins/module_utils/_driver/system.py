@@ -31,7 +31,7 @@ from .host import Host, Signing, from_facts
 from .packages import in_family
 from .refusals import NEEDED_MIB
 from .reload import User
-from .services import PREFERENCES_NAME
+from .services import PREFERENCES_NAME, wants_link
 
 #: The dnf module that the driver's streams are of.
 MODULE = "nvidia-driver"
@@ -201,7 +201,7 @@ class DriverSystem:
 
     def unit_wanted_at_boot(self, name: str) -> bool:
         """Return whether multi-user.target wants a unit, which is how one without an [Install] section starts at boot."""
-        return os.path.lexists(f"/etc/systemd/system/multi-user.target.wants/{name}")
+        return os.path.lexists(wants_link(name))
 
     def unit_text(self, name: str) -> str:
         return run(["systemctl", "cat", name]).stdout
@@ -222,7 +222,7 @@ class DriverSystem:
         run(["systemctl", "add-wants", "multi-user.target", name], allowed=(0,))
 
     def has_file(self, path: str) -> bool:
-        return os.path.exists(path)
+        return os.path.lexists(path)
 
     def write_file(self, path: str, text: str | None) -> bool:
         return remove(path) if text is None else write_whole(path, text)

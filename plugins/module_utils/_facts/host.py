@@ -83,6 +83,12 @@ def read_host(source: Source) -> dict[str, Any]:
     }
 
 
+def package_manager(files: HostFiles) -> str | None:
+    """Return the name of the host's package manager; None where its distribution is of no known family."""
+    release = files.read("/etc/os-release") or files.read("/usr/lib/os-release")
+    return PACKAGE_MANAGERS.get(parse_os_release(release or "")["family"] or "")
+
+
 def _in_container(files: HostFiles) -> bool:
     # systemd writes the first in every container that it boots in; the others are Docker's, Podman's and Kubernetes'.
     markers = ("/run/systemd/container", "/.dockerenv", "/run/.containerenv")

@@ -15,9 +15,10 @@ from typing import Any
 from .._adapters import cdi
 from .._adapters.cdi_specifications import GPU_KIND
 from .._adapters.command import CommandError
-from .._adapters.files import read_text, write_whole
+from .._adapters.files import read_text, remove, write_whole
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
+from . import original
 from .apply import ApplyFailed, Outcome, apply, reset_obstacles
 from .apply_clients import Clients, ServicesFailed, active, full_name, to_notify
 from .apply_machine import Machine
@@ -44,12 +45,14 @@ class Request:
     :param layout: see C(layouts).
     :param record: whether the layout is recorded for the next boot.
     :param services: units that are stopped for a change of mode and restarted after any change.
+    :param original: whether what the GPUs had before the collection changed them comes back, and is forgotten with what is recorded.
     """
 
     layout: Any
     strategy: str
     record: bool = True
     services: tuple[str, ...] = ()
+    original: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         return {"layout": self.layout, "strategy": self.strategy}
@@ -93,6 +96,9 @@ def plan(machine: Machine, request: Request, gpus: Sequence[HostGpu]) -> Prepare
     :raises Refused: the request cannot be met; nothing was touched.
     """
     policy = machine.policy
+    if request.original:
+        uuids = [gpu.state.uuid for gpu in gpus if gpu.state.uuid is not None]
+        request = replace(request, layout=original.layout(original.read(machine.journal), _recorded(), uuids))
     _refuse_unread(request, policy.disruption, gpus)
     selected = desired_layout(
         request.layout,
@@ -181,6 +187,11 @@ def carry_out(machine: Machine, prepared: Prepared) -> dict[str, Any]:
             _record(_document(machine, prepared.request, last_plan, after))
         except OSError as error:
             problems.append(str(error))
+    if prepared.request.original:
+        remove(RECORD_PATH)
+        if not last_plan.deferred and not last_plan.left_alone:
+            # What waits for a reboot, or for its users, is brought back by a later run.
+            remove(original.path_of(machine.journal))
     begun = outcome is not None or prepared.interrupted is not None
     # A run that was cut off may not have come to this.
     more, restarted = _follow(machine, clients, begun, begun, after)
@@ -253,6 +264,8 @@ def _change_gpus(machine: Machine, prepared: Prepared, clients: Clients) -> Outc
     if not changes:
         return None
     policy, selected = machine.policy, prepared.desired_layout.gpus
+    if prepared.request.record:
+        original.keep(machine.journal, [change.gpu.record for change in changes], _recorded())
     entry = Entry(
         started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         boot_id=read_text(_BOOT_ID) or "",
@@ -277,6 +290,10 @@ def _following_steps(
     steps = []
     if request.record and _differs(_document(machine, request, found, gpus)):
         steps.append(Step(Kind.RECORD_LAYOUT, RECORD_PATH, "what is there is not what is restored at boot"))
+    if request.original:
+        steps += [
+            Step(Kind.REMOVE_FILE, path, "state is original") for path in kept_files(machine.journal) if _exists(path)
+        ]
     if cdi.available() and (changes or _cdi_is_stale(gpus)):
         steps.append(Step(Kind.GENERATE_CDI_SPECIFICATION, GPU_KIND, "it has to name the MIG devices that are there"))
     if changes:
@@ -297,6 +314,20 @@ def _document(machine: Machine, request: Request, found: HostPlan, gpus: Sequenc
     slots.update({gpu.state.pci_address: gpu.state.name for gpu in gpus if gpu.state.pci_address is not None})
     uuids = {gpu.state.uuid for gpu in gpus if gpu.state.uuid is not None}
     return recorded_layout(with_others(records, _recorded(), uuids, slots), request.as_dict())
+
+
+def kept_files(journal: Journal) -> tuple[str, str]:
+    """Return the files that hold what is restored at boot, and what was there before the first change."""
+    return RECORD_PATH, original.path_of(journal)
+
+
+def nothing_kept(journal: Journal) -> bool:
+    """Return whether the collection has nothing of this host to bring back."""
+    return not any(map(_exists, kept_files(journal)))
+
+
+def _exists(path: str) -> bool:
+    return read_text(path) is not None
 
 
 def _recorded() -> tuple[GpuRecord, ...]:
@@ -352,7 +383,13 @@ def request_of(parameters: Mapping[str, Any]) -> Request:
 
     :raises Refused: the parameters contradict each other.
     """
-    absent = parameters["state"] == "absent"
+    absent, original_layout = parameters["state"] == "absent", parameters["state"] == "original"
+    if original_layout:
+        if parameters["layout"] not in (None, "", []):
+            raise Refused("state", "original has its layout from the host", "Remove layout, or set state: present.")
+        # The strategy with the fewest conditions: what was there served whoever used it then.
+        services = tuple(full_name(service) for service in parameters["restart_services"])
+        return Request([], "mixed", record=False, services=services, original=True)
     if absent and parameters["layout"] not in (None, "", [], "all-disabled"):
         raise Refused("state", "absent switches MIG off and takes no layout", "Remove layout, or set state: present.")
     if not absent and parameters["layout"] is None:

@@ -27,7 +27,7 @@ from .host import SHM, Daemon, HostSharing
 from .mps_plan import ForeignDaemon, Observed, ObservedDaemon, ObservedGpu, Server
 
 RECORD = "/etc/gpufleet/sharing.json"
-_UNITS = "/etc/systemd/system"
+UNITS = "/etc/systemd/system"
 #: nvidia-smi's numbers for the names of a time slice.
 TIME_SLICES = {"default": 0, "short": 1, "medium": 2, "long": 3}
 #: Seconds between two questions to a daemon that does not answer yet.
@@ -251,10 +251,10 @@ def _apply_step(step: Step, daemons: Mapping[str, Daemon], wanted: HostSharing, 
 
 
 def _start(daemon: Daemon) -> None:
-    changed = files.write_whole(f"{_UNITS}/{mps_units.UNIT}", mps_units.unit_text(HOST_PROGRAM))
-    drop_in = f"{_UNITS}/{mps_units.shm_drop_in(daemon.name)}"
+    changed = files.write_whole(f"{UNITS}/{mps_units.UNIT}", mps_units.unit_text(HOST_PROGRAM))
+    drop_in = f"{UNITS}/{mps_units.shm_drop_in(daemon.name)}"
     if daemon.shm_directory:
-        changed |= files.write_whole(f"{_UNITS}/{mps_units.SHM_UNIT}", mps_units.SHM_UNIT_TEXT)
+        changed |= files.write_whole(f"{UNITS}/{mps_units.SHM_UNIT}", mps_units.SHM_UNIT_TEXT)
         changed |= files.write_whole(drop_in, mps_units.SHM_DROP_IN_TEXT)
     else:
         changed |= files.remove(drop_in)

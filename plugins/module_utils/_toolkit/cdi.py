@@ -68,6 +68,12 @@ def driver_loaded() -> bool:
     return os.path.exists(_DRIVER)
 
 
+def specifications() -> tuple[str, ...]:
+    """Return the specification that the toolkit keeps, where it is there."""
+    path = adapter.path()
+    return (path,) if os.path.lexists(path) else ()
+
+
 def possible() -> bool:
     """Return whether a specification can be generated: a driver is loaded, and the toolkit is there to do it."""
     return adapter.available() and driver_loaded()

@@ -88,6 +88,7 @@ class ToolkitState:
     :param driver_loaded: whether there are GPUs to describe.
     :param cdi_unit: whether C(nvidia-cdi-refresh.path) is enabled; None where there is no such unit.
     :param low_level_runtime: absolute path of the program that nvidia-container-runtime has to call; None where PATH has it.
+    :param specifications: the CDI specification that the toolkit keeps, where it is there and the toolkit is to go.
     :param missing_for_holds: packages that the package manager needs to hold others, and that are not installed.
     """
 
@@ -102,6 +103,7 @@ class ToolkitState:
     cdi_unit: bool | None = None
     missing_for_holds: tuple[str, ...] = ()
     low_level_runtime: str | None = None
+    specifications: tuple[str, ...] = ()
 
     @property
     def held(self) -> tuple[str, ...]:

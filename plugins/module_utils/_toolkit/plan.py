@@ -183,6 +183,11 @@ def _absent(state: ToolkitState, desired: DesiredToolkit) -> Plan:
     if names:
         disturbs = ("containers that use GPUs cannot be started any more",)
         steps.append(Step(Kind.UNINSTALL_TOOLKIT, TOOLKIT, "it is not wanted", disturbs, {"packages": names}))
+    # The packages' scripts make the file, so that no package manager takes it away.
+    steps += [Step(Kind.REMOVE_FILE, PATH, "it is the toolkit's")] if state.config is not None else []
+    steps += [
+        Step(Kind.REMOVE_FILE, path, "it is what the toolkit generated for the driver") for path in state.specifications
+    ]
     if desired.manage_repository and state.repository:
         steps.append(Step(Kind.REMOVE_REPOSITORY, IDENTIFIER, "it is not wanted"))
     return Plan(tuple(steps), before={"packages": dict(state.packages)}, after={"packages": {}})

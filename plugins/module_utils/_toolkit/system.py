@@ -72,6 +72,7 @@ class ToolkitSystem:
             interrupted=tuple(self.manager.interrupted()),
             cdi_stale=cdi.compare().stale if desired.cdi and cdi.possible() else "",
             driver_loaded=cdi.driver_loaded(),
+            specifications=() if desired.present else cdi.specifications(),
             cdi_unit=all(found.enabled == "enabled" for found in systemd.units(units).values()) if units else None,
         )
 
@@ -106,7 +107,11 @@ class ToolkitSystem:
         write_whole(PATH, text, os.stat(PATH).st_mode & 0o7777 if os.path.exists(PATH) else 0o644)
 
     def remove_file(self, path: str) -> None:
+        """Remove a file, and the toolkit's own folder around it when it was the last one there."""
         remove(path)
+        folder = os.path.dirname(path)
+        if folder == os.path.dirname(PATH) and os.path.isdir(folder) and not os.listdir(folder):
+            os.rmdir(folder)
 
     def enable_refresh(self) -> None:
         """Enable NVIDIA's units, and start the one that watches.

@@ -36,7 +36,9 @@ def test_the_poison_has_what_matters(tmp_path):
     assert {"gpu_upgrade_drain_command", "gpu_plan_report", "nvidia_driver_version", "__gpu_upgrade_host"} <= set(names)
 
 
-@pytest.mark.parametrize("playbook", ["site", "plan", "inspect", "verify", "upgrade", "repartition", "rollback"])
+@pytest.mark.parametrize(
+    "playbook", ["site", "plan", "inspect", "verify", "upgrade", "repartition", "rollback", "remove"]
+)
 def test_a_hostile_host_changes_nothing_of_what_is_done(tmp_path, playbook):
     honest, hostile = Fleet(tmp_path / "honest", {}), Fleet(tmp_path / "hostile", {})
     (hostile.folder / "poison.json").write_text(json.dumps(poison(hostile.canary)))

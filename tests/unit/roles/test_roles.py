@@ -19,6 +19,9 @@ PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
 #: The roles that bring a host into its state; what they do follows from the facts.
 DEPEND_ON_FACTS = {"nvidia_driver", "nvidia_toolkit", "nvidia_mig", "nvidia_sharing", "nvidia_health"}
 
+#: Roles that read the hosts themselves, or are called by a playbook that did.
+ALONE = {"gpu_facts", "gpu_kubernetes", "gpu_upgrade", "gpu_remove"}
+
 
 def load(path):
     return yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -39,6 +42,7 @@ def test_there_are_roles():
         "nvidia_health",
         "gpu_kubernetes",
         "gpu_upgrade",
+        "gpu_remove",
     } == {role.name for role in ROLES}
 
 
@@ -111,5 +115,5 @@ def test_no_condition_reads_a_message():
 
 def test_host_roles_depend_on_the_facts(role):
     dependencies = [entry["role"] for entry in load(role / "meta" / "main.yml")["dependencies"]]
-    expected = [] if role.name in ("gpu_facts", "gpu_kubernetes", "gpu_upgrade") else ["gpufleet.nvidia.gpu_facts"]
+    expected = [] if role.name in ALONE else ["gpufleet.nvidia.gpu_facts"]
     assert dependencies == expected

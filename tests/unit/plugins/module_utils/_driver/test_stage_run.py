@@ -20,15 +20,19 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host impor
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Remains
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import User, plan_reload, still_used
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services import (
+    NOUVEAU_FILE,
     PERSISTENCE_DROP_IN,
+    PERSISTENCE_UNIT,
     has_install_section,
     persistence_drop_in,
     preferences,
+    wants_link,
     without_drop_in,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import Failed, Stopped, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
 OLD, NEW = "580.178.04", "580.190.01"
 URL = "https://mirror.invalid/r"
@@ -465,6 +469,20 @@ def test_a_removal_that_was_cut_off_after_the_packages_is_finished():
     assert (system.pinned, system.manager.urls, set(system.manager.held)) == (None, [], set())
     assert system.files == {PERSISTENCE_DROP_IN: None}
     assert not run_stage(system, desired, check=False).changed
+
+
+def test_a_removal_takes_the_block_of_nouveau_out_of_the_initramfs_and_leaves_no_link_behind():
+    system = System()
+    link = wants_link(PERSISTENCE_UNIT)
+    system.files = {NOUVEAU_FILE: "blacklist nouveau", link: "a link to a unit that is gone"}
+    report = run_stage(system, DesiredDriver(state="absent"), check=False)
+    assert [(step.kind.key, step.target) for step in report.steps if step.kind is not Kind.REMOVE_REMAINS] == [
+        ("remove_file", NOUVEAU_FILE),
+        ("renew_initramfs", "initramfs"),
+        ("remove_file", link),
+    ]
+    assert system.log == ["update-initramfs -u -k 6.1.0-50-amd64", "daemon-reload"]
+    assert not run_stage(system, DesiredDriver(state="absent"), check=False).changed
 
 
 def test_older_lists_are_fetched_anew_before_a_version_is_refused():

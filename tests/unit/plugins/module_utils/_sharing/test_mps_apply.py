@@ -212,7 +212,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(mps_units, "READY_SECONDS", 0.2)
     monkeypatch.setattr(mps_apply.nvml_mig, "set_compute_mode", made.set_compute_mode)
     monkeypatch.setattr(mps_apply, "RECORD", str(tmp_path / "sharing.json"))
-    monkeypatch.setattr(mps_apply, "_UNITS", str(tmp_path / "units"))
+    monkeypatch.setattr(mps_apply, "UNITS", str(tmp_path / "units"))
     monkeypatch.setattr(mps_units, "FOLDER", str(tmp_path / "mps"))
     return made
 

@@ -13,7 +13,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection, choose
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import stage_run, system
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import low_level_runtimes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import PATH, low_level_runtimes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import (
     PACKAGES,
     DesiredToolkit,
@@ -106,6 +106,8 @@ class PlayedSystem(system.ToolkitSystem):
         self.config = None
         self.key = "right"
         self.low_level_runtime = None
+        self.specifications = ()
+        self.removed = []
 
     def read(self, _desired):
         manager = self.manager
@@ -120,6 +122,7 @@ class PlayedSystem(system.ToolkitSystem):
             manager.interrupted(),
             missing_for_holds=missing,
             low_level_runtime=self.low_level_runtime,
+            specifications=self.specifications,
         )
 
     def repository(self, _desired):
@@ -129,6 +132,13 @@ class PlayedSystem(system.ToolkitSystem):
 
     def write_config(self, text):
         self.config = text
+
+    def remove_file(self, path):
+        self.removed.append(path)
+        if path == PATH:
+            self.config = None
+        else:
+            self.specifications = ()
 
 
 @pytest.fixture
@@ -303,7 +313,11 @@ def test_absent(host):
     run(host)
     absent = DesiredToolkit(present=False)
     assert run(host, absent, check=True).version == ""
-    assert actions(run(host, absent)) == ["release_packages", "uninstall_toolkit", "remove_repository"]
+    host.specifications = ("/var/run/cdi/nvidia.yaml",)
+    gone = ["release_packages", "uninstall_toolkit", "remove_file", "remove_file", "remove_repository"]
+    assert actions(run(host, absent)) == gone
+    # The packages' scripts make the settings, and the toolkit generates the specification: no package manager knows of them.
+    assert host.removed == [PATH, "/var/run/cdi/nvidia.yaml"]
     assert not run(host, absent).plan.changes
     host.manager.half = ("x",)
     assert actions(run(host, absent)) == ["repair_package_database"]

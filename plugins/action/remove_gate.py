@@ -1,0 +1,110 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Decide on the controller, for all hosts of a run at once, whether the collection can be removed from them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import remove_gate
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
+
+#: What the tasks of the removal need of the variables of the host roles, whose defaults are filled in here.
+_PASSED = (
+    "nvidia_driver_manage_repository",
+    "nvidia_driver_reload",
+    "nvidia_driver_reboot",
+    "nvidia_driver_lock_timeout",
+    "nvidia_toolkit_runtime",
+    "nvidia_toolkit_manage_repository",
+    "nvidia_toolkit_restart",
+    "nvidia_toolkit_disruption",
+    "nvidia_mig_disruption",
+    "nvidia_mig_reset",
+    "nvidia_mig_reboot",
+    "nvidia_mig_reboot_timeout",
+    "nvidia_mig_busy_instances",
+    "nvidia_mig_restart_services",
+    "nvidia_mig_lock_timeout",
+    "nvidia_sharing_mps_disruption",
+)
+
+
+class ActionModule(FleetAction):
+    _requires_connection = False
+    _VALID_ARGS = frozenset({"hosts"})
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        task_vars = described(task_vars)
+        result = super().run(tmp, task_vars)
+        result["changed"] = False
+        _checked, arguments = self.validate_argument_spec(
+            argument_spec={"hosts": {"type": "list", "elements": "str", "required": True}}
+        )
+        known = pools(plain(task_vars.get("groups", {})))
+        passed: dict[str, Any] = {}
+        refused: dict[str, list[str]] = {}
+        hosts = plain(arguments["hosts"])
+        # What stays on one of the hosts is spoken of.
+        gone = {"toolkit": True, "driver": True}
+        for host in hosts:
+            variables = task_vars["hostvars"][host]
+            description = describe(host, variables, known)
+            asked = {name: _truth(variables.get(f"gpu_remove_{name}")) for name in gone}
+            gone = {name: gone[name] and asked[name] for name in gone}
+            found = [*description.refusals] or self._refusals(variables, description.variables, asked["driver"])
+            if found:
+                refused[host] = [refusal.message for refusal in found]
+                continue
+            facts, _unread = facts_of(registered(variables, "gpu_facts_host"))
+            runtimes = (facts or {}).get("runtimes") or {}
+            runtime = description.variables["nvidia_toolkit_runtime"]
+            passed[host] = {
+                **{name: description.variables[name] for name in _PASSED},
+                # A runtime that is not installed has nothing to be taken out of.
+                "nvidia_toolkit_runtime": runtime if runtime in runtimes else "none",
+            }
+        result.update(hosts=passed, refused=refused, left=remove_gate.left_in_clusters(hosts, **gone))
+        if refused:
+            result["failed"] = True
+            lines = [f"{host}: {message}" for host, messages in refused.items() for message in messages]
+            lines.append("Nothing is removed from any host. Correct it, or leave these hosts out with --limit.")
+            result["msg"] = "\n".join(lines)
+        else:
+            result["msg"] = (
+                f"gpufleet.nvidia can be removed from {len(hosts)} {'host' if len(hosts) == 1 else 'hosts'}."
+            )
+        return result
+
+    @staticmethod
+    def _refusals(variables: Mapping[str, Any], described_: Mapping[str, Any], driver: bool) -> list[Refused]:
+        facts, unread = facts_of(registered(variables, "gpu_facts_host"))
+        if facts is None:
+            return [Refused("the host", f"it could not be read: {unread}", "")]
+        removal = remove_gate.Removal(
+            driver, described_["nvidia_mig_disruption"], described_["nvidia_sharing_mps_disruption"]
+        )
+        checkpoint = _content(registered(variables, "gpu_remove_checkpoint"))
+        listed = registered(variables, "gpu_remove_pods") or {}
+        return list(remove_gate.refusals(facts, removal, checkpoint, plain(listed.get("stdout_lines") or [])))
+
+
+def _content(answer: Mapping[str, Any] | None) -> str:
+    try:
+        return base64.b64decode(str((answer or {}).get("content") or ""), validate=True).decode("utf-8", "replace")
+    except (binascii.Error, ValueError):
+        return "it is no text"
+
+
+def _truth(value: Any) -> bool:
+    return boolean(plain(value) or False, strict=False)

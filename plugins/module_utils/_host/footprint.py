@@ -1,0 +1,125 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Everything that C(site) puts on a host or changes there, in one table: which module takes it away again, and when. Pure.
+
+C(gpufleet.nvidia.remove) is made from it: L(folders) are what its last step removes. The test on a lab host holds every file against it that
+differs after C(site).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, unique
+from fnmatch import fnmatchcase
+
+from .._adapters.lock import LOCK_PATH
+from .._adapters.pynvml_loader import HOST_PROGRAM
+from .._driver.desired import REPOSITORY_NAME
+from .._driver.fabric import MODULES_FILE
+from .._driver.previous import PATH as PREVIOUS_DRIVER
+from .._driver.services import NOUVEAU_FILE, PERSISTENCE_DROP_IN, PREFERENCES_NAME, wants_link
+from .._runtime import containerd, crio, docker, rancher
+from .._sharing import mps_units
+from .._sharing.host import LOGS
+from .._toolkit.config import PATH as TOOLKIT_SETTINGS
+from .._toolkit.distributions import IDENTIFIER
+from .units import RECORDED_MIG, RECORDED_SHARING, UNIT_DIRECTORY, units
+
+
+@unique
+class Goes(Enum):
+    """When something goes."""
+
+    ALWAYS = "always"
+    WITH_TOOLKIT = "with the toolkit"
+    WITH_DRIVER = "with the driver"
+    WITH_BOOT = "with the next boot"
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a host has of the collection.
+
+    :param path: of the file; an asterisk stands for anything.
+    :param what: it is, for people.
+    :param remover: the module that takes it away, or puts the file back as it was.
+    :param folder: whether C(path) is a folder of the collection's own, with all that is in it.
+    """
+
+    path: str
+    what: str
+    remover: str
+    goes: Goes = Goes.ALWAYS
+    folder: bool = False
+
+    def covers(self, path: str) -> bool:
+        """Return whether a file is this, or is in it."""
+        return fnmatchcase(path, self.path) or (self.folder and fnmatchcase(path, f"{self.path}/*"))
+
+
+_PROGRAM_FOLDER = HOST_PROGRAM.rpartition("/")[0]
+_RECORDS = RECORDED_MIG.rpartition("/")[0]
+_JOURNALS = PREVIOUS_DRIVER.rpartition("/")[0]
+_MPS_UNITS = mps_units.UNIT.replace("@", "@*")
+
+
+def _repository(name: str, goes: Goes, remover: str) -> tuple[Trace, ...]:
+    places = (
+        f"/etc/apt/sources.list.d/{name}.sources",
+        f"/etc/apt/keyrings/{name}.gpg",
+        f"/etc/yum.repos.d/{name}.repo",
+        f"/etc/zypp/repos.d/{name}.repo",
+        f"/etc/pki/rpm-gpg/{name}.asc",
+    )
+    return tuple(Trace(path, "repository and its key", remover, goes) for path in places)
+
+
+def _runtimes() -> tuple[Trace, ...]:
+    paths = [containerd.MAIN, f"/etc/containerd/conf.d/{containerd.DROP_IN}", docker.MAIN, crio.DROP_IN]
+    for distribution in ("k3s", "rke2"):
+        where = rancher.places(distribution)
+        paths += [where.template, where.template_v3, where.default_runtime]
+    return tuple(Trace(path, "the runtime nvidia", "container_runtime") for path in paths)
+
+
+TRACES: tuple[Trace, ...] = (
+    # What runs and restores at boot.
+    *(Trace(f"{UNIT_DIRECTORY}/{name}", "unit that restores at boot", "host_program") for name in units("")),
+    *(Trace(wants_link(name), "unit that restores at boot", "host_program") for name in units("")),
+    Trace(f"{UNIT_DIRECTORY}/{_MPS_UNITS}", "unit of the MPS daemons", "mps"),
+    Trace(f"{UNIT_DIRECTORY}/{_MPS_UNITS}.d", "settings of an MPS daemon's unit", "mps", folder=True),
+    Trace(wants_link(_MPS_UNITS), "unit of the MPS daemons", "mps"),
+    Trace(f"{UNIT_DIRECTORY}/{mps_units.SHM_UNIT}", "shared memory of MPS", "mps"),
+    Trace(wants_link(mps_units.SHM_UNIT), "shared memory of MPS", "mps"),
+    Trace(mps_units.FOLDER, "settings of the MPS daemons", "mps", folder=True),
+    Trace(LOGS, "logs of the MPS daemons", "mps", folder=True),
+    Trace(RECORDED_SHARING, "recorded sharing", "mps"),
+    Trace(RECORDED_MIG, "recorded MIG layout", "mig"),
+    # Containers.
+    *_runtimes(),
+    Trace(TOOLKIT_SETTINGS, "how the toolkit accepts devices", "host_remains"),
+    *_repository(IDENTIFIER, Goes.WITH_TOOLKIT, "container_toolkit"),
+    # The driver.
+    Trace(f"/etc/apt/preferences.d/{PREFERENCES_NAME}", "pin of the driver", "host_remains"),
+    Trace(PERSISTENCE_DROP_IN, "persistence daemon", "driver", Goes.WITH_DRIVER),
+    Trace(NOUVEAU_FILE, "block of nouveau", "driver", Goes.WITH_DRIVER),
+    Trace(MODULES_FILE, "kernel modules of NVLink 5", "driver", Goes.WITH_DRIVER),
+    *_repository(REPOSITORY_NAME, Goes.WITH_DRIVER, "driver"),
+    # The folders of the collection's own, after all others: their journals say how far a run came.
+    Trace(_RECORDS, "records", "host_remains", folder=True),
+    Trace(_JOURNALS, "journals, previous packages, progress of upgrades", "host_remains", folder=True),
+    Trace(_PROGRAM_FOLDER, "host program", "host_remains", folder=True),
+    Trace(LOCK_PATH.rpartition("/")[0], "lock", "nothing", Goes.WITH_BOOT, folder=True),
+)
+
+
+def folders() -> tuple[str, ...]:
+    """Return the folders that go as a whole when everything else is gone."""
+    return tuple(trace.path for trace in TRACES if trace.folder and trace.remover == "host_remains")
+
+
+def trace_of(path: str) -> Trace | None:
+    """Return what C(path) is on a host; None where it is nothing of the collection."""
+    return next((trace for trace in TRACES if trace.covers(path)), None)

@@ -1,0 +1,91 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the GPUs of a host had before the collection changed their MIG for the first time, and the way back to it.
+
+The journal holds what was there before the last run; this is kept from the first run on, GPU by GPU, and goes with the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from .._adapters.files import read_text, write_whole
+from .journal import Journal
+from .profiles import compute_name
+from .record import GpuRecord, PlacedInstance, Unreadable, read_recorded_layout, recorded_layout
+
+#: The file's name beside the journal.
+NAME = "mig-original.json"
+
+
+def path_of(journal: Journal) -> str:
+    """Return where the original layout is kept."""
+    return os.path.join(os.path.dirname(journal.path), NAME)
+
+
+def read(journal: Journal) -> tuple[GpuRecord, ...]:
+    """Return the GPUs that are kept; none where there is no such file, or none that can be read."""
+    try:
+        return read_recorded_layout(json.loads(read_text(path_of(journal)) or "null"))
+    except (ValueError, Unreadable):
+        return ()
+
+
+def keep(journal: Journal, present: Iterable[GpuRecord], recorded: Iterable[GpuRecord]) -> None:
+    """Keep what GPUs have that were not changed before. It is on the disk on return.
+
+    :param present: the GPUs as they are, before a change.
+    :param recorded: the GPUs that the collection brings back at boot, and has changed therefore.
+    """
+    before = read(journal)
+    wanted = merged(before, present, recorded)
+    if wanted != before:
+        write_whole(path_of(journal), json.dumps(recorded_layout(wanted, {}), indent=1, sort_keys=True) + "\n", 0o600)
+
+
+def merged(
+    kept: Sequence[GpuRecord], present: Iterable[GpuRecord], recorded: Iterable[GpuRecord]
+) -> tuple[GpuRecord, ...]:
+    """Return C(kept) with the GPUs of C(present) that have MIG and were never changed."""
+    known = {record.uuid for record in (*kept, *recorded)}
+    return (*kept, *(record for record in present if record.mig is not None and record.uuid not in known))
+
+
+def layout(kept: Sequence[GpuRecord], recorded: Iterable[GpuRecord], uuids: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the layout that brings back what was there, an entry for each GPU.
+
+    :param recorded: GPUs that the collection changed. MIG is switched off on those of which nothing is kept.
+    :param uuids: of the GPUs that the host has; a board that was taken out has nothing to bring back.
+    """
+    here = set(uuids)
+    known = {record.uuid for record in kept}
+    return [
+        *(_entry(record) for record in kept if record.uuid in here),
+        *(
+            {"devices": [record.uuid], "enabled": False}
+            for record in recorded
+            if record.uuid in here and record.uuid not in known
+        ),
+    ]
+
+
+def _entry(record: GpuRecord) -> dict[str, Any]:
+    if not record.mig:
+        return {"devices": [record.uuid], "enabled": False}
+    if not record.instances:
+        return {"devices": [record.uuid], "layout": "all-enabled"}
+    counts: dict[str, int] = {}
+    for instance in record.instances:
+        for name in _names(instance):
+            counts[name] = counts.get(name, 0) + 1
+    return {"devices": [record.uuid], "instances": counts}
+
+
+def _names(instance: PlacedInstance) -> list[str]:
+    """Return the profiles of an instance's compute instances; a GPU instance without any gets one that fills it."""
+    return [compute_name(instance.profile, slices) for slices in instance.compute] or [instance.profile]

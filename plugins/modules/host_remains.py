@@ -1,0 +1,103 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: host_remains
+short_description: Remove what the other modules leave of the collection on a host
+version_added: 0.1.0
+description:
+  - Releases the packages of a driver and a toolkit that stay, removes the driver's pin, puts the toolkit's C(config.toml) back as it was, and
+    removes C(/etc/gpufleet), C(/var/lib/gpufleet) and C(/usr/local/lib/gpufleet) with everything in them.
+  - It is the last step of the playbook C(gpufleet.nvidia.remove), after the modules that undo what they did. It forgets what the host restores
+    at boot and how to go back to the driver before, and undoes nothing of that.
+  - Repositories stay with the packages that stay, because security updates come from there.
+options:
+  toolkit:
+    description:
+      - Whether the container toolkit is removed by M(gpufleet.nvidia.container_toolkit).
+      - With V(false) its packages are released and its settings put back.
+    type: bool
+    default: false
+  driver:
+    description:
+      - Whether the driver is removed by M(gpufleet.nvidia.driver).
+      - With V(false) its packages are released and its pins removed.
+    type: bool
+    default: false
+  lock_timeout:
+    description: Seconds to wait for another run that is changing the GPUs of the host.
+    type: float
+    default: 60
+extends_documentation_fragment:
+  - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.attributes.changes
+author:
+  - The gpufleet.nvidia authors (@gpufleet)
+seealso:
+  - module: gpufleet.nvidia.host_program
+"""
+
+EXAMPLES = r"""
+- name: Leave nothing but the driver and the toolkit, free to be upgraded
+  gpufleet.nvidia.host_remains:
+"""
+
+RETURN = r"""
+plan:
+  description: >-
+    What was, or in check mode would be, done. Its C(steps) have each C(kind) and C(target), which are keys that do not change with the
+    words, C(data), C(text), and of the text C(why) and C(disturbs).
+  type: dict
+  returned: success
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError, manager_for
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import package_manager
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import TomlError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import remains
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+
+ARGUMENTS: dict[str, Any] = {
+    "toolkit": {"type": "bool", "default": False},
+    "driver": {"type": "bool", "default": False},
+    "lock_timeout": {"type": "float", "default": 60},
+}
+
+
+def run(module: AnsibleModule) -> dict[str, Any]:
+    """Read, plan, apply, read back."""
+    gone = module.params["toolkit"], module.params["driver"]
+    manager = manager_for(package_manager(HostFiles()) or "unknown")
+    with exclusive(module.params["lock_timeout"]):
+        present = remains.read(manager)
+        plan = remains.plan(present, *gone)
+        if plan.changes and not module.check_mode:
+            remains.apply(plan, manager, present)
+            remains.read_back(remains.plan(remains.read(manager), *gone))
+    return {"changed": plan.changes, "plan": plan.as_dict(), "diff": plan.diff("what is left of gpufleet.nvidia")}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    try:
+        module.exit_json(**run(module))
+    except Refused as refusal:
+        module.fail_json(msg=f"{refusal.message} Nothing was touched.", refusal=refusal.as_dict())
+    except TomlError as error:
+        module.fail_json(msg=f"Failed to read {remains.TOOLKIT_SETTINGS}: {error}. Correct the file by hand.")
+    except (Locked, PackageError, remains.RemainsError, OSError) as error:
+        module.fail_json(msg=str(error))
+
+
+if __name__ == "__main__":
+    main()

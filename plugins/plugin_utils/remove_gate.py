@@ -1,0 +1,167 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether the collection can be removed from a host as it is now: nobody may use its GPUs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import SERVICES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import gpu_title
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import holdings, in_use
+
+_MIG, _MPS = "nvidia_mig_disruption", "nvidia_sharing_mps_disruption"
+_FORCE = "force"
+#: The kernel cuts the names of programs after 15 characters.
+_NAME_LENGTH = 15
+_MPS_PROGRAMS = ("nvidia-cuda-mps-control"[:_NAME_LENGTH], "nvidia-cuda-mps-server"[:_NAME_LENGTH])
+#: Services of NVIDIA that hold the driver, and that the driver's removal stops.
+_SERVICES = frozenset(SERVICES.values())
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What is asked for.
+
+    :param driver: whether the driver goes too: then nothing can allow a process that uses it.
+    :param mig_disruption: the host's C(nvidia_mig_disruption).
+    :param mps_disruption: its C(nvidia_sharing_mps_disruption).
+    """
+
+    driver: bool = False
+    mig_disruption: str = "refuse"
+    mps_disruption: str = "refuse"
+
+    @property
+    def allows_users(self) -> bool:
+        return self.mig_disruption == _FORCE and not self.driver
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "No variable allows it while the driver is to go." if self.driver else f"Or allow it with {_MIG}: {_FORCE}."
+        )
+
+
+def refusals(
+    facts: Mapping[str, Any], removal: Removal, checkpoint: str = "", pods: Iterable[str] = ()
+) -> tuple[Refused, ...]:
+    """Return why nothing is to be removed from a host now.
+
+    :param facts: the facts document, with the holders of device files.
+    :param checkpoint: the kubelet's record of devices; empty where there is none.
+    :param pods: UIDs of the pods that the kubelet has on the host.
+    """
+    return (
+        *_driver(facts, removal),
+        *_clients(facts, removal),
+        *_users(facts, removal),
+        *_pods(removal, checkpoint, pods),
+    )
+
+
+def _driver(facts: Mapping[str, Any], removal: Removal) -> Iterator[Refused]:
+    nvml, recorded = facts.get("nvml") or {}, (facts.get("recorded") or {}).get("mig")
+    if recorded is not None and not nvml.get("available"):
+        yield Refused(
+            "MIG",
+            f"a layout is recorded, and the driver does not answer ({nvml.get('reason') or 'no reason is given'}), so that what was there "
+            "before cannot be brought back",
+            "Mend the driver (gpufleet.nvidia.verify says how), or remove /etc/gpufleet/mig.json and /var/lib/gpufleet/mig-original.json on "
+            "the host to leave the GPUs as they are.",
+        )
+    if removal.driver and (facts.get("driver") or {}).get("source") == "runfile":
+        yield Refused(
+            "gpu_remove_driver",
+            "the driver was installed by NVIDIA's .run installer, whose files no package manager knows",
+            "Set it to false, and remove the driver with nvidia-uninstall.",
+        )
+
+
+def _clients(facts: Mapping[str, Any], removal: Removal) -> Iterator[Refused]:
+    """Refuse MPS daemons with clients, whoever runs them: ours end, and the driver would end under the others."""
+    for daemon in facts.get("mps") or ():
+        clients = daemon.get("clients")
+        if clients and (removal.driver or removal.mps_disruption != _FORCE):
+            allow = "" if removal.driver else f", or allow it with {_MPS}: {_FORCE}"
+            yield Refused(
+                f"MPS daemon at {daemon.get('pipe_directory')}",
+                f"it has {clients} {'client' if clients == 1 else 'clients'}, which would die with it",
+                f"End them{allow}.",
+            )
+
+
+def _users(facts: Mapping[str, Any], removal: Removal) -> Iterator[Refused]:
+    if removal.allows_users:
+        return
+    servers = {pid for daemon in facts.get("mps") or () for pid in (daemon.get("pid"), *(daemon.get("servers") or ()))}
+    named: set[int] = set()
+    for gpu in facts.get("gpus") or ():
+        found = {one["pid"]: one for one in _processes(gpu) if one["pid"] not in servers}
+        named.update(found)
+        if found:
+            listed = ", ".join(f"{one.get('name') or 'a process'} ({pid})" for pid, one in sorted(found.items()))
+            yield Refused(gpu_title(gpu), f"it is in use: {listed}", f"End what uses it. {removal.remedy}")
+    others = [
+        holder
+        for holder in facts.get("holders") or ()
+        if holder["pid"] not in servers | named
+        and str(holder.get("command"))[:_NAME_LENGTH] not in (*_SERVICES, *_MPS_PROGRAMS)
+    ]
+    if others:
+        listed = ", ".join(_holder(holder) for holder in others)
+        remedy = "Drain the node, and end what else uses its GPUs." if any(map(_pod, others)) else "End them."
+        yield Refused("the driver", f"it is in use: {listed}", f"{remedy} {removal.remedy}")
+
+
+def _pods(removal: Removal, checkpoint: str, pods: Iterable[str]) -> Iterator[Refused]:
+    """Refuse pods that were given a GPU, also where no process of theirs has opened it yet."""
+    if removal.allows_users or not checkpoint:
+        return
+    try:
+        found = in_use([one for one in holdings(checkpoint) if one.resource.startswith("nvidia.com/")], pods)
+    except Refused as refusal:
+        yield refusal
+        return
+    uids = sorted({uid for users in found.values() for uid in users})
+    if uids:
+        reason = f"it was given to {'pod' if len(uids) == 1 else 'pods'} {', '.join(uids)}"
+        yield Refused(f"GPUs of the node ({len(found)})", reason, f"Drain the node. {removal.remedy}")
+
+
+def _processes(gpu: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield from gpu.get("processes") or ()
+    for instance in gpu.get("gpu_instances") or ():
+        yield from instance.get("processes") or ()
+        for part in instance.get("compute_instances") or ():
+            yield from part.get("processes") or ()
+
+
+def _holder(holder: Mapping[str, Any]) -> str:
+    pod = _pod(holder)
+    return f"{holder.get('command')} ({holder['pid']}{f' in pod {pod}' if pod else ''})"
+
+
+def _pod(holder: Mapping[str, Any]) -> str | None:
+    return holder.get("pod_uid")
+
+
+def left_in_clusters(hosts: Sequence[str], toolkit: bool, driver: bool) -> list[str]:
+    """Return what is left to do by people after the hosts are done, a line each."""
+    kept = [name for name, gone in (("container toolkit", toolkit), ("driver", driver)) if not gone]
+    lines = [
+        "Left to do, because nothing outside of these hosts is touched:",
+        f"  1. Take {', '.join(hosts)} out of the inventory.",
+        "  2. Run gpufleet.nvidia.render and push the tree: the cluster then expects no GPUs of them.",
+        "  3. Remove the labels of the pool from their nodes, or the nodes from the cluster.",
+    ]
+    if kept:
+        lines.append(
+            f"The {' and the '.join(kept)} stayed, with the repositories, and nothing holds the packages any more."
+        )
+    return lines

@@ -1,0 +1,65 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One host in use keeps all from being touched."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.action import remove_gate
+
+GROUPS = {"gpu_hosts": ["a", "b"], "training": ["a", "b"]}
+POD = "0f5b1c9e-1111-2222-3333-444455556666"
+ENTRY = {"PodUID": POD, "ContainerName": "c", "ResourceName": "nvidia.com/gpu", "DeviceIDs": {"0": ["GPU-1"]}}
+
+
+@pytest.fixture
+def gate(call, bare_facts):
+    def run(**variables):
+        hostvars = {host: {"gpu_facts_host": {"gpu": bare_facts}, **variables.get(host, {})} for host in ("a", "b")}
+        return call(remove_gate, {"hosts": ["a", "b"]}, {"groups": GROUPS, "hostvars": hostvars})[0]
+
+    return run
+
+
+def test_hosts_get_what_their_removal_needs_with_defaults(gate):
+    result = gate(b={"nvidia_toolkit_runtime": "docker", "nvidia_mig_disruption": "force"})
+    assert "failed" not in result and result["refused"] == {}
+    assert result["hosts"]["a"]["nvidia_toolkit_runtime"] == "containerd"
+    assert result["hosts"]["a"]["nvidia_mig_disruption"] == "refuse"
+    # Docker is not on this host: there is nothing to take the runtime nvidia out of.
+    assert result["hosts"]["b"]["nvidia_toolkit_runtime"] == "none"
+    assert result["hosts"]["b"]["nvidia_mig_disruption"] == "force"
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"nvidia_mig_layot": "all-balanced"}, "a: nvidia_mig_layot: no role"),
+        ({"gpu_facts_host": {"gpu": {"schema": "x"}}}, "a: the host: it could not be read: its facts do not fit"),
+        (
+            {
+                "gpu_remove_checkpoint": {
+                    "content": base64.b64encode(json.dumps({"Data": {"PodDeviceEntries": [ENTRY]}}).encode()).decode()
+                },
+                "gpu_remove_pods": {"stdout_lines": [POD]},
+            },
+            f"was given to pod {POD}",
+        ),
+        ({"gpu_remove_checkpoint": {"content": "§"}}, "kubelet_internal_checkpoint"),
+    ],
+)
+def test_one_refused_host_stops_all(gate, variables, said):
+    result = gate(a=variables)
+    assert result["failed"] and list(result["refused"]) == ["a"]
+    assert said in result["msg"] and "Nothing is removed from any host." in result["msg"]
+
+
+def test_a_host_that_keeps_something_is_spoken_of(gate):
+    both = {"gpu_remove_toolkit": True, "gpu_remove_driver": "true"}
+    assert "stayed" in gate(a=both)["left"][-1]
+    assert "stayed" not in gate(a=both, b=both)["left"][-1]
