@@ -10,6 +10,7 @@ import datetime
 from dataclasses import replace
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import STEPS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import LONGEST_OUTPUT, printable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
@@ -17,7 +18,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action imp
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
     REFUSED,
     SINCE,
-    STEPS,
     Record,
     advance,
     begin,

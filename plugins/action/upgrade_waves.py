@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import PATH
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
@@ -18,7 +19,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Clu
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import waves
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
-    RECORD_PATH,
     ROLLING_BACK,
     Member,
     Record,
@@ -187,7 +187,7 @@ class ActionModule(ClusterAction):
                     record = from_values(plain(variables.get("__gpu_upgrade_record") or {}))
             except Unfit as unfit:
                 unread = unfit.message
-                where = f"the annotations of node {about.get('node', host)}" if node else RECORD_PATH
+                where = f"the annotations of node {about.get('node', host)}" if node else PATH
                 self._display.warning(f"{host} is left out: its record in {where} cannot be read: {unread}")
             member = Member(host, record, bool(about.get("needed")), node, reachable=bool(about), unread=unread)
             members[host] = member

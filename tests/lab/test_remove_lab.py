@@ -40,6 +40,8 @@ SHARED = {
 TRAINING = {
     "nvidia_mig_strategy": "mixed",
     "nvidia_mig_layout": [{"devices": "all", "instances": {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}}],
+    "nvidia_health_metrics": True,
+    "nvidia_health_metrics_directory": "/srv/metrics",
 }
 POOLS = {"shared": {"hosts": [BARE], "vars": SHARED}, "training": {"hosts": [KEEPS], "vars": TRAINING}}
 #: What was on the first GPU of C(KEEPS) before site.
@@ -96,6 +98,7 @@ def before(fleet):
     assert fleet.module(KEEPS, "mig", BY_HAND)["changed"]
     # Partitioned by hand: the host knows nothing of the collection.
     fleet.lab.sh(KEEPS, "rm -r /var/lib/gpufleet")
+    fleet.lab.sh(KEEPS, "mkdir /srv/metrics")
     fleet.lab.sh(BARE, "sed -i '1i # of the site' /etc/containerd/config.toml")
     found = Before(fleet)
     assert found.layout == [(True, ["3g.40gb", "3g.40gb"]), (False, [])]
@@ -117,7 +120,7 @@ def test_everything_that_site_puts_on_a_host_is_in_the_table(fleet, before):
             usr_merged = path[len("/usr") :] if path.startswith("/usr/lib") else path
             if not {path, usr_merged} & of_packages and not made.fullmatch(path) and not ACCOUNTS.fullmatch(path):
                 own[path] = trace_of(path)
-    assert len(own) > 12
+    assert len(own) > 12 and "/etc/systemd/system/gpufleet-metrics.timer" in own
     assert [path for path, trace in own.items() if trace is None] == []
 
 

@@ -51,6 +51,17 @@ def files() -> list[Path]:
     return sorted(PLUGINS.rglob("*.py"))
 
 
+def test_every_import_of_the_collection_leads_to_a_module():
+    """The type checker lets those pass that it does not find."""
+    wrong = {
+        f"{file.relative_to(PLUGINS)} imports {'.'.join(target)}"
+        for file in files()
+        for target in imported(file)
+        if not PLUGINS.joinpath(*target).with_suffix(".py").exists() and not PLUGINS.joinpath(*target).is_dir()
+    }
+    assert not wrong
+
+
 def test_every_folder_of_code_is_a_room_of_the_table():
     folders = {"/".join(file.relative_to(PLUGINS).parts[:-1]) for file in files()} - {"doc_fragments"}
     assert folders == set(ORDER)

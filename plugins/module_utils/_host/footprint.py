@@ -20,6 +20,7 @@ from .._driver.desired import REPOSITORY_NAME
 from .._driver.fabric import MODULES_FILE
 from .._driver.previous import PATH as PREVIOUS_DRIVER
 from .._driver.services import NOUVEAU_FILE, PERSISTENCE_DROP_IN, PREFERENCES_NAME, wants_link
+from .._health.metric_units import METRICS_FILE, METRICS_SERVICE, METRICS_TIMER, TIMER_LINK
 from .._runtime import containerd, crio, docker, rancher
 from .._sharing import mps_units
 from .._sharing.host import LOGS
@@ -88,6 +89,15 @@ TRACES: tuple[Trace, ...] = (
     # What runs and restores at boot.
     *(Trace(f"{UNIT_DIRECTORY}/{name}", "unit that restores at boot", "host_program") for name in units("")),
     *(Trace(wants_link(name), "unit that restores at boot", "host_program") for name in units("")),
+    *(
+        Trace(path, "metrics for node_exporter", "host_program")
+        for path in (
+            f"{UNIT_DIRECTORY}/{METRICS_SERVICE}",
+            f"{UNIT_DIRECTORY}/{METRICS_TIMER}",
+            TIMER_LINK,
+            f"*/{METRICS_FILE}",
+        )
+    ),
     Trace(f"{UNIT_DIRECTORY}/{_MPS_UNITS}", "unit of the MPS daemons", "mps"),
     Trace(f"{UNIT_DIRECTORY}/{_MPS_UNITS}.d", "settings of an MPS daemon's unit", "mps", folder=True),
     Trace(wants_link(_MPS_UNITS), "unit of the MPS daemons", "mps"),

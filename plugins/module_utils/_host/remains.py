@@ -18,14 +18,14 @@ from .._adapters.packages import PackageManager, Transaction
 from .._adapters.packages_apt import Apt
 from .._driver.plan import hold_names
 from .._driver.services import PREFERENCES_NAME
-from .._fleet.upgrade import RECORD_PATH as UPGRADE
-from .._fleet.upgrade import STEPS
 from .._formats.toml_edit import is_marked, restore
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from .._toolkit.config import PATH as TOOLKIT_SETTINGS
 from .._toolkit.desired import OLD_PACKAGES, PACKAGES
 from .footprint import folders
+from .upgrade_record import PATH as UPGRADE
+from .upgrade_record import STEPS
 
 _PINNING = "nvidia-driver-pinning-"
 #: There as long as the playbook repartition, or an upgrade that stopped services, is not at its end on the host.

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import STEPS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
     OUTPUT,
     Unfit,
@@ -33,11 +34,7 @@ from .waves import CURRENT, DONE, FAILED, WAITING, Node
 PREFIX = f"{LABEL_PREFIX}/"
 REFUSED = "refused"
 SKIP_LABEL = f"{PREFIX}upgrade.skip"
-#: On the host.
-RECORD_PATH = "/var/lib/gpufleet/upgrade.json"
 
-#: The steps of one node, in order. A node whose record has one of them was cut off there.
-STEPS = ("started", "waiting-for-jobs", "evicting", "installing", "verifying", "rolling-back", "returning")
 ROLLING_BACK = "rolling-back"
 #: How a moment is written, in UTC.
 SINCE = "%Y-%m-%dT%H:%M:%SZ"

@@ -83,5 +83,5 @@ def test_n_not_divisible_by_m_is_refused_in_the_unit_it_is_written_in(memory, gp
 
 
 def test_no_gpus_is_no_request():
-    with pytest.raises(Refused, match="no request"):
+    with pytest.raises(Refused, match="is not a request"):
         arithmetic.share("8GiB", 0, "x")

@@ -43,7 +43,7 @@ def test_clusters_are_separate(clusters_of, pools):
     ("change", "match"),
     [
         ({"batch": {"gpu_kubernetes_namespace": "other"}}, "both belong to cluster"),
-        ({"batch": {"gpu_kubernetes_cluster": "Night Shift"}}, "no name of a cluster"),
+        ({"batch": {"gpu_kubernetes_cluster": "Night Shift"}}, "is not a valid name of a cluster"),
         ({"batch": {"gpu_kubernetes_node_name": "one"}}, "two hosts of cluster"),
         ({"batch": {"gpu_facts_gpus": []}}, "nothing says which GPUs"),
         ({"batch": {"nvidia_mig_layout": [{"devices": "all", "instances": {"1g.10gb": 7}}]}}, "pool batch"),

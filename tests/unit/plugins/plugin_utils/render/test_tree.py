@@ -199,7 +199,7 @@ def test_a_pod_over_more_gpus_than_the_device_plugin_gives_is_refused(clusters_o
 @pytest.mark.parametrize(
     ("request_", "match"),
     [
-        ({"memory": "9GiB", "gpus": 2}, "no whole number of GiB"),
+        ({"memory": "9GiB", "gpus": 2}, "is not a whole number of GiB"),
         ({"memory": "8GiB", "gpus": 1}, "Two slices on one GPU are not one larger slice"),
         ({"memory": "20GiB", "gpus": 5}, "has 4"),
     ],
