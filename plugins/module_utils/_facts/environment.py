@@ -142,9 +142,14 @@ def read_recorded(source: Source) -> dict[str, Any]:
                 source.note(f"recorded.{name}", f"{path} cannot be read; run as root")
             continue
         try:
-            found[name] = json.loads(text)
+            recorded = json.loads(text)
         except ValueError as error:
-            source.note(f"recorded.{name}", f"{path} is no JSON: {error}")
+            source.note(f"recorded.{name}", f"{path} is not JSON: {error}")
+            continue
+        if isinstance(recorded, dict):
+            found[name] = recorded
+        else:
+            source.note(f"recorded.{name}", f"{path} is not a JSON object")
     last = journal.parse(source.files.read(journal.JOURNAL_PATH) or "")
     found["mig_unfinished"] = last is not None and last.open
     return found

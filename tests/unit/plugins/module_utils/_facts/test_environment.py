@@ -179,6 +179,14 @@ def test_a_change_of_mig_that_was_cut_off(tree, lines, unfinished):
     assert environment.read_recorded(tree.source())["mig_unfinished"] is unfinished
 
 
+@pytest.mark.parametrize("text", ["[]", "3", '"x"', "null"])
+def test_a_record_that_is_something_else(tree, text):
+    tree.write("/etc/gpufleet/sharing.json", text)
+    source = tree.source()
+    assert environment.read_recorded(source)["sharing"] is None
+    assert source.unknown["recorded.sharing"] == "/etc/gpufleet/sharing.json is not a JSON object"
+
+
 def test_a_record_that_may_not_be_read(tree):
     tree.folder("/etc/gpufleet/mig.json")
     source = tree.source()
