@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_zypper import parse_summary
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import plan as toolkit_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import system as toolkit_system
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import PACKAGES, DesiredToolkit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.distributions import IDENTIFIER
@@ -72,7 +73,8 @@ def mirrors(workspace, signer):
 @pytest.fixture
 def make(tmp_path, plugins, monkeypatch):
     """Make the toolkit's host of a distribution, with nothing on it."""
-    monkeypatch.setattr(toolkit_system, "PATH", str(tmp_path / "config.toml"))
+    for module in (toolkit_system, toolkit_plan):
+        monkeypatch.setattr(module, "PATH", str(tmp_path / "config.toml"))
 
     def made(distribution, machine="x86_64"):
         monkeypatch.setattr(toolkit_system.platform, "machine", lambda: machine)
