@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -83,6 +84,19 @@ def test_the_timer_writes_a_file_that_promtool_takes(fleet):
 
 def test_a_second_run_changes_nothing(fleet):
     assert play(fleet).quiet(HOST)
+
+
+def test_the_service_is_confined(fleet):
+    """By systemd's own measure (0 to 10, less is better), beside a service of ours that may do everything."""
+    exposure = {
+        name: float(
+            re.search(
+                r"([\d.]+) \w+", fleet.lab.sh(HOST, f"systemd-analyze security --no-pager {name} | tail -1")[-60:]
+            )[1]
+        )
+        for name in ("gpufleet-metrics.service", "gpufleet-mig.service")
+    }
+    assert exposure["gpufleet-metrics.service"] < 7 < exposure["gpufleet-mig.service"], exposure
 
 
 def test_drift_shows_in_the_next_run(fleet):

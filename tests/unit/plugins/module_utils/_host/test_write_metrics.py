@@ -11,7 +11,7 @@ import os
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import LOCK_PATH, exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import (
     METRICS_SERVICE,
     METRICS_TIMER,
@@ -127,6 +127,19 @@ def test_the_units_call_a_verb_that_exists_and_say_where_to():
     assert main.VERBS[verb][1] == ("DIRECTORY",) and directory == directory_of(texts[METRICS_SERVICE])
     assert "WantedBy=timers.target" in texts[METRICS_TIMER] and "[Install]" not in texts[METRICS_SERVICE]
     assert directory_of("[Service]\nExecStart=/bin/true\n") is None and directory_of(None) is None
+
+
+def test_the_service_may_write_what_the_program_writes_and_sees_the_devices():
+    lines = metric_units("/usr/bin/python3", "/var/lib/metrics")[METRICS_SERVICE].splitlines()
+    settings = dict(line.split("=", 1) for line in lines if "=" in line)
+    assert settings["ProtectSystem"] == "strict"
+    assert {f"/run/{settings['RuntimeDirectory']}", f"/var/lib/{settings['StateDirectory']}"} == {
+        os.path.dirname(LOCK_PATH),
+        os.path.dirname(write_metrics.COUNTS),
+    }
+    assert settings["ReadWritePaths"] == "-/var/lib/metrics"
+    # Any of these makes systemd close all devices that are not listed (systemd.exec(5), systemd.resource-control(5)).
+    assert not {"PrivateDevices", "ProtectClock", "DeviceAllow", "DevicePolicy", "ProtectKernelLogs"} & set(settings)
 
 
 @pytest.mark.parametrize("directory", ["", "metrics", "/a b", "/a%h", "/a/../b", "/a\nExecStart=/bin/sh", "/$HOME"])
