@@ -155,3 +155,7 @@ def test_on_a_host_in_service_systemd_does_not_reload(fleet):
     assert reloads(fleet) == before
     fleet.lab.run("reboot", HOST)
     assert fleet.lab.status(HOST, "systemctl is-active --quiet gpufleet-metrics.timer") == 0
+    # From the boot on timers.target keeps the timer in systemd's memory, which says for ever that it is enabled.
+    assert play(fleet, nvidia_health_metrics=False).recap[HOST]["failed"] == 0
+    assert fleet.lab.status(HOST, "systemctl is-active --quiet gpufleet-metrics.timer") == 3
+    assert play(fleet, nvidia_health_metrics=False).quiet(HOST)

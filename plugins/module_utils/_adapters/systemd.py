@@ -112,9 +112,17 @@ def disable(names: Iterable[str], reload: bool = True) -> None:
     if not wanted:
         return
     result = run(["systemctl", "disable", *([] if reload else ["--no-reload"]), *wanted])
-    left = [name for name, found in units(wanted).items() if found.enabled == "enabled"]
+    if reload:
+        left = [name for name, found in units(wanted).items() if found.enabled == "enabled"]
+    else:
+        left = [name for name in wanted if is_enabled(name)]
     if left:
         raise CommandError(result.command, f"still enabled afterwards: {', '.join(left)}", result.stderr)
+
+
+def is_enabled(name: str) -> bool:
+    """Return whether a unit starts at boot as the files say now; L(units) says what systemd knew when it last read them."""
+    return run(["systemctl", "is-enabled", name]).stdout.strip() == "enabled"
 
 
 def start(name: str, timeout: float = 120.0) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from .._adapters import systemd
 from .._adapters.files import read_bytes, read_text, remove, write_whole
 from .._adapters.pynvml_loader import HOST_PROGRAM
-from .._health.metric_units import METRICS_FILE, METRICS_SERVICE, METRICS_TIMER, directory_of, metric_units
+from .._health.metric_units import METRICS_FILE, METRICS_SERVICE, METRICS_TIMER, TIMER_LINK, directory_of, metric_units
 from .._plan import Plan, Step
 from .._steps import Kind
 from .units import UNIT_DIRECTORY, units
@@ -59,11 +59,15 @@ def read() -> Installed:
     files = {name: text for name in names if (text := read_text(f"{UNIT_DIRECTORY}/{name}")) is not None}
     here = systemd.available()
     shown = systemd.units(names) if here else {}
+    enabled = {name for name, unit in shown.items() if unit.enabled == "enabled" and name != METRICS_TIMER}
+    # It is enabled and disabled without a reload, so that systemd may remember what was before.
+    if here and os.path.lexists(TIMER_LINK):
+        enabled.add(METRICS_TIMER)
     return Installed(
         sha256=None if program is None else hashlib.sha256(program).hexdigest(),
         version=read_text(VERSION_FILE),
         unit_files=files,
-        enabled=frozenset(name for name, unit in shown.items() if unit.enabled == "enabled"),
+        enabled=frozenset(enabled),
         systemd=here,
         timer_active=METRICS_TIMER in shown and shown[METRICS_TIMER].is_active,
     )
@@ -201,7 +205,6 @@ def _stop_disabled(steps: Plan) -> None:
     names = [step.target for step in steps.steps if step.kind is Kind.DISABLE_SERVICE]
     systemd.disable([name for name in names if name != METRICS_TIMER])
     if METRICS_TIMER in names:
-        # First, because without a reload systemd goes on saying of a unit in memory that it is enabled.
         systemd.stop(METRICS_TIMER)
         systemd.stop(METRICS_SERVICE)
         systemd.disable([METRICS_TIMER], reload=False)

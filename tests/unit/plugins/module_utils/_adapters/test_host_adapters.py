@@ -71,6 +71,8 @@ class Systemctl:
                 for name in names
             )
             return Result(tuple(command), 0, text + "\n", "")
+        if verb == "is-enabled":
+            return Result(tuple(command), 0, self.units[names[0]]["UnitFileState"] + "\n", "")
         changes = {
             "start": ("ActiveState", "active"),
             "restart": ("ActiveState", "active"),
@@ -123,7 +125,12 @@ def test_without_a_reload_systemctl_is_told_so(systemctl):
     assert [call[1:] for call in systemctl.calls if call[1] != "show"] == [
         ("enable", "--no-reload", "a.timer"),
         ("disable", "--no-reload", "a.timer"),
+        ("is-enabled", "a.timer"),
     ]
+    systemd.enable(["a.timer"], reload=False)
+    systemctl.lies = True
+    with pytest.raises(CommandError, match="still enabled afterwards: a"):
+        systemd.disable(["a.timer"], reload=False)
 
 
 def test_enabling_and_disabling_are_read_back(systemctl):

@@ -68,6 +68,8 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setattr(installation, "HOST_PROGRAM", str(tmp_path / "lib" / "gpufleet-host.pyz"))
     monkeypatch.setattr(installation, "VERSION_FILE", str(tmp_path / "lib" / "VERSION"))
     monkeypatch.setattr(installation, "UNIT_DIRECTORY", str(tmp_path / "units"))
+    link = tmp_path / "timer-link"
+    monkeypatch.setattr(installation, "TIMER_LINK", str(link))
     control = installation.systemd
     monkeypatch.setattr(control, "available", lambda: True)
     monkeypatch.setattr(
@@ -85,6 +87,10 @@ def host(tmp_path, monkeypatch):
             # Of a unit in memory systemd says what it was until it reads the files again.
             assert reload or not active & set(names)
             change(names)
+            if METRICS_TIMER in enabled:
+                link.touch()
+            else:
+                link.unlink(missing_ok=True)
             if names and reload and METRICS_TIMER in names:
                 reloads.append(1)
 
