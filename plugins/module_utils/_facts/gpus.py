@@ -23,7 +23,6 @@ from .._adapters.nvml import (
 )
 from .._adapters.nvml_health import fabric_of, memory_errors, recovery_action
 from .._adapters.source import Source
-from .._boards.lookup import is_complete
 from .boards import board_of_gpu
 from .isolated import Isolated, call_isolated
 
@@ -115,8 +114,7 @@ def _read(nvml: Nvml, subsets: Sequence[str]) -> dict[str, Any]:
         path = f"gpus[{state.index}]"
         # Without a handle nothing of the GPU is known but that the driver counts it.
         unknown.update({path if key == "handle" else f"{path}.{key}": text for key, text in state.unknown.items()})
-        # Where the table does not say what a plan needs, the driver is asked, and its answer is a part of the facts.
-        if state.mig.supported and ("profiles" in subsets or not is_complete(gpu["board"])):
+        if "profiles" in subsets and state.mig.supported:
             try:
                 gpu["profiles"] = [shape_profile(profile) for profile in nvml.profiles(state.index)]
             except NvmlError as error:
