@@ -6,17 +6,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import judged
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.doctor import Diagnosis
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import of_host
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, write_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
 
 
@@ -54,8 +51,7 @@ class ActionModule(FleetAction):
         result["hosts"] = document
         result["healthy"] = all(diagnosis.found.healthy for diagnosis in diagnoses.values())
         if arguments["report"]:
-            text = json.dumps(document, indent=1, sort_keys=True) + "\n"
-            write_whole(os.path.abspath(arguments["report"]), text, 0o600)
+            write_report(arguments["report"], document, 0o600)
         bad = [host for host, diagnosis in diagnoses.items() if not diagnosis.found.healthy]
         result["msg"] = (
             f"Something is wrong with {len(bad)} of {len(diagnoses)} hosts: {', '.join(bad)}."

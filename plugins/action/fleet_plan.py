@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable
 
 from ansible.errors import AnsibleError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, write_whole
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
@@ -28,7 +28,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import 
     node_view,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, write_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pools
 
 
@@ -83,9 +83,7 @@ class ActionModule(FleetAction):
         result["plan"] = fleet.as_dict()
         result["drift"] = fleet.drift
         if arguments["report"]:
-            write_whole(
-                os.path.abspath(arguments["report"]), json.dumps(fleet.as_dict(), indent=1, sort_keys=True) + "\n"
-            )
+            write_report(arguments["report"], fleet.as_dict())
         result["as_described"] = not (fleet.drift or fleet.unread)
         result["msg"] = (
             "The fleet is as described."
@@ -111,7 +109,7 @@ def _facts(host: str, variables: Any, directory: str, offline: bool) -> tuple[di
     facts, unread = facts_of(registered(variables, "gpu_facts_host"))
     if facts is not None and path:
         # They name processes with their command lines, which are nobody else's business.
-        write_whole(path, json.dumps(facts, indent=1, sort_keys=True) + "\n", 0o600)
+        write_report(path, facts, 0o600)
     return facts, unread or None
 
 

@@ -38,7 +38,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read as read_pod
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import is_ready
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, write_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pools
 
 _TITLE = "GPUs: what is taken, what is free"
@@ -136,8 +136,7 @@ class ActionModule(FleetAction):
             page = usage_html.page(nodes, _TITLE, when, unplaced, sorted(strangers), users, by_name)
             result["changed"] = write_whole(os.path.abspath(arguments["html"]), page)
         if arguments["report"]:
-            text = json.dumps(document, indent=1, sort_keys=True) + "\n"
-            result["changed"] |= write_whole(os.path.abspath(arguments["report"]), text)
+            result["changed"] |= write_report(arguments["report"], document)
         if arguments["format"] == "json":
             self._display.display(json.dumps(document, indent=2, sort_keys=True))
             return result

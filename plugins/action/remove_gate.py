@@ -11,12 +11,11 @@ import binascii
 from collections.abc import Mapping
 from typing import Any
 
-from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import remove_gate
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, truth
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
 
 #: What the tasks of the removal need of the variables of the host roles, whose defaults are filled in here.
@@ -60,13 +59,17 @@ class ActionModule(FleetAction):
         for host in hosts:
             variables = task_vars["hostvars"][host]
             description = describe(host, variables, known)
-            asked = {name: _truth(variables.get(f"gpu_remove_{name}")) for name in gone}
+            asked = {name: truth(variables.get(f"gpu_remove_{name}")) for name in gone}
             gone = {name: gone[name] and asked[name] for name in gone}
-            found = [*description.refusals] or self._refusals(variables, description.variables, asked["driver"])
+            facts, unread = facts_of(registered(variables, "gpu_facts_host"))
+            found = list(description.refusals)
+            if not found and facts is None:
+                found = [Refused("the host", f"it could not be read: {unread}", "")]
+            elif not found and facts is not None:
+                found = _refusals(variables, description.variables, facts, asked["driver"])
             if found:
                 refused[host] = [refusal.message for refusal in found]
                 continue
-            facts, _unread = facts_of(registered(variables, "gpu_facts_host"))
             runtimes = (facts or {}).get("runtimes") or {}
             runtime = description.variables["nvidia_toolkit_runtime"]
             passed[host] = {
@@ -86,17 +89,14 @@ class ActionModule(FleetAction):
             )
         return result
 
-    @staticmethod
-    def _refusals(variables: Mapping[str, Any], described_: Mapping[str, Any], driver: bool) -> list[Refused]:
-        facts, unread = facts_of(registered(variables, "gpu_facts_host"))
-        if facts is None:
-            return [Refused("the host", f"it could not be read: {unread}", "")]
-        removal = remove_gate.Removal(
-            driver, described_["nvidia_mig_disruption"], described_["nvidia_sharing_mps_disruption"]
-        )
-        checkpoint = _content(registered(variables, "gpu_remove_checkpoint"))
-        listed = registered(variables, "gpu_remove_pods") or {}
-        return list(remove_gate.refusals(facts, removal, checkpoint, plain(listed.get("stdout_lines") or [])))
+
+def _refusals(
+    variables: Mapping[str, Any], desired: Mapping[str, Any], facts: Mapping[str, Any], driver: bool
+) -> list[Refused]:
+    removal = remove_gate.Removal(driver, desired["nvidia_mig_disruption"], desired["nvidia_sharing_mps_disruption"])
+    checkpoint = _content(registered(variables, "gpu_remove_checkpoint"))
+    listed = registered(variables, "gpu_remove_pods") or {}
+    return list(remove_gate.refusals(facts, removal, checkpoint, plain(listed.get("stdout_lines") or [])))
 
 
 def _content(answer: Mapping[str, Any] | None) -> str:
@@ -104,7 +104,3 @@ def _content(answer: Mapping[str, Any] | None) -> str:
         return base64.b64decode(str((answer or {}).get("content") or ""), validate=True).decode("utf-8", "replace")
     except (binascii.Error, ValueError):
         return "it is no text"
-
-
-def _truth(value: Any) -> bool:
-    return boolean(plain(value) or False, strict=False)

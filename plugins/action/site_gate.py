@@ -6,14 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import site_gate
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe, warnings_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, truth
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
 
 
@@ -35,7 +33,7 @@ class ActionModule(FleetAction):
             facts, unread = facts_of(registered(variables, "gpu_facts_host"))
             work = site_gate.work_of(host, describe(host, variables, known), facts, unread)
             found.append(work)
-            if work.refusals and not _may_be_skipped(variables):
+            if work.refusals and not truth(variables.get("gpu_facts_skip_refused_hosts")):
                 stopping.append(work)
         for warning in warnings_of((work.host, work.stages) for work in found):
             self._display.warning(warning)
@@ -56,7 +54,3 @@ class ActionModule(FleetAction):
                 ]
             )
         return result
-
-
-def _may_be_skipped(variables: Mapping[str, Any]) -> bool:
-    return boolean(plain(variables.get("gpu_facts_skip_refused_hosts")) or False, strict=False)

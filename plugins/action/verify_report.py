@@ -6,13 +6,10 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 from ansible.errors import AnsibleError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, check
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import node_expectations
@@ -25,7 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health i
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe, warnings_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import CHECKS, verification
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, said
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, said, write_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import node_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 
@@ -81,8 +78,7 @@ class ActionModule(FleetAction):
         result["hosts"] = document
         result["healthy"] = all(found.healthy for found in hosts.values())
         if arguments["report"]:
-            text = json.dumps(document, indent=1, sort_keys=True) + "\n"
-            write_whole(os.path.abspath(arguments["report"]), text)
+            write_report(arguments["report"], document)
         bad = [host for host, found in hosts.items() if not found.healthy]
         result["msg"] = (
             f"{len(bad)} of {len(hosts)} hosts are not as described: {', '.join(bad)}."

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import evidence_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import ARGUMENTS, answer
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain, truth
 
 #: The variables that L(described_health) reads.
 VARIABLES = (
@@ -50,7 +49,7 @@ def described_health(variables: Mapping[str, Any]) -> dict[str, Any]:
     if runtime != "none":
         expected["toolkit_version"] = given("nvidia_toolkit_version")
         expected["runtime"] = runtime
-        expected["cdi"] = boolean(variables.get("nvidia_toolkit_cdi") or False, strict=False)
+        expected["cdi"] = truth(variables.get("nvidia_toolkit_cdi"))
     return {name: value for name, value in expected.items() if value}
 
 

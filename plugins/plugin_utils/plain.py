@@ -2,13 +2,20 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plain containers at the edge: what ansible-core hands to plugins are tagged, lazy subclasses of dict, list, str and int."""
+"""Plain containers at the edge: what ansible-core hands to plugins are tagged, lazy subclasses of dict, list, str and int.
+
+What goes in is made plain here, and what goes out as a report is written here.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
@@ -28,7 +35,17 @@ def plain(value: Any) -> Any:
         return {plain(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(item) for item in value]
-    raise TypeError(f"a value of type {type(value).__name__} is not a plain data")
+    raise TypeError(f"a value of type {type(value).__name__} is not plain data")
+
+
+def truth(value: Any) -> bool:
+    """Return what a variable that may be a text, or not be set, says as true or false; what cannot be read so is false."""
+    return boolean(plain(value) or False, strict=False)
+
+
+def write_report(path: str, document: Any, mode: int = 0o644) -> bool:
+    """Write C(document) as JSON into C(path), which is relative to where the user stands; return whether that changed anything."""
+    return write_whole(os.path.abspath(path), json.dumps(document, indent=1, sort_keys=True) + "\n", mode)
 
 
 def said(answer: Mapping[str, Any]) -> str:
@@ -53,5 +70,5 @@ def facts_of(answer: Any) -> tuple[dict[str, Any] | None, str]:
     except Unfit as unfit:
         return None, f"its facts do not fit: {unfit.message}"
     except (TypeError, RecursionError) as error:
-        return None, f"its facts are no plain data: {type(error).__name__}"
+        return None, f"its facts are not plain data: {type(error).__name__}"
     return facts, ""
