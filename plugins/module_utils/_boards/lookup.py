@@ -36,6 +36,12 @@ def board(key: str) -> Board:
     return _BY_KEY[key]
 
 
+def is_complete(key: str | None) -> bool:
+    """Return whether the table has the board, with every place of its MIG profiles: then no driver has to be asked for them."""
+    found = _BY_KEY.get(key or "")
+    return found is not None and all(profile.placements is not None for profile in found.profiles)
+
+
 def nvlink5_switches(key: str | None) -> str | None:
     """Return where the NVLink 5 switches of a board are (L(Board)), or None also for one that the table does not have."""
     found = _BY_KEY.get(key or "")

@@ -23,6 +23,7 @@ from .._adapters.nvml import (
 )
 from .._adapters.nvml_health import fabric_of, memory_errors, recovery_action
 from .._adapters.source import Source
+from .._boards.lookup import is_complete
 from .boards import board_of_gpu
 from .isolated import Isolated, call_isolated
 
@@ -99,7 +100,7 @@ def shape_profile(profile: GpuInstanceProfile) -> dict[str, Any]:
         "multiprocessors": profile.multiprocessors,
         "max_instances": profile.max_instances,
         "remaining": profile.remaining,
-        "starts": None if places is None else [place.start for place in places],
+        "starts": None if places is None else sorted({place.start for place in places}),
         "size": places[0].size if places else None,
     }
 
@@ -114,7 +115,8 @@ def _read(nvml: Nvml, subsets: Sequence[str]) -> dict[str, Any]:
         path = f"gpus[{state.index}]"
         # Without a handle nothing of the GPU is known but that the driver counts it.
         unknown.update({path if key == "handle" else f"{path}.{key}": text for key, text in state.unknown.items()})
-        if "profiles" in subsets and state.mig.supported:
+        # Where the table does not say what a plan needs, the driver is asked, and its answer is a part of the facts.
+        if state.mig.supported and ("profiles" in subsets or not is_complete(gpu["board"])):
             try:
                 gpu["profiles"] = [shape_profile(profile) for profile in nvml.profiles(state.index)]
             except NvmlError as error:

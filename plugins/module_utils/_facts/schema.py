@@ -9,6 +9,7 @@ Facts are what a host says. Where they are taken in, a host whose facts do not f
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from .._schema import OUTPUT, Unfit, anything, check, fields, items, mapping, not_null, number, text, truth
@@ -20,8 +21,12 @@ _ID, _PID = number(0, 2**32 - 1), number(0, 2**32 - 1)
 #: 4 TiB, of a GPU or a process on it.
 _MIB = number(0, 4 * 1024 * 1024)
 _INDEX = number(0, 1023)
-#: Memory slices of a GPU; all boards have eight or fewer.
-_SLICE = number(0, 64)
+#: Memory slices of a GPU; all boards have twelve or fewer.
+_SLICES = 64
+_SLICE = number(0, _SLICES)
+#: In how many ways the MIG profiles of the GPUs of a host may be placed; planners go through all of them. All boards have 5,536 or fewer,
+#: and GPUs with the same profiles count once.
+_ARRANGEMENTS = 30_000
 _VERSION = _NAME
 
 _PROCESS = fields({"pid": _PID, "name": _TEXT, "memory_mib": _MIB, "type": _NAME, "gpu_instance": _ID})
@@ -212,7 +217,7 @@ def check_facts(document: Any) -> None:
     if not isinstance(document, dict):
         raise Unfit("", "it must be a mapping")
     check(_FACTS, document)
-    _unique(document.get("gpus") or ())
+    _check_gpus(document.get("gpus") or ())
 
 
 def check_gpus(gpus: Any) -> None:
@@ -221,12 +226,52 @@ def check_gpus(gpus: Any) -> None:
     :raises Unfit: it does not fit.
     """
     check(fields({"gpus": GPUS}, required=("gpus",)), {"gpus": gpus})
-    _unique(gpus)
+    _check_gpus(gpus)
 
 
-def _unique(gpus: Any) -> None:
+def _check_gpus(gpus: Any) -> None:
     seen: set[int] = set()
+    arrangements: dict[frozenset[tuple[int, int, int]], int] = {}
     for position, gpu in enumerate(gpus):
         if gpu["index"] in seen:
             raise Unfit(f"gpus[{position}].index", f"{gpu['index']} is the index of two GPUs")
         seen.add(gpu["index"])
+        _check_apart(gpu.get("gpu_instances") or (), f"gpus[{position}].gpu_instances")
+        path = f"gpus[{position}].profiles"
+        slots = frozenset(_slots(gpu.get("profiles") or (), path))
+        if slots and slots not in arrangements:
+            arrangements[slots] = _arrangements(slots)
+            if sum(arrangements.values()) > _ARRANGEMENTS:
+                raise Unfit(path, f"they can be placed in more than the {_ARRANGEMENTS:,} ways of a host")
+
+
+def _check_apart(instances: Any, path: str) -> None:
+    taken: set[int] = set()
+    for position, instance in enumerate(instances):
+        units = range(instance["start"], instance["start"] + instance["size"])
+        if taken.intersection(units):
+            raise Unfit(f"{path}[{position}]", f"memory slice {units[0]} and those after it are another instance's")
+        taken.update(units)
+
+
+def _slots(profiles: Any, path: str) -> Iterator[tuple[int, int, int]]:
+    """Return each place of each profile: the profile's number, the first memory slice, and how many it takes."""
+    for number_of_profile, profile in enumerate(profiles):
+        starts, size = profile.get("starts") or (), profile.get("size") or 0
+        place = f"{path}[{number_of_profile}]"
+        if starts and not size:
+            raise Unfit(f"{place}.size", "it must be at least 1 where there are starts")
+        if any(after <= before for before, after in zip(starts, starts[1:])):
+            raise Unfit(f"{place}.starts", "they must be in rising order, each one once")
+        if starts and starts[-1] + size > _SLICES:
+            raise Unfit(f"{place}.starts", f"{starts[-1]} and {size} memory slices from there are beyond {_SLICES}")
+        for start in starts:
+            yield number_of_profile, start, size
+
+
+def _arrangements(slots: Collection[tuple[int, int, int]]) -> int:
+    """Return in how many ways places can be chosen without overlap."""
+    from_here = [1] * (_SLICES + 1)
+    for unit in range(_SLICES - 1, -1, -1):
+        from_here[unit] = from_here[unit + 1] + sum(from_here[unit + size] for _, start, size in slots if start == unit)
+    return from_here[0]

@@ -7,21 +7,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from .._adapters import nvml_types as live
 from .._boards.architectures import ARCHITECTURES
 from .._boards.model import Board, GpuInstanceProfile, Placements
-from .._plan import Refused
 from .._steps import gpu_title
-from .from_facts import board_of, instances_of, users
+from .from_facts import board_of, completed, instances_of, users
 from .nodes import NodeGpu
-from .profiles import parse, resolve
+from .profiles import parse
 from .record import GpuRecord, placed
-
-# The driver reports wrong numbers of instances on this board (mig.md, section 6.2); the table's are right.
-_WRONG_COUNTS = ("a30-24gb",)
 
 # Users that are no process of NVML's list, in the form of one.
 _POD = {"name": "a pod", "pid": "unknown"}
@@ -186,7 +182,6 @@ def planner_profiles(offered: Sequence[live.GpuInstanceProfile], board: Board | 
 
 
 def _profile(profile: live.GpuInstanceProfile, board: Board | None) -> GpuInstanceProfile:
-    row = _row(profile, board)
     found = GpuInstanceProfile(
         name=profile.name,
         gpu_slices=profile.slices,
@@ -202,23 +197,7 @@ def _profile(profile: live.GpuInstanceProfile, board: Board | None) -> GpuInstan
         nvml_enum=profile.enum,
         profile_id=profile.id,
     )
-    if row is None or board is None:
-        return found
-    if found.placements is None:
-        found = replace(found, placements=row.placements, placements_source=row.placements_source)
-    return replace(found, max_instances=row.max_instances) if board.key in _WRONG_COUNTS else found
-
-
-def _row(profile: live.GpuInstanceProfile, board: Board | None) -> GpuInstanceProfile | None:
-    if board is None:
-        return None
-    same_enum = [row for row in board.profiles if row.nvml_enum == profile.enum]
-    if same_enum:
-        return same_enum[0]
-    try:
-        return resolve(profile.name, board.profiles)
-    except Refused:
-        return None
+    return completed(found, board)
 
 
 def _placements(places: Sequence[live.Placement] | None) -> Placements | None:

@@ -7,18 +7,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .._boards.lookup import BOARDS, find_board
-from .._boards.model import Board, GpuInstanceProfile
-from .._plan import Step
+from .._boards.model import Board, GpuInstanceProfile, Placements
+from .._plan import Refused, Step
 from .._steps import Kind, gpu_title
 from .model import ComputeInstance, DesiredGpu, DesiredInstance, GpuInstance
-from .profiles import parse
+from .profiles import ProfileName, parse, resolve
 
 #: Daemons that keep running while a GPU is reset, by name as the kernel cuts it: the persistence daemon lets go of the GPU, and the fabric
 #: manager of an HGX A100 has to run, for without it all GPUs on its NVSwitches can only be reset together (manual of nvidia-smi, -r).
 TOLERATE_RESET = frozenset({"nvidia-persiste", "nv-fabricmanage"})
+
+# The driver reports wrong numbers of instances on this board (mig.md, section 6.2); the table's are right.
+_WRONG_COUNTS = ("a30-24gb",)
 
 _BY_KEY = {board.key: board for board in BOARDS}
 
@@ -101,9 +105,58 @@ def board_of(gpu: Mapping[str, Any]) -> Board | None:
 
 
 def profiles_of(gpu: Mapping[str, Any]) -> tuple[GpuInstanceProfile, ...]:
-    """Return the profiles of the board of one entry of C(gpus); empty when it has no MIG or is not known."""
+    """Return the profiles of one entry of C(gpus): those that its driver offers, where they were read, else those of its board.
+
+    :return: empty for a GPU without MIG, and for one that neither its driver nor the table knows. A profile whose name does not follow the
+        grammar is left out: no layout can ask for it.
+    """
     board = board_of(gpu)
-    return board.profiles if board is not None else ()
+    offered = gpu.get("profiles")
+    if not offered:
+        return board.profiles if board is not None else ()
+    found: dict[str, GpuInstanceProfile] = {}
+    for one in offered:
+        try:
+            name = parse(one["name"])
+        except Refused:
+            continue
+        found.setdefault(name.gpu_instance, completed(_profile(one, name), board))
+    return tuple(found.values())
+
+
+def _profile(offered: Mapping[str, Any], name: ProfileName) -> GpuInstanceProfile:
+    starts, size = offered.get("starts"), offered.get("size")
+    return GpuInstanceProfile(
+        name=name.gpu_instance,
+        gpu_slices=name.gpu_slices,
+        max_instances=int(offered.get("max_instances") or 0),
+        placements=Placements(tuple(starts), int(size)) if starts and size else None,
+        memory_mib=offered.get("memory_mib"),
+        multiprocessors=offered.get("multiprocessors"),
+        profile_id=offered.get("id"),
+    )
+
+
+def completed(profile: GpuInstanceProfile, board: Board | None) -> GpuInstanceProfile:
+    """Return a profile as the driver offers it, with what it does not tell (where it is placed, while MIG is off) from the table."""
+    row = _row(profile, board)
+    if row is None or board is None:
+        return profile
+    if profile.placements is None:
+        profile = replace(profile, placements=row.placements, placements_source=row.placements_source)
+    return replace(profile, max_instances=row.max_instances) if board.key in _WRONG_COUNTS else profile
+
+
+def _row(profile: GpuInstanceProfile, board: Board | None) -> GpuInstanceProfile | None:
+    if board is None:
+        return None
+    same = [row for row in board.profiles if profile.nvml_enum is not None and row.nvml_enum == profile.nvml_enum]
+    if same:
+        return same[0]
+    try:
+        return resolve(profile.name, board.profiles)
+    except Refused:
+        return None
 
 
 def has_mig(gpu: Mapping[str, Any]) -> bool:

@@ -284,7 +284,8 @@ def _desired_of_node(
             raise Refused(
                 path,
                 f"no source says where {gpu_title(gpu)} places {what}",
-                "Write instances per GPU, or install the driver first.",
+                "Only its driver knows, while MIG is on: install the driver, apply nvidia_mig_layout: all-enabled once, and then the totals. "
+                "Or write instances per GPU.",
             )
     return distribute(counts, [_node_gpu(gpu, _offered(gpu, profiles)) for gpu in gpus], disruption, path)
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, write_whole
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import is_complete
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
     Unfit,
@@ -153,4 +154,7 @@ def _essentials(gpu: Mapping[str, Any]) -> dict[str, Any]:
         }
         for instance in gpu.get("gpu_instances") or ()
     ]
+    if gpu.get("profiles") and not is_complete(gpu.get("board")):
+        # What the table does not say of the board is known from its driver alone. How many are left changes all the time.
+        kept["profiles"] = [{name: one[name] for name in one if name != "remaining"} for one in gpu["profiles"]]
     return kept

@@ -17,98 +17,19 @@ from pathlib import Path
 
 import yaml
 
+from ..host_documents import FACTS as HOST_FACTS
+from ..host_documents import WHOLE
+
 REPOSITORY = Path(__file__).resolve().parents[3]
-_GPU = {
-    "index": 0,
-    "minor": 0,
-    "uuid": "GPU-0",
-    "pci_address": "0000:18:00.0",
-    "name": "NVIDIA H100 80GB HBM3",
-    "board": "h100-80gb-sxm",
-    "architecture": "hopper",
-    "memory_mib": 81559,
-    "compute_mode": "default",
-    "persistence_mode": True,
-    "mig": {"supported": True, "current": False, "pending": False},
-    "processes": [],
-    "gpu_instances": [],
-    "errors": {"remap_pending": False, "remap_failed": False, "uncorrected": 0},
-}
-_CARD = {"device_id": "0x2330", "subsystem_id": "0x16c1", "class": "0x030200", "kind": "gpu", "numa_node": 0}
+_IDLE = {name: value for name, value in WHOLE.items() if name != "profiles"}
+#: A host that is as described, so that every stage has what it asks for.
 FACTS = {
-    "schema": 1,
-    "host": {
-        "name": "a",
-        "kernel": "6.1.0-50-amd64",
-        "architecture": "x86_64",
-        "boot_id": "5f",
-        "python": "3.11.2",
-        "distribution": {"id": "debian", "version": "12", "codename": "bookworm", "family": "debian"},
-        "package_manager": "apt",
-        "secure_boot": False,
-        "kernel_headers": True,
-        "container": False,
-    },
-    "pci": [
-        {
-            **_CARD,
-            "address": "0000:18:00.0",
-            "kernel_driver": "nvidia",
-            "board": "h100-80gb-sxm",
-            "architecture": "hopper",
-        }
-    ],
-    "driver": {
-        "loaded_version": "580.126.09",
-        "on_disk_version": "580.126.09",
-        "library_version": "580.126.09",
-        "flavour": "open",
-        "source": "nvidia",
-        "packages": {"nvidia-open": "580.126.09-1"},
-        "holds": [],
-        "nouveau_loaded": False,
-        "modules": ["nvidia"],
-        "dkms": [],
-        "persistence_daemon": {"installed": True, "active": True},
-    },
-    "nvml": {"available": True, "reason": None, "code": None, "version": "13.580.126.09", "cuda_version": "13.0"},
-    "gpus": [_GPU],
+    **HOST_FACTS,
+    "pci": HOST_FACTS["pci"][:1],
+    "gpus": [{**_IDLE, "index": 0, "uuid": "GPU-0", "pci_address": "0000:18:00.0", "processes": []}],
     "fabric": {"nvswitches": 0, "manager": {"installed": False, "active": False, "version": None}, "state": None},
     "mps": [],
-    "mps_control": {"installed": True, "multi_user": True},
-    "toolkit": {
-        "version": "1.20.0",
-        "packages": {"nvidia-container-toolkit": "1.20.0-1"},
-        "holds": ["nvidia-container-toolkit"],
-        "accept_envvar_unprivileged": False,
-        "accept_volume_mounts": False,
-    },
-    "runtimes": {
-        "containerd": {
-            "version": "2.1.5",
-            "active": True,
-            "config_path": "/etc/containerd/config.toml",
-            "config_version": 3,
-            "nvidia": True,
-            "binary": "/usr/bin/nvidia-container-runtime",
-            "default_runtime": "runc",
-            "cdi": True,
-            "cgroup_drivers": {"nvidia": "systemd", "runc": "systemd"},
-        }
-    },
-    "kubelet": {"installed": True, "active": True},
-    "cdi": [
-        {
-            "path": "/var/run/cdi/nvidia.yaml",
-            "kind": "nvidia.com/gpu",
-            "devices": 2,
-            "version": "0.5.0",
-            "missing": [],
-            "stale": [],
-        }
-    ],
     "recorded": {"mig": None, "sharing": None, "mig_unfinished": False},
-    "host_program": {"version": "0.1.0", "sha256": "0"},
     "health": {"nvidia_smi": {"rc": 0, "text": "GPU 0"}, "xids": []},
     "holders": [],
     "unknown": {},

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import re
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.action import fleet_plan
@@ -34,163 +32,12 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import fleet
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import RecordedFacts
-from hypothesis import given, settings
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.site_gate import by_pool, work_of
 from hypothesis import strategies as st
 
-QUICK, ALL = 60, int(os.environ.get("INTAKE_EXAMPLES", "1000"))
-EXAMPLES = pytest.mark.parametrize("examples", [QUICK, pytest.param(ALL, marks=pytest.mark.slow)])
+from ...host_documents import FACTS, GPU, UNLISTED_FACTS, WHOLE
+from ...mutation import EXAMPLES, mutated, property_of, shown
 
-_INSTANCE = {
-    "id": 1,
-    "profile": "3g.40gb",
-    "profile_id": 9,
-    "start": 4,
-    "size": 4,
-    "memory_mib": 40448,
-    "processes": [{"pid": 7, "name": "python3", "memory_mib": 5, "type": "C"}],
-    "compute_instances": [
-        {"id": 0, "profile": "3g.40gb", "profile_id": 2, "uuid": "MIG-1", "index": 0, "processes": []}
-    ],
-}
-_GPU = {
-    "index": 0,
-    "minor": 0,
-    "uuid": "GPU-0",
-    "pci_address": "0000:18:00.0",
-    "name": "NVIDIA H100 80GB HBM3",
-    "board": "h100-80gb-sxm",
-    "architecture": "hopper",
-    "memory_mib": 81559,
-    "compute_mode": "default",
-    "persistence_mode": True,
-    "mig": {"supported": True, "current": True, "pending": True},
-    "processes": [{"pid": 812, "name": "python3", "memory_mib": 1200, "type": "C"}],
-    "gpu_instances": [_INSTANCE],
-    "errors": {"remap_pending": False, "remap_failed": False, "uncorrected": 0},
-    "profiles": [
-        {
-            "name": "3g.40gb",
-            "id": 9,
-            "memory_mib": 40448,
-            "multiprocessors": 60,
-            "max_instances": 2,
-            "remaining": 1,
-            "starts": [0, 4],
-            "size": 4,
-        }
-    ],
-}
-_WHOLE = {
-    **{name: value for name, value in _GPU.items() if name != "profiles"},
-    "index": 1,
-    "uuid": "GPU-1",
-    "pci_address": "0000:2a:00.0",
-    "mig": {"supported": True, "current": False, "pending": False},
-    "gpu_instances": [],
-}
-_CARD = {
-    "address": "0000:18:00.0",
-    "device_id": "0x2330",
-    "subsystem_id": "0x16c1",
-    "class": "0x030200",
-    "kind": "gpu",
-    "numa_node": 0,
-    "kernel_driver": "nvidia",
-    "board": "h100-80gb-sxm",
-    "architecture": "hopper",
-}
-FACTS = {
-    "schema": 1,
-    "host": {
-        "name": "a",
-        "kernel": "6.1.0-50-amd64",
-        "architecture": "x86_64",
-        "boot_id": "5f",
-        "python": "3.11.2",
-        "distribution": {"id": "debian", "version": "12", "codename": "bookworm", "family": "debian"},
-        "package_manager": "apt",
-        "secure_boot": False,
-        "kernel_headers": True,
-        "container": False,
-    },
-    "pci": [_CARD, {**_CARD, "address": "0000:2a:00.0"}],
-    "driver": {
-        "loaded_version": "580.126.09",
-        "on_disk_version": "580.126.09",
-        "library_version": "580.126.09",
-        "flavour": "open",
-        "source": "nvidia",
-        "packages": {"nvidia-open": "580.126.09-1"},
-        "holds": ["nvidia-open"],
-        "nouveau_loaded": False,
-        "modules": ["nvidia"],
-        "dkms": [{"name": "nvidia", "version": "580.126.09", "kernel": "6.1.0-50-amd64", "state": "installed"}],
-        "persistence_daemon": {"installed": True, "active": True},
-    },
-    "nvml": {"available": True, "reason": None, "code": None, "version": "13.580.126.09", "cuda_version": "13.0"},
-    "gpus": [_GPU, _WHOLE],
-    "fabric": {"nvswitches": 4, "manager": {"installed": True, "active": True, "version": "1"}, "state": "completed"},
-    "mps": [
-        {
-            "pipe_directory": "/run/nvidia-mps/0",
-            "pid": 9,
-            "responds": True,
-            "percentage": 25.0,
-            "clients": 2,
-            "servers": [910],
-        }
-    ],
-    "mps_control": {"installed": True, "multi_user": True},
-    "toolkit": {
-        "version": "1.20.0",
-        "packages": {"nvidia-container-toolkit": "1.20.0-1"},
-        "holds": ["nvidia-container-toolkit"],
-        "accept_envvar_unprivileged": False,
-        "accept_volume_mounts": False,
-    },
-    "runtimes": {
-        "containerd": {
-            "version": "1.6.20",
-            "active": True,
-            "config_path": "/etc/containerd/config.toml",
-            "config_version": 2,
-            "nvidia": True,
-            "binary": "/usr/bin/nvidia-container-runtime",
-            "default_runtime": "runc",
-            "cdi": None,
-            "cgroup_drivers": {"nvidia": "systemd", "runc": "systemd"},
-        }
-    },
-    "kubelet": {"installed": True, "active": True},
-    "cdi": [
-        {"path": "/x.yaml", "kind": "nvidia.com/gpu", "devices": 9, "version": "0.5.0", "missing": [], "stale": []}
-    ],
-    "recorded": {
-        "mig": {
-            "schema": 1,
-            "request": {},
-            "gpus": [{"uuid": "GPU-0", "slot": "0000:18:00.0", "name": "x", "mig": True, "instances": []}],
-        },
-        "sharing": {"mode": "mps", "daemons": [{"name": "0", "limits_mib": [1], "priority": 0}]},
-        "mig_unfinished": False,
-    },
-    "host_program": {"version": "0.1.0", "sha256": "0"},
-    "health": {
-        "nvidia_smi": {"rc": 0, "text": "GPU 0"},
-        "xids": [{"number": 79, "pci_address": "0000:18:00.0", "text": "fallen off the bus"}],
-    },
-    "holders": [
-        {
-            "pid": 5,
-            "command": "python3",
-            "command_line": "python3 x",
-            "devices": ["/dev/nvidia0"],
-            "pod_uid": "u",
-            "container_id": None,
-        }
-    ],
-    "unknown": {"gpus[0].minor": "no reason"},
-}
 RECORD = {
     "schema": 1,
     "state": "installing",
@@ -224,54 +71,13 @@ POOLS = [
     {"nvidia_sharing_mode": "mps", "nvidia_sharing_replicas": 4, "nvidia_sharing_mps_manager": "host"},
     {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 4, "nvidia_driver_version": "580.178.04"},
 ]
+UNLISTED_POOLS = [
+    {"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": {"node": {"1g.24gb": 2, "2g.48gb": 1}}},
+    {"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": [{"devices": "all", "instances": {"2g.48gb": 2}}]},
+]
 GROUPS = {"gpu_hosts": ["a", "b"], "pool-a": ["a"], "pool-b": ["b"]}
 HOST_A = {"gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 2}], "gpu_kubernetes_cluster": "one"}
 HONEST = {"gpu_facts_gpus": [{"board": "l40s-48gb", "count": 2}], "gpu_kubernetes_cluster": "one"}
-_ESCAPE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-
-
-def paths(value, path=()):
-    """Yield the path of every value in a document."""
-    yield path
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for name, item in pairs:
-        yield from paths(item, (*path, name))
-
-
-VALUES = st.one_of(
-    st.sampled_from(
-        [None, True, False, 0, 1, -1, 10**9, 2**70, 1.5, float("nan"), float("inf"), "", "x", "0", "\x1b[2J", "a\nb"]
-        + ["\ud800", "\u202e", "9" * 5000, "1g.10gb", "7g.80gb", "a100-40gb", "580", "../../x", "{{ 1 }}", "--", "::"]
-        + [[], {}, [None], [[]], [{}], {"": None}, {"\x1b": 1}, {"index": 0}, ["x"], [1], ["x"] * 20000],
-    ),
-    st.text(max_size=8),
-    st.integers(-(2**33), 2**33),
-)
-
-
-@st.composite
-def mutated(draw, document):
-    """Return a document of which one to three values were replaced, taken out or doubled."""
-    found = copy.deepcopy(document)
-    for _number in range(draw(st.integers(1, 3))):
-        path = draw(st.sampled_from(list(paths(found))))
-        verb = draw(st.sampled_from(["replace", "replace", "delete", "double"]))
-        if not path:
-            if verb == "replace":
-                return copy.deepcopy(draw(VALUES))
-            continue
-        place = found
-        for name in path[:-1]:
-            place = place[name]
-        if verb == "replace":
-            place[path[-1]] = copy.deepcopy(draw(VALUES))
-        elif verb == "delete":
-            del place[path[-1]]
-        elif isinstance(place, list):
-            place.append(copy.deepcopy(place[path[-1]]))
-        if not isinstance(found, (dict, list)):
-            return found
-    return found
 
 
 @pytest.fixture(autouse=True)
@@ -287,23 +93,6 @@ def described_once(monkeypatch):
 
     for module in (descriptions, fleet):
         monkeypatch.setattr(module, "collect", collect)
-
-
-def property_of(strategy, examples):
-    """Return a decorator that runs a function over that many examples."""
-
-    def decorate(function):
-        settings(max_examples=examples, derandomize=True, database=None, suppress_health_check=[])(
-            given(strategy)(function)
-        )()
-
-    return decorate
-
-
-def shown(text):
-    """Assert that a text can be shown on a terminal and written into a file."""
-    assert not _ESCAPE.search(text), repr(text)
-    text.encode()
 
 
 def inspected(hosts):
@@ -330,6 +119,18 @@ def planned(hosts):
     return json.dumps(plan.as_dict()["hosts"]["b"])
 
 
+def decided(hosts):
+    """Return what C(site) decides for host b, and assert that what it prints can be shown."""
+    known = {"pool-a": ["a"], "pool-b": ["b"]}
+    found = []
+    for host, variables in hosts.items():
+        facts, unread = facts_of(variables.get("gpu_facts_host"))
+        found.append(work_of(host, descriptions.describe(host, variables, known), facts, unread))
+    shown("\n".join([*by_pool(found), *descriptions.warnings_of((work.host, work.stages) for work in found)]))
+    shown("".join(message for work in found for message in work.refusals))
+    return repr(found[-1])
+
+
 def rendered(hosts, directory=""):
     """Return the configurations of the pool of host b, or None where something is refused."""
     recorded = RecordedFacts(directory)
@@ -350,22 +151,28 @@ def rendered(hosts, directory=""):
 HOSTS = {
     "b": {
         **HONEST,
-        "gpu_facts_host": {"gpu": {**FACTS, "gpus": [{**_WHOLE, "board": "l40s-48gb", "memory_mib": 46068}]}},
+        "gpu_facts_host": {"gpu": {**FACTS, "gpus": [{**WHOLE, "board": "l40s-48gb", "memory_mib": 46068}]}},
     }
 }
 
 
 @EXAMPLES
-@pytest.mark.parametrize("output", [planned, inspected, rendered], ids=["plan", "inspect", "render"])
-def test_facts_of_a_host_hurt_no_other(output, examples):
-    expected = output({"a": {**HOST_A, **POOLS[0]}, **HOSTS})
-    assert expected is not None
+@pytest.mark.parametrize("output", [planned, decided, inspected, rendered], ids=["plan", "site", "inspect", "render"])
+@pytest.mark.parametrize(
+    ("document", "pools", "host"),
+    [(FACTS, POOLS, HOST_A), (UNLISTED_FACTS, UNLISTED_POOLS, {"gpu_kubernetes_cluster": "one"})],
+    ids=["listed", "unlisted"],
+)
+def test_facts_of_a_host_hurt_no_other(document, pools, host, output, examples):
+    expected = output({"a": {**host, **pools[0]}, **HOSTS})
+    assert expected is not None or "gpu_facts_gpus" not in host
+    neighbour = output(HOSTS) if expected is None else expected
 
-    @property_of(st.tuples(mutated(FACTS), st.sampled_from(POOLS)), examples)
+    @property_of(st.tuples(mutated(document), st.sampled_from(pools)), examples)
     def check(drawn):
         facts, pool = drawn
-        found = output({"a": {**HOST_A, **pool, "gpu_facts_host": {"gpu": facts}}, **HOSTS})
-        assert found in (expected, None) if output is rendered else found == expected
+        found = output({"a": {**host, **pool, "gpu_facts_host": {"gpu": facts}}, **HOSTS})
+        assert found in (neighbour, None) if output is rendered else found == neighbour
 
 
 @EXAMPLES
@@ -382,7 +189,7 @@ def test_facts_are_judged_or_not_taken(examples):
 
 @EXAMPLES
 def test_recorded_facts_are_taken_or_the_host_is_unread(tmp_path, examples):
-    kept = {"schema": 1, "gpus": [_GPU, _WHOLE], "told": {"nvidia_mig_layout": "all-balanced"}}
+    kept = {"schema": 1, "gpus": [GPU, WHOLE], "told": {"nvidia_mig_layout": "all-balanced"}}
     hosts = {"a": {**HOST_A, **POOLS[0]}, **HOSTS}
     expected = rendered(hosts)
 
@@ -454,8 +261,16 @@ def test_what_does_not_fit_is_named_with_its_path(path, value, reason):
     assert facts_of({"gpu": document}) == (None, f"its facts do not fit: {reason}.")
 
 
-def test_the_facts_that_are_mutated_fit():
-    assert facts_of({"gpu": FACTS}) == (FACTS, "")
+@pytest.mark.parametrize("document", [FACTS, UNLISTED_FACTS], ids=["listed", "unlisted"])
+def test_the_facts_that_are_mutated_fit(document):
+    assert facts_of({"gpu": document}) == (document, "")
+
+
+@pytest.mark.parametrize("pool", UNLISTED_POOLS)
+def test_the_board_that_the_table_does_not_have_is_planned(pool):
+    description = descriptions.describe("a", {**pool, "gpu_kubernetes_cluster": "one"}, {"pool-a": ["a"]})
+    stages = description.stages(UNLISTED_FACTS)
+    assert stages["mig"].needed and not stages["mig"].refusals
 
 
 def test_an_answer_that_is_nested_without_end_is_no_reason_to_stop():

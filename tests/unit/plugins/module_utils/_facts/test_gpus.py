@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -186,6 +187,26 @@ def test_everything_is_read(tree, monkeypatch):
     assert [gpu["index"] for gpu in found["gpus"]] == [0, 1]
     assert found["fabric_state"] is None
     assert source.unknown == {"nvml.cuda_version": "failed", "gpus[1]": LOST.unknown["handle"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "memory", "asked"),
+    [
+        ("NVIDIA H100 80GB HBM3", "0x2330", 81559, False),
+        ("NVIDIA H200", "0x2335", 143771, True),
+        ("NVIDIA X1000 96GB", "0xffff", 98304, True),
+    ],
+)
+def test_the_driver_is_asked_for_profiles_where_the_table_does_not_have_them_whole(
+    tree, monkeypatch, name, device, memory, asked
+):
+    state = replace(H100, name=name, pci_device_id=device, pci_subsystem_id=None, memory_mib=memory)
+    opened(monkeypatch, FakeNvml(states=(state,), profiles=(PROFILE,)))
+    (gpu,) = read_gpus(tree.source(), None)["gpus"]
+    assert ("profiles" in gpu) is asked
+    without_mig = replace(state, mig=replace(state.mig, supported=False))
+    opened(monkeypatch, FakeNvml(states=(without_mig,), profiles=(PROFILE,)))
+    assert "profiles" not in read_gpus(tree.source(), None)["gpus"][0]
 
 
 def test_profiles_on_request(tree, monkeypatch):

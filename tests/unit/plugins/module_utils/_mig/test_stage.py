@@ -216,3 +216,71 @@ class TestWithoutDriver:
 
     def test_a_host_without_gpus_needs_nothing(self):
         assert not stage({}, DESIRED).needed
+
+
+def profile(name, number, starts, size, count):
+    return {
+        "name": name,
+        "id": number,
+        "memory_mib": 9728 * size,
+        "multiprocessors": 16,
+        "max_instances": count,
+        "remaining": 0,
+        "starts": starts,
+        "size": size if starts else None,
+    }
+
+
+def stranger(mode, **given):
+    """A board that the table does not have, with what its driver offers: while MIG is off it does not say where."""
+    found = facts(mode=mode, places=(), recorded=None, **given)
+    places = ([0, 1, 2, 3], [0, 2], [0]) if mode else (None, None, None)
+    found["gpus"][0].update(
+        name="NVIDIA X1000 96GB",
+        board=None,
+        memory_mib=98304,
+        profiles=[
+            profile("1g.24gb", 19, places[0], 1, 4),
+            profile("2g.48gb", 14, places[1], 2, 2),
+            profile("4g.96gb", 0, places[2], 4, 1),
+        ],
+    )
+    found["pci"][0]["device_id"] = "0xffff"
+    return found
+
+
+def wanting(layout):
+    return {**DESIRED, "nvidia_mig_layout": layout}
+
+
+def test_a_board_that_the_table_does_not_have_is_planned_from_what_its_driver_offers():
+    plan = stage(stranger(True), wanting([{"devices": "all", "instances": {"2g.48gb": 1, "1g.24gb": 2}}]))
+    assert not plan.refusals and [step.kind.key for step in plan.steps] == ["create_gpu_instance"] * 3
+    plan = stage(stranger(True), wanting({"node": {"1g.24gb": 4}}))
+    assert not plan.refusals and len(plan.steps) == 4
+    (refused,) = stage(stranger(True), wanting([{"devices": "all", "instances": {"2g.48gb": 3}}])).refusals
+    assert "2g.48gb" in refused.message
+
+
+def test_before_mig_is_on_the_places_of_such_a_board_are_not_known_yet():
+    plan = stage(stranger(False), wanting([{"devices": "all", "instances": {"1g.24gb": 4}}]))
+    assert not plan.refusals and "enable_mig" in [step.kind.key for step in plan.steps]
+    (refused,) = stage(stranger(False), wanting({"node": {"1g.24gb": 4}})).refusals
+    assert "apply nvidia_mig_layout: all-enabled once" in refused.message
+    assert "install the driver" in refused.message
+
+
+def test_totals_over_an_h200_are_planned_where_its_driver_says_the_places():
+    found = stranger(True)
+    places = {"1g.18gb": ([0, 1, 2, 3, 4, 5, 6], 1, 7), "3g.71gb": ([0, 4], 4, 2)}
+    found["gpus"][0].update(
+        name="NVIDIA H200",
+        board="h200-141gb",
+        memory_mib=143771,
+        profiles=[profile(name, number, *place) for number, (name, place) in enumerate(places.items())],
+    )
+    plan = stage(found, wanting({"node": {"1g.18gb": 3, "3g.71gb": 1}}))
+    assert not plan.refusals and len(plan.steps) == 4
+    del found["gpus"][0]["profiles"]
+    (refused,) = stage(found, wanting({"node": {"1g.18gb": 3, "3g.71gb": 1}})).refusals
+    assert "no source says where" in refused.message

@@ -1,0 +1,194 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Facts of hosts as tests take them: one whole document of a host with two H100, and one of a board that the table does not have."""
+
+from __future__ import annotations
+
+_INSTANCE = {
+    "id": 1,
+    "profile": "3g.40gb",
+    "profile_id": 9,
+    "start": 4,
+    "size": 4,
+    "memory_mib": 40448,
+    "processes": [{"pid": 7, "name": "python3", "memory_mib": 5, "type": "C"}],
+    "compute_instances": [
+        {"id": 0, "profile": "3g.40gb", "profile_id": 2, "uuid": "MIG-1", "index": 0, "processes": []}
+    ],
+}
+GPU = {
+    "index": 0,
+    "minor": 0,
+    "uuid": "GPU-0",
+    "pci_address": "0000:18:00.0",
+    "name": "NVIDIA H100 80GB HBM3",
+    "board": "h100-80gb-sxm",
+    "architecture": "hopper",
+    "memory_mib": 81559,
+    "compute_mode": "default",
+    "persistence_mode": True,
+    "mig": {"supported": True, "current": True, "pending": True},
+    "processes": [{"pid": 812, "name": "python3", "memory_mib": 1200, "type": "C"}],
+    "gpu_instances": [_INSTANCE],
+    "errors": {"remap_pending": False, "remap_failed": False, "uncorrected": 0},
+    "profiles": [
+        {
+            "name": "3g.40gb",
+            "id": 9,
+            "memory_mib": 40448,
+            "multiprocessors": 60,
+            "max_instances": 2,
+            "remaining": 1,
+            "starts": [0, 4],
+            "size": 4,
+        }
+    ],
+}
+WHOLE = {
+    **{name: value for name, value in GPU.items() if name != "profiles"},
+    "index": 1,
+    "uuid": "GPU-1",
+    "pci_address": "0000:2a:00.0",
+    "mig": {"supported": True, "current": False, "pending": False},
+    "gpu_instances": [],
+}
+_CARD = {
+    "address": "0000:18:00.0",
+    "device_id": "0x2330",
+    "subsystem_id": "0x16c1",
+    "class": "0x030200",
+    "kind": "gpu",
+    "numa_node": 0,
+    "kernel_driver": "nvidia",
+    "board": "h100-80gb-sxm",
+    "architecture": "hopper",
+}
+FACTS = {
+    "schema": 1,
+    "host": {
+        "name": "a",
+        "kernel": "6.1.0-50-amd64",
+        "architecture": "x86_64",
+        "boot_id": "5f",
+        "python": "3.11.2",
+        "distribution": {"id": "debian", "version": "12", "codename": "bookworm", "family": "debian"},
+        "package_manager": "apt",
+        "secure_boot": False,
+        "kernel_headers": True,
+        "container": False,
+    },
+    "pci": [_CARD, {**_CARD, "address": "0000:2a:00.0"}],
+    "driver": {
+        "loaded_version": "580.126.09",
+        "on_disk_version": "580.126.09",
+        "library_version": "580.126.09",
+        "flavour": "open",
+        "source": "nvidia",
+        "packages": {"nvidia-open": "580.126.09-1"},
+        "holds": ["nvidia-open"],
+        "nouveau_loaded": False,
+        "modules": ["nvidia"],
+        "dkms": [{"name": "nvidia", "version": "580.126.09", "kernel": "6.1.0-50-amd64", "state": "installed"}],
+        "persistence_daemon": {"installed": True, "active": True},
+    },
+    "nvml": {"available": True, "reason": None, "code": None, "version": "13.580.126.09", "cuda_version": "13.0"},
+    "gpus": [GPU, WHOLE],
+    "fabric": {"nvswitches": 4, "manager": {"installed": True, "active": True, "version": "1"}, "state": "completed"},
+    "mps": [
+        {
+            "pipe_directory": "/run/nvidia-mps/0",
+            "pid": 9,
+            "responds": True,
+            "percentage": 25.0,
+            "clients": 2,
+            "servers": [910],
+        }
+    ],
+    "mps_control": {"installed": True, "multi_user": True},
+    "toolkit": {
+        "version": "1.20.0",
+        "packages": {"nvidia-container-toolkit": "1.20.0-1"},
+        "holds": ["nvidia-container-toolkit"],
+        "accept_envvar_unprivileged": False,
+        "accept_volume_mounts": False,
+    },
+    "runtimes": {
+        "containerd": {
+            "version": "2.1.5",
+            "active": True,
+            "config_path": "/etc/containerd/config.toml",
+            "config_version": 3,
+            "nvidia": True,
+            "binary": "/usr/bin/nvidia-container-runtime",
+            "default_runtime": "runc",
+            "cdi": True,
+            "cgroup_drivers": {"nvidia": "systemd", "runc": "systemd"},
+        }
+    },
+    "kubelet": {"installed": True, "active": True},
+    "cdi": [
+        {
+            "path": "/var/run/cdi/nvidia.yaml",
+            "kind": "nvidia.com/gpu",
+            "devices": 9,
+            "version": "0.5.0",
+            "missing": [],
+            "stale": [],
+        }
+    ],
+    "recorded": {
+        "mig": {
+            "schema": 1,
+            "request": {},
+            "gpus": [{"uuid": "GPU-0", "slot": "0000:18:00.0", "name": "x", "mig": True, "instances": []}],
+        },
+        "sharing": {"mode": "mps", "daemons": [{"name": "0", "limits_mib": [1], "priority": 0}]},
+        "mig_unfinished": False,
+    },
+    "host_program": {"version": "0.1.0", "sha256": "0"},
+    "health": {
+        "nvidia_smi": {"rc": 0, "text": "GPU 0"},
+        "xids": [{"number": 79, "pci_address": "0000:18:00.0", "text": "fallen off the bus"}],
+    },
+    "holders": [
+        {
+            "pid": 5,
+            "command": "python3",
+            "command_line": "python3 x",
+            "devices": ["/dev/nvidia0"],
+            "pod_uid": "u",
+            "container_id": None,
+        }
+    ],
+    "unknown": {"gpus[0].minor": "no reason"},
+}
+#: A board that the table does not have, with what its driver offers of it.
+UNLISTED = {
+    **WHOLE,
+    "index": 0,
+    "name": "NVIDIA X1000 96GB",
+    "board": None,
+    "memory_mib": 98304,
+    "mig": {"supported": True, "current": True, "pending": True},
+    "profiles": [
+        {
+            "name": name,
+            "id": size,
+            "memory_mib": 24320 * size,
+            "multiprocessors": 30 * size,
+            "max_instances": 4 // size,
+            "remaining": 4 // size,
+            "starts": list(range(0, 4, size)),
+            "size": size,
+        }
+        for name, size in (("1g.24gb", 1), ("2g.48gb", 2), ("4g.96gb", 4))
+    ],
+}
+UNLISTED_FACTS = {
+    **FACTS,
+    "pci": [{**_CARD, "device_id": "0xffff", "board": None}],
+    "gpus": [UNLISTED],
+    "recorded": None,
+}

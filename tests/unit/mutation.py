@@ -1,0 +1,80 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Documents that were changed at random, and what has to hold for each of them."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+QUICK, ALL = 60, int(os.environ.get("INTAKE_EXAMPLES", "1000"))
+EXAMPLES = pytest.mark.parametrize("examples", [QUICK, pytest.param(ALL, marks=pytest.mark.slow)])
+_ESCAPE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def paths(value, path=()):
+    """Yield the path of every value in a document."""
+    yield path
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, item in pairs:
+        yield from paths(item, (*path, name))
+
+
+VALUES = st.one_of(
+    st.sampled_from(
+        [None, True, False, 0, 1, -1, 10**9, 2**70, 1.5, float("nan"), float("inf"), "", "x", "0", "\x1b[2J", "a\nb"]
+        + ["\ud800", "\u202e", "9" * 5000, "1g.10gb", "7g.80gb", "a100-40gb", "580", "../../x", "{{ 1 }}", "--", "::"]
+        + [[], {}, [None], [[]], [{}], {"": None}, {"\x1b": 1}, {"index": 0}, ["x"], [1], ["x"] * 20000],
+    ),
+    st.text(max_size=8),
+    st.integers(-(2**33), 2**33),
+)
+
+
+@st.composite
+def mutated(draw, document):
+    """Return a document of which one to three values were replaced, taken out or doubled."""
+    found = copy.deepcopy(document)
+    for _number in range(draw(st.integers(1, 3))):
+        path = draw(st.sampled_from(list(paths(found))))
+        verb = draw(st.sampled_from(["replace", "replace", "delete", "double"]))
+        if not path:
+            if verb == "replace":
+                return copy.deepcopy(draw(VALUES))
+            continue
+        place = found
+        for name in path[:-1]:
+            place = place[name]
+        if verb == "replace":
+            place[path[-1]] = copy.deepcopy(draw(VALUES))
+        elif verb == "delete":
+            del place[path[-1]]
+        elif isinstance(place, list):
+            place.append(copy.deepcopy(place[path[-1]]))
+        if not isinstance(found, (dict, list)):
+            return found
+    return found
+
+
+def property_of(strategy, examples):
+    """Return a decorator that runs a function over that many examples."""
+
+    def decorate(function):
+        settings(max_examples=examples, derandomize=True, database=None, suppress_health_check=[])(
+            given(strategy)(function)
+        )()
+
+    return decorate
+
+
+def shown(text):
+    """Assert that a text can be shown on a terminal and written into a file."""
+    assert not _ESCAPE.search(text), repr(text)
+    text.encode()
