@@ -105,6 +105,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import refused_directory
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import installation
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 
 def main() -> None:
@@ -159,7 +160,7 @@ def main() -> None:
         else:
             installation.apply_removal(plan)
         installation.read_back(plan)
-    except (CommandError, installation.InstallationError, OSError) as error:
+    except (CommandError, installation.InstallationError, Refused, OSError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result)
 

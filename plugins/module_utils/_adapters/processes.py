@@ -30,6 +30,7 @@ class Holder:
     :param devices: the device files, sorted.
     :param pod_uid: of the Kubernetes pod that it runs in, or None.
     :param container_id: of the container that it runs in, or None.
+    :param scope: the systemd scope of that container, or None where systemd does not have it (cgroup driver C(cgroupfs)).
     """
 
     pid: int
@@ -38,6 +39,7 @@ class Holder:
     devices: tuple[str, ...]
     pod_uid: str | None = None
     container_id: str | None = None
+    scope: str | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ def device_holders(files: HostFiles, prefix: str = _DEVICE) -> HolderScan:
         except OSError:
             continue
         if devices:
-            pod, container = parse_cgroup(files.read(f"/proc/{pid}/cgroup") or "")
+            cgroup = files.read(f"/proc/{pid}/cgroup") or ""
+            pod, container = parse_cgroup(cgroup)
             holders.append(
                 Holder(
                     pid=pid,
@@ -90,6 +93,7 @@ def device_holders(files: HostFiles, prefix: str = _DEVICE) -> HolderScan:
                     devices=devices,
                     pod_uid=pod,
                     container_id=container,
+                    scope=unit_of(cgroup, ".scope") if container else None,
                 )
             )
     return HolderScan(tuple(holders), hidden)
@@ -102,8 +106,10 @@ def parse_cgroup(text: str) -> tuple[str | None, str | None]:
     return (pod.group(1).replace("_", "-") if pod else None), (containers[-1] if containers else None)
 
 
-def service_of(cgroup: str) -> str | None:
-    """Return the systemd service of a process from C(/proc/<pid>/cgroup): the last part of its cgroup, or None.
+def unit_of(cgroup: str, kind: str) -> str | None:
+    """Return the systemd unit of a process from C(/proc/<pid>/cgroup): the last part of its cgroup, or None.
+
+    :param kind: C(.service) or C(.scope).
 
     The line of systemd has no controllers (version 2), or is named C(name=systemd) (version 1); a host can have both.
     """
@@ -111,7 +117,7 @@ def service_of(cgroup: str) -> str | None:
         _number, _separator, rest = line.partition(":")
         controllers, _separator, path = rest.partition(":")
         last = path.rpartition("/")[2]
-        if controllers in ("", "name=systemd") and last.endswith(".service"):
+        if controllers in ("", "name=systemd") and last.endswith(kind):
             return last
     return None
 
@@ -135,7 +141,7 @@ def program_processes(files: HostFiles, *programs: str) -> tuple[ProgramProcess,
                 command_line=arguments,
                 environment=_environment(files, pid),
                 foreign=None not in (namespace, own_namespace) and namespace != own_namespace,
-                unit=service_of(files.read(f"/proc/{pid}/cgroup") or ""),
+                unit=unit_of(files.read(f"/proc/{pid}/cgroup") or "", ".service"),
             )
         )
     return tuple(found)

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from .command import CommandError, find, run
@@ -22,13 +22,11 @@ class Unit:
 
     :param load: C(loaded), C(not-found), C(masked), ...
     :param active: C(active), C(inactive), C(failed), C(activating), ...
-    :param enabled: C(enabled), C(disabled), C(static), ..., or an empty string where that means nothing.
     """
 
     name: str
     load: str
     active: str
-    enabled: str
 
     @property
     def exists(self) -> bool:
@@ -52,7 +50,7 @@ def units(names: Iterable[str]) -> dict[str, Unit]:
     wanted = list(names)
     if not wanted:
         return {}
-    shown = run(["systemctl", "show", "--property=Id,LoadState,ActiveState,UnitFileState", *wanted]).stdout
+    shown = run(["systemctl", "show", "--property=Id,LoadState,ActiveState", *wanted]).stdout
     blocks = [_properties(block) for block in shown.strip().split("\n\n")]
     if len(blocks) != len(wanted):
         raise CommandError(["systemctl", "show", *wanted], "it did not describe every unit", shown)
@@ -61,7 +59,6 @@ def units(names: Iterable[str]) -> dict[str, Unit]:
             name=name,
             load=block.get("LoadState", ""),
             active=block.get("ActiveState", ""),
-            enabled=block.get("UnitFileState", ""),
         )
         for name, block in zip(wanted, blocks)
     }
@@ -76,53 +73,74 @@ def unit(name: str) -> Unit:
 
 
 def daemon_reload() -> None:
-    """Have systemd read its unit files again.
-
-    Only after a unit file changed: with the systemd cgroup driver a reload takes the GPUs from running containers that
-    do not use CDI (host.md, section 8).
+    """Have systemd read its unit files again. L(_runtime.unit_reload) says when that takes GPUs from containers.
 
     :raises CommandError: systemd refused.
     """
     run(["systemctl", "daemon-reload"], allowed=(0,))
 
 
-def enable(names: Iterable[str], reload: bool = True) -> None:
-    """Have units start at boot.
+def outdated(names: Iterable[str], changed: Collection[str]) -> list[str]:
+    """Return the units of which systemd has another text in memory than their files have now.
 
-    :param reload: whether systemd reads its unit files again, as C(systemctl enable) has it do; see L(daemon_reload). Units that it has never
-        loaded need none of it.
-    :raises CommandError: systemd refused, or they are not enabled afterwards.
+    :param changed: those whose files are known to have changed: systemd does not notice the first drop-in of a unit.
+    """
+    listed = run(["systemctl", "list-units", "--all", "--plain", "--no-legend", *names]).stdout.splitlines()
+    # A unit that it has not in memory is read when it is started, one that was not found is looked for again.
+    known = [fields[0] for fields in map(str.split, listed) if fields[1:2] == ["loaded"]]
+    asked = [name for name in known if name not in changed]
+    shown = run(["systemctl", "show", "--property=Id,NeedDaemonReload", *asked]).stdout if asked else ""
+    blocks = [_properties(block) for block in shown.strip().split("\n\n")]
+    stale = {block.get("Id") for block in blocks if block.get("NeedDaemonReload") == "yes"}
+    return [name for name in known if name in changed or name in stale]
+
+
+def device_rules(scopes: Iterable[str]) -> dict[str, Collection[str] | None]:
+    """Return the devices that each scope may open, as systemd was told; None for one that may open all of them."""
+    found: dict[str, Collection[str] | None] = {}
+    for scope in scopes:
+        shown = run(["systemctl", "show", "--property=DevicePolicy,DeviceAllow", scope]).stdout.splitlines()
+        rules = {line.partition("=")[2].split(" ")[0] for line in shown if line.startswith("DeviceAllow=")} - {""}
+        # systemd.resource-control(5): with auto, all are allowed as long as no rule is there.
+        found[scope] = None if "DevicePolicy=auto" in shown and not rules else rules
+    return found
+
+
+def enabled(names: Iterable[str]) -> frozenset[str]:
+    """Return which units start at boot, as their files say. C(systemctl show) says what systemd knew when it last read them."""
+    return frozenset(name for name in names if _at_boot(name) == "enabled")
+
+
+def _at_boot(name: str) -> str:
+    return run(["systemctl", "is-enabled", name]).stdout.strip()
+
+
+def enable(names: Iterable[str]) -> None:
+    """Have units start at boot; systemd is not reloaded, which this needs no more than the start of a unit does.
+
+    :raises CommandError: they are not enabled afterwards.
     """
     wanted = list(names)
     if not wanted:
         return
-    result = run(["systemctl", "enable", *([] if reload else ["--no-reload"]), *wanted])
-    missing = [name for name, found in units(wanted).items() if found.enabled not in ("enabled", "static", "alias")]
+    result = run(["systemctl", "enable", "--no-reload", *wanted])
+    missing = [name for name in wanted if _at_boot(name) not in ("enabled", "static", "alias")]
     if missing:
         raise CommandError(result.command, f"not enabled afterwards: {', '.join(missing)}", result.stderr)
 
 
-def disable(names: Iterable[str], reload: bool = True) -> None:
-    """Have units start at boot no more.
+def disable(names: Iterable[str]) -> None:
+    """Have units start at boot no more, without a reload.
 
-    :param reload: as for L(enable).
-    :raises CommandError: systemd refused, or they are enabled still.
+    :raises CommandError: they are enabled still.
     """
     wanted = list(names)
     if not wanted:
         return
-    result = run(["systemctl", "disable", *([] if reload else ["--no-reload"]), *wanted])
-    if reload:
-        left = [name for name, found in units(wanted).items() if found.enabled == "enabled"]
-    else:
-        left = [name for name in wanted if is_enabled(name)]
+    result = run(["systemctl", "disable", "--no-reload", *wanted])
+    left = enabled(wanted)
     if left:
-        raise CommandError(result.command, f"still enabled afterwards: {', '.join(left)}", result.stderr)
-
-
-def is_enabled(name: str) -> bool:
-    """Return whether a unit starts at boot as the files say now; L(units) says what systemd knew when it last read them."""
-    return run(["systemctl", "is-enabled", name]).stdout.strip() == "enabled"
+        raise CommandError(result.command, f"still enabled afterwards: {', '.join(sorted(left))}", result.stderr)
 
 
 def start(name: str, timeout: float = 120.0) -> None:

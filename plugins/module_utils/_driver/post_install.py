@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .._plan import Step
+from .._plan import Refused, Step
 from .._steps import Kind
 from .desired import DesiredDriver
 from .fabric import MODULES_FILE, MODULES_TEXT, modules_step, needs_modules, wants_fabric_manager
@@ -61,7 +61,10 @@ class PostInstall:
         else:
             changed = self._remove_files(host)
         if changed and not self._check:
-            self._system.daemon_reload()
+            try:
+                self._system.reload_unit(PERSISTENCE_UNIT)
+            except Refused as refused:
+                self.outcome.problems.append(refused.message)
         self._reload(host)
         if self._desired.state != "absent":
             self._services(host)

@@ -25,6 +25,7 @@ from .._distributions.distributions import MODULE_KEY
 from .._facts import not_offered
 from .._facts.document import read_document
 from .._plan import Refused
+from .._runtime.unit_reload import reload_units
 from . import previous
 from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
 from .host import Host, Signing, from_facts
@@ -197,7 +198,7 @@ class DriverSystem:
         return systemd.available() and systemd.unit(name).exists
 
     def unit_enabled(self, name: str) -> bool:
-        return systemd.unit(name).enabled in ("enabled", "alias")
+        return name in systemd.enabled([name])
 
     def unit_wanted_at_boot(self, name: str) -> bool:
         """Return whether multi-user.target wants a unit, which is how one without an [Install] section starts at boot."""
@@ -219,7 +220,7 @@ class DriverSystem:
         systemd.enable([name])
 
     def add_wants(self, name: str) -> None:
-        run(["systemctl", "add-wants", "multi-user.target", name], allowed=(0,))
+        run(["systemctl", "add-wants", "--no-reload", "multi-user.target", name], allowed=(0,))
 
     def has_file(self, path: str) -> bool:
         return os.path.lexists(path)
@@ -227,8 +228,8 @@ class DriverSystem:
     def write_file(self, path: str, text: str | None) -> bool:
         return remove(path) if text is None else write_whole(path, text)
 
-    def daemon_reload(self) -> None:
-        systemd.daemon_reload()
+    def reload_unit(self, name: str) -> None:
+        reload_units([name], [name])
 
     def nvidia_smi(self) -> int | None:
         """Return the exit status of nvidia-smi, or None where it is not installed or does not come back."""

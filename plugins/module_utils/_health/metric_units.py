@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .._adapters.pynvml_loader import HOST_PROGRAM
+from .._formats.unit_sandbox import sandbox
 
 METRICS_SERVICE = "gpufleet-metrics.service"
 METRICS_TIMER = "gpufleet-metrics.timer"
@@ -44,7 +45,7 @@ def metric_units(python: str, directory: str) -> Mapping[str, str]:
         "# What hangs in the driver does not end when it is killed, and is not waited for.",
         "TimeoutStopSec=5",
         "Nice=10",
-        *_sandbox(directory),
+        *sandbox([directory]),
     ]
     timer = [
         "# Written by gpufleet.nvidia; changes are overwritten.",
@@ -61,34 +62,6 @@ def metric_units(python: str, directory: str) -> Mapping[str, str]:
         "WantedBy=timers.target",
     ]
     return {METRICS_SERVICE: "\n".join(service) + "\n", METRICS_TIMER: "\n".join(timer) + "\n"}
-
-
-def _sandbox(directory: str) -> list[str]:
-    """Return what the service may not do: it reads GPUs, the kernel's log and /proc, asks systemd and MPS, and writes two files.
-
-    Not PrivateTmp, because MPS daemons of others have their pipes in /tmp; not ProtectClock and what else limits devices (systemd.exec(5)),
-    because that would hide the GPUs.
-    """
-    return [
-        "ProtectSystem=strict",
-        # The lock and the counted errors.
-        "RuntimeDirectory=gpufleet",
-        "RuntimeDirectoryPreserve=yes",
-        "StateDirectory=gpufleet",
-        # One that is not there must not keep the program from saying so.
-        f"ReadWritePaths=-{directory}",
-        "ProtectHome=yes",
-        "NoNewPrivileges=yes",
-        "RestrictAddressFamilies=AF_UNIX AF_NETLINK",
-        "IPAddressDeny=any",
-        "RestrictNamespaces=yes",
-        "RestrictSUIDSGID=yes",
-        "RestrictRealtime=yes",
-        "LockPersonality=yes",
-        "ProtectHostname=yes",
-        "ProtectControlGroups=yes",
-        "SystemCallArchitectures=native",
-    ]
 
 
 def directory_of(service: str | None) -> str | None:

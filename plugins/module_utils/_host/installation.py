@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from .._adapters import systemd
 from .._adapters.files import read_bytes, read_text, remove, write_whole
 from .._adapters.pynvml_loader import HOST_PROGRAM
-from .._health.metric_units import METRICS_FILE, METRICS_SERVICE, METRICS_TIMER, TIMER_LINK, directory_of, metric_units
+from .._health.metric_units import METRICS_FILE, METRICS_SERVICE, METRICS_TIMER, directory_of, metric_units
 from .._plan import Plan, Step
+from .._runtime.unit_reload import reload_units
 from .._steps import Kind
 from .units import UNIT_DIRECTORY, units
 
@@ -58,18 +59,13 @@ def read() -> Installed:
     names = sorted([*units(""), *_OF_METRICS])
     files = {name: text for name in names if (text := read_text(f"{UNIT_DIRECTORY}/{name}")) is not None}
     here = systemd.available()
-    shown = systemd.units(names) if here else {}
-    enabled = {name for name, unit in shown.items() if unit.enabled == "enabled" and name != METRICS_TIMER}
-    # It is enabled and disabled without a reload, so that systemd may remember what was before.
-    if here and os.path.lexists(TIMER_LINK):
-        enabled.add(METRICS_TIMER)
     return Installed(
         sha256=None if program is None else hashlib.sha256(program).hexdigest(),
         version=read_text(VERSION_FILE),
         unit_files=files,
-        enabled=frozenset(enabled),
+        enabled=systemd.enabled(files) if here else frozenset(),
         systemd=here,
-        timer_active=METRICS_TIMER in shown and shown[METRICS_TIMER].is_active,
+        timer_active=here and systemd.unit(METRICS_TIMER).is_active,
     )
 
 
@@ -168,11 +164,12 @@ def apply(steps: Plan, source: str | None, version: str, python: str, metrics: s
     :param metrics: as L(plan) was given it.
     :raises InstallationError: the plan installs the program and there is no file.
     :raises CommandError: systemd refused.
+    :raises Refused: systemd would have to be reloaded, and containers would lose their GPUs.
     """
     present = read()
     texts = _texts(python, present.metrics_directory if metrics is None else metrics)
     _stop_disabled(steps)
-    stale = False
+    written = set()
     for step in steps.steps:
         if step.kind is Kind.INSTALL_HOST_PROGRAM:
             content = read_bytes(source) if source else None
@@ -181,19 +178,16 @@ def apply(steps: Plan, source: str | None, version: str, python: str, metrics: s
             write_whole(HOST_PROGRAM, content, mode=0o755)
             write_whole(VERSION_FILE, f"{version}\n")
         elif step.kind is Kind.WRITE_FILE and "unit" in step.data:
-            unit = step.data["unit"]
-            written = write_whole(step.target, texts[unit])
-            # Metrics are turned on and off on hosts in service. systemd reads a unit that it does not know when it is started.
-            stale = (written and (unit not in _OF_METRICS or unit in present.unit_files)) or stale
+            if write_whole(step.target, texts[step.data["unit"]]):
+                written.add(step.data["unit"])
         elif step.kind is Kind.WRITE_FILE:
             write_whole(VERSION_FILE, f"{version}\n")
         elif step.kind is Kind.REMOVE_FILE:
             remove(step.target)
-    if stale:
-        systemd.daemon_reload()
-    enabled = [step.target for step in steps.steps if step.kind is Kind.ENABLE_SERVICE]
-    systemd.enable([name for name in enabled if name != METRICS_TIMER])
-    systemd.enable([name for name in enabled if name == METRICS_TIMER], reload=False)
+    if METRICS_TIMER in texts:
+        # What restores at boot is read at boot.
+        reload_units(_OF_METRICS, written)
+    systemd.enable(step.target for step in steps.steps if step.kind is Kind.ENABLE_SERVICE)
     for step in steps.steps:
         if step.kind is Kind.START_SERVICE:
             # A timer that runs already takes up its new times only so.
@@ -203,11 +197,10 @@ def apply(steps: Plan, source: str | None, version: str, python: str, metrics: s
 def _stop_disabled(steps: Plan) -> None:
     """Disable what the plan disables. A timer is stopped too, with what it started: what is in memory outlives the files."""
     names = [step.target for step in steps.steps if step.kind is Kind.DISABLE_SERVICE]
-    systemd.disable([name for name in names if name != METRICS_TIMER])
     if METRICS_TIMER in names:
         systemd.stop(METRICS_TIMER)
         systemd.stop(METRICS_SERVICE)
-        systemd.disable([METRICS_TIMER], reload=False)
+    systemd.disable(names)
 
 
 def apply_removal(steps: Plan) -> None:
@@ -216,10 +209,10 @@ def apply_removal(steps: Plan) -> None:
     :raises CommandError: systemd refused.
     """
     _stop_disabled(steps)
-    removed = [remove(step.target) for step in steps.steps if step.kind is Kind.REMOVE_FILE]
+    for step in steps.steps:
+        if step.kind is Kind.REMOVE_FILE:
+            remove(step.target)
     remove(VERSION_FILE)
-    if any("unit" in step.data for step in steps.steps) and any(removed):
-        systemd.daemon_reload()
 
 
 def read_back(steps: Plan) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .._adapters.pynvml_loader import HOST_PROGRAM
+from .._formats.unit_sandbox import sandbox
 
 UNIT_DIRECTORY = "/etc/systemd/system"
 
@@ -69,6 +70,8 @@ def units(python: str) -> Mapping[str, str]:
             after=(*_DRIVER, MIG_UNIT),
             before=(SHARING_UNIT, *CLIENTS),
             conditions=(RECORDED_MIG, "/usr/bin/nvidia-ctk"),
+            # The site may have the specification written wherever it wants (nvidia-cdi-refresh.env).
+            protect="true",
         ),
         SHARING_UNIT: _unit(
             python,
@@ -88,6 +91,7 @@ def _unit(
     after: tuple[str, ...],
     before: tuple[str, ...],
     conditions: tuple[str, ...],
+    protect: str = "strict",
 ) -> str:
     lines = [
         "# Written by gpufleet.nvidia; changes are overwritten.",
@@ -103,6 +107,7 @@ def _unit(
         "RemainAfterExit=yes",
         f"ExecStart={python} {HOST_PROGRAM} {verb}",
         f"TimeoutStartSec={_TIMEOUT}",
+        *sandbox(system=protect),
         "",
         "[Install]",
         "WantedBy=multi-user.target",

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from .._adapters.files import read_text, write_whole
 from .._adapters.host_files import HostFiles
 from .._adapters.lock import LOCK_PATH, Locked, exclusive
-from .._adapters.processes import service_of
+from .._adapters.processes import unit_of
 from .._adapters.source import Source
 from .._facts.evidence import collect
 from .._facts.health import kernel_log
@@ -88,7 +88,7 @@ def left_over_processes(files: HostFiles | None = None, own: int | None = None) 
     """
     host = files or HostFiles()
     groups = host.read("/proc/self/cgroup") or ""
-    if service_of(groups) != METRICS_SERVICE:
+    if unit_of(groups, ".service") != METRICS_SERVICE:
         return []
     found: set[int] = set()
     for line in groups.splitlines():

@@ -21,6 +21,7 @@ from .._adapters.nvml_library import NvmlError
 from .._adapters.processes import ProgramProcess, program_processes
 from .._adapters.pynvml_loader import HOST_PROGRAM
 from .._plan import Plan, Step
+from .._runtime.unit_reload import reload_units
 from .._steps import Kind
 from . import mps_units
 from .host import SHM, Daemon, HostSharing
@@ -82,8 +83,11 @@ def apply(plan: Plan, wanted: HostSharing, nvml: Nvml | None) -> None:
     """Carry out C(plan), step by step.
 
     :raises SharingError: a step failed; running again goes on from there.
+    :raises Refused: systemd would have to be reloaded, and containers would lose their GPUs; nothing was stopped.
     """
     daemons = {daemon.name: daemon for daemon in wanted.daemons}
+    # Before the first daemon ends: systemd may have to be reloaded, which is refused where containers would lose their GPUs.
+    _write_units([daemons[step.target] for step in plan.steps if step.kind is Kind.START_MPS_DAEMON])
     for step in plan.steps:
         try:
             _apply_step(step, daemons, wanted, nvml)
@@ -179,8 +183,9 @@ def _observe_daemon(name: str, processes: Sequence[ProgramProcess]) -> ObservedD
     if daemon is None:
         # Where somebody changed the file, a daemon may run all the same, and have clients.
         daemon = next((item for item in (recorded() or HostSharing()).daemons if item.name == name), None)
-    unit = systemd.unit(mps_units.instance(name)) if systemd.available() else None
-    enabled = unit is not None and unit.enabled == "enabled"
+    instance = mps_units.instance(name)
+    unit = systemd.unit(instance) if systemd.available() else None
+    enabled = unit is not None and instance in systemd.enabled([instance])
     silent = ObservedDaemon(name, written, responds=False, enabled=enabled)
     if daemon is None:
         return silent
@@ -224,7 +229,7 @@ def _has_shm(daemon: Daemon, processes: Sequence[ProgramProcess]) -> bool | None
 
 def _shm_mounted() -> bool:
     """Whether this host mounts the shared memory of pods' MPS; what the device plugin's daemon mounts there is not enabled as a unit."""
-    return systemd.available() and systemd.unit(mps_units.SHM_UNIT).enabled == "enabled"
+    return systemd.available() and bool(systemd.enabled([mps_units.SHM_UNIT]))
 
 
 def _apply_step(step: Step, daemons: Mapping[str, Daemon], wanted: HostSharing, nvml: Nvml | None) -> None:
@@ -250,16 +255,25 @@ def _apply_step(step: Step, daemons: Mapping[str, Daemon], wanted: HostSharing, 
         files.write_whole(RECORD, json.dumps(wanted.as_dict(), indent=2, sort_keys=True) + "\n")
 
 
+def _write_units(daemons: Sequence[Daemon]) -> None:
+    """Write the unit files of daemons that are to be started."""
+    if not daemons:
+        return
+    names = [mps_units.instance(daemon.name) for daemon in daemons]
+    changed = set(names) if files.write_whole(f"{UNITS}/{mps_units.UNIT}", mps_units.unit_text(HOST_PROGRAM)) else set()
+    if any(daemon.shm_directory for daemon in daemons) and files.write_whole(
+        f"{UNITS}/{mps_units.SHM_UNIT}", mps_units.SHM_UNIT_TEXT
+    ):
+        changed.add(mps_units.SHM_UNIT)
+    for daemon, name in zip(daemons, names):
+        drop_in = f"{UNITS}/{mps_units.shm_drop_in(daemon.name)}"
+        text = mps_units.SHM_DROP_IN_TEXT if daemon.shm_directory else None
+        if files.remove(drop_in) if text is None else files.write_whole(drop_in, text):
+            changed.add(name)
+    reload_units([*names, mps_units.SHM_UNIT], changed)
+
+
 def _start(daemon: Daemon) -> None:
-    changed = files.write_whole(f"{UNITS}/{mps_units.UNIT}", mps_units.unit_text(HOST_PROGRAM))
-    drop_in = f"{UNITS}/{mps_units.shm_drop_in(daemon.name)}"
-    if daemon.shm_directory:
-        changed |= files.write_whole(f"{UNITS}/{mps_units.SHM_UNIT}", mps_units.SHM_UNIT_TEXT)
-        changed |= files.write_whole(drop_in, mps_units.SHM_DROP_IN_TEXT)
-    else:
-        changed |= files.remove(drop_in)
-    if changed:
-        systemd.daemon_reload()
     _write_environment(daemon)
     if daemon.shm_directory:
         systemd.enable([mps_units.SHM_UNIT])

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from .._adapters import files, systemd
+from .._adapters import files
 from .._adapters.nvml import Nvml
 from .._plan import Plan, Step
 from .._steps import Kind
@@ -83,8 +83,6 @@ def apply(steps: Plan, nvml: Nvml | None) -> None:
         {os.path.dirname(path) for path in (*removed, f"{mps_units.FOLDER}/x", f"{LOGS}/x")}, reverse=True
     ):
         _remove_empty(folder)
-    if any(path.startswith(mps_apply.UNITS) for path in removed) and systemd.available():
-        systemd.daemon_reload()
 
 
 def _remove_empty(folder: str) -> None:

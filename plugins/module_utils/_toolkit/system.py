@@ -73,7 +73,7 @@ class ToolkitSystem:
             cdi_stale=cdi.compare().stale if desired.cdi and cdi.possible() else "",
             driver_loaded=cdi.driver_loaded(),
             specifications=() if desired.present else cdi.specifications(),
-            cdi_unit=all(found.enabled == "enabled" for found in systemd.units(units).values()) if units else None,
+            cdi_unit=len(systemd.enabled(units)) == len(units) if units else None,
         )
 
     def repository(self, desired: DesiredToolkit) -> Repository:

@@ -102,9 +102,7 @@ class Tree:
     def _units(self, names: list[str]) -> dict[str, Unit]:
         self.calls.append(("systemctl", "show", *names))
         return {
-            name: Unit(name, "loaded", "active", "enabled")
-            if name in self.active
-            else Unit(name, "not-found", "inactive", "")
+            name: Unit(name, "loaded", "active") if name in self.active else Unit(name, "not-found", "inactive")
             for name in names
         }
 

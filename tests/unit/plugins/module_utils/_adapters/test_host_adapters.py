@@ -118,19 +118,54 @@ def test_changes_are_read_back(systemctl, verb):
         getattr(systemd, verb)("dcgm.service")
 
 
-def test_without_a_reload_systemctl_is_told_so(systemctl):
+def test_units_are_enabled_and_disabled_without_a_reload(systemctl):
     systemctl.add("a.timer")
-    systemd.enable(["a.timer"], reload=False)
-    systemd.disable(["a.timer"], reload=False)
-    assert [call[1:] for call in systemctl.calls if call[1] != "show"] == [
+    systemd.enable(["a.timer"])
+    systemd.disable(["a.timer"])
+    assert [call[1:] for call in systemctl.calls if call[1] != "is-enabled"] == [
         ("enable", "--no-reload", "a.timer"),
         ("disable", "--no-reload", "a.timer"),
-        ("is-enabled", "a.timer"),
     ]
-    systemd.enable(["a.timer"], reload=False)
-    systemctl.lies = True
-    with pytest.raises(CommandError, match="still enabled afterwards: a"):
-        systemd.disable(["a.timer"], reload=False)
+
+
+def test_what_systemd_has_in_memory_in_an_older_text(monkeypatch):
+    """The answers are those of systemd 252."""
+    listed = (
+        "gpufleet-mps@0.service      loaded    active   running NVIDIA MPS control daemon (0)\n"
+        "gpufleet-mps@1.service      loaded    inactive dead    NVIDIA MPS control daemon (1)\n"
+        "gpufleet-sharing.service    not-found inactive dead    gpufleet-sharing.service\n"
+        "run-nvidia-mps-shm.mount    loaded    active   mounted Shared memory of MPS servers and their clients in pods\n"
+    )
+    shown = "Id=gpufleet-mps@1.service\nNeedDaemonReload=no\n\nId=run-nvidia-mps-shm.mount\nNeedDaemonReload=yes\n"
+    calls = []
+
+    def run(command, **_options):
+        calls.append(command)
+        return Result(tuple(command), 0, listed if command[1] == "list-units" else shown, "")
+
+    monkeypatch.setattr(systemd, "run", run)
+    names = [line.split()[0] for line in listed.splitlines()] + ["gpufleet-mps@2.service"]
+    changed = {"gpufleet-mps@0.service", "gpufleet-mps@2.service", "gpufleet-sharing.service"}
+    assert systemd.outdated(names, changed) == ["gpufleet-mps@0.service", "run-nvidia-mps-shm.mount"]
+    assert calls[1][3:] == ["gpufleet-mps@1.service", "run-nvidia-mps-shm.mount"]
+    monkeypatch.setattr(systemd, "run", lambda command, **_: Result(tuple(command), 0, "", ""))
+    assert systemd.outdated(names, changed) == []
+
+
+def test_the_devices_that_a_scope_may_open(monkeypatch):
+    texts = {
+        "a.scope": "DevicePolicy=strict\nDeviceAllow=/dev/char/195:0 rwm\nDeviceAllow=char-pts rwm\n",
+        "b.scope": "DevicePolicy=auto\nDeviceAllow=\n",
+        "c.scope": "DevicePolicy=strict\nDeviceAllow=\n",
+        "d.scope": "DevicePolicy=auto\nDeviceAllow=/dev/null rw\n",
+    }
+    monkeypatch.setattr(systemd, "run", lambda command, **_: Result(tuple(command), 0, texts[command[-1]], ""))
+    assert systemd.device_rules(texts) == {
+        "a.scope": {"/dev/char/195:0", "char-pts"},
+        "b.scope": None,
+        "c.scope": set(),
+        "d.scope": {"/dev/null"},
+    }
 
 
 def test_enabling_and_disabling_are_read_back(systemctl):

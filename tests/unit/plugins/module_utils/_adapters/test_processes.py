@@ -12,7 +12,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processe
     device_holders,
     parse_cgroup,
     program_processes,
-    service_of,
+    unit_of,
 )
 
 POD = "8e0f1c0e-2f5a-4a53-9c0b-1b0f6f7f8a91"
@@ -124,7 +124,7 @@ def test_programs_are_found_by_their_file(tree):
     ],
 )
 def test_the_service_of_a_process(cgroup, service):
-    assert service_of(cgroup) == service
+    assert unit_of(cgroup, ".service") == service
 
 
 @pytest.mark.parametrize(("stat", "parent"), [("9 (a) b) S 7 9", 7), ("", 0), ("9 (a) S", 0)])

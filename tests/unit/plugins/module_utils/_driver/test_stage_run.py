@@ -270,8 +270,8 @@ class System:
         self.files[path] = text
         return changed
 
-    def daemon_reload(self):
-        self.log.append("daemon-reload")
+    def reload_unit(self, name):
+        self.log.append(f"reload {name}")
 
     def nvidia_smi(self):
         return self.smi
@@ -481,7 +481,7 @@ def test_a_removal_takes_the_block_of_nouveau_out_of_the_initramfs_and_leaves_no
         ("renew_initramfs", "initramfs"),
         ("remove_file", link),
     ]
-    assert system.log == ["update-initramfs -u -k 6.1.0-50-amd64", "daemon-reload"]
+    assert system.log == ["update-initramfs -u -k 6.1.0-50-amd64", f"reload {PERSISTENCE_UNIT}"]
     assert not run_stage(system, DesiredDriver(state="absent"), check=False).changed
 
 
@@ -588,7 +588,7 @@ def test_ubuntus_persistence_unit_gets_a_drop_in():
     text = system.files[PERSISTENCE_DROP_IN]
     assert "StopWhenUnneeded=false" in text
     assert "ExecStart=\nExecStart=/usr/bin/nvidia-persistenced --user nvpd --persistence-mode --verbose\n" in text
-    assert "daemon-reload" in system.log
+    assert f"reload {PERSISTENCE_UNIT}" in system.log
     assert not run_stage(system, DesiredDriver(), check=False).changed
     assert persistence_drop_in(UNIT) is None
     assert without_drop_in(system.unit_text("x")) == unit

@@ -282,11 +282,13 @@ def test_questions_about_the_kernel_are_passed_on(monkeypatch):
 
 def test_units(monkeypatch):
     called = []
-    units = {"a": Unit("a", "loaded", "active", "enabled"), "b": Unit("b", "not-found", "inactive", "")}
+    units = {"a": Unit("a", "loaded", "active"), "b": Unit("b", "not-found", "inactive")}
     monkeypatch.setattr(system.systemd, "available", lambda: True)
     monkeypatch.setattr(system.systemd, "units", lambda names: {name: units[name] for name in names})
     monkeypatch.setattr(system.systemd, "unit", units.__getitem__)
-    for name in ("start", "restart", "stop", "enable", "daemon_reload"):
+    monkeypatch.setattr(system.systemd, "enabled", lambda names: {"a"} & set(names))
+    monkeypatch.setattr(system, "reload_units", lambda *given: called.append(("reload_units", *given)))
+    for name in ("start", "restart", "stop", "enable"):
         monkeypatch.setattr(system.systemd, name, lambda *given, name=name, **_: called.append((name, *given)))
     monkeypatch.setattr(system, "run", lambda command, **_: called.append(command) or Result(command, 0, "text", ""))
     made = system.DriverSystem(fetching)
@@ -295,14 +297,14 @@ def test_units(monkeypatch):
     assert (made.unit_enabled("a"), made.unit_enabled("b")) == (True, False)
     assert not made.unit_wanted_at_boot("no-such-unit.service")
     assert made.unit_text("a") == "text"
-    made.start("a"), made.restart("a"), made.stop("a"), made.enable("a"), made.add_wants("a"), made.daemon_reload()
+    made.start("a"), made.restart("a"), made.stop("a"), made.enable("a"), made.add_wants("a"), made.reload_unit("a")
     assert called[1:] == [
         ("start", "a"),
         ("restart", "a"),
         ("stop", "a"),
         ("enable", ["a"]),
-        ["systemctl", "add-wants", "multi-user.target", "a"],
-        ("daemon_reload",),
+        ["systemctl", "add-wants", "--no-reload", "multi-user.target", "a"],
+        ("reload_units", ["a"], ["a"]),
     ]
 
 

@@ -68,38 +68,19 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setattr(installation, "HOST_PROGRAM", str(tmp_path / "lib" / "gpufleet-host.pyz"))
     monkeypatch.setattr(installation, "VERSION_FILE", str(tmp_path / "lib" / "VERSION"))
     monkeypatch.setattr(installation, "UNIT_DIRECTORY", str(tmp_path / "units"))
-    link = tmp_path / "timer-link"
-    monkeypatch.setattr(installation, "TIMER_LINK", str(link))
     control = installation.systemd
     monkeypatch.setattr(control, "available", lambda: True)
+    monkeypatch.setattr(control, "unit", lambda name: Unit(name, "loaded", "active" if name in active else "inactive"))
+    monkeypatch.setattr(control, "enabled", lambda names: frozenset(enabled & set(names)))
+    monkeypatch.setattr(control, "enable", enabled.update)
+    monkeypatch.setattr(control, "disable", enabled.difference_update)
+    # A timer that was started is in systemd's memory, and so is its service.
+    known = set()
     monkeypatch.setattr(
-        control,
-        "units",
-        lambda names: {
-            n: Unit(n, "loaded", "active" if n in active else "inactive", "enabled" if n in enabled else "")
-            for n in names
-        },
+        control, "restart", lambda name: (active.add(name), known.update((METRICS_TIMER, METRICS_SERVICE)))
     )
-
-    def counted(change):
-        def run(names, reload=True):
-            names = list(names)
-            # Of a unit in memory systemd says what it was until it reads the files again.
-            assert reload or not active & set(names)
-            change(names)
-            if METRICS_TIMER in enabled:
-                link.touch()
-            else:
-                link.unlink(missing_ok=True)
-            if names and reload and METRICS_TIMER in names:
-                reloads.append(1)
-
-        return run
-
-    monkeypatch.setattr(control, "enable", counted(enabled.update))
-    monkeypatch.setattr(control, "disable", counted(enabled.difference_update))
-    monkeypatch.setattr(control, "restart", active.add)
     monkeypatch.setattr(control, "stop", active.discard)
+    monkeypatch.setattr(control, "outdated", lambda names, changed: sorted(known & set(changed) & set(names)))
     monkeypatch.setattr(control, "daemon_reload", lambda: reloads.append(1))
     source = tmp_path / "sent.pyz"
     source.write_bytes(CONTENT)
@@ -114,13 +95,13 @@ def install(source, metrics=None):
     return plan
 
 
-def test_installing_twice_changes_once_and_reloads_systemd_once(host):
+def test_installing_twice_changes_once_and_never_reloads_systemd(host):
     root, source, enabled, reloads = host
     plan = install(source)
     assert installation.needs_program(plan)
     assert (root / "lib" / "gpufleet-host.pyz").stat().st_mode & 0o777 == 0o755
     assert (root / "lib" / "VERSION").read_text() == "1.2.3\n"
-    assert enabled == set(units(PYTHON)) and reloads == [1]
+    assert enabled == set(units(PYTHON)) and not reloads
     assert not install(source).changes
 
 
@@ -129,7 +110,8 @@ def test_a_unit_that_was_changed_is_written_again(host):
     install(source)
     (root / "units" / MIG_UNIT).write_text("[Unit]\n")
     plan = install(None)
-    assert [step.target for step in plan.steps] == [str(root / "units" / MIG_UNIT)] and reloads == [1, 1]
+    assert [step.target for step in plan.steps] == [str(root / "units" / MIG_UNIT)]
+    assert not reloads, "it is read at boot"
 
 
 def test_another_version_of_the_same_program_is_named(host):
@@ -199,7 +181,7 @@ def test_a_timer_that_somebody_stopped_is_started_again(host):
     assert [(step.kind.key, step.target) for step in install(None, str(root)).steps] == [
         ("start_service", METRICS_TIMER)
     ]
-    assert reloads == [1]
+    assert not reloads
 
 
 def test_removing_everything_takes_the_metrics_along(host):

@@ -27,7 +27,7 @@ class Systemd:
     def units(self, names):
         if "systemctl" in self.broken:
             raise CommandError(["systemctl"], "no answer")
-        return {name: Unit(name, "loaded", "active" if name in self.active else "inactive", "") for name in names}
+        return {name: Unit(name, "loaded", "active" if name in self.active else "inactive") for name in names}
 
     def __getattr__(self, verb):
         def change(name):

@@ -44,7 +44,7 @@ class Machine:
     """Units, daemons and GPUs. Starting a unit starts a daemon with no settings, and then tells it those of its file."""
 
     def __init__(self):
-        self.enabled = set()
+        self.at_boot = set()
         self.running = {}
         self.servers = {}
         self.log = []
@@ -67,18 +67,22 @@ class Machine:
     def unit(self, name):
         found = mps_apply.configured(name.partition("@")[2].partition(".")[0])
         active = found is not None and found.pipe_directory in self.running
-        return SimpleNamespace(
-            enabled="enabled" if name in self.enabled else "disabled", active="active" if active else "inactive"
-        )
+        return SimpleNamespace(active="active" if active else "inactive")
 
-    def daemon_reload(self):
-        self.log.append("daemon-reload")
+    def enabled(self, names):
+        return self.at_boot & set(names)
+
+    def reload_units(self, _names, changed):
+        if self.failing == "reload":
+            raise Refused("systemd on this host", "containers would lose their GPUs")
+        if changed:
+            self.log.append(f"reload {', '.join(sorted(changed))}")
 
     def enable(self, names):
-        self.enabled |= set(names)
+        self.at_boot |= set(names)
 
     def disable(self, names):
-        self.enabled -= set(names)
+        self.at_boot -= set(names)
 
     def start(self, name):
         self.log.append(f"start {name}")
@@ -206,6 +210,7 @@ def machine(tmp_path, monkeypatch):
     # The processes of this machine are not those of the host.
     monkeypatch.setattr(mps_apply, "program_processes", lambda _files, _program: tuple(made.programs))
     monkeypatch.setattr(mps_apply, "systemd", made)
+    monkeypatch.setattr(mps_apply, "reload_units", made.reload_units)
     monkeypatch.setattr(mps_apply.files, "is_mount", made.is_mount)
     monkeypatch.setattr(mps_apply.files, "same", made.same)
     monkeypatch.setattr(mps_apply, "_PAUSE", 0.001)
@@ -226,9 +231,9 @@ def bring(machine, wanted, disruption="refuse"):
 
 def test_a_host_is_brought_to_its_desired_state_and_stays_there(machine):
     assert "start MPS daemon node" in bring(machine, DESIRED)
-    assert machine.enabled == {"gpufleet-mps@node.service", mps_units.SHM_UNIT}
+    assert machine.at_boot == {"gpufleet-mps@node.service", mps_units.SHM_UNIT}
     assert machine.log == [
-        "daemon-reload",
+        f"reload gpufleet-mps@node.service, {mps_units.SHM_UNIT}",
         f"restart {mps_units.SHM_UNIT}",
         "restart gpufleet-mps@node.service",
     ]
@@ -241,7 +246,19 @@ def test_unit_files_that_are_right_need_no_reload(machine):
     bring(machine, HostSharing(compute_mode="default"))
     machine.log.clear()
     bring(machine, DESIRED)
-    assert "daemon-reload" not in machine.log
+    assert not [entry for entry in machine.log if entry.startswith("reload")]
+
+
+def test_where_containers_would_lose_gpus_no_daemon_is_stopped(machine):
+    bring(machine, DESIRED)
+    machine.log.clear()
+    machine.failing = "reload"
+    other = HostSharing(compute_mode="exclusive_process", daemons=(daemon(shm_directory=None),))
+    plan = mps_plan.plan(mps_apply.observe(machine), other, "refuse")
+    assert {"stop_mps_daemon", "start_mps_daemon"} <= {step.kind.key for step in plan.steps}
+    with pytest.raises(Refused):
+        mps_apply.apply(plan, other, machine)
+    assert machine.log == []
 
 
 def test_limits_are_told_to_the_running_daemon(machine):
@@ -271,7 +288,7 @@ def test_a_daemon_that_is_not_described_goes(machine):
     bring(machine, HostSharing(compute_mode="default"))
     assert machine.running == {}
     # What only it needed goes with it.
-    assert machine.enabled == set()
+    assert machine.at_boot == set()
     assert not machine.is_mount(SHM)
     assert machine.compute == {0: "default", 1: "default"}
     assert mps_apply.observe(machine).daemons == ()
@@ -279,7 +296,7 @@ def test_a_daemon_that_is_not_described_goes(machine):
 
 def test_a_daemon_that_would_not_start_at_boot_is_enabled(machine):
     bring(machine, DESIRED)
-    machine.enabled.discard("gpufleet-mps@node.service")
+    machine.at_boot.discard("gpufleet-mps@node.service")
     assert bring(machine, DESIRED) == ["enable MPS daemon node"]
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import KeyRefused, UrlRefused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.configuration import Configuration
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import cdi, system
@@ -58,9 +57,7 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setattr(system, "OLD_SOURCES", (str(tmp_path / "nvidia-docker.list"), str(tmp_path / "none.list")))
     monkeypatch.setattr(system.cdi, "unit_names", lambda: cdi.UNITS)
     monkeypatch.setattr(system.cdi, "possible", lambda: False)
-    monkeypatch.setattr(
-        system.systemd, "units", lambda names: {n: Unit(n, "loaded", "active", "enabled") for n in names}
-    )
+    monkeypatch.setattr(system.systemd, "enabled", frozenset)
     return system.ToolkitSystem(lambda _url: b"no key", Manager(), {"ID": "ubuntu", "VERSION_ID": "24.04"})
 
 

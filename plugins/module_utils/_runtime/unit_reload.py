@@ -1,0 +1,77 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Have systemd read changed unit files again, unless that takes GPUs from containers.
+
+On a reload systemd writes the device rules of every container again that it knows of. NVIDIA's hook gives a container its GPUs without telling
+systemd, where the runtime's cgroup driver is systemd; those containers lose them ("Failed to initialize NVML: Unknown Error", host.md section 8).
+Containers that get their GPUs by CDI, or by the kubelet's list of devices, have them in systemd's own rules.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+
+from .._adapters import systemd
+from .._adapters.host_files import HostFiles
+from .._adapters.processes import Holder, device_holders
+from .._plan import Refused
+
+
+def reload_units(names: Sequence[str], changed: Collection[str], files: HostFiles | None = None) -> bool:
+    """Have systemd read the unit files of C(names) again, where it has an older text of one in memory.
+
+    :param names: units whose files are the caller's.
+    :param changed: those of them whose files, or drop-ins, the caller has just written or removed.
+    :return: whether systemd was reloaded.
+    :raises Refused: containers would lose their GPUs.
+    :raises CommandError: systemd refused.
+    """
+    stale = systemd.outdated(names, changed)
+    if not stale:
+        return False
+    losing = losing_containers(files or HostFiles())
+    if losing:
+        raise Refused(
+            "systemd on this host",
+            f"it has to read {', '.join(stale)} again (systemctl daemon-reload), which would take the GPUs from containers that NVIDIA's hook gave "
+            f"them to: {'; '.join(losing)}",
+            "Stop these containers, or run systemctl daemon-reload when they may lose their GPUs, and run this again. Containers that get GPUs by "
+            "CDI keep them (nvidia_toolkit_device_injection: cdi).",
+        )
+    systemd.daemon_reload()
+    return True
+
+
+def losing_containers(files: HostFiles) -> tuple[str, ...]:
+    """Return the containers whose GPUs systemd does not know of, as people name them.
+
+    A container without a process that has a GPU open right now is not seen.
+    """
+    scopes: dict[str, list[Holder]] = {}
+    for holder in device_holders(files).holders:
+        if holder.scope:
+            scopes.setdefault(holder.scope, []).append(holder)
+    allowed = systemd.device_rules(scopes)
+    return tuple(
+        f"{holders[0].command} (pid {holders[0].pid})" + (f" of pod {holders[0].pod_uid}" if holders[0].pod_uid else "")
+        for scope, holders in scopes.items()
+        if not all(_is_allowed(device, allowed[scope]) for holder in holders for device in holder.devices)
+    )
+
+
+def _is_allowed(device: str, rules: Collection[str] | None) -> bool:
+    """Return whether a scope's rules have a device file; None for rules that forbid nothing."""
+    if rules is None or device in rules:
+        return True
+    try:
+        number = os.stat(device).st_rdev
+    except OSError:
+        # Of a device file that is not there any more nothing can be taken.
+        return True
+    # runc names devices by their numbers, and all minors of one driver by the driver's name (libcontainer/cgroups/devices/systemd.go).
+    return f"/dev/char/{os.major(number)}:{os.minor(number)}" in rules or any(
+        rule.startswith("char-nvidia") for rule in rules
+    )

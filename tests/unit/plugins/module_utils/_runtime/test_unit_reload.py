@@ -1,0 +1,75 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import Holder, HolderScan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import unit_reload
+
+UNIT = "gpufleet-mps@0.service"
+NULL = os.stat("/dev/null").st_rdev
+#: A real device node of this machine stands for that of a GPU: the rules name devices by their numbers.
+NUMBERS = f"/dev/char/{os.major(NULL)}:{os.minor(NULL)}"
+
+
+@pytest.fixture
+def host(monkeypatch):
+    """A host where one container has a device open; its rules are set by the test."""
+
+    class Host:
+        rules = {"c.scope": set()}
+        holders = (Holder(812, "python3", "python3 train.py", ("/dev/null",), "8f1c", "0" * 64, "c.scope"),)
+        stale = [UNIT]
+        reloads = 0
+
+        def reload(self):
+            self.reloads += 1
+
+    made = Host()
+    monkeypatch.setattr(unit_reload, "device_holders", lambda _files: HolderScan(made.holders, 0))
+    monkeypatch.setattr(unit_reload.systemd, "outdated", lambda _names, _changed: made.stale)
+    monkeypatch.setattr(unit_reload.systemd, "device_rules", lambda scopes: {one: made.rules[one] for one in scopes})
+    monkeypatch.setattr(unit_reload.systemd, "daemon_reload", made.reload)
+    return made
+
+
+def test_a_container_that_systemd_knows_nothing_of_keeps_its_gpus(host):
+    with pytest.raises(Refused) as refused:
+        unit_reload.reload_units([UNIT], [UNIT], HostFiles())
+    assert host.reloads == 0
+    for part in (UNIT, "python3 (pid 812) of pod 8f1c", "systemctl daemon-reload", "nvidia_toolkit_device_injection"):
+        assert part in refused.value.message
+
+
+@pytest.mark.parametrize("rules", [None, {NUMBERS}, {"/dev/null"}, {"char-nvidia"}, {"char-nvidia-frontend"}])
+def test_devices_that_are_in_its_rules_stay(host, rules):
+    host.rules = {"c.scope": rules}
+    assert unit_reload.reload_units([UNIT], [UNIT], HostFiles())
+    assert host.reloads == 1
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        Holder(5, "nvidia-persiste", "", ("/dev/null",)),
+        Holder(6, "python3", "", ("/dev/null",), "8f1c", "0" * 64, None),
+        Holder(7, "python3", "", ("/dev/nvidia-that-went",), "8f1c", "0" * 64, "c.scope"),
+    ],
+    ids=["no container", "not systemd's", "device is gone"],
+)
+def test_others_lose_nothing_by_a_reload(host, holder):
+    host.holders = (holder,)
+    assert unit_reload.reload_units([UNIT], [UNIT], HostFiles())
+
+
+def test_where_nothing_is_outdated_nobody_is_looked_for(host, monkeypatch):
+    host.stale = []
+    monkeypatch.setattr(unit_reload, "device_holders", None)
+    assert not unit_reload.reload_units([UNIT], [UNIT])
+    assert host.reloads == 0
