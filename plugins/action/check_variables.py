@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible.errors import AnsibleActionFail
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import playbook_variables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
@@ -28,13 +29,19 @@ class ActionModule(FleetAction):
                 "hosts": {"type": "list", "elements": "str"},
             }
         )
+        playbook = arguments["playbook"]
+        if playbook not in playbook_variables.ANY_HOST and not task_vars.get("groups", {}).get("gpu_hosts"):
+            raise AnsibleActionFail(
+                "The inventory has no hosts in the group gpu_hosts. Give one with -i, and see with ansible-inventory --graph what Ansible reads "
+                "of it. Nothing was touched."
+            )
         hosts = arguments["hosts"]
         if hosts is None:
             hosts = plain(task_vars.get("ansible_play_hosts_all") or [])
         wrong: dict[str, list[str]] = {}
         unknown: dict[str, list[str]] = {}
         for host in hosts:
-            found = playbook_variables.check(arguments["playbook"], task_vars["hostvars"][host])
+            found = playbook_variables.check(playbook, task_vars["hostvars"][host])
             for refusal in found.refusals:
                 wrong.setdefault(refusal.message, []).append(str(host))
             for name in found.unknown:

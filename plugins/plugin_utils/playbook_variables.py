@@ -36,6 +36,8 @@ _TEXT = {"type": "str"}
 _TRUTH = {"type": "bool"}
 _SHARE = re.compile(r"[0-9]+%?")
 
+#: Playbooks for hosts that need not be in the group gpu_hosts.
+ANY_HOST = ("doctor",)
 #: The variables that only a playbook has, none of which has to be given. Roles have theirs in argument_specs.yml.
 OWN: dict[str, dict[str, dict[str, Any]]] = {
     "site": {},

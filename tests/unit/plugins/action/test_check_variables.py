@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import pytest
+from ansible.errors import AnsibleActionFail
 from ansible_collections.gpufleet.nvidia.plugins.action import check_variables
 
 
 def check(call, variables, **arguments):
-    known = {"hostvars": variables, "ansible_play_hosts_all": list(variables)}
+    known = {"hostvars": variables, "ansible_play_hosts_all": list(variables), "groups": {"gpu_hosts": list(variables)}}
     return call(check_variables, {"playbook": "upgrade", **arguments}, known)
 
 
@@ -27,6 +29,14 @@ def test_what_is_right_passes_and_a_strange_name_warns(call):
     result, shown = check(call, {"a": {"gpu_upgrade_night_shift": 1}, "b": {"gpu_upgrade_canary": 2}})
     assert "failed" not in result
     assert shown.warnings == ["a: nothing of gpufleet.nvidia reads the variable gpu_upgrade_night_shift."]
+
+
+@pytest.mark.parametrize("groups", [{}, {"gpu_hosts": []}, {"all": ["a"], "ungrouped": ["a"]}])
+def test_an_inventory_without_gpu_hosts_is_refused(call, groups):
+    known = {"hostvars": {"a": {}}, "ansible_play_hosts_all": ["a"], "groups": groups}
+    with pytest.raises(AnsibleActionFail, match="no hosts in the group gpu_hosts"):
+        call(check_variables, {"playbook": "plan"}, known)
+    assert "failed" not in call(check_variables, {"playbook": "doctor"}, known)[0]
 
 
 def test_some_hosts_alone(call):
