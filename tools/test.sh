@@ -58,7 +58,9 @@ tier_slow() {
     trap 'rm -rf "$memory"' EXIT
     run_pytest tests/unit -m slow -n auto --basetemp="$memory/tests"
 }
-tier_fuzz() { INTAKE_EXAMPLES=10000 run_pytest tests/unit/plugins/plugin_utils/test_intake.py -m slow -n auto; }
+tier_fuzz() {
+    INTAKE_EXAMPLES=10000 run_pytest tests/unit/plugins/plugin_utils/test_intake{,_written}.py tests/unit/plugins/plugin_utils/test_two_runs.py -m slow -n auto
+}
 tier_resolver() { run_pytest tests/resolver -m resolver -n auto; }
 tier_charts() { run_pytest tests/charts -m charts; }
 tier_lab() { run_pytest tests/lab -m lab; }
