@@ -52,6 +52,8 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         )
         for name, found in ToolkitState(packages=packages).differing(wanted.version).items()
     ]
+    if steps:
+        warnings.extend(_reload_warning(facts, wanted.runtime))
     accepts = (toolkit.get("accept_envvar_unprivileged"), toolkit.get("accept_volume_mounts"))
     if steps or accepts != (wanted.injection.accepts_envvar, wanted.injection.accepts_volume_mounts):
         steps.append(injection_step(wanted.injection, bool(packages), VARIABLE))
@@ -64,6 +66,19 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     if wanted.cdi:
         steps.extend(_cdi_steps(facts, bool(steps)))
     return StagePlan("toolkit", bool(steps), tuple(steps), warnings=tuple(warnings))
+
+
+def _reload_warning(facts: Mapping[str, Any], runtime: str) -> list[str]:
+    """Return what the packages' own scripts may do to containers: they reload systemd (host.md, section 8)."""
+    found = (facts.get("runtimes") or {}).get(runtime) or {}
+    containers = [one for one in facts.get("holders") or () if one.get("container_id")]
+    if not containers or "systemd" not in (found.get("cgroup_drivers") or {}).values():
+        return []
+    named = ", ".join(f"{one['command']} (pid {one['pid']})" for one in containers)
+    return [
+        "the scripts of the packages reload systemd, which takes the GPUs from containers that NVIDIA's hook gave them to, and not from those that "
+        f"got them by CDI. In containers are {named}: drain the host first, or have them stopped"
+    ]
 
 
 def _low_level_steps(facts: Mapping[str, Any], runtime: str) -> list[Step]:

@@ -423,6 +423,25 @@ class TestStage:
         made = self.run({"packages": {}}, gpus=[{"index": 0}], cdi=[self.SPECIFICATION])
         assert made.steps[-1].why == "the toolkit changes"
 
+    @pytest.mark.parametrize(
+        ("packages", "driver", "container", "warned"),
+        [
+            ({}, "systemd", "0" * 64, True),
+            (INSTALLED["packages"], "systemd", "0" * 64, False),
+            ({}, "cgroupfs", "0" * 64, False),
+            ({}, "systemd", None, False),
+        ],
+    )
+    def test_what_the_scripts_of_packages_may_take_from_containers(self, packages, driver, container, warned):
+        facts = {
+            "host": {"distribution": {"id": "debian", "version": "12"}},
+            "toolkit": {**self.INSTALLED, "packages": packages},
+            "runtimes": {"containerd": {"cgroup_drivers": {"runc": driver}}},
+            "holders": [{"pid": 812, "command": "python3", "container_id": container, "devices": ["/dev/nvidia0"]}],
+        }
+        warnings = stage(facts, self.VARIABLES).warnings
+        assert [warning for warning in warnings if "python3 (pid 812): drain" in warning] == list(warnings) * warned
+
     def test_the_low_level_runtime_of_crio(self):
         facts = {
             "host": {"distribution": {"id": "debian", "version": "12"}},
