@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.installed_packages import is_kernel_package
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import verified_key
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import run_command
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_apt import Apt
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_dnf import Dnf
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_zypper import Zypper
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import Repository, verified_key
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import Repository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import in_family

@@ -11,8 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import KeyRefused, canonical
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import canonical
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import (
     REPOSITORY_NAME,

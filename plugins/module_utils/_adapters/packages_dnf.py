@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 from .command import Result
 from .files import list_directory, read_text, remove, write_whole
+from .openpgp import armoured_key
 from .package_databases import RpmDatabase, edition, parse_versionlock, versions
 from .packages import (
     LOCK_TIMEOUT,
@@ -28,7 +29,7 @@ from .packages import (
     run_command,
     waiting_for_lock,
 )
-from .repositories import Repository, armoured_key, base_urls_in, canonical, disabled_in, repo_file, with_enabled
+from .repositories import Repository, base_urls_in, canonical, disabled_in, repo_file, with_enabled
 
 _QUERY = "%{name}|%{epoch}|%{version}|%{release}|%{arch}|%{repoid}\\n"
 _SECTIONS = (

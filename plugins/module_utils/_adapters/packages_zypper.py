@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 
 from .command import Result
 from .files import list_directory, read_text, remove, write_whole
+from .openpgp import armoured_key
 from .package_databases import RpmDatabase, parse_zypper_locks, versions
 from .packages import (
     LOCK_TIMEOUT,
@@ -27,7 +28,7 @@ from .packages import (
     checked,
     run_command,
 )
-from .repositories import Repository, armoured_key, base_urls_in, repo_file
+from .repositories import Repository, base_urls_in, repo_file
 
 # zypper(8), exit codes: 100 to 103 are information (102: a reboot is suggested), not failures.
 _GOOD = (0, 100, 101, 102, 103)

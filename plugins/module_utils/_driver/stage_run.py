@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .._adapters.openpgp import fingerprints
 from .._adapters.packages import PackageError
-from .._adapters.repositories import fingerprints
 from .._plan import Refused, Step, steps_diff
 from .._steps import Kind
 from .desired import DesiredDriver

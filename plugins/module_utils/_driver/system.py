@@ -16,10 +16,11 @@ from .._adapters.files import read_text, remove, write_whole
 from .._adapters.host_files import HostFiles
 from .._adapters.installed_packages import is_kernel_package
 from .._adapters.kernel import UNLOAD_ORDER, reference_count
+from .._adapters.openpgp import key_of_digest, verified_key
 from .._adapters.packages import PackageManager, manager_for
 from .._adapters.packages_apt import Apt
 from .._adapters.processes import device_holders
-from .._adapters.repositories import Repository, check_url, key_of_digest, verified_key
+from .._adapters.repositories import Repository, check_url
 from .._adapters.source import Source
 from .._distributions.distributions import MODULE_KEY
 from .._facts import not_offered

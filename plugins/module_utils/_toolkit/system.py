@@ -14,8 +14,9 @@ from .._adapters import systemd
 from .._adapters.files import read_bytes, remove, write_whole
 from .._adapters.host_files import HostFiles
 from .._adapters.installed_packages import is_toolkit
+from .._adapters.openpgp import verified_key
 from .._adapters.packages import PackageManager, manager_for
-from .._adapters.repositories import Repository, check_url, sources_in, verified_key
+from .._adapters.repositories import Repository, check_url, sources_in
 from .._plan import Refused
 from .._runtime.configuration import crio_configuration
 from . import cdi
