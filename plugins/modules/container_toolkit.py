@@ -61,6 +61,20 @@ options:
         description: Whether the repository is configured here. V(false) where the site does that.
         type: bool
         default: true
+      username:
+        description:
+          - User of the mirror at O(repository.url), where it asks for one (HTTP Basic authentication). It is also sent to O(repository.key_url) on the same
+            server. An address with a user or a password in it is refused.
+          - Printable ASCII without blanks, quotation marks, V($), V(#), colons and backslashes.
+        type: str
+        default: ""
+      password:
+        description:
+          - Its password; printable ASCII without blanks, quotation marks, V($), V(#) and backslashes.
+          - Written where the package manager reads it and root alone can, C(/etc/apt/auth.conf.d), the C(.repo) file in C(/etc/yum.repos.d), or
+            C(/etc/zypp/credentials.d), and removed with the repository.
+        type: str
+        default: ""
   device_injection:
     description:
       - How containers of this host get their devices; the toolkit then accepts no other way in unprivileged containers.
@@ -143,6 +157,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.credentials import Credentials
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import UrlRefused
@@ -156,7 +171,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, steps_diff
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import RUNTIMES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import PATH
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit, credentials_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.floors import DEFAULT_VERSION
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage_run import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.system import ToolkitSystem
@@ -174,6 +189,8 @@ ARGUMENTS: dict[str, Any] = {
             "key_file": {"type": "path", "default": "", "no_log": False},
             "key_fingerprint": {"type": "str", "default": "", "no_log": False},
             "manage": {"type": "bool", "default": True},
+            "username": {"type": "str", "default": ""},
+            "password": {"type": "str", "default": "", "no_log": True},
         },
     },
     "device_injection": {"type": "str", "choices": [AUTO, *METHODS], "default": AUTO},
@@ -200,13 +217,26 @@ def desired(params: dict[str, Any]) -> DesiredToolkit:
         key_url=repository.get("key_url", ""),
         key_file=repository.get("key_file", ""),
         key_fingerprint=repository.get("key_fingerprint", ""),
+        credentials=credentials_of(
+            **{name: repository.get(name) or "" for name in ("url", "key_url", "username", "password")},
+            manage=repository.get("manage", True),
+        ),
     )
 
 
-def fetch(url: str) -> bytes:
+def fetch(url: str, credentials: Credentials | None = None) -> bytes:
     """Return what is at C(url), with TLS verified where the URL has it."""
+    login: dict[str, Any] = {"follow_redirects": "safe"}
+    if credentials is not None:
+        # A redirect would take the password to another server.
+        login = {
+            "follow_redirects": "none",
+            "force_basic_auth": True,
+            "url_username": credentials.username,
+            "url_password": credentials.password,
+        }
     try:
-        return bytes(open_url(url, timeout=60, follow_redirects="safe").read())
+        return bytes(open_url(url, timeout=60, **login).read())
     except Exception as error:
         raise PackageError(f"Failed to fetch {url}: {error}.") from error
 

@@ -89,6 +89,20 @@ options:
           - Whether the repository is configured; V(false) when it is there already.
         type: bool
         default: true
+      username:
+        description:
+          - User of the mirror at O(repository.url), where it asks for one (HTTP Basic authentication). It is also sent to O(repository.key_url) on the same
+            server. An address with a user or a password in it is refused.
+          - Printable ASCII without blanks, quotation marks, V($), V(#), colons and backslashes.
+        type: str
+        default: ""
+      password:
+        description:
+          - Its password; printable ASCII without blanks, quotation marks, V($), V(#) and backslashes.
+          - Written where the package manager reads it and root alone can, C(/etc/apt/auth.conf.d), the C(.repo) file in C(/etc/yum.repos.d), or
+            C(/etc/zypp/credentials.d), and removed with the repository.
+        type: str
+        default: ""
   hold:
     description:
       - Whether to pin the driver and hold all of its packages, so that unattended upgrades cannot move it.
@@ -250,6 +264,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.credentials import Credentials
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
@@ -276,6 +291,8 @@ ARGUMENTS: dict[str, Any] = {
             "key_file": {"type": "path", "default": "", "no_log": False},
             "key_fingerprint": {"type": "str", "default": "", "no_log": False},
             "manage": {"type": "bool", "default": True},
+            "username": {"type": "str", "default": ""},
+            "password": {"type": "str", "default": "", "no_log": True},
         },
     },
     "hold": {"type": "bool", "default": True},
@@ -296,10 +313,19 @@ ARGUMENTS: dict[str, Any] = {
 }
 
 
-def fetch(url: str) -> bytes:
+def fetch(url: str, credentials: Credentials | None = None) -> bytes:
     """Return what is at C(url), with TLS verified where the URL has it."""
+    login: dict[str, Any] = {"follow_redirects": "safe"}
+    if credentials is not None:
+        # A redirect would take the password to another server.
+        login = {
+            "follow_redirects": "none",
+            "force_basic_auth": True,
+            "url_username": credentials.username,
+            "url_password": credentials.password,
+        }
     try:
-        return bytes(open_url(url, timeout=60, follow_redirects="safe").read())
+        return bytes(open_url(url, timeout=60, **login).read())
     except Exception as error:
         raise PackageError(f"Failed to fetch {url}: {error}.") from error
 

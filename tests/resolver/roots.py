@@ -189,7 +189,7 @@ def zypper_root(folder: Path, url: str, signer: Signer, machine: str = "x86_64")
     return zypper
 
 
-def _no_network(url: str) -> bytes:
+def _no_network(url: str, _credentials: object) -> bytes:
     raise AssertionError(f"a test would have fetched {url}")
 
 

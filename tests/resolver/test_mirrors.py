@@ -8,9 +8,16 @@ collection, and resolved by the distribution's own package manager. NVIDIA's loc
 
 from __future__ import annotations
 
+import base64
+import json
+import threading
+from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.credentials import Credentials
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import canonical
@@ -291,3 +298,110 @@ def test_nvidias_local_repository_package(tmp_path, bare, signer, distribution):
     assert made.manager.has_repository(REPOSITORY_NAME) == (made.manager.name != "apt")
     assert set(made.manager.repositories()) == {canonical(url)}
     assert not made.plan(desired).plan.plan.changes
+
+
+#: With everything that is accepted and that a file's format could stumble over.
+SECRET = Credentials("gpu-hosts@example", "p@ss:w/rd%41&=+;[x]{y}|~^?<z>*,!()`")
+
+
+class Guarded(SimpleHTTPRequestHandler):
+    """Serves files to whom knows the password, and notes how often it refused."""
+
+    credentials = SECRET
+    refused: list[str]
+
+    def do_GET(self):
+        login = f"{self.credentials.username}:{self.credentials.password}".encode()
+        if self.headers["Authorization"] == f"Basic {base64.b64encode(login).decode()}":
+            return super().do_GET()
+        self.refused.append(self.path)
+        self.send_response(401)
+        self.send_header("WWW-Authenticate", 'Basic realm="mirror"')
+        self.send_header("Content-Length", "0")
+        return self.end_headers()
+
+    do_HEAD = do_GET
+
+    def log_message(self, *_arguments):
+        """Say nothing."""
+
+
+@pytest.fixture
+def guarded():
+    """Serve a mirror's folder on the loopback interface, and ask for a password."""
+    servers = []
+
+    def serve(url: str) -> tuple[str, type[Guarded]]:
+        handler = type("Handler", (Guarded,), {"refused": []})
+        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=url[len("file://") :]))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_port}", handler
+
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def holding(root: Path, text: str) -> list[Path]:
+    """Return the files of a root in which a text is."""
+    return [path for path in root.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+
+
+@each_manager
+def test_a_mirror_that_asks_for_a_password_gets_it_from_a_file_of_root(
+    bare, mirrors, guarded, key_file, signer, distribution
+):
+    made = bare(distribution)
+    url, server = guarded(mirrors(distribution, "x86_64"))
+    root = Path(made.manager._root)
+    desired = desired_for(url, key_file, signer)
+    with pytest.raises(PackageError) as refused:
+        made.plan(desired)
+    assert server.refused and SECRET.password not in str(refused.value)
+    assert not made.manager.has_repository(REPOSITORY_NAME)
+
+    opened = replace(desired, repository=replace(desired.repository, credentials=SECRET))
+    if made.manager.name != "zypper":
+        host = made.read()
+        plan, _resolved = tried_repository(made, host, opened, make_plan(made, host, opened))
+        assert plan.version == LATER
+        assert not holding(root, SECRET.password)
+    resolved = made.plan(opened)
+    assert set(versioned({change.name: change.after for change in resolved.changes}).values()) == {LATER}
+    assert made.manager.repositories() == (url,)
+    (secret,) = holding(root, SECRET.password)
+    assert secret.stat().st_mode & 0o7777 == 0o600
+    assert SECRET.password not in json.dumps(resolved.plan.plan.as_dict()) + repr(resolved) + repr(opened)
+    # It is what is wanted, and nothing is done again.
+    host = made.read()
+    assert Kind.ADD_REPOSITORY not in [step.kind for step in make_plan(made, host, opened).plan.steps]
+
+    # The mirror's password changes: what was written is not what is wanted, and is written anew.
+    changed = Credentials(SECRET.username, "another")
+    server.credentials = changed
+    with pytest.raises(PackageError):
+        made.manager.refresh()
+    rotated = replace(desired, repository=replace(desired.repository, credentials=changed))
+    assert made.plan(rotated).plan.plan.steps[0].kind is Kind.ADD_REPOSITORY
+    assert holding(root, SECRET.password) == []
+    assert holding(root, f"password {changed.password}") + holding(root, f"password={changed.password}") == [secret]
+    assert made.manager.remove_repository(REPOSITORY_NAME)
+    assert not [path for path in root.rglob(f"*{REPOSITORY_NAME}*") if "/var/" not in str(path)]
+
+
+def test_apt_reads_the_password_before_it_gives_up_its_privileges(bare, mirrors, guarded, key_file, signer):
+    """apt fetches as the user _apt, who cannot read the file: it is opened before. The roots' apt fetches as root."""
+    made = bare(("debian", "12"))
+    url, server = guarded(mirrors(("debian", "12"), "x86_64"))
+    repository = DesiredRepository(url, "", key_file, signer.fingerprint, credentials=SECRET)
+    made.manager.add_repository(made.repository(made.read(), DesiredDriver(repository=repository)))
+    sandboxed = type(made.manager)(
+        root=made.manager._root, options=(*made.manager._options, "-o", "APT::Sandbox::User=_apt")
+    )
+    sandboxed.refresh()
+    assert server.refused == []
+    lists = Path(made.manager._root, "var/lib/apt/lists")
+    assert lists.joinpath("partial").owner() == "_apt"
+    assert [path for path in lists.iterdir() if path.name.endswith("_InRelease")]

@@ -45,7 +45,7 @@ class RootedToolkit(toolkit_system.ToolkitSystem):
         return ()
 
 
-def _no_network(url: str) -> bytes:
+def _no_network(url: str, _credentials: object) -> bytes:
     raise AssertionError(f"a test would have fetched {url}")
 
 

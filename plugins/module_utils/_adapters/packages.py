@@ -16,6 +16,7 @@ from typing import Callable, Protocol
 
 from .command import CommandError, Result
 from .command import run as run_command
+from .credentials import Credentials
 from .repositories import Repository
 
 #: Seconds that a package manager waits for another one (unattended upgrades, cloud-init) to let go of its lock.
@@ -137,6 +138,9 @@ class PackageManager(Protocol):
 
     def has_repository(self, identifier: str) -> bool:
         """Return whether L(add_repository) has written a repository of this name."""
+
+    def has_credentials(self, identifier: str, url: str, credentials: Credentials | None) -> bool:
+        """Return whether L(add_repository) has written C(credentials), for root alone, for the repository C(identifier) at C(url)."""
 
     def remove_repository(self, identifier: str) -> bool:
         """Remove what L(add_repository) wrote; return whether anything was there."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from .command import Result
+from .credentials import MODE, Credentials, apt_auth, is_written
 from .deb_versions import deb_compare
 from .files import list_directory, read_bytes, read_text, remove, write_whole
 from .packages import (
@@ -189,13 +190,14 @@ class Apt:
     def add_repository(self, repository: Repository) -> bool:
         keyring = f"/etc/apt/keyrings/{repository.identifier}.gpg"
         own = self._source_path(repository.identifier)
+        opened = self._write_credentials(repository)
         for url, signed_by in self._sources(without=own):
             if url != canonical(repository.url) or signed_by == keyring:
                 continue
             path = self._key_path(signed_by)
             if signed_by.startswith("/") and read_bytes(path) in (None, repository.key):
                 # That source is complete with the key that it names: a second one would be in its way.
-                return write_whole(path, repository.key)
+                return write_whole(path, repository.key) or opened
             # apt refuses to read any list when one URL is signed by two different key files.
             raise PackageError(
                 f"Failed to add the repository {repository.url}: another file in /etc/apt has it already, "
@@ -203,7 +205,13 @@ class Apt:
                 "(nvidia_driver_manage_repository: false)."
             )
         changed = write_whole(os.path.join(self._root, keyring.lstrip("/")), repository.key)
-        return write_whole(own, deb822(repository, keyring)) or changed
+        return write_whole(own, deb822(repository, keyring)) or changed or opened
+
+    def _write_credentials(self, repository: Repository) -> bool:
+        path = self._credentials_path(repository.identifier)
+        if repository.credentials is None:
+            return remove(path)
+        return write_whole(path, apt_auth(repository.url, repository.credentials), MODE)
 
     @contextmanager
     def trial(self, repository: Repository) -> Iterator[Apt]:
@@ -227,6 +235,7 @@ class Apt:
             text = deb822(repository, keyring)
             for place in (own, parts):
                 write_whole(os.path.join(place, f"{repository.identifier}.sources"), text)
+            opened = self._trial_credentials(repository, os.path.join(folder, "auth"))
             caches = (
                 "-o",
                 "Dir::Cache::pkgcache=",
@@ -234,6 +243,7 @@ class Apt:
                 "Dir::Cache::srcpkgcache=",
                 "-o",
                 f"Dir::State::Lists={lists}/",
+                *opened,
             )
             alone = ("-o", "Dir::Etc::SourceList=/dev/null", "-o", f"Dir::Etc::SourceParts={own}")
             # The other repositories' lists stay as the host has them.
@@ -248,12 +258,33 @@ class Apt:
             tried._tried = (canonical(repository.url),)
             yield tried
 
+    def _trial_credentials(self, repository: Repository, folder: str) -> tuple[str, ...]:
+        """Put the host's credentials and those of the repository into C(folder), and return the options that have apt read them there."""
+        if repository.credentials is None:
+            return ()
+        os.makedirs(folder, mode=0o700)
+        there, name = os.path.join(self._root, "etc/apt/auth.conf.d"), f"{repository.identifier}.conf"
+        for entry in list_directory(there):
+            if entry != name:
+                os.symlink(os.path.join(there, entry), os.path.join(folder, entry))
+        write_whole(os.path.join(folder, name), apt_auth(repository.url, repository.credentials), MODE)
+        return "-o", f"Dir::Etc::netrcparts={folder}/"
+
     def has_repository(self, identifier: str) -> bool:
         return os.path.exists(self._source_path(identifier))
 
+    def has_credentials(self, identifier: str, url: str, credentials: Credentials | None) -> bool:
+        text = None if credentials is None else apt_auth(url, credentials)
+        return canonical(url) in self._tried or is_written(self._credentials_path(identifier), text)
+
     def remove_repository(self, identifier: str) -> bool:
-        changed = remove(self._source_path(identifier))
-        return remove(os.path.join(self._root, f"etc/apt/keyrings/{identifier}.gpg")) or changed
+        paths = (
+            self._source_path(identifier),
+            os.path.join(self._root, f"etc/apt/keyrings/{identifier}.gpg"),
+            self._credentials_path(identifier),
+        )
+        removed = [remove(path) for path in paths]
+        return any(removed)
 
     def disabled_repositories(self) -> tuple[str, ...]:
         return ()
@@ -285,6 +316,9 @@ class Apt:
 
     def _preferences_path(self, name: str) -> str:
         return os.path.join(self._root, "etc/apt/preferences.d", name)
+
+    def _credentials_path(self, identifier: str) -> str:
+        return os.path.join(self._root, f"etc/apt/auth.conf.d/{identifier}.conf")
 
     def _source_path(self, identifier: str) -> str:
         return os.path.join(self._root, f"etc/apt/sources.list.d/{identifier}.sources")

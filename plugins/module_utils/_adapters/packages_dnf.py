@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from .command import Result
+from .credentials import MODE, Credentials
 from .files import list_directory, read_text, remove, write_whole
 from .openpgp import armoured_key
 from .package_databases import RpmDatabase, edition, parse_versionlock, versions
@@ -29,7 +30,7 @@ from .packages import (
     run_command,
     waiting_for_lock,
 )
-from .repositories import Repository, base_urls_in, canonical, disabled_in, repo_file, with_enabled
+from .repositories import Repository, base_urls_in, canonical, disabled_in, login_in, repo_file, with_enabled
 
 _QUERY = "%{name}|%{epoch}|%{version}|%{release}|%{arch}|%{repoid}\\n"
 _SECTIONS = (
@@ -161,14 +162,19 @@ class Dnf:
     def add_repository(self, repository: Repository) -> bool:
         key_path = f"/etc/pki/rpm-gpg/{repository.identifier}.asc"
         changed = write_whole(os.path.join(self._root, key_path.lstrip("/")), armoured_key(repository.key))
-        return write_whole(self._repo_path(repository.identifier), repo_file(repository, key_path)) or changed
+        return self._write_repo(self._repo_path(repository.identifier), repository, key_path) or changed
+
+    @staticmethod
+    def _write_repo(path: str, repository: Repository, key_path: str) -> bool:
+        text = repo_file(repository, key_path, login=repository.credentials)
+        return write_whole(path, text, 0o644 if repository.credentials is None else MODE)
 
     @contextmanager
     def trial(self, repository: Repository) -> Iterator[Dnf]:
         with tempfile.TemporaryDirectory(prefix="gpufleet-dnf-trial-") as folder:
             key = os.path.join(folder, f"{repository.identifier}.asc")
             write_whole(key, armoured_key(repository.key))
-            write_whole(os.path.join(folder, f"{repository.identifier}.repo"), repo_file(repository, key))
+            self._write_repo(os.path.join(folder, f"{repository.identifier}.repo"), repository, key)
             places = ",".join((os.path.join(self._root, "etc/yum.repos.d"), folder))
             options = (*self._options, f"--setopt=reposdir={places}")
             tried = type(self)(root=self._root, options=options, runner=self._run)
@@ -178,6 +184,13 @@ class Dnf:
 
     def has_repository(self, identifier: str) -> bool:
         return os.path.exists(self._repo_path(identifier))
+
+    def has_credentials(self, identifier: str, url: str, credentials: Credentials | None) -> bool:
+        if canonical(url) in self._tried:
+            return True
+        path = self._repo_path(identifier)
+        private = credentials is None or (os.path.exists(path) and os.stat(path).st_mode & 0o7777 == MODE)
+        return private and login_in(read_text(path) or "") == credentials
 
     def remove_repository(self, identifier: str) -> bool:
         changed = remove(self._repo_path(identifier))
@@ -191,7 +204,8 @@ class Dnf:
         for path, text in self._repo_files():
             wanted = [name for name in disabled_in(text) if name in names]
             if wanted:
-                write_whole(path, with_enabled(text, wanted))
+                # The file may hold credentials, and then is for root alone.
+                write_whole(path, with_enabled(text, wanted), os.stat(path).st_mode & 0o7777)
 
     def _repo_files(self) -> list[tuple[str, str]]:
         folder = os.path.join(self._root, "etc/yum.repos.d")

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from xml.etree import ElementTree
 
 from .command import Result
+from .credentials import MODE, Credentials, is_written, zypper_credentials
 from .files import list_directory, read_text, remove, write_whole
 from .openpgp import armoured_key
 from .package_databases import RpmDatabase, parse_zypper_locks, versions
@@ -127,11 +128,20 @@ class Zypper:
         key_path = f"/etc/pki/rpm-gpg/{repository.identifier}.asc"
         on_host = os.path.join(self._root, key_path.lstrip("/"))
         changed = write_whole(on_host, armoured_key(repository.key))
-        changed = write_whole(self._repo_path(repository.identifier), repo_file(repository, key_path)) or changed
+        changed = self._write_credentials(repository) or changed
+        query = "" if repository.credentials is None else f"?credentials={repository.identifier}"
+        text = repo_file(repository, key_path, query=query)
+        changed = write_whole(self._repo_path(repository.identifier), text) or changed
         if changed:
             # Importing the verified key here means that no later call has to accept a key that it has not seen.
             checked(self._rpm.run("--import", on_host), f"import the key {key_path}")
         return changed
+
+    def _write_credentials(self, repository: Repository) -> bool:
+        path = self._credentials_path(repository.identifier)
+        if repository.credentials is None:
+            return remove(path)
+        return write_whole(path, zypper_credentials(repository.credentials), MODE)
 
     @contextmanager
     def trial(self, _repository: Repository) -> Iterator[None]:
@@ -141,9 +151,19 @@ class Zypper:
     def has_repository(self, identifier: str) -> bool:
         return os.path.exists(self._repo_path(identifier))
 
+    def has_credentials(self, identifier: str, _url: str, credentials: Credentials | None) -> bool:
+        text = None if credentials is None else zypper_credentials(credentials)
+        named = "?credentials=" in (read_text(self._repo_path(identifier)) or "")
+        return named == (credentials is not None) and is_written(self._credentials_path(identifier), text)
+
     def remove_repository(self, identifier: str) -> bool:
-        changed = remove(self._repo_path(identifier))
-        return remove(os.path.join(self._root, f"etc/pki/rpm-gpg/{identifier}.asc")) or changed
+        paths = (
+            self._repo_path(identifier),
+            os.path.join(self._root, f"etc/pki/rpm-gpg/{identifier}.asc"),
+            self._credentials_path(identifier),
+        )
+        removed = [remove(path) for path in paths]
+        return any(removed)
 
     def disabled_repositories(self) -> tuple[str, ...]:
         return ()
@@ -174,6 +194,9 @@ class Zypper:
         # A leading "!" removes in the same transaction.
         arguments.extend(f"!{name}" for name in transaction.remove)
         return arguments
+
+    def _credentials_path(self, identifier: str) -> str:
+        return os.path.join(self._root, f"etc/zypp/credentials.d/{identifier}")
 
     def _repo_path(self, identifier: str) -> str:
         return os.path.join(self._root, f"etc/zypp/repos.d/{identifier}.repo")

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from .credentials import Credentials, refuse_credentials_in
+
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -30,6 +32,7 @@ class Repository:
     :param components: deb only; empty for a flat repository.
     :param signed_metadata: rpm only; whether the metadata are signed too, and not only the packages.
     :param signed_packages: rpm only; false where only the metadata are signed, which have the packages' checksums.
+    :param credentials: what its server asks for.
     """
 
     identifier: str
@@ -40,6 +43,7 @@ class Repository:
     components: tuple[str, ...] = ()
     signed_metadata: bool = False
     signed_packages: bool = True
+    credentials: Credentials | None = None
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*", self.identifier):
@@ -64,7 +68,9 @@ def check_url(url: str, variable: str) -> str:
 
     :param variable: the option that holds it, for the message.
     :raises UrlRefused: it is neither https, nor a local file, nor on the loopback interface.
+    :raises Refused: it has credentials in it.
     """
+    refuse_credentials_in(url, variable)
     parts = urlsplit(url)
     safe = (
         (parts.scheme == "https" and bool(parts.hostname))
@@ -89,18 +95,24 @@ def deb822(repository: Repository, keyring: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def repo_file(repository: Repository, key_path: str) -> str:
-    """Return the C(.repo) file of an rpm repository for dnf and zypper."""
+def repo_file(repository: Repository, key_path: str, *, query: str = "", login: Credentials | None = None) -> str:
+    """Return the C(.repo) file of an rpm repository for dnf and zypper.
+
+    :param query: of the address, with which zypper finds credentials.
+    :param login: credentials that stand in the file itself, as dnf wants them; it is then for root alone.
+    """
     lines = [
         "# Written by gpufleet.nvidia; changes are overwritten.",
         f"[{repository.identifier}]",
         f"name={repository.description or repository.identifier}",
-        f"baseurl={repository.url}/",
+        f"baseurl={repository.url}/{query}",
         "enabled=1",
         f"gpgcheck={int(repository.signed_packages)}",
         f"repo_gpgcheck={int(repository.signed_metadata)}",
         f"gpgkey=file://{key_path}",
     ]
+    if login is not None:
+        lines += [f"username={login.username}", f"password={login.password}"]
     return "\n".join(lines) + "\n"
 
 
@@ -120,6 +132,13 @@ def sources_in(text: str) -> tuple[tuple[str, str], ...]:
             signed = re.search(r"signed-by=(\S+)", match.group("options") or "")
             found.append((canonical(match.group("uri")), signed.group(1) if signed else ""))
     return tuple(found)
+
+
+def login_in(text: str) -> Credentials | None:
+    """Return the credentials in a C(.repo) file with one repository."""
+    username = re.search(r"^username=(.*)$", text, re.MULTILINE)
+    password = re.search(r"^password=(.*)$", text, re.MULTILINE)
+    return Credentials(username.group(1), password.group(1)) if username and password else None
 
 
 _SECTION = re.compile(r"^(?=\[)", re.MULTILINE)
@@ -152,7 +171,8 @@ def base_urls_in(text: str) -> tuple[str, ...]:
             continue
         match = re.search(r"^baseurl\s*=\s*(\S+)", section, re.MULTILINE)
         if match:
-            found.append(canonical(match.group(1)))
+            # zypper's query names the file with the credentials, and is no part of where the repository is.
+            found.append(canonical(re.sub(r"\?credentials=[^&]*$", "", match.group(1))))
     return tuple(found)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._adapters.credentials import Credentials, checked_credentials, refuse_credentials_in
 from .._boards.architectures import FIRST_BRANCH_WITHOUT_PROPRIETARY
 from .._formats.driver_versions import branch_of, is_branch, is_driver_version
 from .._plan import Refused
@@ -31,6 +32,7 @@ class DesiredRepository:
     :param key_file: a file on the host with its signing key, in place of C(key_url).
     :param key_fingerprint: of that key, all hexadecimal digits; empty for the known one of NVIDIA's own repository.
     :param manage: whether the collection configures the repository; otherwise it has to be there already.
+    :param credentials: what the mirror asks for.
     """
 
     url: str = ""
@@ -38,6 +40,7 @@ class DesiredRepository:
     key_file: str = ""
     key_fingerprint: str = ""
     manage: bool = True
+    credentials: Credentials | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,8 @@ def from_variables(variables: Mapping[str, Any]) -> DesiredDriver:
         "key_file": given.get("key_file", ""),
         "key_fingerprint": given.get("key_fingerprint", ""),
         "manage": given.get("manage_repository", True),
+        "username": given.get("repository_username", ""),
+        "password": given.get("repository_password", ""),
     }
     return from_options({**given, "repository": repository})
 
@@ -107,6 +112,7 @@ def from_options(options: Mapping[str, Any]) -> DesiredDriver:
         repository=DesiredRepository(
             **{name: str(nested.get(name) or "") for name in ("url", "key_url", "key_file", "key_fingerprint")},
             manage=bool(nested.get("manage", True)),
+            credentials=_credentials(nested),
         ),
         hold=bool(options.get("hold", True)),
         persistence=bool(options.get("persistence", True)),
@@ -115,6 +121,15 @@ def from_options(options: Mapping[str, Any]) -> DesiredDriver:
     )
     _check(desired)
     return desired
+
+
+def _credentials(repository: Mapping[str, Any]) -> Credentials | None:
+    texts = {name: str(repository.get(name) or "") for name in ("url", "key_url", "username", "password")}
+    refuse_credentials_in(texts["url"], f"{PREFIX}repository_url")
+    refuse_credentials_in(texts["key_url"], f"{PREFIX}key_url")
+    return checked_credentials(
+        PREFIX, texts["url"], texts["username"], texts["password"], bool(repository.get("manage", True))
+    )
 
 
 def _text(value: Any, default: str) -> str:

@@ -88,6 +88,8 @@ def make_plan(system: DriverSystem, host: Host, desired: DesiredDriver) -> Drive
 def _is_configured(system: DriverSystem, host: Host, desired: DesiredDriver, url: str) -> bool:
     if url not in system.manager.repositories():
         return False
+    if not system.manager.has_credentials(REPOSITORY_NAME, url, desired.repository.credentials):
+        return False
     # NVIDIA's local-repository package names its own key, which nobody has compared with a fingerprint. apt reads nothing
     # until that key is put where apt looks for it; dnf and zypper would take it from beside the packages.
     foreign = desired.source == "local_repository" and host.distribution.manager != "apt"

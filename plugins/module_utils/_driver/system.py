@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
+from typing import Optional
 
 from .._adapters import kernel_modules, module_signing, systemd
 from .._adapters.command import CommandError, run
+from .._adapters.credentials import Credentials, for_server_of
 from .._adapters.files import read_text, remove, write_whole
 from .._adapters.host_files import HostFiles
 from .._adapters.installed_packages import is_kernel_package
@@ -38,13 +40,13 @@ from .services import PREFERENCES_NAME, wants_link
 #: The dnf module that the driver's streams are of.
 MODULE = "nvidia-driver"
 
-Fetch = Callable[[str], bytes]
+Fetch = Callable[[str, Optional[Credentials]], bytes]
 
 
 class DriverSystem:
     """One host, through the adapters.
 
-    :param fetch: fetches a URL (TLS verified), and raises an exception of its own when it cannot.
+    :param fetch: fetches a URL (TLS verified) with credentials or without, and raises an exception of its own when it cannot.
     """
 
     def __init__(self, fetch: Fetch, manager: PackageManager | None = None) -> None:
@@ -114,9 +116,11 @@ class DriverSystem:
             source, content = desired.repository.key_file, self._read_key(desired.repository.key_file)
         else:
             source = check_url(desired.repository.key_url or f"{url}/{known.file}", f"{PREFIX}key_url")
-            content = self._fetch(source)
+            content = self._fetch(source, for_server_of(source, url, desired.repository.credentials))
         key = verified_key(content, fingerprint, source) if fingerprint else key_of_digest(content, digest, source)
-        return Repository(REPOSITORY_NAME, url, key, f"NVIDIA driver ({desired.source})")
+        return Repository(
+            REPOSITORY_NAME, url, key, f"NVIDIA driver ({desired.source})", credentials=desired.repository.credentials
+        )
 
     @staticmethod
     def _read_key(path: str) -> bytes:

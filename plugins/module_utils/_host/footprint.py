@@ -70,11 +70,13 @@ def _repository(name: str, goes: Goes, remover: str) -> tuple[Trace, ...]:
     places = (
         f"/etc/apt/sources.list.d/{name}.sources",
         f"/etc/apt/keyrings/{name}.gpg",
+        f"/etc/apt/auth.conf.d/{name}.conf",
         f"/etc/yum.repos.d/{name}.repo",
         f"/etc/zypp/repos.d/{name}.repo",
+        f"/etc/zypp/credentials.d/{name}",
         f"/etc/pki/rpm-gpg/{name}.asc",
     )
-    return tuple(Trace(path, "repository and its key", remover, goes) for path in places)
+    return tuple(Trace(path, "repository, its key and credentials", remover, goes) for path in places)
 
 
 def _runtimes() -> tuple[Trace, ...]:

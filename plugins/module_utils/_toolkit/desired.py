@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._adapters.credentials import Credentials, checked_credentials, refuse_credentials_in
 from .._injection import CDI, Injection, read
 from .floors import DEFAULT_VERSION, version_in
 
+PREFIX = "nvidia_toolkit_"
 #: The package that stands for all four.
 TOOLKIT = "nvidia-container-toolkit"
 #: Since 1.18.0 the four depend on each other at exactly their own version.
@@ -38,6 +40,7 @@ class DesiredToolkit:
     :param cdi: whether a CDI specification is kept.
     :param repository_url: a mirror's; empty for NVIDIA's own.
     :param manage_repository: whether the repository is configured at all.
+    :param credentials: what the mirror asks for.
     """
 
     present: bool = True
@@ -52,6 +55,7 @@ class DesiredToolkit:
     key_url: str = ""
     key_file: str = ""
     key_fingerprint: str = ""
+    credentials: Credentials | None = None
 
 
 def from_variables(desired: Mapping[str, Any]) -> DesiredToolkit:
@@ -71,7 +75,24 @@ def from_variables(desired: Mapping[str, Any]) -> DesiredToolkit:
         key_url=desired["nvidia_toolkit_repository_key_url"],
         key_file=desired["nvidia_toolkit_repository_key_file"],
         key_fingerprint=desired["nvidia_toolkit_repository_key_fingerprint"],
+        credentials=credentials_of(
+            url=desired["nvidia_toolkit_repository_url"],
+            key_url=desired["nvidia_toolkit_repository_key_url"],
+            username=desired.get("nvidia_toolkit_repository_username") or "",
+            password=desired.get("nvidia_toolkit_repository_password") or "",
+            manage=desired["nvidia_toolkit_manage_repository"],
+        ),
     )
+
+
+def credentials_of(url: str, key_url: str, username: str, password: str, manage: bool) -> Credentials | None:
+    """Return what the mirror asks for.
+
+    :raises Refused: it stands in an address, or cannot be taken as it is.
+    """
+    refuse_credentials_in(url, f"{PREFIX}repository_url")
+    refuse_credentials_in(key_url, f"{PREFIX}repository_key_url")
+    return checked_credentials(PREFIX, url, username, password, manage)
 
 
 @dataclass(frozen=True)

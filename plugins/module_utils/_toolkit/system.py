@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Mapping
+from typing import Optional
 
 from .._adapters import systemd
+from .._adapters.credentials import Credentials, for_server_of
 from .._adapters.files import read_bytes, remove, write_whole
 from .._adapters.host_files import HostFiles
 from .._adapters.installed_packages import is_toolkit
@@ -24,13 +26,13 @@ from .config import PATH
 from .desired import OLD_PACKAGES, DesiredToolkit, ToolkitState
 from .distributions import BASE, IDENTIFIER, KEY_FINGERPRINT, KEY_URL, OLD_SOURCES, distribution_of
 
-Fetch = Callable[[str], bytes]
+Fetch = Callable[[str, Optional[Credentials]], bytes]
 
 
 class ToolkitSystem:
     """One host.
 
-    :param fetch: fetches a URL (TLS verified), and raises an exception of its own when it cannot.
+    :param fetch: fetches a URL (TLS verified) with credentials or without, and raises an exception of its own when it cannot.
     :param os_release: fields of /etc/os-release; read when not given.
     """
 
@@ -59,7 +61,7 @@ class ToolkitSystem:
         """
         installed = self.manager.installed()
         packages = {n: v for n, v in installed.items() if is_toolkit(n) or n in OLD_PACKAGES}
-        managed = self.url(desired) in self.manager.repositories() if desired.present else True
+        managed = self._is_configured(desired) if desired.present else True
         config = read_bytes(PATH)
         units = cdi.unit_names() if desired.cdi else ()
         return ToolkitState(
@@ -76,6 +78,11 @@ class ToolkitSystem:
             specifications=() if desired.present else cdi.specifications(),
             cdi_unit=len(systemd.enabled(units)) == len(units) if units else None,
         )
+
+    def _is_configured(self, desired: DesiredToolkit) -> bool:
+        url = self.url(desired)
+        opened = self.manager.has_credentials(IDENTIFIER, url, desired.credentials)
+        return opened and url in self.manager.repositories()
 
     def repository(self, desired: DesiredToolkit) -> Repository:
         """Return the repository to configure, with its verified key; fetched once.
@@ -99,10 +106,18 @@ class ToolkitSystem:
                 )
         else:
             source = check_url(desired.key_url or KEY_URL, "nvidia_toolkit_repository_key_url")
-            content = self._fetch(source)
+            content = self._fetch(source, for_server_of(source, url, desired.credentials))
         key = verified_key(content, fingerprint, source)
         # NVIDIA signs the metadata of its rpm repository, which have the packages' checksums, and not the packages.
-        return Repository(IDENTIFIER, url, key, "NVIDIA container toolkit", signed_metadata=True, signed_packages=False)
+        return Repository(
+            IDENTIFIER,
+            url,
+            key,
+            "NVIDIA container toolkit",
+            signed_metadata=True,
+            signed_packages=False,
+            credentials=desired.credentials,
+        )
 
     def write_config(self, text: str) -> None:
         write_whole(PATH, text, os.stat(PATH).st_mode & 0o7777 if os.path.exists(PATH) else 0o644)

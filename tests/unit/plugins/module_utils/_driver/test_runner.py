@@ -57,6 +57,9 @@ class Manager:
     def offered(self, _names):
         return self.offers
 
+    def has_credentials(self, _identifier, _url, credentials):
+        return credentials is None
+
     def repositories(self):
         return (URL,)
 

@@ -101,6 +101,9 @@ class Manager:
     def unhold(self, names):
         self.held -= set(names)
 
+    def has_credentials(self, _identifier, _url, credentials):
+        return credentials is None
+
     def repositories(self):
         return tuple(self.urls)
 

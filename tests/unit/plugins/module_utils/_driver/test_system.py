@@ -66,7 +66,7 @@ def bare(monkeypatch):
     monkeypatch.setattr(system.module_signing, "enrolled", lambda path: f"asked for {path}")
 
 
-def fetching(_url):
+def fetching(_url, _credentials):
     return b"no OpenPGP key"
 
 

@@ -82,6 +82,9 @@ class PlayedManager:
     def unhold(self, names):
         self.held -= set(names)
 
+    def has_credentials(self, _identifier, _url, credentials):
+        return credentials is None
+
     def repositories(self):
         return tuple(self.urls)
 
@@ -102,7 +105,7 @@ class PlayedManager:
 
 class PlayedSystem(system.ToolkitSystem):
     def __init__(self, manager):
-        super().__init__(lambda _url: b"", manager, {"ID": "debian", "VERSION_ID": "12"})
+        super().__init__(lambda _url, _credentials: b"", manager, {"ID": "debian", "VERSION_ID": "12"})
         self.config = None
         self.key = "right"
         self.low_level_runtime = None

@@ -47,6 +47,9 @@ class Manager:
     def interrupted(self):
         return ()
 
+    def has_credentials(self, _identifier, _url, credentials):
+        return credentials is None
+
     def repositories(self):
         return ("https://mirror/deb/amd64",)
 
@@ -59,7 +62,9 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setattr(system.cdi, "unit_names", lambda: cdi.UNITS)
     monkeypatch.setattr(system.cdi, "possible", lambda: False)
     monkeypatch.setattr(system.systemd, "enabled", frozenset)
-    return system.ToolkitSystem(lambda _url: b"no key", Manager(), {"ID": "ubuntu", "VERSION_ID": "24.04"})
+    return system.ToolkitSystem(
+        lambda _url, _credentials: b"no key", Manager(), {"ID": "ubuntu", "VERSION_ID": "24.04"}
+    )
 
 
 def test_the_low_level_runtime_is_crios(host, monkeypatch):
@@ -123,7 +128,7 @@ def test_a_key_that_is_right_is_fetched_once(monkeypatch):
     monkeypatch.setattr(system, "verified_key", lambda content, _fingerprint, _source: content)
     fetched = []
     host = system.ToolkitSystem(
-        lambda url: fetched.append(url) or b"key", Manager(), {"ID": "rocky", "VERSION_ID": "9.4"}
+        lambda url, _credentials: fetched.append(url) or b"key", Manager(), {"ID": "rocky", "VERSION_ID": "9.4"}
     )
     repository = host.repository(DesiredToolkit())
     assert host.repository(DesiredToolkit()) is repository
