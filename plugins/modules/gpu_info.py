@@ -35,6 +35,7 @@ options:
       - V(errors) adds to each GPU the errors of its memory, and the recovery action that its driver asks for.
       - V(health) adds how C(nvidia-smi) ended and the Xid and SXid errors of the kernel's log, for O(gpufleet.nvidia.health#module:facts).
       - V(holders) lists every process that has a device file of NVIDIA open, with its pod and container.
+      - V(mig_parted) adds what the service of nvidia-mig-parted is set to restore at boot, with its configuration file.
       - V(profiles) adds to each GPU that supports MIG the table of GPU instance profiles that its driver offers.
     type: list
     elements: str

@@ -25,7 +25,8 @@ _ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))
 #: What the names of all variables of the collection begin with.
 _PREFIXES = (
     *(f"{role}_" for role in sorted(os.listdir(_ROLES))),
-    *("gpu_site_", "gpu_plan_", "gpu_verify_", "gpu_inspect_", "gpu_repartition_", "device_plugin_lint_"),
+    *(f"gpu_{playbook}_" for playbook in ("site", "plan", "verify", "doctor", "adopt", "inspect", "repartition")),
+    "device_plugin_lint_",
 )
 #: Found by Ansible itself, which removes it from what a module says.
 _DISCOVERED = ("discovered_interpreter_", "ansible_discovered_interpreter_")

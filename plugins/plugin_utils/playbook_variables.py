@@ -4,7 +4,7 @@
 
 """The variables of the playbooks: names, types and values, checked for all hosts before anything is touched.
 
-What the variables mean stands at the head of each playbook and in the argument specifications of the roles; a test compares. Those of the host roles
+What the variables mean stands in the argument specifications of the roles, and of the role that documents the playbooks. Those of the host roles
 are checked where a host is planned.
 """
 
@@ -24,6 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import (
     HOST_ROLES,
     RoleInterface,
+    entry_points,
     names_of_all_roles,
     registered,
     role_interface,
@@ -31,49 +32,17 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables imp
 )
 
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "playbooks")
-_PATH = {"type": "path"}
-_TEXT = {"type": "str"}
-_TRUTH = {"type": "bool"}
 _SHARE = re.compile(r"[0-9]+%?")
 
 #: Playbooks for hosts that need not be in the group gpu_hosts.
-ANY_HOST = ("doctor",)
-#: The variables that only a playbook has, none of which has to be given. Roles have theirs in argument_specs.yml.
+ANY_HOST = ("adopt", "doctor")
+#: The role whose entry points document the variables that only a playbook has, none of which has to be given.
+DOCUMENTED = "playbooks"
+#: Its playbook works on files, and has no hosts whose variables could be checked.
+_OF_FILES = "lint"
+#: By playbook and name. Roles have theirs in argument_specs.yml of their own.
 OWN: dict[str, dict[str, dict[str, Any]]] = {
-    "site": {},
-    "plan": {
-        "gpu_plan_facts_directory": _PATH,
-        "gpu_plan_offline": _TRUTH,
-        "gpu_plan_kubeconfig": _PATH,
-        "gpu_plan_context": _TEXT,
-        "gpu_plan_report": _PATH,
-        "gpu_plan_fail_on_drift": _TRUTH,
-    },
-    "doctor": {
-        "gpu_doctor_report": _PATH,
-        "gpu_doctor_fail": _TRUTH,
-    },
-    "verify": {
-        "gpu_verify_kubeconfig": _PATH,
-        "gpu_verify_context": _TEXT,
-        "gpu_verify_capacity": _PATH,
-        "gpu_verify_report": _PATH,
-        "gpu_verify_fail": _TRUTH,
-    },
-    "inspect": {
-        "gpu_inspect_format": {"type": "str", "choices": ["table", "json"]},
-        "gpu_inspect_kubeconfig": _PATH,
-        "gpu_inspect_context": _TEXT,
-        "gpu_inspect_unit": {"type": "str", "choices": ["memory", "units"]},
-        "gpu_inspect_details": _TRUTH,
-        "gpu_inspect_html": _PATH,
-        "gpu_inspect_report": _PATH,
-        "gpu_inspect_note": _TEXT,
-    },
-    "upgrade": {},
-    "rollback": {},
-    "repartition": {"gpu_repartition_serial": {"type": "raw"}},
-    "remove": {},
+    name: options for name, options in entry_points(DOCUMENTED).items() if name != _OF_FILES
 }
 #: Roles whose variables a playbook reads, and which nothing else checks before its first host is changed.
 ROLES = {
@@ -90,6 +59,7 @@ PREFIXES = (
     "gpu_plan_",
     "gpu_verify_",
     "gpu_doctor_",
+    "gpu_adopt_",
     "gpu_inspect_",
     "gpu_upgrade_",
     "gpu_repartition_",
@@ -136,7 +106,13 @@ def check(
 
 
 def _interfaces(playbook: str) -> list[RoleInterface]:
-    own = RoleInterface(playbook, {}, OWN[playbook], frozenset(), f"The head of playbooks/{playbook}.yml describes it.")
+    own = RoleInterface(
+        playbook,
+        {},
+        OWN[playbook],
+        frozenset(),
+        f"ansible-doc -t role gpufleet.nvidia.{DOCUMENTED} -e {playbook} describes it.",
+    )
     return [own, *(_optional(role) for role in ROLES.get(playbook, ()))]
 
 

@@ -71,6 +71,12 @@ def role_interface(role: str) -> RoleInterface:
     return RoleInterface(role, defaults, options, registered(os.path.join(_ROLES, role, "tasks")), described)
 
 
+def entry_points(role: str) -> dict[str, dict[str, Any]]:
+    """Return the options of every entry point of C(role), by its name."""
+    specs = _load(os.path.join(_ROLES, role, "meta", "argument_specs.yml"))["argument_specs"]
+    return {str(name): entry.get("options") or {} for name, entry in specs.items()}
+
+
 class VariablesRefused(Refused):
     """Several variables of a host cannot be taken as they are. C(refusals) holds one for each."""
 

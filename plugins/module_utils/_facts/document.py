@@ -28,13 +28,16 @@ from .environment import read_fabric, read_host_program, read_kubelet, read_reco
 from .gpus import read_gpus, unavailable
 from .health import read_health
 from .host import read_host
+from .mig_parted import read_mig_parted
 from .mps import read_mps, read_mps_control
 from .runtimes import read_runtimes
 from .schema import SCHEMA
 from .services import read_services
 
 #: Parts that are long and that few callers need.
-SUBSETS = ("errors", "health", "holders", "profiles")
+SUBSETS = ("errors", "health", "holders", "mig_parted", "profiles")
+#: Parts that hold texts of many lines.
+_WITH_OUTPUT = ("health", "mig_parted")
 
 
 def shape_pci(device: PciDevice) -> dict[str, Any]:
@@ -90,13 +93,15 @@ def read_document(source: Source, archive: str | None = None, subsets: Sequence[
         document["health"] = read_health(source)
     if "holders" in subsets:
         document["holders"] = _holders(source)
+    if "mig_parted" in subsets:
+        document["mig_parted"] = read_mig_parted(source)
     document["unknown"] = dict(sorted(source.unknown.items()))
     # Names of processes, for one, are whatever somebody called them.
     return {name: _shown(name, part) for name, part in document.items()}
 
 
 def _shown(name: str, part: Any) -> Any:
-    return printable(part, lines=True, longest=LONGEST_OUTPUT) if name == "health" else printable(part)
+    return printable(part, lines=True, longest=LONGEST_OUTPUT) if name in _WITH_OUTPUT else printable(part)
 
 
 def pynvml_is_wanted(files: HostFiles, document: Mapping[str, Any]) -> bool:

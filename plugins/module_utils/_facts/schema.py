@@ -204,6 +204,7 @@ _FACTS = fields(
         "host_program": fields({"version": _TEXT, "sha256": _NAME, "metrics_directory": _TEXT}),
         "health": _HEALTH,
         "holders": items(_HOLDER, 65536),
+        "mig_parted": fields({"config_path": _TEXT, "config": OUTPUT, "selected": _TEXT, "enabled": truth}),
         "unknown": mapping(_TEXT),
     },
 )

@@ -147,7 +147,7 @@ def _with_driver(
         warnings.append(f"MIG is on without instances on GPU {', '.join(empty)}, which is then offered to nobody")
     selected = [gpu for gpu in gpus if int(gpu["index"]) in found]
     needed = bool(steps or unknown or plan.left_alone)
-    if not needed and not _recorded(facts, selected):
+    if not needed and variables.get("nvidia_mig_restore", True) and not _recorded(facts, selected):
         needed = True
         steps.append(
             Step(Kind.RECORD_LAYOUT, "/etc/gpufleet/mig.json", "what is there is not what is restored at boot")

@@ -30,6 +30,8 @@ from .host_options import PRIORITIES
 from .modes import Sharing
 
 SCHEMA = 1
+#: What leaves compute mode and time slice as a driver has them after every boot.
+DEFAULT = "default"
 #: The device plugin's C(mps.root): it mounts C(<root>/<resource>/pipe) and C(<root>/shm), as /dev/shm, into pods.
 ROOT = "/run/nvidia/mps"
 SHM = f"{ROOT}/shm"
@@ -119,6 +121,11 @@ class HostSharing:
     time_slice: str | None = None
     daemons: tuple[Daemon, ...] = ()
 
+    @property
+    def is_default(self) -> bool:
+        """Whether it is what a driver has after every boot."""
+        return not self.daemons and {self.compute_mode, self.time_slice} <= {None, DEFAULT}
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA,
@@ -134,6 +141,10 @@ class HostSharing:
             time_slice=value.get("time_slice"),
             daemons=tuple(Daemon.from_dict(item) for item in value.get("daemons", ())),
         )
+
+
+#: Stands for a record that cannot be read: it is like none that is wanted, so it is written anew.
+UNREADABLE = HostSharing(compute_mode="unreadable")
 
 
 def host_sharing(

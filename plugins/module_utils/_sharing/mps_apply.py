@@ -24,7 +24,7 @@ from .._plan import Plan, Step
 from .._runtime.unit_reload import reload_units
 from .._steps import Kind
 from . import mps_units
-from .host import SHM, Daemon, HostSharing
+from .host import SHM, UNREADABLE, Daemon, HostSharing
 from .mps_plan import ForeignDaemon, Observed, ObservedDaemon, ObservedGpu, Server
 
 RECORD = "/etc/gpufleet/sharing.json"
@@ -71,12 +71,12 @@ def observe(nvml: Nvml | None) -> Observed:
 
 
 def recorded() -> HostSharing | None:
-    """Return what this host restores at boot, or None when nothing readable is recorded."""
+    """Return what this host restores at boot, or None when nothing is recorded."""
     text = files.read_text(RECORD)
     try:
         return HostSharing.from_dict(json.loads(text)) if text else None
     except (AttributeError, ValueError, KeyError, TypeError):
-        return None
+        return UNREADABLE
 
 
 def apply(plan: Plan, wanted: HostSharing, nvml: Nvml | None) -> None:

@@ -18,7 +18,7 @@ from .._boards.architectures import FIRST_BRANCH_WITH_MPS_MULTI_USER
 from .._formats.mps_commands import limit_text
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
-from .host import SHM, Daemon, HostSharing
+from .host import DEFAULT, SHM, Daemon, HostSharing
 
 DISRUPTIONS = ("refuse", "force")
 
@@ -129,7 +129,9 @@ def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") ->
     if observed.shm_mounted and not any(daemon.shm_directory for daemon in wanted.daemons):
         steps.append(Step(Kind.UNMOUNT_SHARED_MEMORY, SHM, "no MPS daemon of this host uses it"))
     steps += _compute_modes(observed.gpus, wanted)
-    if wanted.time_slice and (observed.recorded is None or observed.recorded.time_slice != wanted.time_slice):
+    # No driver tells its time slice: where nobody recorded another, it is the default.
+    present_slice = DEFAULT if observed.recorded is None else observed.recorded.time_slice
+    if wanted.time_slice and wanted.time_slice != present_slice:
         steps.append(
             Step(
                 Kind.SET_TIME_SLICE,
@@ -141,7 +143,8 @@ def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") ->
         )
     for daemon in wanted.daemons:
         steps += _daemon(present.get(daemon.name), daemon, disruption)
-    if observed.recorded != wanted:
+    # What a driver has after every boot has to be restored by nobody: a host that was set up by hand is not changed for a record of it.
+    if observed.recorded != wanted and (steps or observed.recorded is not None or not wanted.is_default):
         steps.append(Step(Kind.RECORD_SHARING, "sharing", "it is restored from there after a reboot"))
     return Plan(
         tuple(steps), before=_as_state(observed), after=wanted.as_dict(), warnings=tuple(_warnings(steps, present))

@@ -16,7 +16,15 @@ from .._mig.layouts import desired_layout
 from .._mig.profiles import compute_name, resolve
 from .._plan import Refused, StagePlan, Step
 from . import modes, mps_plan
-from .host import Daemon, HostSharing, host_sharing, one_user_at_a_time, refuse_clients, refuse_clients_of_devices
+from .host import (
+    UNREADABLE,
+    Daemon,
+    HostSharing,
+    host_sharing,
+    one_user_at_a_time,
+    refuse_clients,
+    refuse_clients_of_devices,
+)
 
 STAGE = "sharing"
 
@@ -201,8 +209,7 @@ def _recorded(facts: Mapping[str, Any]) -> HostSharing | None:
     try:
         return HostSharing.from_dict(record) if record else None
     except (AttributeError, KeyError, TypeError, ValueError):
-        # What cannot be read is written anew.
-        return None
+        return UNREADABLE
 
 
 def _daemon(daemon: Daemon, responds: bool) -> mps_plan.ObservedDaemon:

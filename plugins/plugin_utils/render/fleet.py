@@ -146,7 +146,8 @@ class Fleet:
         """
         by_cluster: dict[str, list[Member]] = {}
         for member in self._members:
-            by_cluster.setdefault(member.cluster, []).append(member)
+            if member.cluster:
+                by_cluster.setdefault(member.cluster, []).append(member)
         return [self._cluster(name, members) for name, members in sorted(by_cluster.items())]
 
     def _cluster(self, name: str, members: Sequence[Member]) -> Cluster:

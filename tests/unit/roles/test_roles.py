@@ -13,7 +13,9 @@ import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import registered
 
-ROLES = sorted((Path(__file__).parents[3] / "roles").iterdir())
+#: It documents the variables of the playbooks for ansible-doc, and has no tasks.
+DOCUMENTATION = "playbooks"
+ROLES = sorted(role for role in (Path(__file__).parents[3] / "roles").iterdir() if role.name != DOCUMENTATION)
 PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
 
 #: The roles that bring a host into its state; what they do follows from the facts.

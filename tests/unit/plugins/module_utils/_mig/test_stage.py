@@ -69,6 +69,10 @@ def test_what_is_not_recorded_is_recorded(recorded):
     assert [step.kind.key for step in plan.steps] == ["record_layout"]
 
 
+def test_what_something_else_restores_is_not_recorded():
+    assert not stage(facts(recorded=None), {**DESIRED, "nvidia_mig_restore": False}).needed
+
+
 def test_another_recorded_mode_is_recorded_again():
     given = facts()
     given["recorded"]["mig"]["gpus"][0]["mig"] = False

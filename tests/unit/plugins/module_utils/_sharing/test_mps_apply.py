@@ -411,11 +411,18 @@ def test_a_host_without_driver_or_systemd_can_be_observed(machine):
     assert not observed.daemons[0].enabled
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"daemons": [{}]}', '{"daemons": 3}'])
-@pytest.mark.usefixtures("machine")
-def test_a_record_that_cannot_be_read_is_none(text):
+@pytest.mark.parametrize("text", ["{", "[]", '{"daemons": [{}]}', '{"daemons": 3}'])
+def test_a_record_that_cannot_be_read_is_written_anew(machine, text):
     with open(mps_apply.RECORD, "w", encoding="utf-8") as handle:
         handle.write(text)
+    assert bring(machine, HostSharing()) == ["record the sharing of this host"]
+    assert mps_apply.recorded() == HostSharing()
+
+
+@pytest.mark.usefixtures("machine")
+def test_an_empty_record_is_none():
+    with open(mps_apply.RECORD, "w", encoding="utf-8"):
+        pass
     assert mps_apply.recorded() is None
 
 
@@ -475,7 +482,7 @@ def test_a_daemon_with_other_shared_memory_than_its_clients_is_replaced(machine,
 
 def test_what_the_device_plugin_mounts_is_left_to_it(machine):
     machine.mounts[SHM] = "the plugin's"
-    assert bring(machine, HostSharing()) == ["record the sharing of this host"]
+    assert bring(machine, HostSharing()) == []
     assert machine.is_mount(SHM)
 
 

@@ -191,8 +191,18 @@ def test_daemons_for_mig_devices_follow_from_the_stage_before():
     assert "MIG" in plan.unknown
 
 
+def test_a_host_that_was_set_up_by_hand_is_not_changed_for_a_record_of_what_every_boot_brings():
+    for options in ({}, {"mode": "time_slicing", "replicas": 2}):
+        assert stage({"gpus": gpus()}, desired(**options)).steps == ()
+        assert not stage({"gpus": gpus()}, desired(**options)).needed
+    exclusive = [{**gpu, "compute_mode": "exclusive_process"} for gpu in gpus()]
+    steps = stage({"gpus": exclusive}, desired()).steps
+    assert [step.kind.key for step in steps] == ["set_compute_mode"] * len(exclusive) + ["record_sharing"]
+
+
 def test_time_slicing_on_mig_needs_nothing_of_the_instances():
-    plan = stage({"gpus": gpus()}, {**desired(mode="time_slicing", replicas=2), "nvidia_mig_strategy": "mixed"})
+    shared = desired(mode="time_slicing", replicas=2, time_slice="long")
+    plan = stage({"gpus": gpus()}, {**shared, "nvidia_mig_strategy": "mixed"})
     assert [step.kind.key for step in plan.steps] == ["set_time_slice", "record_sharing"]
 
 

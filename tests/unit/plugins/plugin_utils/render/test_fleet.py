@@ -90,3 +90,14 @@ def test_releases_of_a_pool_have_names_that_helm_takes(pool):
     """Helm refuses names of more than 53 characters (helm.sh/helm/v3, pkg/chartutil/validate_name.go)."""
     assert len(f"nvidia-device-plugin-{pool_label(pool)}-1234") <= 53
     assert pool_label(pool) == pool or len(pool) > 27
+
+
+def test_hosts_of_no_cluster_have_nothing_rendered(clusters_of):
+    gpus = [{"board": "l40s-48gb", "count": 4}]
+    pools = {
+        "slurm": {"gpu_facts_gpus": gpus, "gpu_kubernetes_cluster": ""},
+        "shared": {"gpu_facts_gpus": gpus},
+    }
+    (cluster,) = clusters_of(pools)
+    assert {item.pool for item in cluster.configurations} == {"shared"}
+    assert clusters_of({"slurm": pools["slurm"]}) == []

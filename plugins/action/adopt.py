@@ -1,0 +1,242 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Write the inventory of hosts that somebody else set up, from what they are. Nothing on hosts or in a cluster is changed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, write_whole
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
+    branch_of,
+    is_driver_version,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import adopt_deepops
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt import Adopted, adopt
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluster import Objects, Served
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_inventory import MARK, inventory
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, write_report
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES, plan_stages
+
+#: How a host is reached, as far as it is no secret. What is secret stays where it is.
+CONNECTION = (
+    "ansible_host",
+    "ansible_port",
+    "ansible_user",
+    "ansible_connection",
+    "ansible_python_interpreter",
+    "ansible_ssh_private_key_file",
+    "ansible_ssh_common_args",
+    "ansible_ssh_extra_args",
+    "ansible_become_method",
+    "ansible_become_user",
+)
+_SECRET = (
+    "ansible_password",
+    "ansible_ssh_pass",
+    "ansible_become_pass",
+    "ansible_become_password",
+    "ansible_sudo_pass",
+)
+#: The variables by which the renderer and the upgrade find the node of a host.
+_NODE = ("gpu_kubernetes_node_name", "gpu_upgrade_node")
+
+
+class ActionModule(ClusterAction):
+    _supports_check_mode = True
+    _VALID_ARGS = frozenset({"hosts", "directory", "overwrite", "report", "kubeconfig", "context", "api_timeout"})
+    OPTIONS = {
+        "hosts": {"type": "list", "elements": "str", "required": True},
+        "directory": {"type": "path", "default": "inventory/adopted"},
+        "overwrite": {"type": "bool", "default": False},
+        "report": {"type": "path", "default": ""},
+    }
+
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        directory = os.path.abspath(arguments["directory"])
+        before = _refuse_existing(directory, arguments["overwrite"])
+        objects = self._objects(arguments) if arguments["kubeconfig"] else None
+        defaults = collect({}, lambda value: value)
+        groups = plain(task_vars.get("groups", {}))
+        adopted: list[Adopted] = []
+        left_out: dict[str, str] = {}
+        of_hosts: dict[str, dict[str, Any]] = {}
+        secret: set[str] = set()
+        kubelets = False
+        for host in arguments["hosts"]:
+            variables = task_vars["hostvars"][host]
+            facts, unread = facts_of(registered(variables, "gpu_facts_host"))
+            reason = unread if facts is None else _reason_to_leave_out(host, facts, defaults, groups)
+            if facts is None or reason:
+                left_out[host] = reason
+                continue
+            told = _told(variables, facts, objects is not None)
+            served, node = _served(objects, host, variables, facts, told)
+            one = adopt(host, facts, served, STAGES, defaults, told.runtime)
+            adopted.append(Adopted(host, one.boards, one.variables, one.differences, (*one.notes, *told.notes)))
+            of_hosts[host] = {**{name: plain(variables[name]) for name in CONNECTION if name in variables}, **node}
+            secret.update(name for name in _SECRET if name in variables)
+            kubelets = kubelets or bool((facts.get("kubelet") or {}).get("active"))
+        if not adopted:
+            lines = "\n".join(f"  {host}: {reason}" for host, reason in left_out.items())
+            raise Refused("the hosts of this run", f"none of them can be adopted, so nothing is written:\n{lines}", "")
+        cluster, notes = _cluster_variables(objects, kubelets)
+        if secret:
+            notes.append(
+                f"Not copied, because they are secret: {', '.join(sorted(secret))}. Give them as before, best from a vault."
+            )
+        found = inventory(adopted, cluster, of_hosts, left_out, notes, [name for name in groups if name != GPU_HOSTS])
+        files = found.files()
+        changed = {path for path, text in files.items() if read_text(os.path.join(directory, path)) != text.strip()}
+        stale = sorted(before - set(files))
+        if not self._task.check_mode:
+            for path in sorted(changed):
+                write_whole(os.path.join(directory, path), files[path])
+            for path in stale:
+                os.unlink(os.path.join(directory, path))
+        self._display.display("\n" + found.text())
+        written = "would be written" if self._task.check_mode else "is in"
+        shown = shlex.quote(os.path.relpath(directory))
+        self._display.display(
+            f"\nThe inventory {written} {directory}. Nothing on the hosts or in a cluster was changed. Next:\n"
+            f"  ansible-playbook -i {shown} gpufleet.nvidia.plan"
+        )
+        report = {
+            "directory": directory,
+            "pools": {pool.name: list(pool.hosts) for pool in found.pools},
+            "hosts": {one.host: one.as_dict() for one in adopted},
+            "differences": found.differences,
+            "left_out": left_out,
+        }
+        if arguments["report"] and not self._task.check_mode:
+            write_report(arguments["report"], report, 0o600)
+        count = sum(map(len, found.differences.values()))
+        return {
+            **report,
+            "changed": bool(changed or stale),
+            "msg": f"{len(adopted)} hosts in {len(found.pools)} pools, {len(left_out)} left out, {count} differences that are not described.",
+        }
+
+    def _objects(self, arguments: dict[str, Any]) -> Objects:
+        """Read what decides how the GPUs of a cluster are served."""
+        api = self.cluster(arguments)
+
+        def items(path: str, what: str) -> list[dict[str, Any]]:
+            try:
+                return list(api.call("GET", path, what, resourceVersion="0")["items"])
+            except ApiError as error:
+                # The cluster has no such kind: no operator was ever installed.
+                if error.status == 404:
+                    return []
+                raise
+
+        found = Objects(
+            list(api.nodes().values()),
+            items("/apis/nvidia.com/v1/clusterpolicies", "list the ClusterPolicies"),
+            items("/apis/nvidia.com/v1alpha1/nvidiadrivers", "list the NVIDIADrivers"),
+            api.daemon_sets(),
+        )
+        config_maps = {}
+        for namespace, name in found.wanted_config_maps():
+            what = f"read ConfigMap {namespace}/{name}"
+            try:
+                document = api.call("GET", f"/api/v1/namespaces/{namespace}/configmaps/{name}", what)
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                document = {}
+            config_maps[namespace, name] = {str(key): str(value) for key, value in (document.get("data") or {}).items()}
+        return Objects(found.nodes, found.cluster_policies, found.drivers, found.daemon_sets, config_maps)
+
+
+def _refuse_existing(directory: str, overwrite: bool) -> set[str]:
+    """Return the files of an earlier run, by path inside the folder.
+
+    :raises Refused: there are files, and nobody asked for them to be replaced; or one is somebody else's.
+    """
+    there = [
+        os.path.relpath(os.path.join(folder, name), directory)
+        for folder, _folders, names in os.walk(directory)
+        for name in names
+    ]
+    if there and not overwrite:
+        raise Refused(
+            "gpu_adopt_directory",
+            f"{directory} has files already, such as {sorted(there)[0]}",
+            "Name another folder, or replace what an earlier adopt wrote with gpu_adopt_overwrite: true.",
+        )
+    ours = {path for path in there if MARK[2:] in (read_text(os.path.join(directory, path)) or "")[:200]}
+    foreign = sorted(set(there) - ours)
+    if foreign:
+        raise Refused(
+            "gpu_adopt_directory",
+            f"{directory} has files that no earlier adopt wrote: {', '.join(foreign[:3])}",
+            "Name another folder.",
+        )
+    return ours
+
+
+def _reason_to_leave_out(
+    host: str, facts: Mapping[str, Any], defaults: Mapping[str, Any], groups: Mapping[str, Any]
+) -> str:
+    """Return why a host cannot be adopted, or an empty text."""
+    if host in (groups.get(GPU_HOSTS) or ()):
+        return f"it is described already, in {GPU_HOSTS}: gpufleet.nvidia.plan says how it differs"
+    plans = plan_stages(facts, defaults)
+    for name in ("privileges", "hardware"):
+        if name in plans:
+            return "; ".join(refusal.message for refusal in plans[name].refusals)
+    nvml = facts.get("nvml") or {}
+    if nvml.get("available") is False or not facts.get("gpus"):
+        reason = str(nvml.get("reason") or "no GPU is visible")
+        return f"its driver does not answer ({reason}), so there is nothing to adopt: gpufleet.nvidia.doctor says what is wrong"
+    return ""
+
+
+def _told(variables: Any, facts: Mapping[str, Any], cluster_read: bool) -> adopt_deepops.Told:
+    version = str((facts.get("driver") or {}).get("loaded_version") or "")
+    branch = str(branch_of(version)) if is_driver_version(version) else ""
+    given = {name: plain(variables[name]) for name in adopt_deepops.NAMES if name in variables}
+    return adopt_deepops.read(given, branch, cluster_read)
+
+
+def _served(
+    objects: Objects | None, host: str, variables: Any, facts: Mapping[str, Any], told: adopt_deepops.Told
+) -> tuple[Served, dict[str, Any]]:
+    """Return how a host is served, and the variables with its name in the cluster where that is another one."""
+    if objects is None:
+        return Served(strategy=told.strategy), {}
+    address = str(plain(variables.get("ansible_host")) or "") if "ansible_host" in variables else ""
+    node = objects.node_named(host, str((facts.get("host") or {}).get("name") or ""), address)
+    if node is None:
+        return Served(strategy=told.strategy, differences=("the cluster has no node of this name or address",)), {}
+    found = objects.served(node)
+    return found, dict.fromkeys(_NODE, found.node) if found.node != host else {}
+
+
+def _cluster_variables(objects: Objects | None, kubelets: bool) -> tuple[dict[str, Any], list[str]]:
+    """Return the variables of the cluster, and what is to be known of it."""
+    if objects is not None:
+        return objects.variables(), [
+            "Nothing is rendered yet, so the plan has the files of the cluster to add. Compare what gpufleet.nvidia.render writes with what "
+            "serves the cluster now before you apply it (docs/migration.md)."
+        ]
+    if kubelets:
+        return {}, [
+            "The hosts are nodes of a cluster that was not read. Give gpu_adopt_kubeconfig, and how pods share GPUs is taken from it. "
+            "Nothing is rendered yet, so the plan has the files of the cluster to add."
+        ]
+    return {"gpu_kubernetes_cluster": ""}, [
+        "No kubelet runs on the hosts, so gpu_kubernetes_cluster is empty: nothing is rendered."
+    ]

@@ -1,0 +1,307 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From the facts of a host that somebody else set up to the variables that describe it as it is. Pure.
+
+The planners of C(site) decide whether a description is right: of the values that a fact leaves open, the first with which a stage has
+nothing to do is taken. A stage that no value describes is left alone, and what it would do is a difference that is named.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, Callable
+
+import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
+    branch_of,
+    is_driver_version,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import CDI, ENVVAR, METHODS, VOLUME_MOUNTS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import mig_parted
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.from_facts import instances_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import desired_layout
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.stage import gpus_with_pci
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
+
+from .adopt_cluster import Served
+
+Stages = Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], StagePlan]]
+#: In the order in which they are looked at: a Docker host has containerd too, and a node of k3s brings its own.
+RUNTIMES = ("k3s", "rke2", "crio", "containerd", "docker")
+STRATEGIES = ("mixed", "single")
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """A host as it is described.
+
+    :param boards: how many GPUs of each board it has; empty where a board is not in the table.
+    :param variables: of the host roles, under their full names.
+    :param differences: what the variables cannot describe, one sentence each.
+    :param notes: what a person should know of it although it is described.
+    """
+
+    host: str
+    boards: Mapping[str, int]
+    variables: Mapping[str, Any]
+    differences: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "host": self.host,
+            "boards": dict(self.boards),
+            "variables": dict(self.variables),
+            "differences": list(self.differences),
+            "notes": list(self.notes),
+        }
+
+
+@dataclass
+class _Reader:
+    facts: Mapping[str, Any]
+    stages: Stages
+    defaults: Mapping[str, Any]
+    variables: dict[str, Any] = field(default_factory=dict)
+    differences: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def left(self, names: Iterable[str], given: Mapping[str, Any]) -> list[str]:
+        """Return what the stages would still do, or refuse, a line each."""
+        lines: list[str] = []
+        for name in names:
+            try:
+                plan = self.stages[name](self.facts, {**self.defaults, **self.variables, **given})
+            except Refused as refusal:
+                lines.append(refusal.message)
+                continue
+            found = [*map(str, plan.steps), *([plan.unknown] if plan.unknown else [])]
+            found += [refusal.message for refusal in plan.refusals]
+            lines += found or ([f"{name} has something to do"] if plan.needed else [])
+        return lines
+
+    def choose(self, names: Sequence[str], candidates: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+        """Return the first candidate with which the stages have nothing to do, or the one that leaves the least, and what it leaves."""
+        best: tuple[dict[str, Any], list[str]] | None = None
+        for candidate in candidates:
+            left = self.left(names, candidate)
+            if best is None or len(left) < len(best[1]):
+                best = (candidate, left)
+            if not left:
+                break
+        return best or ({}, [])
+
+
+def adopt(
+    host: str, facts: Mapping[str, Any], served: Served, stages: Stages, defaults: Mapping[str, Any], runtime: str = ""
+) -> Adopted:
+    """Return the description of one host.
+
+    :param facts: the facts document, with C(mig_parted).
+    :param served: what the objects of its cluster say of it.
+    :param stages: the planners of C(site).
+    :param defaults: the variables of all host roles as they are where nobody sets them.
+    :param runtime: the container runtime that the variables of another tool name; looked at before the others.
+    """
+    reader = _Reader(facts, stages, defaults)
+    boards = Counter(str(gpu.get("board") or "") for gpu in facts.get("gpus") or ())
+    known = {} if "" in boards else dict(sorted(boards.items()))
+    if known:
+        reader.variables["gpu_facts_gpus"] = [{"board": board, "count": count} for board, count in known.items()]
+    else:
+        reader.notes.append(
+            "a board is not in the table of boards, so gpu_facts_gpus is not written: keep the facts of this host"
+        )
+    _driver(reader, served)
+    _toolkit(reader, served, runtime)
+    _mig(reader, served)
+    _sharing(reader, served)
+    _metrics(reader)
+    reader.differences += served.differences
+    reader.notes += served.notes
+    return Adopted(host, known, reader.variables, tuple(reader.differences), tuple(reader.notes))
+
+
+def _driver(reader: _Reader, served: Served) -> None:
+    driver = reader.facts.get("driver") or {}
+    version = driver.get("loaded_version") or driver.get("on_disk_version")
+    unmanaged = {"nvidia_driver_state": "unmanaged"}
+    if driver.get("source") not in ("nvidia", "distribution") or not is_driver_version(str(version)):
+        reader.variables.update(unmanaged)
+        how = {"runfile": "NVIDIA's .run installer"}.get(
+            str(driver.get("source")), "something that is no package of the host"
+        )
+        if served.driver:
+            reader.notes.append(
+                f"the GPU Operator's container brings driver {version}: nvidia_driver_state is unmanaged"
+            )
+        else:
+            reader.differences.append(
+                f"driver: {version} was installed by {how}, so it is left alone (nvidia_driver_state: unmanaged). "
+                "Remove it with what installed it before you let site install packages."
+            )
+        return
+    fixed = {
+        "nvidia_driver_branch": str(branch_of(str(version))),
+        "nvidia_driver_source": driver["source"],
+        "nvidia_driver_persistence": bool((driver.get("persistence_daemon") or {}).get("active")),
+        **({"nvidia_driver_flavour": driver["flavour"]} if driver.get("flavour") else {}),
+    }
+    candidates = (
+        {**fixed, "nvidia_driver_variant": variant, "nvidia_driver_hold": hold, "nvidia_driver_fabric_manager": fabric}
+        for fabric, variant, hold in product(("auto", "never"), ("compute", "full"), (True, False))
+    )
+    found, left = reader.choose(["driver"], candidates)
+    reader.variables.update(found)
+    if left:
+        reader.variables.update(unmanaged)
+        reader.differences.append(
+            f"driver: {version} is left alone (nvidia_driver_state: unmanaged). With nvidia_driver_state: present site would: {_joined(left)}"
+        )
+
+
+def _toolkit(reader: _Reader, served: Served, preferred: str) -> None:
+    toolkit = reader.facts.get("toolkit") or {}
+    runtimes = reader.facts.get("runtimes") or {}
+    configured = [name for name in RUNTIMES if (runtimes.get(name) or {}).get("nvidia")]
+    configured.sort(key=lambda name: name != preferred)
+    accepted = (toolkit.get("accept_envvar_unprivileged"), toolkit.get("accept_volume_mounts"))
+    methods: dict[tuple[Any, Any], str] = {(True, False): ENVVAR, (False, True): VOLUME_MOUNTS, (False, False): CDI}
+    injection = methods.get(accepted)
+    fixed = {"nvidia_toolkit_version": toolkit["version"]} if toolkit.get("version") else {}
+    candidates = (
+        {
+            **fixed,
+            "nvidia_toolkit_runtime": name,
+            "nvidia_toolkit_default_runtime": (runtimes[name] or {}).get("default_runtime") == "nvidia",
+            "nvidia_toolkit_device_injection": method,
+            "nvidia_toolkit_cdi": cdi,
+            "nvidia_toolkit_hold": hold,
+        }
+        for name, method, cdi, hold in product(
+            configured, (injection,) if injection else METHODS, (True, False), (True, False)
+        )
+    )
+    found, left = reader.choose(["toolkit", "runtime"], candidates)
+    reader.variables.update(found)
+    if found and not left:
+        return
+    reader.variables["nvidia_toolkit_runtime"] = "none"
+    if served.toolkit:
+        reader.notes.append("the GPU Operator's container brings the container toolkit: nvidia_toolkit_runtime is none")
+    elif not found:
+        reader.notes.append("no container runtime of the host has the runtime nvidia: nvidia_toolkit_runtime is none")
+    else:
+        name = found["nvidia_toolkit_runtime"]
+        reader.differences.append(
+            f"toolkit: it is left alone (nvidia_toolkit_runtime: none). With nvidia_toolkit_runtime: {name} site would: {_joined(left)}"
+        )
+
+
+def _mig(reader: _Reader, served: Served) -> None:
+    gpus = [gpu for gpu in reader.facts.get("gpus") or () if (gpu.get("mig") or {}).get("supported")]
+    total = len(reader.facts.get("gpus") or ())
+    present = {int(gpu["index"]): present_layout(gpu) for gpu in gpus}
+    if not any(one.enabled for one in present.values()):
+        reader.variables.update({"nvidia_mig_strategy": served.strategy or "none", "nvidia_mig_layout": []})
+        if reader.left(["mig"], {}):
+            reader.variables["nvidia_mig_strategy"] = "none"
+        _compare_mig_parted(reader, present, "mixed")
+        return
+    layout = mig_parted.layout_of(present, total)
+    wanted = [served.strategy] if served.strategy in STRATEGIES else list(STRATEGIES)
+    candidates = (
+        {"nvidia_mig_strategy": strategy, "nvidia_mig_layout": layout, "nvidia_mig_restore": restore}
+        for strategy, restore in product(wanted, (True, False))
+    )
+    found, left = reader.choose(["mig"], candidates)
+    reader.variables.update(found)
+    if left:
+        reader.variables.update({"nvidia_mig_layout": []})
+        reader.differences.append(
+            f"mig: the layout is left alone (nvidia_mig_layout: []). With {layout} site would: {_joined(left)}"
+        )
+    elif not found["nvidia_mig_restore"]:
+        enabled = (reader.facts.get("mig_parted") or {}).get("enabled")
+        reader.notes.append(
+            "nvidia-mig-manager.service restores the MIG layout at boot, so nvidia_mig_restore is false. Disable that service before you set it to true."
+            if enabled
+            else "nothing restores the MIG layout at boot, as before. Set nvidia_mig_restore: true, and site records it and restores it."
+        )
+    _compare_mig_parted(reader, present, str(found["nvidia_mig_strategy"]))
+
+
+def present_layout(gpu: Mapping[str, Any]) -> DesiredGpu:
+    """Return what a GPU of the facts has now, as the desired state that would make it so."""
+    if not (gpu.get("mig") or {}).get("current"):
+        return DesiredGpu(False)
+    instances = (
+        DesiredInstance(instance.profile, tuple(sorted((one.slices for one in instance.compute), reverse=True)))
+        for instance in instances_of(gpu)
+    )
+    return DesiredGpu(True, tuple(sorted(instances)))
+
+
+def _compare_mig_parted(reader: _Reader, present: Mapping[int, DesiredGpu], strategy: str) -> None:
+    """Name what nvidia-mig-parted would make of the GPUs at the next boot, where that is not what they are now."""
+    found = reader.facts.get("mig_parted") or {}
+    label = found.get("selected")
+    if not found.get("enabled") or not label:
+        return
+    where = f"mig: {found.get('config_path')}, configuration {label}, which nvidia-mig-manager.service applies at boot"
+    try:
+        document = read_yaml(found.get("config"))
+        made = desired_layout(
+            {"mig_parted": document, "label": label}, strategy, gpus_with_pci(reader.facts), disruption="force"
+        ).gpus
+    except (Refused, ValueError) as error:
+        reader.differences.append(f"{where}, cannot be read: {getattr(error, 'message', None) or error}")
+        return
+    other = [
+        f"GPU {index} {made[index]} in place of {one}" for index, one in present.items() if made.get(index, one) != one
+    ]
+    if other:
+        reader.differences.append(f"{where}, makes {', '.join(other)}. What the GPUs have now is written.")
+
+
+def _sharing(reader: _Reader, served: Served) -> None:
+    none = {"nvidia_sharing_mode": "none"}
+    found, left = reader.choose(["sharing"], [dict(served.sharing)] if served.sharing else [none])
+    reader.variables.update(found)
+    if left:
+        reader.differences.append(f"sharing: site would: {_joined(left)}")
+    recorded = (reader.facts.get("recorded") or {}).get("sharing")
+    daemons = reader.facts.get("mps") or []
+    if daemons and not recorded and served.sharing.get("nvidia_sharing_mode") != "mps":
+        where = ", ".join(str(daemon.get("pipe_directory") or "an unknown directory") for daemon in daemons)
+        reader.differences.append(
+            f"sharing: an MPS daemon that somebody started serves {where}, which no variable describes. "
+            "docs/kubernetes.md says how a pool with MPS is described; end the daemon when you do."
+        )
+
+
+def _metrics(reader: _Reader) -> None:
+    directory = (reader.facts.get("host_program") or {}).get("metrics_directory")
+    if directory:
+        reader.variables.update({"nvidia_health_metrics": True, "nvidia_health_metrics_directory": directory})
+
+
+def read_yaml(text: Any) -> Any:
+    """Return what a text of YAML holds.
+
+    :raises ValueError: it is none.
+    """
+    try:
+        return yaml.safe_load(str(text or ""))
+    except yaml.YAMLError as error:
+        raise ValueError(f"invalid YAML: {str(error).splitlines()[0]}") from error
+
+
+def _joined(lines: Sequence[str]) -> str:
+    return "; ".join(line.rstrip(".") for line in lines) + "."

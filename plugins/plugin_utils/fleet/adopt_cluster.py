@@ -1,0 +1,326 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a cluster's own objects say of its GPU nodes: ClusterPolicy and NVIDIADriver of the GPU Operator, DaemonSets of the standalone
+device plugin with their ConfigMaps, and the labels of the nodes. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from .clients import placed
+
+PLUGIN_LABEL = "nvidia.com/device-plugin.config"
+MIG_LABEL, MIG_STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
+_GPU = "nvidia.com/gpu"
+_MIG_RESOURCE = "nvidia.com/mig-"
+_VERSION = re.compile(r"v?(\d+\.\d+)\.")
+#: What the plugin's config-manager takes where neither a label nor a default names a configuration.
+_NAMED_FALLBACK = "default"
+#: The names of variables that say what is shared.
+_SHARING = {"timeSlicing": "time_slicing", "mps": "mps"}
+
+
+@dataclass(frozen=True)
+class Served:
+    """How one host is served by its cluster.
+
+    :param node: the name of its node; empty where the cluster has none, or was not read.
+    :param strategy: the MIG strategy of its device plugin, or None where nothing says.
+    :param sharing: the variables C(nvidia_sharing_*) that mean the same; empty where nothing is shared.
+    :param driver: whether a container of the GPU Operator brings its driver.
+    :param toolkit: whether one brings the container toolkit.
+    """
+
+    node: str = ""
+    strategy: str | None = None
+    sharing: Mapping[str, Any] = field(default_factory=dict)
+    driver: bool = False
+    toolkit: bool = False
+    differences: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Objects:
+    """The objects of a cluster, as its API has them.
+
+    :param config_maps: their C(data), by namespace and name.
+    """
+
+    nodes: Sequence[Mapping[str, Any]] = ()
+    cluster_policies: Sequence[Mapping[str, Any]] = ()
+    drivers: Sequence[Mapping[str, Any]] = ()
+    daemon_sets: Sequence[Mapping[str, Any]] = ()
+    config_maps: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def policy(self) -> Mapping[str, Any] | None:
+        """The ClusterPolicy that the operator obeys: it ignores all but one."""
+        return next((one for one in self.cluster_policies if (one.get("status") or {}).get("state") != "ignored"), None)
+
+    @property
+    def plugins(self) -> list[Mapping[str, Any]]:
+        """The DaemonSets of standalone device plugins: those of an operator are what its ClusterPolicy says."""
+        return [one for one in self.daemon_sets if _plugin_container(one) and not _owned_by_operator(one)]
+
+    def wanted_config_maps(self) -> list[tuple[str, str]]:
+        """Return namespace and name of the ConfigMaps that decide how nodes are served."""
+        found = []
+        if self.policy is not None:
+            name = _at(self.policy, "spec", "devicePlugin", "config", "name")
+            found += [(self.namespace, str(name))] if name else []
+        for plugin in self.plugins:
+            namespace = str(_at(plugin, "metadata", "namespace") or "")
+            found += [(namespace, name) for name in _config_maps_of(plugin)]
+        return list(dict.fromkeys(found))
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of what serves GPUs, or an empty text."""
+        if self.policy is not None:
+            ours = [one for one in self.daemon_sets if _owned_by_operator(one)]
+            named = [str(_at(one, "metadata", "namespace") or "") for one in ours]
+            return str(_at(self.policy, "status", "namespace") or next(iter(named), "gpu-operator"))
+        return next((str(_at(one, "metadata", "namespace") or "") for one in self.plugins), "")
+
+    def variables(self) -> dict[str, Any]:
+        """Return the variables C(gpu_kubernetes_*) that mean what serves this cluster."""
+        found: dict[str, Any] = {}
+        if self.policy is not None:
+            found["gpu_kubernetes_stack"] = "gpu_operator"
+            manager = _at(self.policy, "spec", "migManager", "enabled") is not False
+            labelled = any(MIG_LABEL in _labels(node) for node in self.nodes)
+            found["gpu_kubernetes_mig_manager"] = "operator" if manager and labelled else "host"
+            runtime_class = _at(self.policy, "spec", "operator", "runtimeClass")
+            if runtime_class:
+                found["gpu_kubernetes_runtime_class"] = str(runtime_class)
+        elif self.plugins:
+            found["gpu_kubernetes_stack"] = "device_plugin"
+        if self.namespace:
+            found["gpu_kubernetes_namespace"] = self.namespace
+        versions = {
+            match.group(1)
+            for node in self.nodes
+            if (match := _VERSION.match(str(_at(node, "status", "nodeInfo", "kubeletVersion") or "")))
+        }
+        if len(versions) == 1:
+            found["gpu_kubernetes_version"] = versions.pop()
+        return found
+
+    def node_named(self, *names: str) -> Mapping[str, Any] | None:
+        """Return the node that one of these is the name or an address of."""
+        given = {name for name in names if name}
+        for node in self.nodes:
+            addresses = {str(entry.get("address")) for entry in _at(node, "status", "addresses") or ()}
+            if given & {str(_at(node, "metadata", "name")), *addresses}:
+                return node
+        return None
+
+    def served(self, node: Mapping[str, Any]) -> Served:
+        """Return how a node is served."""
+        name, labels = str(_at(node, "metadata", "name")), _labels(node)
+        if self.policy is not None:
+            return self._by_operator(name, labels, self.policy)
+        plugins = [one for one in self.plugins if placed(_at(one, "spec", "template", "spec") or {}, labels)]
+        if not plugins:
+            return Served(name, labels.get("nvidia.com/mig.strategy"))
+        found = _by_plugin(name, labels, plugins[0], self.config_maps)
+        others = ", ".join(str(_at(one, "metadata", "name")) for one in plugins[1:])
+        if not others:
+            return found
+        notes = (
+            *found.notes,
+            f"several DaemonSets of the device plugin select node {name}; besides the one that is read: {others}",
+        )
+        return Served(found.node, found.strategy, found.sharing, differences=found.differences, notes=notes)
+
+    def _by_operator(self, name: str, labels: Mapping[str, str], policy: Mapping[str, Any]) -> Served:
+        configuration = _at(policy, "spec", "devicePlugin", "config") or {}
+        flags = {"migStrategy": _at(policy, "spec", "mig", "strategy")}
+        notes: list[str] = []
+        differences: list[str] = []
+        text = ""
+        if configuration.get("name"):
+            data = self.config_maps.get((self.namespace, str(configuration["name"])), {})
+            where = f"ConfigMap {self.namespace}/{configuration['name']}"
+            text, wrong = _chosen(data, labels.get(PLUGIN_LABEL), str(configuration.get("default") or ""), where, False)
+            differences += wrong
+        sharing, strategy, wrong = read_plugin_file(text) if text else ({}, None, [])
+        differences += wrong
+        driver = _at(policy, "spec", "driver", "enabled") is not False
+        if driver and _at(policy, "spec", "driver", "useNvidiaDriverCRD"):
+            mine = [one for one in self.drivers if _selects(one, labels)]
+            named = ", ".join(f"{_at(one, 'metadata', 'name')} ({_at(one, 'spec', 'version')})" for one in mine)
+            notes.append(
+                f"NVIDIADriver {named or 'objects, none of which selects this node,'} decides the driver of node {name}"
+            )
+        label, state = labels.get(MIG_LABEL), labels.get(MIG_STATE)
+        if label and state not in (None, "success"):
+            differences.append(f"mig: node {name} has {MIG_LABEL}={label}, and the state of that is {state}")
+        return Served(
+            name,
+            # The operator's strategy is an environment variable, which beats the file.
+            str(flags["migStrategy"] or strategy or "single"),
+            sharing,
+            driver,
+            _at(policy, "spec", "toolkit", "enabled") is not False,
+            tuple(differences),
+            tuple(notes),
+        )
+
+
+def _by_plugin(
+    name: str,
+    labels: Mapping[str, str],
+    plugin: Mapping[str, Any],
+    config_maps: Mapping[tuple[str, str], Mapping[str, str]],
+) -> Served:
+    container = _plugin_container(plugin) or {}
+    namespace = str(_at(plugin, "metadata", "namespace") or "")
+    given = _environment(plugin)
+    text, differences = "", []
+    for config_map in _config_maps_of(plugin):
+        where = f"ConfigMap {namespace}/{config_map}"
+        data = config_maps.get((namespace, config_map), {})
+        text, wrong = _chosen(data, labels.get(PLUGIN_LABEL), given.get("DEFAULT_CONFIG", ""), where, True)
+        differences += wrong
+    sharing, strategy, wrong = read_plugin_file(text) if text else ({}, None, [])
+    arguments = [str(one) for one in (*(container.get("command") or ()), *(container.get("args") or ()))]
+    flag = next((one.partition("=")[2] for one in arguments if one.startswith("--mig-strategy=")), "")
+    decided = flag or given.get("MIG_STRATEGY") or strategy or labels.get("nvidia.com/mig.strategy") or "none"
+    return Served(name, decided, sharing, differences=(*differences, *wrong))
+
+
+def _chosen(
+    data: Mapping[str, str], label: str | None, default: str, where: str, fallbacks: bool
+) -> tuple[str, list[str]]:
+    """Return the text of the configuration that serves a node.
+
+    :param fallbacks: whether one called C(default), or the only one, serves nodes for which none is named.
+    """
+    name = label or default
+    if name:
+        if name in data:
+            return data[name], []
+        what = f"the node label {PLUGIN_LABEL}" if label else "its default"
+        return "", [
+            f"sharing: {what} names configuration {name}, which {where} does not have, so the device plugin does not start"
+        ]
+    if fallbacks and data:
+        only = next(iter(data)) if len(data) == 1 else _NAMED_FALLBACK
+        return data.get(only, ""), []
+    return "", []
+
+
+def read_plugin_file(text: str) -> tuple[dict[str, Any], str | None, list[str]]:
+    """Return what a configuration file of the device plugin shares, as variables; its MIG strategy; and what has no variable."""
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        return {}, None, [f"sharing: the device plugin's configuration is invalid YAML: {str(error).splitlines()[0]}"]
+    strategy = _at(document, "flags", "migStrategy")
+    sharing = _at(document, "sharing") or {}
+    modes = [key for key in _SHARING if _at(sharing, key, "resources")]
+    if not modes:
+        return {}, strategy, []
+    mode = _SHARING[modes[0]]
+    settings = sharing[modes[0]]
+    differences: list[str] = []
+    replicas: dict[str, int] = {}
+    for entry in settings["resources"]:
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("replicas"), int):
+            differences.append(f"sharing: {entry!r} in sharing.{modes[0]}.resources has no number of replicas")
+            continue
+        name = str(entry.get("name"))
+        if entry.get("devices") not in (None, "all"):
+            differences.append(
+                f"sharing: {name} is shared on devices {entry['devices']} alone; a pool shares all of its GPUs"
+            )
+        if entry.get("rename"):
+            differences.append(
+                f"sharing: {name} is renamed to {entry['rename']}; a pool can rename to {name}.shared alone"
+            )
+        replicas[name] = entry["replicas"]
+    shared = {name: count for name, count in replicas.items() if count > 1}
+    if not shared:
+        return {}, strategy, differences
+    found: dict[str, Any] = {
+        "nvidia_sharing_mode": mode,
+        "nvidia_sharing_rename": bool(settings.get("renameByDefault")),
+    }
+    alone = set(shared) == {_GPU}
+    if not alone and mode == "mps":
+        differences.append(f"sharing: MPS shares {', '.join(sorted(shared))}; a pool has one number of replicas")
+    found["nvidia_sharing_replicas"] = (
+        shared[_GPU]
+        if alone
+        else max(shared.values())
+        if mode == "mps"
+        else {_short(name): count for name, count in shared.items()}
+    )
+    return found, strategy, differences
+
+
+def _short(resource: str) -> str:
+    """Return a resource as C(nvidia_sharing_replicas) names it."""
+    return (
+        "gpu"
+        if resource == _GPU
+        else resource[len(_MIG_RESOURCE) :]
+        if resource.startswith(_MIG_RESOURCE)
+        else resource
+    )
+
+
+def _selects(driver: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    selector = _at(driver, "spec", "nodeSelector") or {}
+    return all(labels.get(key) == value for key, value in selector.items())
+
+
+def _plugin_container(daemon_set: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the container of a DaemonSet that is the device plugin; gpu-feature-discovery and the MPS daemon have its image too."""
+    for container in _at(daemon_set, "spec", "template", "spec", "containers") or ():
+        command = [str(one) for one in container.get("command") or ()]
+        program = command[0].rpartition("/")[2] if command else ""
+        if program == "nvidia-device-plugin" or (not program and container.get("name") == "nvidia-device-plugin-ctr"):
+            return dict(container)
+    return None
+
+
+def _owned_by_operator(daemon_set: Mapping[str, Any]) -> bool:
+    owners = _at(daemon_set, "metadata", "ownerReferences") or ()
+    return any(owner.get("kind") in ("ClusterPolicy", "NVIDIADriver") for owner in owners)
+
+
+def _config_maps_of(daemon_set: Mapping[str, Any]) -> list[str]:
+    volumes = _at(daemon_set, "spec", "template", "spec", "volumes") or ()
+    return [str(_at(volume, "configMap", "name")) for volume in volumes if _at(volume, "configMap", "name")]
+
+
+def _environment(daemon_set: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables of all containers of a DaemonSet's pods; the config-manager runs beside the plugin."""
+    spec = _at(daemon_set, "spec", "template", "spec") or {}
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    pairs = (entry for container in containers for entry in container.get("env") or ())
+    return {str(entry.get("name")): str(entry["value"]) for entry in pairs if entry.get("value") is not None}
+
+
+def _labels(node: Mapping[str, Any]) -> dict[str, str]:
+    return dict(_at(node, "metadata", "labels") or {})
+
+
+def _at(document: Any, *path: str) -> Any:
+    """Return what is at a path of an object, or None where it is not there."""
+    for key in path:
+        if not isinstance(document, Mapping):
+            return None
+        document = document.get(key)
+    return document

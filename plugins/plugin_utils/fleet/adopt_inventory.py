@@ -1,0 +1,168 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The inventory of hosts that are adopted: equal ones in a pool, what all have in common in one file, and what was found beside it. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from .adopt import Adopted
+from .text import table
+
+#: The first line of every file that is written; a file that begins with it may be replaced when that is asked for.
+MARK = "# Written by gpufleet.nvidia.adopt from what the hosts are."
+_NOT_OF_A_NAME = re.compile(r"[^a-z0-9]+")
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Hosts with the same boards and the same settings."""
+
+    name: str
+    hosts: tuple[str, ...]
+    boards: Mapping[str, int]
+    variables: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What is written.
+
+    :param pools: in the order of their names.
+    :param common: the variables that all pools have alike, with those of the cluster.
+    :param of_hosts: variables of single hosts: how they are reached, and their names in the cluster.
+    :param adopted: the hosts, with what could not be described.
+    :param left_out: hosts that are not in it, with the reason.
+    :param notes: what is to be known of the whole.
+    """
+
+    pools: tuple[Pool, ...]
+    common: Mapping[str, Any]
+    of_hosts: Mapping[str, Mapping[str, Any]]
+    adopted: Sequence[Adopted]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    @property
+    def differences(self) -> dict[str, list[str]]:
+        """Return what the inventory does not describe, by host."""
+        return {one.host: list(one.differences) for one in self.adopted if one.differences}
+
+    def files(self) -> dict[str, str]:
+        """Return the files, by path inside the inventory's folder."""
+        members = {
+            pool.name: {"hosts": {host: dict(self.of_hosts.get(host) or {}) or None for host in pool.hosts}}
+            for pool in self.pools
+        }
+        found = {
+            "hosts.yml": _document({"all": {"children": {"gpu_hosts": {"children": members}}}}),
+            "group_vars/gpu_hosts.yml": _document(dict(self.common)),
+            "README.md": self._readme(),
+        }
+        for pool in self.pools:
+            found[f"group_vars/{pool.name}.yml"] = _document(dict(pool.variables))
+        return found
+
+    def text(self) -> str:
+        """Return what a person sees of it: a line for each pool, then what is not described, equal things once."""
+        rows = [
+            [pool.name, str(len(pool.hosts)), _boards(pool.boards), pool.hosts[0] + (" ..." if pool.hosts[1:] else "")]
+            for pool in self.pools
+        ]
+        lines = [table(["POOL", "HOSTS", "EACH WITH", "FIRST"], rows).rstrip("\n")]
+        for title, found in (
+            (
+                "Not described, so that the hosts differ from the inventory, or that site leaves alone:",
+                self.differences,
+            ),
+            ("To know:", {one.host: list(one.notes) for one in self.adopted if one.notes}),
+            ("Left out:", {host: [reason] for host, reason in self.left_out.items()}),
+        ):
+            lines += ["", title, *_grouped(found)] if found else []
+        lines += ["", *(f"{note}" for note in self.notes)] if self.notes else []
+        return "\n".join(lines)
+
+    def _readme(self) -> str:
+        body = self.text().replace("\n", "\n    ")
+        return (
+            "# Adopted hosts\n\n"
+            "Written by gpufleet.nvidia.adopt from what the hosts are. Nothing on them was changed. The inventory is yours from here on: edit it,\n"
+            "rename the pools, keep it in git.\n\n"
+            f"    {body}\n"
+        )
+
+
+def inventory(
+    adopted: Sequence[Adopted],
+    cluster: Mapping[str, Any],
+    of_hosts: Mapping[str, Mapping[str, Any]],
+    left_out: Mapping[str, str],
+    notes: Sequence[str],
+    taken: Collection[str] = (),
+) -> Inventory:
+    """Return the inventory of the hosts.
+
+    :param cluster: the variables of the cluster.
+    :param taken: names of groups that mean something already.
+    """
+    alike: dict[str, list[Adopted]] = {}
+    for one in sorted(adopted, key=lambda one: one.host):
+        alike.setdefault(json.dumps([one.boards, one.variables], sort_keys=True), []).append(one)
+    firsts = [members[0] for members in alike.values()]
+    common = {
+        name: value
+        for name, value in (firsts[0].variables if firsts else {}).items()
+        if name != "gpu_facts_gpus" and all(name in one.variables and one.variables[name] == value for one in firsts)
+    }
+    used = {*taken, "all", "ungrouped", "gpu_hosts", *(one.host for one in adopted)}
+    pools = []
+    for members in alike.values():
+        name = _free(_name(members[0]), used)
+        used.add(name)
+        own = {key: value for key, value in members[0].variables.items() if key not in common}
+        pools.append(Pool(name, tuple(one.host for one in members), members[0].boards, own))
+    pools.sort(key=lambda pool: pool.name)
+    return Inventory(tuple(pools), {**common, **cluster}, of_hosts, list(adopted), dict(left_out), list(notes))
+
+
+def _name(one: Adopted) -> str:
+    board = max(one.boards, key=lambda name: one.boards[name]) if one.boards else "gpus"
+    parts = [_NOT_OF_A_NAME.sub("_", board.lower()).strip("_")]
+    if one.variables.get("nvidia_mig_layout"):
+        parts.append("mig")
+    mode = one.variables.get("nvidia_sharing_mode")
+    return "_".join([*parts, *([str(mode)] if mode not in (None, "none") else [])])
+
+
+def _free(name: str, used: Collection[str]) -> str:
+    number, found = 2, name
+    while found in used:
+        found, number = f"{name}_{number}", number + 1
+    return found
+
+
+def _document(content: Mapping[str, Any]) -> str:
+    text = yaml.safe_dump(dict(content), sort_keys=False, width=140, default_flow_style=False) if content else "{}\n"
+    return f"---\n{MARK}\n{text}"
+
+
+def _boards(boards: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} x {board}" for board, count in boards.items()) or "boards that are not in the table"
+
+
+def _grouped(found: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a heading with the hosts, then what is said of them; equal things once."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for host, texts in found.items():
+        alike.setdefault(tuple(texts), []).append(host)
+    return [
+        line for texts, hosts in alike.items() for line in (f"  {', '.join(hosts)}", *(f"    {text}" for text in texts))
+    ]

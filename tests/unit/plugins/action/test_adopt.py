@@ -1,0 +1,128 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_collections.gpufleet.nvidia.plugins.action import adopt
+
+FACTS = Path(__file__).parents[1] / "plugin_utils" / "fleet" / "adopt"
+
+
+def read(name, **parts):
+    return {"gpu_facts_host": {"gpu": {**json.loads((FACTS / f"{name}.json").read_text(encoding="utf-8")), **parts}}}
+
+
+@pytest.fixture
+def run(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def adopt_hosts(groups=None, check_mode=False, given=None, **hosts):
+        given = {"hosts": list(hosts), "directory": "inventory/adopted", **(given or {})}
+        variables = {"hostvars": hosts, "groups": groups or {"all": list(hosts)}}
+        result, shown = call(adopt, given, variables, check_mode)
+        return result, shown.text
+
+    return adopt_hosts
+
+
+def test_an_inventory_is_written_with_how_hosts_are_reached_and_without_secrets(run, tmp_path):
+    reached = {"ansible_host": "10.0.0.1", "ansible_user": "admin", "ansible_password": "s3cret"}
+    result, text = run(gpu01={**read("hand"), **reached}, gpu02=read("hand"), gpu03=read("parted"))
+    assert result["changed"] and result["differences"] == {}
+    assert result["msg"] == "3 hosts in 2 pools, 0 left out, 0 differences that are not described."
+    assert result["pools"] == {"h100_80gb_sxm_mig": ["gpu03"], "l40s_48gb": ["gpu01", "gpu02"]}
+    hosts = yaml.safe_load((tmp_path / "inventory/adopted/hosts.yml").read_text())
+    pools = hosts["all"]["children"]["gpu_hosts"]["children"]
+    assert pools["l40s_48gb"]["hosts"]["gpu01"] == {"ansible_host": "10.0.0.1", "ansible_user": "admin"}
+    everything = "".join(path.read_text() for path in (tmp_path / "inventory").rglob("*") if path.is_file())
+    assert "s3cret" not in everything and "ansible_password" in text
+    # No kubelet runs there: hosts of no cluster, for which nothing is rendered.
+    common = yaml.safe_load((tmp_path / "inventory/adopted/group_vars/gpu_hosts.yml").read_text())
+    assert common["gpu_kubernetes_cluster"] == "" and common["nvidia_driver_branch"] == "580"
+    assert "ansible-playbook -i inventory/adopted gpufleet.nvidia.plan" in text
+
+
+def test_nothing_is_overwritten_unless_that_is_asked_for_and_nothing_of_others_ever(run, tmp_path):
+    run(gpu01=read("hand"), gpu02=read("parted"))
+    refused, _text = run(gpu01=read("hand"))
+    assert refused["failed"] and "gpu_adopt_overwrite: true" in refused["msg"]
+    again, _text = run(given={"overwrite": True}, gpu01=read("hand"), gpu02=read("parted"))
+    assert not again["changed"]
+    fewer, _text = run(given={"overwrite": True}, gpu01=read("hand"))
+    assert fewer["changed"]
+    names = {path.name for path in (tmp_path / "inventory/adopted").rglob("*.yml")}
+    assert names == {"hosts.yml", "gpu_hosts.yml", "l40s_48gb.yml"}
+    (tmp_path / "inventory/adopted/mine.yml").write_text("a: 1\n")
+    refused, _text = run(given={"overwrite": True}, gpu01=read("hand"))
+    assert refused["failed"] and "no earlier adopt wrote: mine.yml" in refused["msg"]
+
+
+def test_check_mode_shows_it_and_writes_nothing(run, tmp_path):
+    result, text = run(check_mode=True, gpu01=read("hand"))
+    assert result["changed"] and "would be written" in text and not (tmp_path / "inventory").exists()
+
+
+def test_hosts_that_cannot_be_adopted_are_left_out_with_the_reason(run, bare_facts):
+    groups = {"gpu_hosts": ["mine"], "training": ["mine"], "all": []}
+    result, text = run(
+        groups,
+        lost={"gpu_facts_host": {"unreachable": True, "msg": "Connection refused"}},
+        bare={"gpu_facts_host": {"gpu": bare_facts}},
+        web={"gpu_facts_host": {"gpu": {**bare_facts, "pci": [], "gpus": []}}},
+        mine=read("hand"),
+        gpu01=read("hand"),
+    )
+    assert list(result["hosts"]) == ["gpu01"]
+    reasons = result["left_out"]
+    assert reasons["lost"] == "Connection refused" and "no NVIDIA GPU on its PCI bus" in reasons["web"]
+    assert "libnvidia-ml.so.1 is not installed" in reasons["bare"] and "doctor" in reasons["bare"]
+    assert "described already" in reasons["mine"] and "Left out:" in text
+
+
+def test_without_a_host_that_can_be_adopted_nothing_is_written(run, bare_facts, tmp_path):
+    result, _text = run(bare={"gpu_facts_host": {"gpu": bare_facts}})
+    assert result["failed"] and "nothing is written" in result["msg"] and not (tmp_path / "inventory").exists()
+
+
+class Api:
+    """Answers as the API server of a cluster with the GPU Operator."""
+
+    def nodes(self):
+        metadata = {"name": "node-7", "labels": {"nvidia.com/device-plugin.config": "four"}}
+        status = {"addresses": [{"address": "gpu01"}], "nodeInfo": {"kubeletVersion": "v1.34.4"}}
+        return {"node-7": {"metadata": metadata, "status": status}}
+
+    def daemon_sets(self):
+        return []
+
+    def call(self, _method, path, what, **_query):
+        four = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}"
+        spec = {"driver": {"enabled": False}, "toolkit": {"enabled": False}, "mig": {"strategy": "none"}}
+        policy = {"spec": {**spec, "devicePlugin": {"config": {"name": "c"}}}, "status": {"namespace": "gpu-operator"}}
+        known = {
+            "/apis/nvidia.com/v1/clusterpolicies": {"items": [policy]},
+            "/api/v1/namespaces/gpu-operator/configmaps/c": {"data": {"four": four}},
+        }
+        if path not in known:
+            raise adopt.ApiError(404, what, "not found")
+        return known[path]
+
+
+def test_how_a_cluster_serves_its_nodes_is_described(run, monkeypatch, tmp_path):
+    monkeypatch.setattr(adopt.ActionModule, "cluster", lambda _self, _arguments: Api())
+    result, _text = run(given={"kubeconfig": "admin.conf"}, gpu01=read("hand"), gpu02=read("hand"))
+    variables = result["hosts"]["gpu01"]["variables"]
+    assert (variables["nvidia_sharing_mode"], variables["nvidia_sharing_replicas"]) == ("time_slicing", 4)
+    assert result["differences"] == {"gpu02": ["the cluster has no node of this name or address"]}
+    folder = tmp_path / "inventory/adopted"
+    hosts = yaml.safe_load((folder / "hosts.yml").read_text())["all"]["children"]["gpu_hosts"]["children"]
+    named = {"gpu_kubernetes_node_name": "node-7", "gpu_upgrade_node": "node-7"}
+    assert hosts["l40s_48gb_time_slicing"]["hosts"]["gpu01"] == named
+    common = yaml.safe_load((folder / "group_vars/gpu_hosts.yml").read_text())
+    assert common["gpu_kubernetes_stack"] == "gpu_operator" and common["gpu_kubernetes_version"] == "1.34"

@@ -1,0 +1,208 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Adoption over facts that two lab hosts gave: C(hand) after NVIDIA's installation guide, C(parted) after nvidia-mig-parted."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import adopt_deepops
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt import Adopted, adopt
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluster import Served
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_inventory import MARK, inventory
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES, plan_stages
+
+FACTS = Path(__file__).parent / "adopt"
+DEFAULTS = collect({}, lambda value: value)
+
+
+@pytest.fixture(params=["hand", "parted"])
+def facts(request):
+    return json.loads((FACTS / f"{request.param}.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def hand():
+    return json.loads((FACTS / "hand.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def parted():
+    return json.loads((FACTS / "parted.json").read_text(encoding="utf-8"))
+
+
+def adopted(facts, served=None, runtime=""):
+    return adopt("gpu01", facts, served or Served(), STAGES, DEFAULTS, runtime)
+
+
+def left(facts, one):
+    """What plan shows over the variables."""
+    plans = plan_stages(facts, collect(one.variables, lambda value: value))
+    return [name for name, plan in plans.items() if plan.needed or plan.refusals]
+
+
+def test_over_what_is_written_there_is_nothing_to_do(facts):
+    one = adopted(facts)
+    assert one.differences == ()
+    assert left(facts, one) == []
+    assert one.variables["nvidia_driver_branch"] == "580" and "nvidia_driver_state" not in one.variables
+
+
+def test_nothing_that_is_written_is_a_default_that_differs_from_the_host(hand):
+    """The same host under the roles' defaults has much to do: what is written is not empty talk."""
+    plans = plan_stages(hand, DEFAULTS)
+    assert {name for name, plan in plans.items() if plan.needed} >= {"driver", "toolkit"}
+
+
+def changed(facts, **parts):
+    found = copy.deepcopy(facts)
+    for part, values in parts.items():
+        found[part].update(values)
+    return found
+
+
+def test_a_driver_of_the_run_installer_is_left_alone_and_named(hand):
+    facts = changed(hand, driver={"source": "runfile", "packages": {}})
+    one = adopted(facts)
+    assert one.variables["nvidia_driver_state"] == "unmanaged" and "nvidia_driver_branch" not in one.variables
+    assert "NVIDIA's .run installer" in one.differences[0]
+    assert left(facts, one) == []
+
+
+def test_a_driver_below_the_security_floor_is_left_alone_and_what_site_would_do_is_said(hand):
+    text = json.dumps(hand).replace("580.178.04", "580.126.09")
+    facts = json.loads(text)
+    one = adopted(facts)
+    assert one.variables["nvidia_driver_state"] == "unmanaged"
+    (difference,) = one.differences
+    assert "580.126.09" in difference and "With nvidia_driver_state: present site would: change driver" in difference
+    assert left(facts, one) == []
+
+
+def test_a_vulnerable_toolkit_is_left_alone_and_named(hand):
+    facts = json.loads(json.dumps(hand).replace('"1.20.0', '"1.17.4'))
+    one = adopted(facts)
+    assert one.variables["nvidia_toolkit_runtime"] == "none"
+    (difference,) = one.differences
+    assert difference.startswith("toolkit: it is left alone") and "CVE-" in difference
+    assert left(facts, one) == []
+
+
+def test_the_toolkit_of_the_operators_container_is_no_difference(hand):
+    facts = copy.deepcopy(hand)
+    facts["toolkit"].update(packages={}, version=None, holds=[])
+    facts["runtimes"]["containerd"]["binary"] = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
+    one = adopted(facts, Served(toolkit=True))
+    assert one.differences == () and "GPU Operator's container brings the container toolkit" in one.notes[-1]
+    assert adopted(facts).differences
+
+
+def test_the_driver_of_the_operators_container_is_no_difference(hand):
+    facts = changed(hand, driver={"source": None, "packages": {}})
+    one = adopted(facts, Served(driver=True))
+    assert one.variables["nvidia_driver_state"] == "unmanaged" and one.differences == ()
+    assert "GPU Operator's container brings driver 580" in one.notes[0]
+
+
+def test_what_the_cluster_shares_is_described(hand):
+    served = Served(sharing={"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 4})
+    one = adopted(hand, served)
+    assert (one.variables["nvidia_sharing_mode"], one.variables["nvidia_sharing_replicas"]) == ("time_slicing", 4)
+    assert left(hand, one) == []
+
+
+def test_a_daemon_that_somebody_started_and_a_compute_mode_by_hand_are_named(hand):
+    facts = copy.deepcopy(hand)
+    facts["mps"] = [{"pipe_directory": "/tmp/nvidia-mps", "pid": 9, "responds": True}]
+    facts["gpus"][0]["compute_mode"] = "exclusive_process"
+    compute, daemon = adopted(facts).differences
+    assert "set compute mode" in compute and "/tmp/nvidia-mps" in daemon
+
+
+def test_the_layout_is_what_the_gpus_have_and_the_services_configuration_is_held_against_it(parted):
+    one = adopted(parted)
+    assert one.variables["nvidia_mig_layout"] == [
+        {"devices": "all", "instances": {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}}
+    ]
+    assert one.variables["nvidia_mig_restore"] is False
+    assert any("nvidia-mig-manager.service restores" in note for note in one.notes)
+    other = changed(parted, mig_parted={"selected": "all-disabled"})
+    (difference,) = adopted(other).differences
+    assert "makes GPU 0 MIG off in place of 3g.40gb + 2g.20gb + 1g.10gb x2" in difference
+    for broken in ({"config": "{"}, {"config": "[]"}, {"selected": "no-such"}):
+        (difference,) = adopted(changed(parted, mig_parted=broken)).differences
+        assert "cannot be read" in difference
+    by_hand = adopted({**parted, "mig_parted": None})
+    assert by_hand.differences == () and any("nothing restores the MIG layout" in note for note in by_hand.notes)
+
+
+def test_the_strategy_of_the_cluster_counts_where_the_layout_allows_it(parted):
+    assert adopted(parted, Served(strategy="mixed")).variables["nvidia_mig_strategy"] == "mixed"
+    # Different profiles under single are what the plugin refuses: the layout is left alone, and that is said.
+    one = adopted(parted, Served(strategy="single"))
+    assert one.variables["nvidia_mig_layout"] == [] and one.differences[0].startswith("mig: the layout is left alone")
+    off = copy.deepcopy(parted)
+    for gpu in off["gpus"]:
+        gpu.update(mig={"supported": True, "current": False, "pending": False}, gpu_instances=[])
+    off["mig_parted"] = None
+    assert adopted(off).variables["nvidia_mig_layout"] == []
+
+
+def test_a_board_that_is_not_in_the_table_is_adopted_all_the_same(hand):
+    facts = copy.deepcopy(hand)
+    facts["gpus"][0]["board"] = None
+    one = adopted(facts)
+    assert one.boards == {} and "gpu_facts_gpus" not in one.variables and "table of boards" in one.notes[0]
+
+
+def test_deepops_variables_break_ties_and_what_they_mean_here_is_said():
+    told = adopt_deepops.read(
+        {"deepops_gpu_operator_enabled": True, "nvidia_driver_branch": "535", "k8s_gpu_mig_strategy": "mixed",
+         "container_manager": "crio", "nvidia_driver_skip_reboot": True}, "580", False)  # fmt: skip
+    assert (told.strategy, told.runtime) == ("mixed", "crio")
+    assert [note.split(":")[0] for note in told.notes] == ["DeepOps"] * 3
+    assert adopt_deepops.read({"deepops_gpu_operator_enabled": True}, "580", True).notes == ()
+
+
+def of(host, boards, **variables):
+    return Adopted(host, boards, {"nvidia_driver_branch": "580", **variables})
+
+
+def test_equal_hosts_are_one_pool_and_what_all_have_is_written_once():
+    layout = [{"devices": "all", "instances": {"1g.10gb": 7}}]
+    hosts = [of("b", {"h100-80gb-sxm": 8}, nvidia_mig_layout=layout), of("a", {"h100-80gb-sxm": 8}, nvidia_mig_layout=layout),
+             of("c", {"h100-80gb-sxm": 4}, nvidia_mig_layout=layout),
+             of("d", {"l40s-48gb": 2}, nvidia_sharing_mode="mps")]  # fmt: skip
+    found = inventory(
+        hosts, {"gpu_kubernetes_namespace": "x"}, {"a": {"ansible_host": "10.0.0.1"}}, {}, [], ["l40s_48gb_mps"]
+    )
+    assert [(pool.name, pool.hosts) for pool in found.pools] == [
+        ("h100_80gb_sxm_mig", ("a", "b")),
+        ("h100_80gb_sxm_mig_2", ("c",)),
+        ("l40s_48gb_mps_2", ("d",)),
+    ]
+    files = found.files()
+    assert all(text.startswith(f"---\n{MARK}\n") for path, text in files.items() if path.endswith(".yml"))
+    assert yaml.safe_load(files["group_vars/gpu_hosts.yml"]) == {
+        "nvidia_driver_branch": "580",
+        "gpu_kubernetes_namespace": "x",
+    }
+    assert yaml.safe_load(files["group_vars/h100_80gb_sxm_mig.yml"]) == {"nvidia_mig_layout": layout}
+    hosts_file = yaml.safe_load(files["hosts.yml"])["all"]["children"]["gpu_hosts"]["children"]
+    assert hosts_file["h100_80gb_sxm_mig"] == {"hosts": {"a": {"ansible_host": "10.0.0.1"}, "b": None}}
+
+
+def test_what_is_not_described_is_in_the_readme_equal_things_once():
+    hosts = [Adopted(name, {}, {}, ("driver: it is left alone",)) for name in ("a", "b")]
+    found = inventory(hosts, {}, {}, {"c": "unreachable"}, ["a note"])
+    assert found.differences == {"a": ["driver: it is left alone"], "b": ["driver: it is left alone"]}
+    readme = found.files()["README.md"]
+    assert "a, b\n" in readme and readme.count("it is left alone") == 1
+    assert "unreachable" in readme and "a note" in readme

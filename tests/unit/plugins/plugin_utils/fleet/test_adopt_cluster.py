@@ -1,0 +1,187 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The objects of a GPU Operator and of standalone device plugins, read as the variables that mean the same."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluster import Objects, read_plugin_file
+
+
+def labelled(name="gpu01", labels=()):
+    return {
+        "metadata": {"name": name, "labels": dict(labels)},
+        "status": {
+            "nodeInfo": {"kubeletVersion": "v1.34.4"},
+            "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+        },
+    }
+
+
+def policy(**spec):
+    return {
+        "metadata": {"name": "cluster-policy"},
+        "spec": {"driver": {"enabled": False}, "toolkit": {"enabled": False}, **spec},
+        "status": {"state": "ready", "namespace": "gpu-operator"},
+    }
+
+
+def plugin(name="plugin", config_map="", selector=None, environment=(), arguments=(), owner=None):
+    volumes = [{"name": "available-configs", "configMap": {"name": config_map}}] if config_map else []
+    container = {
+        "name": "nvidia-device-plugin-ctr",
+        "command": ["nvidia-device-plugin"],
+        "args": list(arguments),
+        "env": [{"name": key, "value": value} for key, value in dict(environment).items()],
+    }
+    owners = [{"kind": owner, "name": "cluster-policy"}] if owner else []
+    return {
+        "metadata": {"name": name, "namespace": "plugins", "ownerReferences": owners},
+        "spec": {"template": {"spec": {"containers": [container], "volumes": volumes, "nodeSelector": selector or {}}}},
+    }
+
+
+def file(strategy="none", **sharing):
+    return yaml.safe_dump({"version": "v1", "flags": {"migStrategy": strategy}, "sharing": sharing})
+
+
+FOUR = file(timeSlicing={"resources": [{"name": "nvidia.com/gpu", "replicas": 4}]})
+
+
+def test_an_operator_with_time_slicing_by_node_label():
+    configuration = {"name": "plugin-config", "default": "whole"}
+    objects = Objects(
+        [labelled(labels={"nvidia.com/device-plugin.config": "four"}), labelled("gpu02")],
+        [
+            policy(
+                devicePlugin={"config": configuration}, mig={"strategy": "mixed"}, operator={"runtimeClass": "nvidia"}
+            )
+        ],
+        (),
+        [plugin(owner="ClusterPolicy")],
+        {("gpu-operator", "plugin-config"): {"four": FOUR, "whole": file()}},
+    )
+    assert objects.wanted_config_maps() == [("gpu-operator", "plugin-config")]
+    assert objects.variables() == {
+        "gpu_kubernetes_stack": "gpu_operator",
+        "gpu_kubernetes_mig_manager": "host",
+        "gpu_kubernetes_runtime_class": "nvidia",
+        "gpu_kubernetes_namespace": "gpu-operator",
+        "gpu_kubernetes_version": "1.34",
+    }
+    four = objects.served(objects.node_named("gpu01"))
+    assert (four.strategy, four.driver, four.toolkit, four.differences) == ("mixed", False, False, ())
+    assert dict(four.sharing) == {
+        "nvidia_sharing_mode": "time_slicing",
+        "nvidia_sharing_rename": False,
+        "nvidia_sharing_replicas": 4,
+    }
+    whole = objects.served(objects.node_named("gpu02"))
+    assert dict(whole.sharing) == {} and whole.strategy == "mixed"
+
+
+def test_an_operator_that_brings_driver_and_toolkit_and_partitions():
+    labels = {"nvidia.com/mig.config": "all-balanced", "nvidia.com/mig.config.state": "failed", "pool": "training"}
+    drivers = [
+        {"metadata": {"name": "training"}, "spec": {"version": "580.178.04", "nodeSelector": {"pool": "training"}}},
+        {"metadata": {"name": "other"}, "spec": {"version": "570.1", "nodeSelector": {"pool": "other"}}},
+    ]
+    given = {"driver": {"enabled": True, "useNvidiaDriverCRD": True}, "toolkit": {"enabled": True}}
+    objects = Objects([labelled(labels=labels)], [policy(**given)], drivers)
+    assert objects.variables()["gpu_kubernetes_mig_manager"] == "operator"
+    found = objects.served(objects.nodes[0])
+    assert found.driver and found.toolkit and found.strategy == "single"
+    assert found.notes == ("NVIDIADriver training (580.178.04) decides the driver of node gpu01",)
+    assert "nvidia.com/mig.config=all-balanced, and the state of that is failed" in found.differences[0]
+
+
+def test_a_label_that_names_a_configuration_that_is_not_there_is_named():
+    objects = Objects(
+        [labelled(labels={"nvidia.com/device-plugin.config": "gone"})],
+        [policy(devicePlugin={"config": {"name": "plugin-config"}})],
+        config_maps={("gpu-operator", "plugin-config"): {"four": FOUR}},
+    )
+    found = objects.served(objects.nodes[0])
+    assert not found.sharing
+    assert "names configuration gone, which ConfigMap gpu-operator/plugin-config does not have" in found.differences[0]
+
+
+def test_an_ignored_cluster_policy_is_not_the_one_that_counts():
+    ignored = {**policy(mig={"strategy": "single"}), "status": {"state": "ignored"}}
+    assert Objects(cluster_policies=[ignored]).policy is None
+    assert Objects(cluster_policies=[ignored, policy()]).policy == policy()
+
+
+def test_a_release_of_the_plugin_for_each_pool_serves_the_nodes_that_it_selects():
+    objects = Objects(
+        [labelled("gpu01", {"pool": "shared"}), labelled("gpu02", {"pool": "training"}), labelled("gpu03")],
+        daemon_sets=[
+            plugin("shared", "shared-config", {"pool": "shared"}),
+            plugin("training", "", {"pool": "training"}, {"MIG_STRATEGY": "mixed"}),
+            {"metadata": {"name": "something"}, "spec": {"template": {"spec": {"containers": [{"name": "a"}]}}}},
+        ],
+        config_maps={("plugins", "shared-config"): {"only": FOUR}},
+    )
+    assert objects.wanted_config_maps() == [("plugins", "shared-config")]
+    assert objects.variables()["gpu_kubernetes_stack"] == "device_plugin"
+    assert objects.variables()["gpu_kubernetes_namespace"] == "plugins"
+    shared, training, other = (objects.served(one) for one in objects.nodes)
+    # The only configuration serves nodes that name none.
+    assert shared.sharing["nvidia_sharing_replicas"] == 4 and shared.strategy == "none"
+    assert (training.strategy, dict(training.sharing)) == ("mixed", {})
+    assert (other.strategy, dict(other.sharing)) == (None, {})
+
+
+def test_the_plugins_flag_beats_its_environment_and_several_plugins_on_a_node_are_named():
+    daemon_sets = [plugin("a", arguments=["--mig-strategy=single"], environment={"MIG_STRATEGY": "mixed"}), plugin("b")]
+    objects = Objects([labelled()], daemon_sets=daemon_sets)
+    found = objects.served(objects.nodes[0])
+    assert found.strategy == "single" and "besides the one that is read: b" in found.notes[0]
+
+
+def test_the_configuration_that_is_named_default_serves_nodes_that_name_none():
+    both = {("plugins", "c"): {"default": FOUR, "other": file()}}
+    objects = Objects([labelled()], daemon_sets=[plugin(config_map="c")], config_maps=both)
+    assert objects.served(objects.nodes[0]).sharing["nvidia_sharing_replicas"] == 4
+    named = Objects(
+        [labelled()], daemon_sets=[plugin(config_map="c", environment={"DEFAULT_CONFIG": "other"})], config_maps=both
+    )
+    assert dict(named.served(named.nodes[0]).sharing) == {}
+
+
+def test_a_node_is_found_by_its_name_and_by_its_address():
+    objects = Objects([labelled("node-7")])
+    assert objects.node_named("gpu01", "10.0.0.1") is objects.nodes[0]
+    assert objects.node_named("gpu01", "") is None
+
+
+@pytest.mark.parametrize(
+    ("sharing", "variables", "said"),
+    [
+        ({"mps": {"resources": [{"name": "nvidia.com/gpu", "replicas": 8}]}},
+         {"nvidia_sharing_mode": "mps", "nvidia_sharing_rename": False, "nvidia_sharing_replicas": 8}, []),
+        ({"timeSlicing": {"renameByDefault": True,
+                          "resources": [{"name": "nvidia.com/gpu", "replicas": 4}, {"name": "nvidia.com/mig-1g.5gb", "replicas": 2}]}},
+         {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_rename": True,
+          "nvidia_sharing_replicas": {"gpu": 4, "1g.5gb": 2}}, []),
+        ({"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 1}]}}, {}, []),
+        ({"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 4, "devices": ["0"], "rename": "x/y"}]}},
+         {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_rename": False, "nvidia_sharing_replicas": 4},
+         ["is shared on devices ['0'] alone", "is renamed to x/y"]),
+        ({"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": "many"}]}}, {}, ["has no number of replicas"]),
+    ],
+)  # fmt: skip
+def test_what_a_configuration_shares(sharing, variables, said):
+    found, strategy, differences = read_plugin_file(file("mixed", **sharing))
+    assert (found, strategy) == (variables, "mixed")
+    assert len(differences) == len(said) and all(text in line for text, line in zip(said, differences, strict=True))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "version: v1", "sharing: 3", "sharing: {timeSlicing: [1]}"])
+def test_what_is_no_configuration_shares_nothing(text):
+    found, strategy, differences = read_plugin_file(text)
+    assert (found, strategy) == ({}, None)
+    assert len(differences) == (text == "{")
