@@ -71,6 +71,10 @@ bench: setup ## Run the benchmarks and write build/bench.json
 bench-fleet: setup ## Measure the controller with HOSTS=10000 hosts that answer at once (an hour with two cores)
 	@.venv/bin/python tests/bench/bench_fleet.py $(or $(HOSTS),10000)
 
+.PHONY: docs
+docs: ## Build the documentation site into build/docs/html and check its links
+	@tools/docs.sh
+
 .PHONY: build
 build: setup ## Build the collection's tarball into build/
 	@.venv/bin/ansible-galaxy collection build --force --output-path build .

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 #: In the order in which they start: the quick ones that fail first, then the long ones, so that none of them is left for the end.
 FIRST=(unit lint)
-BESIDE=(nodes lab cluster slow resolver sanity molecule oldest-python importer charts)
+BESIDE=(nodes lab cluster slow resolver sanity molecule oldest-python importer docs charts)
 BY_NAME=(upgrade debian dkms pods gitops fuzz bench)
 #: Starts pods by the dozen, which disturbs whatever runs beside it.
 ALONE=" nodes "
@@ -51,6 +51,7 @@ tier_sanity() {
     tools/sanity.sh
 }
 tier_importer() { tools/importer.sh; }
+tier_docs() { tools/docs.sh; }
 tier_oldest-python() { tools/oldest-python.sh; }
 # Journals are synced to disk at every step: in memory that costs nothing.
 tier_slow() {

@@ -87,7 +87,12 @@ def capacity(cluster: Cluster) -> dict[str, Any]:
             "node_labels": objects.labels_of(cluster, item),
             "sharing": {
                 "mode": item.sharing.mode,
-                "backend": item.sharing.backend,
+                # It says who enforces a memory slice: beside time slicing and whole GPUs the default means nothing.
+                **(
+                    {"backend": item.sharing.backend}
+                    if item.sharing.mode == "mps" or item.sharing.backend != "mps"
+                    else {}
+                ),
                 "mps_of_host": item.sharing.mps_of_host,
                 "replicas": dict(item.sharing.resource_replicas) or (unit.replicas if unit else 1),
                 "memory_mib": (unit.limit_mib or unit.memory_mib) if unit else None,
