@@ -28,7 +28,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import 
     node_view,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, write_report
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, terminal_width, write_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pools
 
 
@@ -79,7 +79,7 @@ class ActionModule(FleetAction):
             facts, unread = _facts(host, variables, directory, arguments["offline"])
             planned.append(_plan(host, variables, known, facts, unread, cluster))
         fleet = FleetPlan(planned, plain(arguments["files"]), plain(arguments["unrendered"]))
-        self._display.display("\n" + fleet.text())
+        self._display.display("\n" + fleet.text(terminal_width()))
         result["plan"] = fleet.as_dict()
         result["drift"] = fleet.drift
         if arguments["report"]:

@@ -38,7 +38,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read as read_pod
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import is_ready
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, write_report
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, terminal_width, write_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pools
 
 _TITLE = "GPUs: what is taken, what is free"
@@ -93,6 +93,7 @@ class ActionModule(FleetAction):
                 "report": {"type": "path", "default": ""},
                 "html": {"type": "path", "default": ""},
                 "note": {"type": "str", "default": ""},
+                "wide": {"type": "bool", "default": False},
             }
         )
         arguments = plain(arguments)
@@ -140,16 +141,17 @@ class ActionModule(FleetAction):
         if arguments["format"] == "json":
             self._display.display(json.dumps(document, indent=2, sort_keys=True))
             return result
+        width = 0 if arguments["wide"] else terminal_width()
         self._display.display("")
-        self._display.display(usage_text.table(nodes, arguments["unit"]))
+        self._display.display(usage_text.table(nodes, arguments["unit"], width))
         remarks = usage_text.remarks(nodes, unplaced, strangers)
         if remarks:
             self._display.display(remarks)
         if arguments["details"]:
-            self._display.display(usage_text.details(nodes, arguments["unit"]))
+            self._display.display(usage_text.details(nodes, arguments["unit"], width))
         shown = {host: {**about.sharing, "confirmed": resources[host].confirmed} for host, about in hosts.items()}
-        self._display.display(host_table(document["hosts"], shown))
-        self._display.display(resource_table(resources))
+        self._display.display(host_table(document["hosts"], shown, width))
+        self._display.display(resource_table(resources, width))
         if arguments["note"]:
             self._display.display(arguments["note"])
         return result

@@ -55,6 +55,10 @@ options:
     description: File on the controller for a report with a picture of every GPU. Empty for none.
     type: path
     default: ""
+  wide:
+    description: Whether tables are printed in full width where the terminal has no room for it. Otherwise columns wrap.
+    type: bool
+    default: false
   note:
     description: A line that is printed below the table, such as where rendered files are.
     type: str

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,6 +48,11 @@ def truth(value: Any) -> bool:
 def write_report(path: str, document: Any, mode: int = 0o644) -> bool:
     """Write C(document) as JSON into C(path), which is relative to where the user stands; return whether that changed anything."""
     return write_whole(os.path.abspath(path), json.dumps(document, indent=1, sort_keys=True) + "\n", mode)
+
+
+def terminal_width() -> int:
+    """Return how many columns the terminal has to which Ansible prints; 0 where that is a file or a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else 0
 
 
 def said(answer: Mapping[str, Any]) -> str:

@@ -106,11 +106,12 @@ def gpu_use(gpu: Mapping[str, Any], sharing: Mapping[str, Any]) -> GpuUse:
     return GpuUse(gpu["index"], name, "whole", _memory(gpu))
 
 
-def host_table(hosts: Mapping[str, Mapping[str, Any]], sharing: Mapping[str, Mapping[str, Any]]) -> str:
+def host_table(hosts: Mapping[str, Mapping[str, Any]], sharing: Mapping[str, Mapping[str, Any]], width: int = 0) -> str:
     """Return one line for each run of equal GPUs of each host.
 
     :param hosts: host name to facts document.
     :param sharing: host name to what L(gpu_use) takes.
+    :param width: columns of the terminal; 0 for no limit.
     """
     rows: list[list[str]] = []
     for host, facts in hosts.items():
@@ -124,17 +125,18 @@ def host_table(hosts: Mapping[str, Mapping[str, Any]], sharing: Mapping[str, Map
             first = group[0]
             numbers = ranges([use.index for use in group])
             rows.append([host, driver, numbers, first.name, first.divided_into, first.taken])
-    return table(["HOST", "DRIVER", "GPU", "BOARD", "EACH DIVIDED INTO", "EACH TAKEN"], rows)
+    return table(["HOST", "DRIVER", "GPU", "BOARD", "EACH DIVIDED INTO", "EACH TAKEN"], rows, width)
 
 
-def resource_table(resources: Mapping[str, Resources]) -> str:
+def resource_table(resources: Mapping[str, Resources], width: int = 0) -> str:
     """Return what the cluster offers of each host beside what is expected; without a cluster what is expected, and that it is that only.
 
     :param resources: by host.
+    :param width: columns of the terminal; 0 for no limit.
     """
     if not any(entry.asked for entry in resources.values()):
         rows = [[host, entry.pool or "unknown", entry.expected_text] for host, entry in resources.items()]
-        return table(["HOST", "POOL", "EXPECTED IN THE CLUSTER"], rows) + (
+        return table(["HOST", "POOL", "EXPECTED IN THE CLUSTER"], rows, width) + (
             "The cluster was not asked: gpu_inspect_kubeconfig shows what its nodes offer.\n"
         )
     rows = [
@@ -147,7 +149,7 @@ def resource_table(resources: Mapping[str, Resources]) -> str:
         ]
         for host, entry in resources.items()
     ]
-    shown = table(["HOST", "POOL", "OFFERED BY THE CLUSTER", "EXPECTED", "AS EXPECTED"], rows)
+    shown = table(["HOST", "POOL", "OFFERED BY THE CLUSTER", "EXPECTED", "AS EXPECTED"], rows, width)
     if any(entry.mismatches for entry in resources.values()):
         shown += "MISMATCH: gpufleet.nvidia.verify says why, and what to do.\n"
     return shown

@@ -153,8 +153,11 @@ class FleetPlan:
             "unrendered": self.unrendered,
         }
 
-    def text(self) -> str:
-        """Return the steps of every host that has any (equal ones once), then one line for each host, then the sum."""
+    def text(self, width: int = 0) -> str:
+        """Return the steps of every host that has any (equal ones once), then one line for each host, then the sum.
+
+        :param width: columns of the terminal; 0 for no limit.
+        """
         equal: dict[tuple[str, ...], list[str]] = {}
         for host in self.hosts:
             steps = tuple(_steps(host))
@@ -171,7 +174,7 @@ class FleetPlan:
             ]
             for host in self.hosts
         ]
-        parts = ["\n".join(lines), table(["HOST", "POOL", "STATE", "STAGES THAT CHANGE", "DISTURBS"], rows)]
+        parts = ["\n".join(lines), table(["HOST", "POOL", "STATE", "STAGES THAT CHANGE", "DISTURBS"], rows, width)]
         if self.files:
             parts.append("\n".join(f"  {change['action']} {change['path']}" for change in self.files) + "\n")
         if self.unrendered:

@@ -2,18 +2,76 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plain text tables: columns as wide as their widest cell, numbers of equal neighbours folded into ranges."""
+"""Plain text tables: columns as wide as their widest cell, or as the terminal has room for; equal neighbours folded into ranges."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
+from itertools import zip_longest
+
+_GAP = "  "
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], gap: str = "  ") -> str:
-    """Return C(rows) under C(header), every column left-aligned, without trailing blanks."""
-    widths = [max(len(line[column]) for line in (header, *rows)) for column in range(len(header))]
-    lines = [gap.join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in (header, *rows)]
-    return "\n".join(lines) + "\n"
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = 0) -> str:
+    """Return C(rows) under C(header), every column left-aligned, without trailing blanks.
+
+    :param width: columns of the terminal. Cells that have no room are written over several lines, and never cut off. 0 for no limit.
+    """
+    lines = [header, *rows]
+    widths = _fitting(lines, width)
+    return "\n".join(text for line in lines for text in _wrapped(line, widths)) + "\n"
+
+
+def blocks(rows: Sequence[Sequence[str]], width: int = 0) -> list[str]:
+    """Return rows of the same length as lines; columns that have no room are put below the others, under the first column again.
+
+    :param width: columns of the terminal; 0 for no limit.
+    """
+    widths = _widths(rows)
+    groups: list[list[int]] = [[0]]
+    for column in range(1, len(widths)):
+        used = sum(widths[one] + len(_GAP) for one in groups[-1])
+        if width and used + widths[column] > width and len(groups[-1]) > 1:
+            groups.append([0])
+        groups[-1].append(column)
+    lines: list[str] = []
+    for group in groups:
+        lines += [""] if lines else []
+        lines += [_GAP.join(row[one].ljust(widths[one]) for one in group).rstrip() for row in rows]
+    return lines
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+
+
+def _fitting(lines: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return the widths of the columns; the widest give way first, down to their longest word."""
+    widths = _widths(lines)
+    if not width:
+        return widths
+    least = [
+        max(len(word) for line in lines for word in (line[column].split() or [""])) for column in range(len(widths))
+    ]
+    room = width - len(_GAP) * (len(widths) - 1)
+    while sum(widths) > room:
+        column = max(range(len(widths)), key=lambda one: (widths[one] > least[one], widths[one]))
+        if widths[column] <= least[column]:
+            break
+        widths[column] -= 1
+    return widths
+
+
+def _wrapped(line: Sequence[str], widths: Sequence[int]) -> list[str]:
+    cells = [
+        textwrap.wrap(cell, wide, break_long_words=False, break_on_hyphens=False) if len(cell) > wide else [cell]
+        for cell, wide in zip(line, widths)
+    ]
+    return [
+        _GAP.join(part.ljust(wide) for part, wide in zip(parts, widths)).rstrip()
+        for parts in zip_longest(*cells, fillvalue="")
+    ]
 
 
 def ranges(numbers: Sequence[int]) -> str:

@@ -13,15 +13,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .pods import Pod
+from .text import blocks
 from .usage import MEMORY, UNITS, NodeUsage, asked
 
 _MIB_PER_GIB = 1024
 
 
-def table(nodes: Sequence[NodeUsage], unit: str = MEMORY) -> str:
+def table(nodes: Sequence[NodeUsage], unit: str = MEMORY, width: int = 0) -> str:
     """Return per node and GPU what is allocated of the total, and the cluster's sum.
 
     :param unit: L(MEMORY), or L(UNITS) for counts of instances and replicas.
+    :param width: columns of the terminal; 0 for no limit.
     """
     columns = max((len(node.gpus) for node in nodes), default=0)
     pending = any(node.waiting for node in nodes)
@@ -33,7 +35,7 @@ def table(nodes: Sequence[NodeUsage], unit: str = MEMORY) -> str:
         cells += ["0/0"] * (columns - len(cells))
         waiting = [str(sum(node.pending.values()))] if pending else []
         rows.append([node.name, node.address, *cells, *waiting, _sum(node.taken(unit), node.total(unit), unit)])
-    body = _aligned(rows)
+    body = blocks(rows, width)
     taken, total = sum(node.taken(unit) for node in nodes), sum(node.total(unit) for node in nodes)
     width = max((len(line) for line in body), default=0)
     noun = "GPU Memory" if unit == MEMORY else "GPU Units"
@@ -56,7 +58,7 @@ def remarks(nodes: Sequence[NodeUsage], unplaced: Sequence[Pod], strangers: Mapp
         lines.append(f"Pending Pods On No Node ({len(unplaced)}):")
         rows = [["NAME", "NAMESPACE", "ASKS FOR"]]
         rows += [[pod.name, pod.namespace, requests(pod)] for pod in unplaced]
-        lines += _aligned(rows)
+        lines += blocks(rows)
     lines += [f"{node.name}: {note}." for node in nodes for note in node.notes]
     lines += [
         f"{name}: a node of the cluster that is not in the inventory, with {_counted(offered)}."
@@ -65,8 +67,8 @@ def remarks(nodes: Sequence[NodeUsage], unplaced: Sequence[Pod], strangers: Mapp
     return "\n".join(lines) + "\n" if lines else ""
 
 
-def details(nodes: Sequence[NodeUsage], unit: str = MEMORY) -> str:
-    """Return, per node, what every pod holds on every GPU, and which pods wait there."""
+def details(nodes: Sequence[NodeUsage], unit: str = MEMORY, width: int = 0) -> str:
+    """Return, per node, what every pod holds on every GPU, and which pods wait there; parameters as for L(table)."""
     lines: list[str] = []
     for node in nodes:
         lines += ["", f"NAME:       {node.name}", f"IPADDRESS:  {node.address}", ""]
@@ -80,7 +82,7 @@ def details(nodes: Sequence[NodeUsage], unit: str = MEMORY) -> str:
             )
         for pod in node.waiting:
             rows.append([pod.name, pod.namespace, *("0" for _gpu in node.gpus), str(sum(pod.devices.values()))])
-        lines += _aligned(rows)
+        lines += blocks(rows, width)
         total, taken = node.total(unit), node.taken(unit)
         lines += [
             f"Allocated :  {_show(taken, unit)} ({percent(taken, total)}%)",
@@ -174,8 +176,3 @@ def _show(amount: int, unit: str) -> str:
 
 def _sum(taken: int, total: int, unit: str) -> str:
     return f"{_show(taken, unit)}/{_show(total, unit)}"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import ranges, table
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import blocks, ranges, table
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,27 @@ def test_ranges(numbers, text):
 def test_columns_are_as_wide_as_their_widest_cell_and_lines_have_no_trailing_blanks():
     assert table(["A", "LONG"], [["value", "x"], ["", "y"]]) == "A      LONG\nvalue  x\n       y\n"
     assert table(["A", "B"], []) == "A  B\n"
-    assert table(["A", "B"], [["1", "2"]], gap=" | ") == "A | B\n1 | 2\n"
+
+
+def test_a_table_that_has_no_room_is_written_over_several_lines_and_nothing_is_cut_off():
+    header = ["HOST", "DOES", "DISTURBS"]
+    rows = [["gpu-1", "install driver branch 580 and load it", "-"], ["gpu-2", "-", "python3 (pid 9)"]]
+    shown = table(header, rows, 37)
+    assert shown == (
+        "HOST   DOES            DISTURBS\n"
+        "gpu-1  install driver  -\n"
+        "       branch 580 and\n"
+        "       load it\n"
+        "gpu-2  -               python3 (pid\n"
+        "                       9)\n"
+    )
+    assert table(header, rows, 1000) == table(header, rows)
+    # A word is never broken, also where that leaves the table wider than the terminal.
+    assert max(map(len, table(header, rows, 5).splitlines())) > 5
+
+
+def test_columns_that_have_no_room_are_put_below_under_the_first_again():
+    rows = [["NAME", "GPU0", "GPU1", "SUM"], ["gpu-1", "1/2", "2/2", "3/4"]]
+    assert blocks(rows) == ["NAME   GPU0  GPU1  SUM", "gpu-1  1/2   2/2   3/4"]
+    assert blocks(rows, 18) == ["NAME   GPU0  GPU1", "gpu-1  1/2   2/2", "", "NAME   SUM", "gpu-1  3/4"]
+    assert blocks(rows, 3) == blocks(rows, 12)
