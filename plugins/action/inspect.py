@@ -33,6 +33,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection i
     Resources,
     host_table,
     resource_table,
+    settings_table,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import Pod
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read as read_pod
@@ -151,6 +152,9 @@ class ActionModule(FleetAction):
             self._display.display(usage_text.details(nodes, arguments["unit"], width))
         shown = {host: {**about.sharing, "confirmed": resources[host].confirmed} for host, about in hosts.items()}
         self._display.display(host_table(document["hosts"], shown, width))
+        kept = settings_table(document["hosts"], width)
+        if kept:
+            self._display.display(kept)
         self._display.display(resource_table(resources, width))
         if arguments["note"]:
             self._display.display(arguments["note"])

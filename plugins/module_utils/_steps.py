@@ -97,6 +97,15 @@ class Kind(Enum):
     SET_TIME_SLICE = "set time slice all GPUs"
     RECORD_SHARING = "record the sharing of this host"
 
+    # Settings.
+    SET_POWER_LIMIT = "set the power limit {gpu} to {watts} W"
+    LOCK_CLOCKS = "lock the {clock} clock {gpu} to {range}"
+    UNLOCK_CLOCKS = "unlock the {clock} clock {gpu}"
+    SET_APPLICATION_CLOCKS = "set the application clocks {gpu} to {frequencies}"
+    RESET_APPLICATION_CLOCKS = "set the application clocks {gpu} back to the board's own"
+    SET_ECC = "switch ECC {ecc} {gpu}"
+    RECORD_SETTINGS = "record the settings of the GPUs in {target}"
+
     @property
     def key(self) -> str:
         return self.name.lower()

@@ -126,6 +126,23 @@ options:
     type: str
     choices: [auto, always, never]
     default: auto
+  module_parameters:
+    description:
+      - >-
+        Parameters of the kernel module C(nvidia), such as V({NVreg_EnableStreamMemOPs: 1}), in C(/etc/modprobe.d/gpufleet-nvidia.conf). True and
+        false are written as 1 and 0.
+      - A module takes them when it is loaded, so a change reloads the driver, or needs a reboot where somebody uses it, as O(reload) says.
+        The loaded module is read back; a parameter that it does not have is an error.
+    type: dict
+    default: {}
+  coherent_memory:
+    description:
+      - V(driver) has the driver manage the memory of GPUs that are coherent with the processor (CDMM; GH200, GB200, GB300), so that it is no NUMA
+        node of the operating system. Needs branch 580.
+      - V(default) leaves it to the driver.
+    type: str
+    choices: [default, driver]
+    default: default
   allow_vulnerable:
     description:
       - Whether a driver below the security floor is accepted, with a warning.
@@ -299,6 +316,8 @@ ARGUMENTS: dict[str, Any] = {
     "reload": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
     "persistence": {"type": "bool", "default": True},
     "fabric_manager": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
+    "module_parameters": {"type": "dict", "default": {}},
+    "coherent_memory": {"type": "str", "choices": ["default", "driver"], "default": "default"},
     "allow_vulnerable": {"type": "bool", "default": False},
     "advisories": {
         "type": "list",
@@ -347,7 +366,7 @@ def main() -> None:
     for warning in report.warnings:
         module.warn(warning)
     if report.reboot:
-        module.warn(f"The new driver is loaded only after a reboot: {'; '.join(report.reboot)}.")
+        module.warn(f"The driver is loaded anew only by a reboot: {'; '.join(report.reboot)}.")
     module.exit_json(**report.as_result())
 
 

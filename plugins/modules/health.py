@@ -92,6 +92,7 @@ options:
     choices:
       - pci
       - driver
+      - next_kernel
       - nvidia_smi
       - nvml
       - recovery
@@ -103,6 +104,7 @@ options:
       - runtime
       - cdi
       - mig
+      - settings
       - sharing
       - compute_mode
       - cuda

@@ -304,6 +304,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_offline import plan_offline
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply as settings_apply
 
 
 def main() -> None:
@@ -345,6 +346,10 @@ def main() -> None:
                 result = apply_run.report(prepared)
             else:
                 result = apply_run.carry_out(machine, prepared)
+                settings = settings_apply.record() if machine.done.reset else None
+                if settings is not None:
+                    for text in settings_apply.restore(nvml, settings):
+                        module.warn(f"A GPU was reset for its MIG mode, and its settings are not back: {text}")
     except Refused as error:
         module.fail_json(msg=error.message + " Nothing was touched.", refused=error.as_dict())
     except PynvmlMissing as error:

@@ -57,6 +57,13 @@ options:
     type: str
     choices: [default, short, medium, long]
     default: default
+  compute_mode:
+    description:
+      - The compute mode of every GPU with O(mode=none). V(exclusive_process) lets one process at a time use a GPU, V(prohibited) none.
+      - V(auto) is what O(mode) needs, C(DEFAULT) with O(mode=none). Another value is refused where MPS, time slicing or MIG needs its own.
+    type: str
+    choices: [auto, default, exclusive_process, prohibited]
+    default: auto
   scope:
     description:
       - What one daemon serves.
@@ -220,6 +227,11 @@ ARGUMENTS = {
     "replicas": {"type": "raw", "default": 0},
     "memory_slice": {"type": "str", "default": ""},
     "time_slice": {"type": "str", "choices": ["default", "short", "medium", "long"], "default": "default"},
+    "compute_mode": {
+        "type": "str",
+        "choices": ["auto", "default", "exclusive_process", "prohibited"],
+        "default": "auto",
+    },
     "scope": {"type": "str", "choices": ["node", "gpu", "instance"], "default": "node"},
     "rename": {"type": "bool", "default": False},
     "active_thread_percentage": {"type": "float", "default": 0},
@@ -250,6 +262,7 @@ def described(params: dict[str, Any]) -> Sharing:
             "nvidia_sharing_replicas": params["replicas"],
             "nvidia_sharing_memory_slice": params["memory_slice"],
             "nvidia_sharing_time_slice": params["time_slice"],
+            "nvidia_sharing_compute_mode": params["compute_mode"],
             "nvidia_sharing_rename": params["rename"],
             "nvidia_sharing_mps_scope": params["scope"],
             "nvidia_sharing_mps_active_thread_percentage": params["active_thread_percentage"],

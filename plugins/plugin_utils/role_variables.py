@@ -41,7 +41,15 @@ _RENAMED = {
     ),
 }
 #: The roles whose variables describe a host, in the order in which C(site) runs them.
-HOST_ROLES = ("gpu_facts", "nvidia_driver", "nvidia_toolkit", "nvidia_mig", "nvidia_sharing", "nvidia_health")
+HOST_ROLES = (
+    "gpu_facts",
+    "nvidia_driver",
+    "nvidia_toolkit",
+    "nvidia_settings",
+    "nvidia_mig",
+    "nvidia_sharing",
+    "nvidia_health",
+)
 
 
 @dataclass(frozen=True)

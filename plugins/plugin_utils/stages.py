@@ -14,6 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.stage import stage as mig
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.stage import stage as runtime
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.stage import stage as settings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.stage import stage as sharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage import stage as toolkit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import VARIABLE, read_folder
@@ -25,6 +26,7 @@ STAGES: dict[str, StageFunction] = {
     "driver": driver,
     "toolkit": toolkit,
     "runtime": runtime,
+    "settings": settings,
     "mig": mig,
     "sharing": sharing,
     "metrics": metrics,

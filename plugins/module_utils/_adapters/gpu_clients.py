@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Iterable
 
+from . import locked_clocks
 from .command import Result, run
 from .files import read_text
 
@@ -22,6 +23,7 @@ def reset_gpu(pci_address: str) -> Result:
 
     :raises CommandError: nvidia-smi is missing or does not come back.
     """
+    locked_clocks.forget()
     return run(["nvidia-smi", "-r", "-i", pci_address], timeout=_RESET_SECONDS)
 
 

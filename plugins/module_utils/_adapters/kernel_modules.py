@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from . import locked_clocks
 from .command import CommandError, Result, find, run
 
 
@@ -32,7 +33,10 @@ def unload(name: str) -> Result:
 
     :raises CommandError: there is no rmmod.
     """
-    return run(["rmmod", name], timeout=120)
+    answer = run(["rmmod", name], timeout=120)
+    if name == "nvidia" and answer.rc == 0:
+        locked_clocks.forget()
+    return answer
 
 
 def is_blocked(name: str) -> bool | None:

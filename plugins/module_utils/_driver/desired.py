@@ -14,6 +14,7 @@ from .._adapters.credentials import Credentials, checked_credentials, refuse_cre
 from .._boards.architectures import FIRST_BRANCH_WITHOUT_PROPRIETARY
 from .._formats.driver_versions import branch_of, is_branch, is_driver_version
 from .._plan import Refused
+from . import parameters
 from .floors import FLOORS, Floor, with_advisories
 
 STATES = ("present", "absent", "previous")
@@ -59,6 +60,7 @@ class DesiredDriver:
     persistence: bool = True
     fabric_manager: str = "auto"
     allow_vulnerable: bool = False
+    parameters: tuple[tuple[str, str], ...] = ()
     floors: Mapping[int, Floor] = field(default_factory=lambda: FLOORS, hash=False)
 
     @property
@@ -117,6 +119,9 @@ def from_options(options: Mapping[str, Any]) -> DesiredDriver:
         hold=bool(options.get("hold", True)),
         persistence=bool(options.get("persistence", True)),
         allow_vulnerable=bool(options.get("allow_vulnerable", False)),
+        parameters=parameters.read(
+            options.get("module_parameters") or {}, str(options.get("coherent_memory") or "default")
+        ),
         floors=with_advisories(options.get("advisories") or ()),
     )
     _check(desired)

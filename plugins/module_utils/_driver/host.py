@@ -74,6 +74,7 @@ class Host:
     :param source: who installed the driver: C(nvidia), C(distribution), C(runfile), or None.
     :param signing: with Secure Boot, what DKMS signs modules with; None where it was not read.
     :param free_mib: free space in MiB, by the paths (joined with commas) that share a file system.
+    :param configured_parameters: of the module, in our file; C(loaded_parameters) the values that the loaded module has of them.
     :param lacking_modules: kernel modules that the fabric manager of NVLink 5 needs and that are not loaded.
     :param missing_for_holds: packages that the package manager needs to hold others, and that are not installed.
     :param interrupted: packages that a transaction which was cut off left half done.
@@ -100,6 +101,8 @@ class Host:
     nouveau_loaded: bool = False
     modules: tuple[str, ...] = ()
     builds: tuple[Build, ...] = ()
+    configured_parameters: Mapping[str, str] = field(default_factory=dict)
+    loaded_parameters: Mapping[str, str] = field(default_factory=dict)
     persistence_installed: bool = False
     persistence_active: bool | None = None
     fabric_installed: bool = False
@@ -169,6 +172,8 @@ def from_facts(facts: Mapping[str, Any], **seen: Any) -> Host:
             for build in driver.get("dkms") or ()
             if str(build.get("name", "")).startswith("nvidia")
         ),
+        "configured_parameters": dict(driver.get("configured_parameters") or {}),
+        "loaded_parameters": dict(driver.get("loaded_parameters") or {}),
         "persistence_installed": bool(daemon.get("installed")),
         "persistence_active": daemon.get("active"),
         "fabric_installed": bool(manager.get("installed")),

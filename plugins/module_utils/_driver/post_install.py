@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from .._formats import module_parameters as parameters
 from .._plan import Refused, Step
 from .._steps import Kind
 from .desired import DesiredDriver
@@ -57,6 +58,7 @@ class PostInstall:
         if self._desired.state != "absent":
             self._block_nouveau(host)
             self._fabric_modules(host)
+            host = self._parameters(host)
             changed = self._persistence_files()
         else:
             changed = self._remove_files(host)
@@ -88,6 +90,18 @@ class PostInstall:
         command = [part.replace("{kernel}", host.kernel) for part in host.distribution.initramfs]
         if self._do(Step(Kind.RENEW_INITRAMFS, "initramfs", why)):
             self._system.renew_initramfs(command)
+
+    def _parameters(self, host: Host) -> Host:
+        """Write the parameters of the module; return the host as it is then."""
+        wanted = parameters.text_of(self._desired.parameters)
+        if dict(self._desired.parameters) == dict(host.configured_parameters):
+            return host
+        kind = Kind.REMOVE_FILE if wanted is None else Kind.WRITE_FILE
+        if self._do(Step(kind, parameters.FILE, "the module takes other parameters")):
+            self._system.write_file(parameters.FILE, wanted)
+            self._renew_initramfs(host, "a module in it takes its parameters from it")
+            return self._system.read()
+        return replace(host, configured_parameters=dict(self._desired.parameters), loaded_parameters={})
 
     def _fabric_modules(self, host: Host) -> None:
         if not needs_modules(host, self._desired):
@@ -121,6 +135,7 @@ class PostInstall:
             PERSISTENCE_DROP_IN,
             NOUVEAU_FILE,
             MODULES_FILE,
+            parameters.FILE,
             *map(wants_link, (PERSISTENCE_UNIT, FABRIC_UNIT)),
         ):
             there = self._system.has_file(path)
@@ -174,7 +189,7 @@ class PostInstall:
             # The flavour of the facts is that of the loaded modules; on disk the planner has just put the wanted one.
             other_flavour=self._desired.state == "present"
             and host.loaded is not None
-            and host.flavour != self._desired.flavour,
+            and (host.flavour != self._desired.flavour or self._takes_others(host)),
         )
         if not reload.needed:
             return
@@ -186,6 +201,12 @@ class PostInstall:
         disturbs = (*reload.stop, "MIG instances, which do not survive a reload") if host.loaded else ()
         if self._do(Step(kind, DRIVER, why, disturbs, {"version": wanted or host.loaded})):
             self._carry_out(host, reload)
+
+    def _takes_others(self, host: Host) -> bool:
+        """Whether the loaded module has other parameters than are wanted. One that it does not have at all, no reload brings."""
+        shown = host.loaded_parameters
+        known = [(name, value) for name, value in self._desired.parameters if name in shown or self._check]
+        return bool(parameters.differences(known, shown))
 
     def _carry_out(self, host: Host, reload: Reload) -> None:
         for unit in reload.stop:

@@ -13,6 +13,7 @@ from .._plan import Refused
 from .desired import PREFIX, DesiredDriver
 from .host import Gpu, Host
 from .packages import from_ubuntu_archive
+from .parameters import coherent_refusals
 from .secure_boot import module_refusals
 from .selection import follows_kernels
 
@@ -44,7 +45,8 @@ def board_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
         flavours = kernel_modules(architecture.name, gpu.device_id)
         if desired.flavour not in flavours:
             found.append(_wrong_flavour(host, gpu, flavours, desired))
-    return found
+    boards = {str(gpu): gpu.board for gpu in host.gpus}
+    return [*found, *coherent_refusals(desired.parameters, desired.branch_number, boards)]
 
 
 def too_old(gpu: Gpu, desired: DesiredDriver, version: str) -> Refused | None:

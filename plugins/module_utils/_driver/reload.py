@@ -89,7 +89,7 @@ def plan_reload(
     :param users: processes that have its device files open.
     :param active: units of L(SERVICES) that run.
     :param allowed: whether the user allows a reload at all.
-    :param other_flavour: whether the loaded modules are of the flavour that is not wanted, whatever their version.
+    :param other_flavour: whether the loaded modules are of the flavour, or have the parameters, that are not wanted, whatever their version.
     """
     if loaded == wanted and not nouveau_loaded and not other_flavour:
         return Reload(False)

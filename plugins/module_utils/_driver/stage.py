@@ -12,6 +12,7 @@ from typing import Any
 from .._adapters.package_databases import parse_versionlock
 from .._adapters.packages import Package
 from .._distributions.kernels import Headers
+from .._formats import module_parameters as parameters
 from .._plan import Refused, StagePlan, Step
 from .._steps import Kind
 from .desired import DesiredDriver, from_variables
@@ -125,11 +126,28 @@ def _present_steps(host: Host, desired: DesiredDriver, why: str, noticed: Impact
         where = f"loaded: {host.loaded or 'none'}, on disk: {host.on_disk or 'none'}, library: {host.library or 'none'}"
         data = {"version": host.version, **_data(noticed)}
         steps.append(Step(Kind.LOAD_DRIVER, DRIVER, where, noticed.who, data))
+    steps.extend(_parameter_steps(host, desired, noticed, reloaded=bool(steps)))
     if host.nouveau_loaded:
         steps.append(Step(Kind.BLOCK_KERNEL_MODULE, "nouveau", "it holds the GPUs, so the driver cannot have them"))
     if not why:
         steps.extend(_keeping_steps(host, desired))
     return tuple(steps)
+
+
+def _parameter_steps(host: Host, desired: DesiredDriver, noticed: Impact, reloaded: bool) -> list[Step]:
+    """Return the steps for the parameters of the module.
+
+    :param reloaded: whether another step loads the driver anew anyway.
+    """
+    steps = []
+    if dict(desired.parameters) != dict(host.configured_parameters):
+        kind = Kind.WRITE_FILE if desired.parameters else Kind.REMOVE_FILE
+        steps.append(Step(kind, parameters.FILE, "the module takes other parameters"))
+    left = parameters.differences(desired.parameters, host.loaded_parameters)
+    if left and host.loaded is not None and not reloaded:
+        data = {"version": host.version, **_data(noticed)}
+        steps.append(Step(Kind.RELOAD_DRIVER, DRIVER, "; ".join(left), noticed.who, data))
+    return steps
 
 
 def _keeping_steps(host: Host, desired: DesiredDriver) -> list[Step]:

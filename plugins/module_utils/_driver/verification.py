@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from .._formats import module_parameters as parameters
 from .._formats.driver_versions import is_driver_version
 from .desired import DesiredDriver
 from .fabric import wants_fabric_manager
@@ -79,6 +80,7 @@ def running_problems(host: Host, desired: DesiredDriver, version: str, smi: int 
         found.append(f"loaded is driver {host.loaded or 'none'}, not {version}")
     if desired.state == "present" and host.flavour is not None and host.flavour != desired.flavour:
         found.append(f"the {host.flavour} kernel modules are loaded, not the {desired.flavour} ones")
+    found += parameters.differences(desired.parameters, host.loaded_parameters)
     if smi not in (None, 0):
         found.append(f"nvidia-smi ended with {smi}: {NVIDIA_SMI.get(int(smi or 0), 'unknown to its documentation')}")
     if desired.persistence and host.persistence_installed and not host.persistence_active:

@@ -13,10 +13,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from .._adapters import kernel
+from .._adapters import boot_kernel, kernel
 from .._adapters.host_files import HostFiles
 from .._adapters.installed_packages import Package, is_driver, read_packages
 from .._adapters.source import Source
+from .._formats import module_parameters as parameters
 from .services import Services
 
 _LIBRARY = "libnvidia-ml.so.1"
@@ -95,6 +96,8 @@ def read_driver(source: Source, manager: str | None, services: Services) -> tupl
         "holds": holds,
         "nouveau_loaded": kernel.is_loaded(files, "nouveau"),
         "modules": list(modules),
+        **_read_parameters(files),
+        **_read_next_kernel(source),
         "dkms": [
             {"name": build.name, "version": build.version, "kernel": build.kernel, "state": build.state}
             for build in kernel.dkms_modules(files)
@@ -104,6 +107,26 @@ def read_driver(source: Source, manager: str | None, services: Services) -> tupl
             "active": services.active("nvidia-persistenced"),
         },
     }, packages
+
+
+def _read_next_kernel(source: Source) -> dict[str, Any]:
+    """Return the kernel that is booted next, with the version of its module; nothing where that is the running one, or not known."""
+    release, reason = boot_kernel.next_kernel(source.files)
+    if reason:
+        source.note("driver.next_kernel", reason)
+    if release is None or release == kernel.running_kernel():
+        return {}
+    disk, reason = kernel.module_on_disk(source.files, release, source.run)
+    if disk is None:
+        source.note("driver.next_kernel.version", reason)
+    return {"next_kernel": {"release": release, "version": disk.version if disk else None}}
+
+
+def _read_parameters(files: HostFiles) -> dict[str, dict[str, str]]:
+    """Return the parameters that the collection has set for the module, and those that the loaded module has; nothing where it set none."""
+    found = parameters.configured(files.read(parameters.FILE))
+    shown = parameters.loaded(files.read(parameters.LOADED), list(found))
+    return {"configured_parameters": found, "loaded_parameters": shown} if found else {}
 
 
 def _driver_packages(packages: Sequence[Package]) -> dict[str, str]:

@@ -26,7 +26,11 @@ from .._toolkit import config as toolkit_config
 from .runtimes import parse_version
 from .services import Services
 
-RECORDED = {"mig": "/etc/gpufleet/mig.json", "sharing": "/etc/gpufleet/sharing.json"}
+RECORDED = {
+    "mig": "/etc/gpufleet/mig.json",
+    "sharing": "/etc/gpufleet/sharing.json",
+    "settings": "/etc/gpufleet/settings.json",
+}
 _NVSWITCH_DEVICES = "/proc/driver/nvidia-nvswitch/devices"
 _FABRIC_VERSION = re.compile(r"version is\s*:\s*(\S+)")
 _PACKAGE_VERSION = re.compile(r"^(?:\d+:)?([^-~+]+)")

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from .._adapters import locked_clocks
 from .._adapters.nvml import (
     ComputeInstance,
     GpuInstance,
@@ -22,8 +23,10 @@ from .._adapters.nvml import (
     open_nvml,
 )
 from .._adapters.nvml_health import fabric_of, memory_errors, recovery_action
+from .._adapters.nvml_settings import settings_of
 from .._adapters.source import Source
 from .._boards.lookup import is_complete
+from .._settings.shape import shape_settings
 from .boards import board_of_gpu
 from .isolated import Isolated, call_isolated
 
@@ -105,7 +108,7 @@ def shape_profile(profile: GpuInstanceProfile) -> dict[str, Any]:
     }
 
 
-def _read(nvml: Nvml, subsets: Sequence[str]) -> dict[str, Any]:
+def _read(nvml: Nvml, subsets: Sequence[str], locks: locked_clocks.Locks) -> dict[str, Any]:
     system = nvml.system()
     unknown = {f"nvml.{_NVML_NAMES[name]}": reason for name, reason in system.unknown.items() if name in _NVML_NAMES}
     gpus = []
@@ -123,6 +126,7 @@ def _read(nvml: Nvml, subsets: Sequence[str]) -> dict[str, Any]:
                 gpu["profiles"] = None
                 unknown[f"{path}.profiles"] = error.reason
         if not state.lost:
+            gpu["settings"] = shape_settings(settings_of(nvml, state.index), locks.get(state.uuid or ""))
             found = fabric_of(nvml, state.index)
             fabric.add(found.state if found else None)
             if found:
@@ -167,10 +171,12 @@ def read_gpus(source: Source, archive: str | None, subsets: Sequence[str] = ()) 
     :raises PynvmlMissing: pynvml is nowhere on this host.
     """
 
+    locks = locked_clocks.parse(source.files.read(locked_clocks.PATH))
+
     def read() -> dict[str, Any]:
         try:
             with open_nvml(archive) as nvml:
-                return _read(nvml, subsets)
+                return _read(nvml, subsets, locks)
         except NvmlUnavailable as error:
             return unavailable(error.reason, error.message)
         except NvmlError as error:

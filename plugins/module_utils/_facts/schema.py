@@ -71,6 +71,22 @@ _ERRORS = fields(
         **dict.fromkeys(("uncorrected", "remapped_correctable", "remapped_uncorrectable"), number()),
     }
 )
+#: Watts; the largest rack-scale boards take 1.4 kW.
+_WATTS = number(0, 100_000)
+_MHZ = number(0, 100_000)
+_PAIR_OF_CLOCKS = items(_MHZ, 2)
+_SETTINGS = fields(
+    {
+        "power_w": fields(dict.fromkeys(("limit", "default", "min", "max"), _WATTS)),
+        "ecc": fields({"current": truth, "pending": truth}),
+        "clocks_mhz": fields(
+            {
+                "graphics": _MHZ,
+                **dict.fromkeys(("max", "application", "default", "locked_graphics", "locked_memory"), _PAIR_OF_CLOCKS),
+            }
+        ),
+    }
+)
 GPU = fields(
     {
         "index": _INDEX,
@@ -85,6 +101,7 @@ GPU = fields(
         "errors": _ERRORS,
         "recovery_action": _NAME,
         "fabric": fields({"state": _NAME, "status": number(), "degraded": items(_NAME, 64), "summary": _NAME}),
+        "settings": _SETTINGS,
         "lost": truth,
     },
     required=("index",),
@@ -99,6 +116,8 @@ _DRIVER = fields(
         "holds": items(_TEXT),
         "nouveau_loaded": truth,
         "modules": items(_NAME),
+        "next_kernel": fields({"release": _NAME, "version": _VERSION}),
+        **dict.fromkeys(("configured_parameters", "loaded_parameters"), mapping(_TEXT, 256)),
         "dkms": items(fields(dict.fromkeys(("name", "version", "kernel", "state"), _NAME))),
         "persistence_daemon": _UNIT,
     }
@@ -200,7 +219,9 @@ _FACTS = fields(
         "runtimes": mapping(_RUNTIME, 64),
         "kubelet": _UNIT,
         "cdi": items(_CDI, 1024),
-        "recorded": fields({"mig": mapping(anything), "sharing": mapping(anything), "mig_unfinished": truth}),
+        "recorded": fields(
+            {**dict.fromkeys(("mig", "sharing", "settings"), mapping(anything)), "mig_unfinished": truth}
+        ),
         "host_program": fields({"version": _TEXT, "sha256": _NAME, "metrics_directory": _TEXT}),
         "health": _HEALTH,
         "holders": items(_HOLDER, 65536),

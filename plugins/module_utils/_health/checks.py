@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from . import hardware, software
+from . import hardware, settings, software
 from .fabric import fabric
+from .next_kernel import next_kernel
 from .recovery import recovery
 from .report import Check
 from .xid import xid
@@ -15,6 +16,7 @@ from .xid import xid
 CHECKS = (
     Check("pci", hardware.pci),
     Check("driver", hardware.driver, needs=("pci",)),
+    Check("next_kernel", next_kernel, needs=("driver",)),
     Check("nvidia_smi", hardware.nvidia_smi, needs=("driver",)),
     Check("nvml", hardware.nvml, needs=("driver",)),
     Check("recovery", recovery, needs=("nvml",)),
@@ -26,6 +28,7 @@ CHECKS = (
     Check("runtime", software.runtime, needs=("toolkit",)),
     Check("cdi", software.cdi, needs=("nvml",)),
     Check("mig", software.mig, needs=("nvml",)),
+    Check("settings", settings.settings, needs=("nvml",)),
     Check("sharing", software.sharing, needs=("nvml",)),
     Check("compute_mode", software.compute_mode, needs=("nvml",)),
     Check("cuda", software.cuda, needs=("nvml", "fabric", "mig")),

@@ -133,7 +133,7 @@ class Metrics(Enum):
     DRIFT = Metric(
         "gpufleet_drift",
         GAUGE,
-        "Whether the host differs (1) from what the last site recorded on it, or not (0): mig, sharing, compute_mode.",
+        "Whether the host differs (1) from what the last site recorded on it, or not (0): mig, sharing, compute_mode, settings.",
         ("record",),
     )
     MIG_UNFINISHED = Metric(

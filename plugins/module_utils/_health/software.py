@@ -17,6 +17,7 @@ from .._mig import from_facts, record
 from .._sharing.host import Daemon, HostSharing
 from .._steps import gpu_title
 from .report import CommandAnswer, Evidence, Expectation, Outcome, failed, passed, skipped, warning
+from .settings import setting_differences
 
 _TOOLKIT_ROLE = "Run the role gpufleet.nvidia.nvidia_toolkit"
 _MIG_ROLE = "Run the role gpufleet.nvidia.nvidia_mig"
@@ -221,7 +222,7 @@ def _other_compute_mode(gpus: Sequence[Mapping[str, Any]], wanted: str) -> list[
 
 
 def drift(facts: Mapping[str, Any]) -> dict[str, bool]:
-    """Return whether the host differs from what the last C(site) recorded on it, by the record: C(mig), C(sharing), C(compute_mode).
+    """Return whether the host differs from what the last C(site) recorded on it, by the record: C(mig), C(sharing), C(compute_mode), C(settings).
 
     What is not recorded, or cannot be compared because NVML does not answer, is missing. A record that cannot be used differs.
     """
@@ -239,6 +240,8 @@ def drift(facts: Mapping[str, Any]) -> dict[str, bool]:
         found["sharing"] = wanted is None or bool(_sharing_differences(wanted, facts.get("mps") or []))
         if wanted is not None and wanted.compute_mode is not None and gpus is not None:
             found["compute_mode"] = bool(_other_compute_mode(gpus, wanted.compute_mode))
+    if recorded.get("settings") is not None and gpus is not None:
+        found["settings"] = setting_differences(facts) != []
     return found
 
 
@@ -262,7 +265,7 @@ def cuda(evidence: Evidence, _expectation: Expectation) -> Outcome:
     """A CUDA program of the user's choice ends with 0. nvidia-smi works where CUDA does not (fabric, MPS)."""
     answer: CommandAnswer | None = evidence.cuda
     if answer is None:
-        return skipped("no command was given")
+        return skipped("CUDA is not proven: no command was given (nvidia_health_cuda_check)")
     last = next((line.strip() for line in reversed(answer.text.splitlines()) if line.strip()), "no output")
     if answer.rc == 0:
         return passed(last)

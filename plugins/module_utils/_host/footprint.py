@@ -20,13 +20,14 @@ from .._driver.desired import REPOSITORY_NAME
 from .._driver.fabric import MODULES_FILE
 from .._driver.previous import PATH as PREVIOUS_DRIVER
 from .._driver.services import NOUVEAU_FILE, PERSISTENCE_DROP_IN, PREFERENCES_NAME, wants_link
+from .._formats.module_parameters import FILE as PARAMETERS_FILE
 from .._health.metric_units import METRICS_FILE, METRICS_SERVICE, METRICS_TIMER, TIMER_LINK
 from .._runtime import containerd, crio, docker, rancher
 from .._sharing import mps_units
 from .._sharing.host import LOGS
 from .._toolkit.config import PATH as TOOLKIT_SETTINGS
 from .._toolkit.distributions import IDENTIFIER
-from .units import RECORDED_MIG, RECORDED_SHARING, UNIT_DIRECTORY, units
+from .units import RECORDED_MIG, RECORDED_SETTINGS, RECORDED_SHARING, UNIT_DIRECTORY, units
 
 
 @unique
@@ -109,6 +110,7 @@ TRACES: tuple[Trace, ...] = (
     Trace(LOGS, "logs of the MPS daemons", "mps", folder=True),
     Trace(RECORDED_SHARING, "recorded sharing", "mps"),
     Trace(RECORDED_MIG, "recorded MIG layout", "mig"),
+    Trace(RECORDED_SETTINGS, "recorded settings of the GPUs", "gpu_settings"),
     # Containers.
     *_runtimes(),
     Trace(TOOLKIT_SETTINGS, "how the toolkit accepts devices", "host_remains"),
@@ -117,6 +119,7 @@ TRACES: tuple[Trace, ...] = (
     Trace(f"/etc/apt/preferences.d/{PREFERENCES_NAME}", "pin of the driver", "host_remains"),
     Trace(PERSISTENCE_DROP_IN, "persistence daemon", "driver", Goes.WITH_DRIVER),
     Trace(NOUVEAU_FILE, "block of nouveau", "driver", Goes.WITH_DRIVER),
+    Trace(PARAMETERS_FILE, "parameters of the kernel module", "driver", Goes.WITH_DRIVER),
     Trace(MODULES_FILE, "kernel modules of NVLink 5", "driver", Goes.WITH_DRIVER),
     *_repository(REPOSITORY_NAME, Goes.WITH_DRIVER, "driver"),
     # The folders of the collection's own, after all others: their journals say how far a run came.

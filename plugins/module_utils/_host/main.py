@@ -14,7 +14,7 @@ from .._adapters.lock import Locked
 from .._adapters.mps_control import MpsError
 from .._adapters.nvml_library import NvmlError, NvmlUnavailable
 from .._adapters.pynvml_loader import PynvmlMissing
-from . import restore_mig, restore_sharing
+from . import restore_mig, restore_settings, restore_sharing
 from .output import fail, say
 from .status import status
 
@@ -32,6 +32,7 @@ def _write_metrics(directory: str) -> int:
 VERBS: Mapping[str, tuple[_Verb, tuple[str, ...]]] = {
     "restore-mig": (restore_mig.restore_mig, ()),
     "refresh-cdi": (restore_mig.refresh_cdi, ()),
+    "restore-settings": (restore_settings.restore_settings, ()),
     "restore-sharing": (restore_sharing.restore_sharing, ()),
     "mps-settings": (restore_sharing.mps_settings, ("DAEMON",)),
     "mps-quit": (restore_sharing.mps_quit, ("DAEMON",)),

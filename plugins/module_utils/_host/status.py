@@ -11,7 +11,7 @@ import json
 from .._adapters.files import read_text
 from .._mig.journal import Journal
 from .output import say
-from .units import RECORDED_MIG, RECORDED_SHARING
+from .units import RECORDED_MIG, RECORDED_SETTINGS, RECORDED_SHARING
 
 
 def status(journal: Journal | None = None) -> int:
@@ -20,7 +20,11 @@ def status(journal: Journal | None = None) -> int:
     say(
         json.dumps(
             {
-                "recorded": {"mig": _recorded(RECORDED_MIG), "sharing": _recorded(RECORDED_SHARING)},
+                "recorded": {
+                    "mig": _recorded(RECORDED_MIG),
+                    "sharing": _recorded(RECORDED_SHARING),
+                    "settings": _recorded(RECORDED_SETTINGS),
+                },
                 "last_mig_change": None if last is None else last.as_dict(),
             },
             indent=2,

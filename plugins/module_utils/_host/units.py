@@ -4,7 +4,7 @@
 
 """The systemd units that bring the recorded state of the GPUs back at boot, as text.
 
-Order at boot: driver, fabric manager, persistence daemon, MIG, CDI, sharing, and only then whoever uses a GPU.
+Order at boot: driver, fabric manager, persistence daemon, MIG, CDI, settings, sharing, and only then whoever uses a GPU.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ UNIT_DIRECTORY = "/etc/systemd/system"
 
 MIG_UNIT = "gpufleet-mig.service"
 CDI_UNIT = "gpufleet-cdi.service"
+SETTINGS_UNIT = "gpufleet-settings.service"
 SHARING_UNIT = "gpufleet-sharing.service"
 
 RECORDED_MIG = "/etc/gpufleet/mig.json"
+RECORDED_SETTINGS = "/etc/gpufleet/settings.json"
 RECORDED_SHARING = "/etc/gpufleet/sharing.json"
 
 #: What makes the driver ready.
@@ -60,7 +62,7 @@ def units(python: str) -> Mapping[str, str]:
             "restore-mig",
             description="Restore the recorded MIG layout of the NVIDIA GPUs",
             after=_DRIVER,
-            before=(CDI_UNIT, SHARING_UNIT, *CLIENTS),
+            before=(CDI_UNIT, SETTINGS_UNIT, SHARING_UNIT, *CLIENTS),
             conditions=(RECORDED_MIG,),
         ),
         CDI_UNIT: _unit(
@@ -73,11 +75,20 @@ def units(python: str) -> Mapping[str, str]:
             # The site may have the specification written wherever it wants (nvidia-cdi-refresh.env).
             protect="true",
         ),
+        SETTINGS_UNIT: _unit(
+            python,
+            "restore-settings",
+            description="Restore power limits and clocks of the NVIDIA GPUs",
+            # A GPU whose MIG mode changes may be reset for it, which would lose them.
+            after=(*_DRIVER, MIG_UNIT),
+            before=(SHARING_UNIT, *CLIENTS),
+            conditions=(RECORDED_SETTINGS,),
+        ),
         SHARING_UNIT: _unit(
             python,
             "restore-sharing",
             description="Restore compute modes and MPS of the NVIDIA GPUs",
-            after=(*_DRIVER, MIG_UNIT, CDI_UNIT),
+            after=(*_DRIVER, MIG_UNIT, CDI_UNIT, SETTINGS_UNIT),
             before=CLIENTS,
             conditions=(RECORDED_SHARING,),
         ),

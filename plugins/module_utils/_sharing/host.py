@@ -161,7 +161,7 @@ def host_sharing(
         # A GPU in EXCLUSIVE_PROCESS lets one process in: slices need the mode DEFAULT.
         return HostSharing(compute_mode="default", time_slice=sharing.time_slice)
     if sharing.mode != "mps":
-        return HostSharing(compute_mode="default")
+        return HostSharing(compute_mode="default" if sharing.compute_mode == "auto" else sharing.compute_mode)
     if sharing.mps_manager != "host":
         # The device plugin's daemon sets the compute mode itself, and sets it back when it stops.
         return HostSharing()

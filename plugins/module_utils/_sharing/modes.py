@@ -20,6 +20,8 @@ from .resources import GPU, mig_resource
 MODES = ("none", "time_slicing", "mps")
 BACKENDS = ("mps", "hami", "dra")
 MPS_MANAGERS = ("device_plugin", "host")
+#: C(auto) is what the way of sharing needs.
+COMPUTE_MODES = ("auto", "default", "exclusive_process", "prohibited")
 TIME_SLICES = ("default", "short", "medium", "long")
 _PROFILE = re.compile(r"[0-9]+g\.[0-9]+gb(?:[+.-][a-z0-9.]+)?")
 
@@ -39,6 +41,7 @@ class Sharing:
     :param backend: who counts and enforces memory slices.
     :param rename: whether shared devices get a name of their own, C(nvidia.com/gpu.shared).
     :param mps_scope: with C(mps_manager) C(host), what one daemon serves.
+    :param compute_mode: of every GPU; C(auto) is what the way of sharing needs.
     :param host: how the host runs MPS; nothing of it is the cluster's business but what a client gets.
     """
 
@@ -52,6 +55,7 @@ class Sharing:
     rename: bool = False
     mps_scope: str = "node"
     resource_replicas: tuple[tuple[str, int], ...] = ()
+    compute_mode: str = field(default="auto", repr=False)
     host: HostOptions = field(default_factory=HostOptions, repr=False)
 
     @property
@@ -206,7 +210,9 @@ def read(desired: Mapping[str, Any]) -> Sharing:
         rename=bool(desired.get("nvidia_sharing_rename", False)),
         mps_scope=str(desired.get("nvidia_sharing_mps_scope") or "node"),
         resource_replicas=by_resource,
+        compute_mode=_choice(desired, "nvidia_sharing_compute_mode", "auto", COMPUTE_MODES),
     )
+    _refuse_compute_mode(sharing)
     _refuse_contradictions(sharing, text)
     if sharing.mode != "mps" or sharing.mps_manager != "host":
         _refuse_without_host_daemon(desired)
@@ -225,6 +231,8 @@ def refuse_on_mig(sharing: Sharing, mig_strategy: str) -> None:
             f"the DRA driver slices the memory of whole GPUs, and nvidia_mig_strategy is {mig_strategy}",
             "Remove it: pods then claim the MIG devices of the layout. Or set nvidia_mig_strategy: none.",
         )
+    if mig_strategy != "none" and sharing.compute_mode not in ("auto", "default"):
+        raise refused_on_mig(sharing, f"nvidia_mig_strategy is {mig_strategy}")
     if mig_strategy == "none" or sharing.mode != "mps":
         return
     if sharing.mps_manager == "device_plugin":
@@ -233,6 +241,36 @@ def refuse_on_mig(sharing: Sharing, mig_strategy: str) -> None:
             f"the device plugin does not share MIG devices by MPS, and nvidia_mig_strategy is {mig_strategy}",
             "Use nvidia_sharing_mode: time_slicing on the MIG devices, nvidia_mig_strategy: none, or nvidia_sharing_mps_manager: host.",
         )
+
+
+def refused_on_mig(sharing: Sharing, reason: str) -> Refused:
+    """Return the refusal of a compute mode that a GPU with MIG cannot have."""
+    return Refused(
+        "nvidia_sharing_compute_mode",
+        f"the compute mode of a GPU in MIG mode is default and cannot be {sharing.compute_mode}, and {reason}",
+        "Remove it: a MIG device is one user's anyway.",
+    )
+
+
+def _refuse_compute_mode(sharing: Sharing) -> None:
+    """Who shares a GPU decides on its compute mode: exclusive_process lets one process in, and prohibited none."""
+    if sharing.compute_mode == "auto" or (not sharing.shared and sharing.backend == "mps"):
+        return
+    if sharing.mode == "time_slicing":
+        if sharing.compute_mode == "default":
+            return
+        why = "time slices are of several processes, and it lets in " + (
+            "one" if sharing.compute_mode == "exclusive_process" else "none"
+        )
+    elif sharing.mode == "mps":
+        why = (
+            "the MPS daemon "
+            + ("of the host" if sharing.mps_manager == "host" else "of the device plugin")
+            + " needs and sets its own"
+        )
+    else:
+        why = f"nvidia_sharing_backend {sharing.backend} has several processes on a GPU and sets its own"
+    raise Refused("nvidia_sharing_compute_mode", f"{sharing.compute_mode} is asked for, and {why}", "Remove it.")
 
 
 def _refuse_contradictions(sharing: Sharing, text: str) -> None:

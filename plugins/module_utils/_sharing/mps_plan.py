@@ -184,10 +184,17 @@ def _compute_modes(gpus: Sequence[ObservedGpu], wanted: HostSharing) -> list[Ste
     for gpu in gpus:
         if wanted.compute_mode is None or gpu.compute_mode == wanted.compute_mode:
             continue
-        if wanted.compute_mode == "exclusive_process" and gpu.foreign:
+        if wanted.compute_mode != "default" and gpu.foreign:
+            pids = ", ".join(str(pid) for pid in gpu.foreign)
+            if wanted.daemons:
+                reason = f"processes {pids} use it without MPS, and a GPU of an MPS daemon belongs to its server"
+            else:
+                reason = (
+                    f"processes {pids} use it, and with compute mode {wanted.compute_mode} they could not start again"
+                )
             raise Refused(
                 f"GPU {gpu.index}",
-                f"processes {', '.join(str(pid) for pid in gpu.foreign)} use it without MPS, and a GPU of an MPS daemon belongs to its server",
+                reason,
                 "Drain the host first (kubectl drain, or end these processes), then run again.",
             )
         why = f"it is {gpu.compute_mode}, the desired state is {wanted.compute_mode}"

@@ -15,6 +15,7 @@ from .._mig.from_facts import profiles_of
 from .._mig.layouts import desired_layout
 from .._mig.profiles import compute_name, resolve
 from .._plan import Refused, StagePlan, Step
+from .._steps import gpu_title
 from . import modes, mps_plan
 from .host import (
     UNREADABLE,
@@ -48,7 +49,10 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         steps = _steps_of_boards(sharing, strategy, facts, branch)
         reason = (facts.get("nvml") or {}).get("reason") or "no GPU is visible"
         return StagePlan(STAGE, needed=True, steps=steps, unknown=f"the GPUs cannot be asked yet: {reason}")
-    if strategy != "none" or any((gpu.get("mig") or {}).get("current") for gpu in gpus):
+    with_mig = [gpu for gpu in gpus if (gpu.get("mig") or {}).get("current")]
+    if with_mig and not sharing.shared and sharing.compute_mode not in ("auto", "default"):
+        raise modes.refused_on_mig(sharing, f"{gpu_title(with_mig[0])} is in it")
+    if strategy != "none" or with_mig:
         return _on_mig(sharing, gpus, facts, branch)
     return _planned(sharing, _wanted(sharing, facts, gpus, branch), facts, gpus)
 

@@ -128,6 +128,49 @@ def host_table(hosts: Mapping[str, Mapping[str, Any]], sharing: Mapping[str, Map
     return table(["HOST", "DRIVER", "GPU", "BOARD", "EACH DIVIDED INTO", "EACH TAKEN"], rows, width)
 
 
+def settings_table(hosts: Mapping[str, Mapping[str, Any]], width: int = 0) -> str:
+    """Return power limit, clocks and ECC of the GPUs of hosts that keep some; empty where none does.
+
+    :param hosts: host name to facts document.
+    :param width: of the terminal in columns; 0 for no bound.
+    """
+    rows: list[list[str]] = []
+    for host, facts in hosts.items():
+        if (facts.get("recorded") or {}).get("settings") is None:
+            continue
+        found: dict[tuple[str, ...], list[int]] = {}
+        for gpu in facts.get("gpus") or ():
+            found.setdefault(_settings(gpu.get("settings") or {}), []).append(int(gpu["index"]))
+        rows += [[host, ranges(indices), *values] for values, indices in found.items()]
+    return (
+        table(["HOST", "GPU", "POWER LIMIT", "GRAPHICS CLOCK", "MEMORY CLOCK", "APPLICATION CLOCKS", "ECC"], rows, width)
+        if rows
+        else ""
+    )
+
+
+def _settings(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    power, clocks, ecc = (settings.get(name) or {} for name in ("power_w", "clocks_mhz", "ecc"))
+    own = power.get("limit") == power.get("default")
+    limit = "unknown" if power.get("limit") is None else f"{power['limit']} W" + (" (the board's)" if own else "")
+    application = clocks.get("application")
+    if application == clocks.get("default"):
+        shown = "the board's"
+    else:
+        shown = f"{application[0]} memory, {application[1]} graphics MHz" if application else "unknown"
+    state = "none" if ecc.get("current") is None else "on" if ecc["current"] else "off"
+    if ecc and ecc.get("pending") is not ecc.get("current"):
+        state += f", {'on' if ecc.get('pending') else 'off'} after the next reset or reboot"
+    return (limit, _lock(clocks.get("locked_graphics")), _lock(clocks.get("locked_memory")), shown, state)
+
+
+def _lock(clocks: Sequence[int] | None) -> str:
+    if clocks is None:
+        return "not locked"
+    lowest, highest = clocks
+    return f"{lowest} MHz" if lowest == highest else f"{lowest} to {highest} MHz"
+
+
 def resource_table(resources: Mapping[str, Resources], width: int = 0) -> str:
     """Return what the cluster offers of each host beside what is expected; without a cluster what is expected, and that it is that only.
 

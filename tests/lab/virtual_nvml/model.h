@@ -78,6 +78,7 @@ struct mig_slot { bool used; uint8_t gpu_instance, compute_instance; };
 struct running_gpu {
     bool mig_current, mig_pending, persistence, ecc_current, lost;
     uint8_t compute_mode, timeslice, recovery_action; /* what the driver asks for; a reset clears it */
+    unsigned power_limit, graphics_lock[2], memory_lock[2], application[2]; /* mW, MHz; 0: the board's own, not locked */
     struct gpu_instance instances[MAX_GPU_INSTANCES];
     struct mig_slot slots[MAX_MIG_DEVICES]; /* a MIG device keeps its index; a destroyed one leaves a hole */
 };

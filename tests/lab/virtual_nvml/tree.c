@@ -303,12 +303,40 @@ static void put_mig_minors(const struct machine *m)
     free(text);
 }
 
+/* What the module was loaded with, as kernel-tools left it beside the state: one "Name: value" a line, in place of the driver's own. */
+static void put_parameters(void)
+{
+    static const char *const own[] = {"ResmanDebugLevel: 4294967295", "ModifyDeviceFiles: 1", "DeviceFileUID: 0", "DeviceFileGID: 0",
+                                      "DeviceFileMode: 438", "EnableStreamMemOPs: 0", "EnableMSI: 1", "RegistryDwords: \"\"",
+                                      "CoherentGPUMemoryMode: \"\""};
+    char path[700], text[8192] = "", line[1024];
+    bool given[sizeof own / sizeof own[0]] = {false};
+    size_t length = 0;
+    snprintf(path, sizeof path, "%s.params", path_state());
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file)) {
+        for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+            size_t name = strcspn(own[i], ":") + 1;
+            if (strncmp(line, own[i], name) == 0) { /* one that the driver does not have is ignored, as the kernel does */
+                given[i] = true;
+                length += (size_t)snprintf(text + length, sizeof text - length, "%s", line);
+            }
+        }
+    }
+    if (file)
+        fclose(file);
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        if (!given[i])
+            length += (size_t)snprintf(text + length, sizeof text - length, "%s\n", own[i]);
+    put("proc/driver/nvidia/params", "%s", text);
+}
+
 static void sync_driver_files(const struct machine *m)
 {
     const struct running *r = &m->running;
     put("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX %s  %s  Release Build  (virtual@lab)\nGCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n",
         r->open_flavour ? "Open Kernel Module for x86_64" : "x86_64 Kernel Module", r->driver_version);
-    put("proc/driver/nvidia/params", "ResmanDebugLevel: 4294967295\nModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileGID: 0\nDeviceFileMode: 438\n");
+    put_parameters();
     put("proc/driver/nvidia-caps/sys-minors", "fabric-mgmt 0\n");
     put_mig_minors(m);
     put_capability("proc/driver/nvidia/capabilities/mig/config", 1);

@@ -19,7 +19,14 @@ ROLES = sorted(role for role in (Path(__file__).parents[3] / "roles").iterdir() 
 PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
 
 #: The roles that bring a host into its state; what they do follows from the facts.
-DEPEND_ON_FACTS = {"nvidia_driver", "nvidia_toolkit", "nvidia_mig", "nvidia_sharing", "nvidia_health"}
+DEPEND_ON_FACTS = {
+    "nvidia_driver",
+    "nvidia_toolkit",
+    "nvidia_settings",
+    "nvidia_mig",
+    "nvidia_sharing",
+    "nvidia_health",
+}
 
 #: Roles that read the hosts themselves, or are called by a playbook that did.
 ALONE = {"gpu_facts", "gpu_kubernetes", "gpu_upgrade", "gpu_remove"}
@@ -39,6 +46,7 @@ def test_there_are_roles():
         "gpu_facts",
         "nvidia_driver",
         "nvidia_toolkit",
+        "nvidia_settings",
         "nvidia_mig",
         "nvidia_sharing",
         "nvidia_health",

@@ -64,6 +64,7 @@ _PLAN = {"needed": ["driver"], "stages": {"driver": {"needed": True}}}
 _ROLES = {
     "nvidia_driver": {"main.yml": "driver", "bring.yml": "bring"},
     "nvidia_toolkit": {"main.yml": "toolkit", "back.yml": "toolkit back"},
+    "nvidia_settings": {"main.yml": "settings"},
     "nvidia_mig": {"main.yml": "mig"},
     "nvidia_sharing": {"main.yml": "sharing"},
     "nvidia_health": {"main.yml": "health"},

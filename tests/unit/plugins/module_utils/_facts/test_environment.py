@@ -157,11 +157,21 @@ def test_kubelet(tree, program):
 
 
 def test_recorded(tree):
-    assert environment.read_recorded(tree.source()) == {"mig": None, "sharing": None, "mig_unfinished": False}
+    assert environment.read_recorded(tree.source()) == {
+        "mig": None,
+        "sharing": None,
+        "settings": None,
+        "mig_unfinished": False,
+    }
     tree.write("/etc/gpufleet/mig.json", '{"schema": 1}')
     tree.write("/etc/gpufleet/sharing.json", "{")
     source = tree.source()
-    assert environment.read_recorded(source) == {"mig": {"schema": 1}, "sharing": None, "mig_unfinished": False}
+    assert environment.read_recorded(source) == {
+        "mig": {"schema": 1},
+        "sharing": None,
+        "settings": None,
+        "mig_unfinished": False,
+    }
     assert list(source.unknown) == ["recorded.sharing"]
 
 

@@ -106,6 +106,14 @@ def _compute_mode(facts):
     facts["gpus"][0]["compute_mode"] = "exclusive_process"
 
 
+def _next_kernel(facts):
+    facts["driver"]["next_kernel"]["version"] = None
+
+
+def _settings(facts):
+    facts["gpus"][0]["settings"]["power_w"]["limit"] = 700
+
+
 def _cdi(facts):
     facts["cdi"][0]["missing"] = ["MIG-1"]
 
@@ -114,6 +122,7 @@ HEALTHY = Fault("none")
 #: By the alert that tells of it.
 FAULTS = {
     "GpufleetDriverVersionsDiffer": Fault("driver", _driver),
+    "GpufleetNextKernelWithoutDriver": Fault("next_kernel", _next_kernel),
     "GpufleetNvidiaSmiFails": Fault("nvidia_smi", nvidia_smi=CommandAnswer(None, "no answer within 60 s")),
     "GpufleetNvmlNotRead": Fault("nvml", _no_nvml),
     "GpufleetGpuLost": Fault("nvml", _lost),
@@ -128,5 +137,6 @@ FAULTS = {
     "GpufleetMigNotAsRecorded": Fault("mig", _mig),
     "GpufleetMpsNotServing": Fault("sharing", _mps),
     "GpufleetComputeModeNotAsRecorded": Fault("compute_mode", _compute_mode),
+    "GpufleetSettingsNotAsRecorded": Fault("settings", _settings),
     "GpufleetContainersNotServed": Fault("cdi", _cdi),
 }

@@ -23,6 +23,17 @@ def _gpu(index):
         "persistence_mode": True,
         "mig": {"supported": True, "current": True, "pending": True},
         "processes": [],
+        "settings": {
+            "power_w": {"limit": 500, "default": 700, "min": 200, "max": 700},
+            "ecc": {"current": True, "pending": True},
+            "clocks_mhz": {
+                "graphics": 1410,
+                "max": [2619, 1980],
+                "application": [2619, 1980],
+                "default": [2619, 1980],
+                "locked_graphics": [1410, 1410],
+            },
+        },
         "errors": {"remap_pending": False, "remap_failed": False, "uncorrected": 0},
         "recovery_action": "none",
         "gpu_instances": [
@@ -75,6 +86,7 @@ def healthy_facts():
         "driver": {
             "loaded_version": "580.126.09",
             "on_disk_version": "580.126.09",
+            "next_kernel": {"release": "6.1.0-51-amd64", "version": "580.126.09"},
             "library_version": "580.126.09",
             "flavour": "open",
             "nouveau_loaded": False,
@@ -105,6 +117,14 @@ def healthy_facts():
         ],
         "recorded": {
             "mig": {"schema": 1, "request": {}, "gpus": [_recorded(0), _recorded(1)]},
+            "settings": {
+                "schema": 1,
+                "power_limit": 500,
+                "graphics_clocks": [1410, 1410],
+                "memory_clocks": None,
+                "application_clocks": None,
+                "ecc": True,
+            },
             "sharing": {"schema": 1, "compute_mode": "default", "time_slice": None, "daemons": [DAEMON]},
         },
         "unknown": {},

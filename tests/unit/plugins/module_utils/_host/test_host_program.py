@@ -222,10 +222,11 @@ def test_status_says_what_is_recorded(tmp_path, monkeypatch, capsys):
     (tmp_path / "sharing.json").write_text("{")
     monkeypatch.setattr(status, "RECORDED_MIG", str(tmp_path / "mig.json"))
     monkeypatch.setattr(status, "RECORDED_SHARING", str(tmp_path / "sharing.json"))
+    monkeypatch.setattr(status, "RECORDED_SETTINGS", str(tmp_path / "settings.json"))
     assert status.status(Journal(str(tmp_path / "journal"))) == 0
     assert json.loads(capsys.readouterr().out) == {
         "last_mig_change": None,
-        "recorded": {"mig": {"schema": 1}, "sharing": "unreadable"},
+        "recorded": {"mig": {"schema": 1}, "sharing": "unreadable", "settings": None},
     }
 
 

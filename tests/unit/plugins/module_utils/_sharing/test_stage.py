@@ -40,6 +40,39 @@ def recorded(options, devices):
 HOST = {"mode": "mps", "memory_slice": "4GiB", "mps_manager": "host"}
 
 
+@pytest.mark.parametrize("mode", ["exclusive_process", "prohibited"])
+def test_a_compute_mode_of_the_pools_own(mode):
+    plan = stage({"gpus": gpus()}, desired(mode="none", compute_mode=mode))
+    assert [step.data.get("mode") for step in plan.steps] == [mode, mode, None]
+    kept = {"gpus": gpus(compute_mode=mode), "recorded": recorded({"mode": "none", "compute_mode": mode}, gpus())}
+    assert not stage(kept, desired(mode="none", compute_mode=mode)).needed
+    assert stage(kept, desired(mode="none")).steps[0].data["mode"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"mode": "time_slicing", "replicas": 4}, "time slices"),
+        ({"mode": "mps", "memory_slice": "4GiB", "mps_manager": "host"}, "the MPS daemon of the host"),
+        ({"mode": "mps", "replicas": 4}, "the MPS daemon of the device plugin"),
+        ({"backend": "hami", "memory_slice": "4GiB"}, "hami"),
+    ],
+)
+def test_a_compute_mode_is_refused_where_sharing_needs_its_own(options, why):
+    with pytest.raises(Refused, match=why) as refused:
+        stage({"gpus": gpus()}, desired(compute_mode="exclusive_process", **options))
+    assert refused.value.thing == "nvidia_sharing_compute_mode"
+
+
+def test_a_compute_mode_is_refused_with_mig():
+    wish = desired(compute_mode="exclusive_process")
+    with pytest.raises(Refused, match="nvidia_mig_strategy is single"):
+        stage({"gpus": gpus()}, {**wish, "nvidia_mig_strategy": "single"})
+    with pytest.raises(Refused, match="GPU 0 is in it"):
+        stage({"gpus": gpus(mig={"supported": True, "current": True})}, wish)
+    assert stage({"gpus": gpus()}, desired(mode="time_slicing", replicas=4, compute_mode="default")).needed
+
+
 def test_a_bare_host_says_why_it_cannot_be_planned():
     plan = stage({"nvml": {"available": False, "reason": "libnvidia-ml.so.1 is not installed"}}, desired(**HOST))
     assert plan.needed

@@ -12,6 +12,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection i
     gpu_use,
     host_table,
     resource_table,
+    settings_table,
 )
 
 
@@ -135,3 +136,23 @@ def test_what_the_cluster_offers_is_shown_beside_what_is_expected(expected, offe
     ]  # fmt: skip
     assert [cell.strip() for cell in row.split("  ") if cell] == ["h", "shared", *shown]
     assert bool(rest) is bool(mismatches)
+
+
+SETTINGS = {
+    "power_w": {"limit": 500, "default": 700},
+    "ecc": {"current": True, "pending": False},
+    "clocks_mhz": {"application": [2619, 1980], "default": [2619, 1980], "locked_graphics": [1200, 1500]},
+}
+
+
+def test_settings_are_shown_of_hosts_that_keep_some():
+    facts = {
+        "recorded": {"settings": {"power_limit": 500}},
+        "gpus": [gpu(0, settings=SETTINGS), gpu(1, settings=SETTINGS)],
+    }
+    shown = settings_table({"gpu01": facts, "gpu02": {**facts, "recorded": {"settings": None}}}).splitlines()
+    assert len(shown) == 2
+    assert shown[1].split("  ")[:2] == ["gpu01", "0-1"]
+    for text in ("500 W", "1200 to 1500 MHz", "not locked", "the board's", "on, off after the next reset or reboot"):
+        assert text in shown[1]
+    assert settings_table({"gpu02": {"gpus": [gpu()]}}) == ""

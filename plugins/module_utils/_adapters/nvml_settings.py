@@ -1,0 +1,173 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Power limit, clocks and ECC of GPUs, through NVML: read them and change them. Every function that changes is one change.
+
+Power limit and clocks are the driver's and are gone after a reload of the driver, a reset of the GPU or a reboot. ECC is the board's: a
+change waits for the next reset or reboot (nvml.h, C(nvmlDeviceSetEccMode)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .nvml import Nvml, NvmlError
+
+#: C(nvmlClockType_t) of nvml.h.
+_GRAPHICS, _MEMORY = 0, 2
+_MILLIWATTS = 1000
+
+#: Frequencies in MHz, as NVML takes them: of the memory, of the graphics engine.
+Clocks = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Power:
+    """The power limit of a GPU in watts; a value that the board does not tell is None."""
+
+    limit: int | None = None
+    default: int | None = None
+    minimum: int | None = None
+    maximum: int | None = None
+
+
+@dataclass(frozen=True)
+class GpuSettings:
+    """What can be set of a GPU and is lost. What the board or the driver does not tell is None.
+
+    :param ecc: whether ECC is on; C(ecc_pending) as it will be after the next reset or reboot.
+    :param graphics_clock: the present frequency in MHz.
+    :param max_clocks: the highest frequencies of memory and graphics.
+    :param application_clocks: the frequencies that applications run at; C(default_application_clocks) those of the board.
+    """
+
+    power: Power = Power()
+    ecc: bool | None = None
+    ecc_pending: bool | None = None
+    graphics_clock: int | None = None
+    max_clocks: Clocks | None = None
+    application_clocks: Clocks | None = None
+    default_application_clocks: Clocks | None = None
+
+
+def settings_of(nvml: Nvml, index: int) -> GpuSettings:
+    """Return the settings of one GPU."""
+    limits = _call(nvml, "nvmlDeviceGetPowerManagementLimitConstraints", index)
+    ecc = _call(nvml, "nvmlDeviceGetEccMode", index)
+    return GpuSettings(
+        power=Power(
+            limit=_watts(_call(nvml, "nvmlDeviceGetPowerManagementLimit", index)),
+            default=_watts(_call(nvml, "nvmlDeviceGetPowerManagementDefaultLimit", index)),
+            # Of a limit with a fraction only whole watts within it can be set.
+            minimum=None if limits is None else -(-int(limits[0]) // _MILLIWATTS),
+            maximum=None if limits is None else int(limits[1]) // _MILLIWATTS,
+        ),
+        ecc=None if ecc is None else bool(ecc[0]),
+        ecc_pending=None if ecc is None else bool(ecc[1]),
+        graphics_clock=_number(_call(nvml, "nvmlDeviceGetClockInfo", index, _GRAPHICS)),
+        max_clocks=_clocks(nvml, "nvmlDeviceGetMaxClockInfo", index),
+        application_clocks=_clocks(nvml, "nvmlDeviceGetApplicationsClock", index),
+        default_application_clocks=_clocks(nvml, "nvmlDeviceGetDefaultApplicationsClock", index),
+    )
+
+
+def supported_clocks(nvml: Nvml, index: int) -> Mapping[int, tuple[int, ...]]:
+    """Return the graphics clocks that a GPU takes with each of its memory clocks, as application clocks.
+
+    :raises NvmlError: the board has none.
+    """
+    device = nvml.device(index)
+    found = nvml.library.call("nvmlDeviceGetSupportedMemoryClocks", device)
+    return {
+        int(memory): tuple(
+            int(one) for one in nvml.library.call("nvmlDeviceGetSupportedGraphicsClocks", device, memory)
+        )
+        for memory in found
+    }
+
+
+def set_power_limit(nvml: Nvml, index: int, watts: int) -> None:
+    """Set the power limit.
+
+    :raises NvmlError: the board does not take it.
+    """
+    nvml.library.call("nvmlDeviceSetPowerManagementLimit", nvml.device(index), watts * _MILLIWATTS)
+
+
+def lock_graphics_clocks(nvml: Nvml, index: int, lowest: int, highest: int) -> None:
+    """Keep the graphics clock within a range.
+
+    :raises NvmlError: the board does not take it.
+    """
+    nvml.library.call("nvmlDeviceSetGpuLockedClocks", nvml.device(index), lowest, highest)
+
+
+def unlock_graphics_clocks(nvml: Nvml, index: int) -> None:
+    """Leave the graphics clock to the driver.
+
+    :raises NvmlError: the driver refused.
+    """
+    nvml.library.call("nvmlDeviceResetGpuLockedClocks", nvml.device(index))
+
+
+def lock_memory_clocks(nvml: Nvml, index: int, lowest: int, highest: int) -> None:
+    """Keep the memory clock within a range.
+
+    :raises NvmlError: the board does not take it.
+    """
+    nvml.library.call("nvmlDeviceSetMemoryLockedClocks", nvml.device(index), lowest, highest)
+
+
+def unlock_memory_clocks(nvml: Nvml, index: int) -> None:
+    """Leave the memory clock to the driver.
+
+    :raises NvmlError: the driver refused.
+    """
+    nvml.library.call("nvmlDeviceResetMemoryLockedClocks", nvml.device(index))
+
+
+def set_application_clocks(nvml: Nvml, index: int, clocks: Clocks) -> None:
+    """Set the clocks that applications run at.
+
+    :raises NvmlError: the board does not take them.
+    """
+    nvml.library.call("nvmlDeviceSetApplicationsClocks", nvml.device(index), *clocks)
+
+
+def reset_application_clocks(nvml: Nvml, index: int) -> None:
+    """Set the clocks that applications run at back to the board's own.
+
+    :raises NvmlError: the driver refused.
+    """
+    nvml.library.call("nvmlDeviceResetApplicationsClocks", nvml.device(index))
+
+
+def set_ecc(nvml: Nvml, index: int, enabled: bool) -> None:
+    """Have ECC on or off after the next reset of the GPU or reboot.
+
+    :raises NvmlError: the board has none, or the driver refused.
+    """
+    nvml.library.call("nvmlDeviceSetEccMode", nvml.device(index), int(enabled))
+
+
+def _clocks(nvml: Nvml, call: str, index: int) -> Clocks | None:
+    memory, graphics = (_number(_call(nvml, call, index, kind)) for kind in (_MEMORY, _GRAPHICS))
+    return None if memory is None or graphics is None else (memory, graphics)
+
+
+def _watts(milliwatts: object) -> int | None:
+    return None if milliwatts is None else round(int(str(milliwatts)) / _MILLIWATTS)
+
+
+def _number(value: object) -> int | None:
+    return None if value is None else int(str(value))
+
+
+def _call(nvml: Nvml, name: str, index: int, *arguments: int) -> Any:
+    try:
+        return nvml.library.call(name, nvml.device(index), *arguments)
+    except NvmlError:
+        return None

@@ -1,0 +1,195 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read, apply and restore the settings of a host's GPUs: the part that talks to NVML and writes the record."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from .._adapters import files, gpu_clients, locked_clocks, nvml_settings
+from .._adapters.command import CommandError
+from .._adapters.host_files import HostFiles
+from .._adapters.locked_clocks import GRAPHICS
+from .._adapters.nvml import GpuState, Nvml, NvmlError
+from .._adapters.processes import device_holders
+from .._mig.from_facts import TOLERATE_RESET
+from .._plan import Plan, Refused, Step
+from .._steps import Kind
+from . import desired
+from .desired import RECORD, Settings
+from .plan import Means, ObservedGpu, differences, plan
+from .shape import shape_settings
+
+
+class SettingsError(Exception):
+    """A step could not be carried out, or what is read back is not what was set."""
+
+
+def observe(nvml: Nvml, wanted: Settings) -> list[ObservedGpu]:
+    """Read what the planner needs to know of every GPU.
+
+    :raises NvmlError: NVML does not tell how many GPUs there are.
+    """
+    locks = locked_clocks.read()
+    found = []
+    for state in nvml.gpus():
+        gpu = _gpu(state)
+        if not state.lost:
+            gpu["settings"] = shape_settings(nvml_settings.settings_of(nvml, state.index), locks.get(state.uuid or ""))
+        seen = ObservedGpu(gpu)
+        if wanted.application_clocks is not None and not state.lost:
+            seen = replace(seen, supported=_supported(nvml, state.index))
+        if wanted.ecc is not None and not state.lost:
+            seen = replace(seen, no_reset=_held(state.minor))
+        found.append(seen)
+    return found
+
+
+def _gpu(state: GpuState) -> dict[str, Any]:
+    """Return what the planner reads of an entry of C(gpus) of the facts."""
+    processes = state.processes
+    return {
+        "index": state.index,
+        "pci_address": state.pci_address,
+        "uuid": state.uuid,
+        "name": state.name,
+        "lost": state.lost,
+        "processes": None if processes is None else [{"pid": one.pid, "name": one.name} for one in processes],
+        "gpu_instances": [instance.id for instance in state.gpu_instances],
+    }
+
+
+def record(path: str = RECORD) -> Settings | None:
+    """Return what this host restores at boot, or None when nothing readable is recorded."""
+    text = files.read_text(path)
+    try:
+        return desired.recorded(json.loads(text)) if text else None
+    except ValueError:
+        return None
+
+
+def apply(steps: Plan, wanted: Settings, nvml: Nvml, reset: Callable[[str], str] | None = None) -> list[int]:
+    """Carry out the steps, and return the GPUs whose ECC waits for a reboot, by index.
+
+    :param reset: resets the GPU at a PCI address and returns what the tool said.
+    :raises SettingsError: a step failed; running again goes on from there.
+    """
+    resets = {int(step.data["index"]) for step in steps.steps if step.kind is Kind.RESET_GPU}
+    for step in steps.steps:
+        try:
+            _apply(step, wanted, nvml, reset or _reset)
+        except (CommandError, NvmlError, OSError) as error:
+            raise SettingsError(f"Failed to {step.what}: {error}") from error
+    ecc = {int(step.data["index"]) for step in steps.steps if step.kind is Kind.SET_ECC}
+    return sorted(ecc - resets)
+
+
+def prove(nvml: Nvml, wanted: Settings, waiting: Sequence[int] = ()) -> None:
+    """Compare what is read back with what was wanted.
+
+    :raises SettingsError: they differ.
+    """
+    left = differences([gpu for gpu in observe(nvml, wanted) if not gpu.gpu.get("lost")], wanted, waiting)
+    if left:
+        raise SettingsError(f"The settings of the GPUs were applied and are not as described: {'; '.join(left)}")
+
+
+def restore(nvml: Nvml, wanted: Settings) -> list[str]:
+    """Set again what a boot, a reset of a GPU or a reload of the driver lost, GPU by GPU, and return what could not be set.
+
+    ECC is the board's and needs no restoring. A board that does not take the value, such as one that was exchanged, keeps no other from it.
+    """
+    lost = replace(wanted, ecc=None)
+    failed = []
+    for gpu in observe(nvml, lost):
+        try:
+            steps = plan([gpu], lost, lost, Means()).steps
+            for step in steps:
+                _apply(step, lost, nvml, _reset)
+            failed += differences([gpu for gpu in observe(nvml, lost) if gpu.index in _changed(steps)], lost)
+        except (Refused, CommandError, NvmlError, OSError) as error:
+            failed.append(f"{gpu.title}: {error}")
+    return failed
+
+
+def _changed(steps: Sequence[Step]) -> set[int]:
+    return {int(step.data["index"]) for step in steps}
+
+
+def _apply(step: Step, wanted: Settings, nvml: Nvml, reset: Callable[[str], str]) -> None:
+    if step.kind is Kind.RECORD_SETTINGS:
+        files.write_whole(RECORD, json.dumps(wanted.as_dict(), indent=2, sort_keys=True) + "\n")
+        return
+    if step.kind is Kind.REMOVE_FILE:
+        files.remove(RECORD)
+        return
+    index, uuid = int(step.data["index"]), str(step.data.get("uuid") or "")
+    if step.kind is Kind.SET_POWER_LIMIT:
+        nvml_settings.set_power_limit(nvml, index, int(step.data["watts"]))
+    elif step.kind is Kind.LOCK_CLOCKS:
+        lowest, highest = step.data["clocks"]
+        graphics = step.data["clock"] == GRAPHICS
+        lock = nvml_settings.lock_graphics_clocks if graphics else nvml_settings.lock_memory_clocks
+        lock(nvml, index, int(lowest), int(highest))
+        locked_clocks.keep(uuid, str(step.data["clock"]), (int(lowest), int(highest)))
+    elif step.kind is Kind.UNLOCK_CLOCKS:
+        graphics = step.data["clock"] == GRAPHICS
+        (nvml_settings.unlock_graphics_clocks if graphics else nvml_settings.unlock_memory_clocks)(nvml, index)
+        locked_clocks.keep(uuid, str(step.data["clock"]), None)
+    elif step.kind is Kind.SET_APPLICATION_CLOCKS:
+        memory, graphics_clock = step.data["clocks"]
+        nvml_settings.set_application_clocks(nvml, index, (int(memory), int(graphics_clock)))
+    elif step.kind is Kind.RESET_APPLICATION_CLOCKS:
+        nvml_settings.reset_application_clocks(nvml, index)
+    elif step.kind is Kind.SET_ECC:
+        nvml_settings.set_ecc(nvml, index, step.data["ecc"] == "on")
+    elif step.kind is Kind.RESET_GPU:
+        _reset_gpu(nvml, step, reset)
+
+
+def _reset_gpu(nvml: Nvml, step: Step, reset: Callable[[str], str]) -> None:
+    """Reset one GPU for its ECC; somebody may have come since the plan was made."""
+    index = int(step.data["index"])
+    state = nvml.gpu(index)
+    held = _held(state.minor)
+    if state.processes or held:
+        raise SettingsError(f"Failed to {step.what}: {held or 'a process runs on it'} since it was planned")
+    with nvml.closed():
+        said = reset(str(step.data["pci_address"]))
+    found = nvml_settings.settings_of(nvml, index)
+    if found.ecc is not found.ecc_pending:
+        raise SettingsError(f"Failed to {step.what}: its ECC still waits for a reset. nvidia-smi said: {said}")
+
+
+def _reset(pci_address: str) -> str:
+    try:
+        answer = gpu_clients.reset_gpu(pci_address)
+    except CommandError as error:
+        return str(error)
+    return " ".join((answer.stdout + " " + answer.stderr).split()) or f"exit status {answer.rc}"
+
+
+def _held(minor: int | None) -> str | None:
+    """Return who has the device of a GPU open and does not let go of it for a reset; None for nobody."""
+    if minor is None:
+        return "NVML does not tell which device it is"
+    node = f"/dev/nvidia{minor}"
+    holders = [
+        f"{holder.command} (pid {holder.pid})"
+        for holder in device_holders(HostFiles(), node).holders
+        if node in holder.devices and holder.command not in TOLERATE_RESET and holder.pid != os.getpid()
+    ]
+    return f"it is held by {', '.join(holders)}" if holders else None
+
+
+def _supported(nvml: Nvml, index: int) -> dict[int, tuple[int, ...]]:
+    try:
+        return dict(nvml_settings.supported_clocks(nvml, index))
+    except NvmlError:
+        return {}

@@ -1,0 +1,140 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a host keeps set on its GPUs, and restores at boot. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._plan import Refused
+
+PREFIX = "nvidia_settings_"
+SCHEMA = 1
+RECORD = "/etc/gpufleet/settings.json"
+#: Nobody's business: the value of a GPU stays as it is.
+UNMANAGED = "unmanaged"
+_ECC: Mapping[str, bool | None] = {UNMANAGED: None, "enabled": True, "disabled": False}
+#: MHz; a value beyond it is a slip, and NVML has no clock that fast.
+_FASTEST = 20000
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is set on every GPU of a host; None is left to the board and its driver.
+
+    :param power_limit: in watts.
+    :param graphics_clocks: the lowest and the highest frequency in MHz that the clock is locked to; C(memory_clocks) the same.
+    :param application_clocks: the frequency in MHz of the memory and of the graphics engine.
+    :param ecc: whether ECC is on.
+    """
+
+    power_limit: int | None = None
+    graphics_clocks: Pair | None = None
+    memory_clocks: Pair | None = None
+    application_clocks: Pair | None = None
+    ecc: bool | None = None
+
+    @property
+    def anything(self) -> bool:
+        """Whether anything is set."""
+        return self != Settings()
+
+    def as_dict(self) -> dict[str, Any]:
+        pairs = {
+            name: None if pair is None else list(pair)
+            for name, pair in (
+                ("graphics_clocks", self.graphics_clocks),
+                ("memory_clocks", self.memory_clocks),
+                ("application_clocks", self.application_clocks),
+            )
+        }
+        return {"schema": SCHEMA, "power_limit": self.power_limit, "ecc": self.ecc, **pairs}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Settings:
+        """Return what a record says.
+
+        :raises AttributeError, KeyError, TypeError, ValueError: it is none.
+        """
+        power, ecc = value["power_limit"], value["ecc"]
+        if ecc not in (None, True, False):
+            raise ValueError("ecc must be true, false or null")
+        return cls(
+            power_limit=None if power is None else int(power),
+            graphics_clocks=_recorded(value["graphics_clocks"]),
+            memory_clocks=_recorded(value["memory_clocks"]),
+            application_clocks=_recorded(value["application_clocks"]),
+            ecc=ecc,
+        )
+
+
+def recorded(value: Any) -> Settings | None:
+    """Return what a record says, or None where there is none that can be read."""
+    try:
+        return Settings.from_dict(value) if isinstance(value, Mapping) else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def read(desired: Mapping[str, Any]) -> Settings:
+    """Return the settings that the variables C(nvidia_settings_*) in C(desired) describe.
+
+    :raises Refused: a value is impossible, or two exclude each other.
+    """
+    power = int(desired.get(f"{PREFIX}power_limit") or 0)
+    if power < 0:
+        raise Refused(
+            f"{PREFIX}power_limit", f"{power} W is less than nothing", "Give watts; 0 leaves the board's own limit."
+        )
+    graphics = _range(desired, "graphics_clocks")
+    memory = _range(desired, "memory_clocks")
+    application = _pair(desired, "application_clocks", "[memory, graphics] in MHz, such as [2619, 1980]")
+    if application and (graphics or memory):
+        other = "graphics_clocks" if graphics else "memory_clocks"
+        raise Refused(
+            f"{PREFIX}application_clocks",
+            f"{PREFIX}{other} locks the clocks that it sets",
+            f"Set one: {PREFIX}graphics_clocks and {PREFIX}memory_clocks, or {PREFIX}application_clocks.",
+        )
+    ecc = str(desired.get(f"{PREFIX}ecc") or UNMANAGED)
+    if ecc not in _ECC:
+        raise Refused(f"{PREFIX}ecc", f"{ecc!r} must be one of {', '.join(_ECC)}", "Leave it out to leave ECC alone.")
+    return Settings(power or None, graphics, memory, application, _ECC[ecc])
+
+
+def _range(desired: Mapping[str, Any], name: str) -> Pair | None:
+    """Return a range of frequencies; one number is a range of itself."""
+    given = desired.get(f"{PREFIX}{name}") or []
+    if len(given) == 1:
+        given = [given[0], given[0]]
+    found = _pair({f"{PREFIX}{name}": given}, name, "[lowest, highest] in MHz, such as [1200, 1500], or [1410] for one")
+    if found and found[0] > found[1]:
+        raise Refused(
+            f"{PREFIX}{name}",
+            f"the lowest frequency, {found[0]} MHz, is above the highest, {found[1]} MHz",
+            "Swap them.",
+        )
+    return found
+
+
+def _pair(desired: Mapping[str, Any], name: str, shape: str) -> Pair | None:
+    given: Sequence[Any] = desired.get(f"{PREFIX}{name}") or []
+    if not given:
+        return None
+    numbers = [int(one) for one in given]
+    if len(numbers) != 2 or not all(0 < one <= _FASTEST for one in numbers):
+        raise Refused(f"{PREFIX}{name}", f"{list(given)} is no pair of frequencies", f"Give {shape}.")
+    return numbers[0], numbers[1]
+
+
+def _recorded(value: Any) -> Pair | None:
+    if value is None:
+        return None
+    first, second = value
+    return int(first), int(second)

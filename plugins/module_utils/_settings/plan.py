@@ -1,0 +1,350 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The plan from the settings that GPUs have to those that they should have. Pure.
+
+A power limit and clocks are set under running work without disturbing it. ECC takes a reset of the GPU or a reboot, so it changes only on a
+GPU that nobody uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._adapters.locked_clocks import GRAPHICS, MEMORY
+from .._plan import REBOOT_NEEDED, Plan, Refused, Step, awaited_reboot
+from .._steps import Kind, gpu_title
+from .desired import PREFIX, RECORD, Pair, Settings
+
+#: Two readings of a limit may differ by what a board rounds.
+_WATT = 1
+
+
+@dataclass(frozen=True)
+class ObservedGpu:
+    """One GPU as it was read. What the board does not tell is None.
+
+    :param gpu: an entry of C(gpus) of the facts: C(index), C(pci_address), C(uuid), C(settings), C(processes), C(gpu_instances).
+    :param supported: the graphics clocks of each memory clock that it takes as application clocks; None where they were not asked for.
+    :param no_reset: why it cannot be reset now; None where nothing stands against it, or nobody has looked.
+    """
+
+    gpu: Mapping[str, Any]
+    supported: Mapping[int, Sequence[int]] | None = None
+    no_reset: str | None = None
+
+    @property
+    def index(self) -> int:
+        return int(self.gpu["index"])
+
+    @property
+    def title(self) -> str:
+        return gpu_title(self.gpu)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What a step says of its GPU."""
+        return {"index": self.index, "pci_address": self.gpu.get("pci_address"), "uuid": self.gpu.get("uuid")}
+
+    def part(self, name: str) -> Mapping[str, Any]:
+        found = (self.gpu.get("settings") or {}).get(name)
+        return found if isinstance(found, Mapping) else {}
+
+    def pair(self, part: str, name: str) -> Pair | None:
+        found = self.part(part).get(name)
+        return None if found is None else (int(found[0]), int(found[1]))
+
+
+@dataclass(frozen=True)
+class Means:
+    """How ECC may be brought into effect.
+
+    :param reset: whether a GPU may be reset.
+    :param reboot: whether the host may be rebooted where one cannot be.
+    """
+
+    reset: bool = True
+    reboot: bool = False
+
+
+def plan(gpus: Sequence[ObservedGpu], wanted: Settings, record: Settings | None, means: Means) -> Plan:
+    """Return the steps, GPU by GPU, and the record.
+
+    What the record has and is no longer wanted goes back to the board's own value; ECC stays as it is.
+
+    :param record: what the host restores at boot; None where nothing readable is recorded.
+    :raises Refused: a board does not take a value, or ECC would change on a GPU that somebody uses.
+    """
+    former = record or Settings()
+    for gpu in gpus:
+        _refuse(gpu, wanted, means)
+    steps: list[Step] = []
+    for gpu in gpus:
+        steps += _ecc(gpu, wanted, means)
+    for gpu in gpus:
+        # A reset would lose what is set before it.
+        reset = any(step.kind is Kind.RESET_GPU and step.data["index"] == gpu.index for step in steps)
+        steps += [*_power(gpu, wanted, former, reset), *_clocks(gpu, wanted, former, reset)]
+    if wanted != former or (record is None and wanted.anything):
+        if wanted.anything:
+            steps.append(Step(Kind.RECORD_SETTINGS, RECORD, "it is restored from there after a reboot"))
+        else:
+            steps.append(Step(Kind.REMOVE_FILE, RECORD, "nothing is set any more"))
+    return Plan(tuple(steps), before=_state(gpus), after={"wanted": wanted.as_dict()})
+
+
+def differences(gpus: Sequence[ObservedGpu], wanted: Settings, waiting: Sequence[int] = ()) -> list[str]:
+    """Return what still differs from the wanted settings, as sentences; empty when all GPUs have them.
+
+    :param waiting: GPUs whose ECC waits for a reboot, by index.
+    """
+    left = []
+    for gpu in gpus:
+        limit = gpu.part("power_w").get("limit")
+        if wanted.power_limit is not None and not _same_watts(limit, wanted.power_limit):
+            left.append(f"the power limit of {gpu.title} is {limit} W, not {wanted.power_limit} W")
+        left += [f"{gpu.title}: {text}" for text in _clock_differences(gpu, wanted)]
+        ecc = gpu.part("ecc")
+        if wanted.ecc is not None and ecc.get("current") is not wanted.ecc and gpu.index not in waiting:
+            left.append(f"ECC of {gpu.title} is {_on(ecc.get('current'))}, not {_on(wanted.ecc)}")
+    return left
+
+
+def _clock_differences(gpu: ObservedGpu, wanted: Settings) -> list[str]:
+    left = []
+    for name, clocks in ((GRAPHICS, wanted.graphics_clocks), (MEMORY, wanted.memory_clocks)):
+        if clocks is not None and gpu.pair("clocks_mhz", f"locked_{name}") != clocks:
+            left.append(f"its {name} clock is not locked to {_mhz(clocks)}")
+    present = gpu.part("clocks_mhz").get("graphics")
+    highest = wanted.graphics_clocks[1] if wanted.graphics_clocks else None
+    if highest is not None and present is not None and present > _step_above(highest):
+        left.append(f"its graphics clock runs at {present} MHz, above {highest} MHz")
+    if wanted.application_clocks is not None:
+        found = gpu.pair("clocks_mhz", "application")
+        if found != wanted.application_clocks:
+            left.append(f"its application clocks are {_both(found)}, not {_both(wanted.application_clocks)}")
+    return left
+
+
+def _refuse(gpu: ObservedGpu, wanted: Settings, means: Means) -> None:
+    if gpu.gpu.get("lost"):
+        return
+    _refuse_power(gpu, wanted)
+    _refuse_clocks(gpu, wanted)
+    _refuse_ecc(gpu, wanted, means)
+
+
+def _refuse_power(gpu: ObservedGpu, wanted: Settings) -> None:
+    if wanted.power_limit is None:
+        return
+    power = gpu.part("power_w")
+    lowest, highest = power.get("min"), power.get("max")
+    if lowest is None or highest is None:
+        raise Refused(
+            f"{PREFIX}power_limit",
+            f"the board of {gpu.title}, {gpu.gpu.get('name')}, does not let its power limit be set",
+            "Remove the variable for this host.",
+        )
+    if not lowest <= wanted.power_limit <= highest:
+        raise Refused(
+            f"{PREFIX}power_limit",
+            f"{gpu.title}, {gpu.gpu.get('name')}, takes {lowest} to {highest} W, not {wanted.power_limit} W",
+            f"Give a value between {lowest} and {highest}; 0 leaves the board's own limit of {power.get('default')} W.",
+        )
+
+
+def _refuse_clocks(gpu: ObservedGpu, wanted: Settings) -> None:
+    highest = gpu.pair("clocks_mhz", "max")
+    application = wanted.application_clocks
+    asked = (
+        ("memory_clocks", 0, wanted.memory_clocks and wanted.memory_clocks[1]),
+        ("graphics_clocks", 1, wanted.graphics_clocks and wanted.graphics_clocks[1]),
+        ("application_clocks", 0, application and application[0]),
+        ("application_clocks", 1, application and application[1]),
+    )
+    for name, position, frequency in asked:
+        if not frequency:
+            continue
+        clock = ("memory", "graphics")[position]
+        if highest is None:
+            raise Refused(
+                f"{PREFIX}{name}",
+                f"the board of {gpu.title}, {gpu.gpu.get('name')}, does not tell its clocks, so they cannot be set",
+                "Remove the variable for this host.",
+            )
+        if frequency > highest[position]:
+            raise Refused(
+                f"{PREFIX}{name}",
+                f"the {clock} clock of {gpu.title}, {gpu.gpu.get('name')}, reaches {highest[position]} MHz, not {frequency} MHz",
+                f"Give {highest[position]} or less.",
+            )
+    if application is not None and gpu.supported is not None:
+        _refuse_unsupported(gpu, application)
+    if application is not None and gpu.pair("clocks_mhz", "application") is None:
+        raise Refused(
+            f"{PREFIX}application_clocks",
+            f"the board of {gpu.title}, {gpu.gpu.get('name')}, has no application clocks",
+            f"Lock its clocks in place of them: {PREFIX}graphics_clocks.",
+        )
+
+
+def _refuse_unsupported(gpu: ObservedGpu, wanted: Pair) -> None:
+    supported = gpu.supported or {}
+    memory, graphics = wanted
+    if memory not in supported:
+        raise Refused(
+            f"{PREFIX}application_clocks",
+            f"{gpu.title}, {gpu.gpu.get('name')}, has no memory clock of {memory} MHz",
+            f"It has {', '.join(map(str, supported))} MHz.",
+        )
+    if graphics not in supported[memory]:
+        near = sorted(supported[memory], key=lambda one: abs(one - graphics))[:2]
+        raise Refused(
+            f"{PREFIX}application_clocks",
+            f"{gpu.title}, {gpu.gpu.get('name')}, has no graphics clock of {graphics} MHz with {memory} MHz memory",
+            f"The nearest are {', '.join(map(str, sorted(near)))} MHz: nvidia-smi -q -d SUPPORTED_CLOCKS.",
+        )
+
+
+def _refuse_ecc(gpu: ObservedGpu, wanted: Settings, means: Means) -> None:
+    if wanted.ecc is None:
+        return
+    present = gpu.part("ecc").get("current")
+    thing, state = f"{PREFIX}ecc", _on(wanted.ecc)
+    if present is None:
+        raise Refused(
+            thing, f"{gpu.title}, {gpu.gpu.get('name')}, has no ECC that can be set", "Remove it for this host."
+        )
+    if present is wanted.ecc:
+        return
+    running = [f"{one.get('name') or 'a process'} (pid {one.get('pid')})" for one in gpu.gpu.get("processes") or ()]
+    if running or gpu.gpu.get("processes") is None:
+        who = (
+            f"is in use by {', '.join(running)}" if running else "may be in use, because NVML does not report processes"
+        )
+        raise Refused(
+            thing,
+            f"ECC {state} takes a reset of {gpu.title}, which {who}",
+            "Drain the host first (kubectl drain, or end these processes), then run again.",
+        )
+    reason = _no_reset(gpu, means)
+    if reason and not means.reboot:
+        raise Refused(
+            thing,
+            f"ECC {state} takes a reset of {gpu.title}, and {reason}",
+            f"Set {PREFIX}reboot: true to have the host rebooted, with nobody on its GPUs.",
+        )
+
+
+def _no_reset(gpu: ObservedGpu, means: Means) -> str | None:
+    """Return why ECC of a GPU can only change by a reboot; None where a reset can do it, as far as is known."""
+    if not means.reset:
+        return f"{PREFIX}reset is never"
+    if gpu.gpu.get("gpu_instances"):
+        return "that would destroy its GPU instances, which only a boot restores"
+    return gpu.no_reset
+
+
+def _ecc(gpu: ObservedGpu, wanted: Settings, means: Means) -> list[Step]:
+    ecc = gpu.part("ecc")
+    if wanted.ecc is None or ecc.get("current") is wanted.ecc or gpu.gpu.get("lost"):
+        return []
+    reason = _no_reset(gpu, means)
+    steps = []
+    data = {**gpu.data, "ecc": _on(wanted.ecc)}
+    if reason:
+        data["reboot"] = REBOOT_NEEDED
+    disturbs = (awaited_reboot([reason], means.reboot, f"{PREFIX}reboot"),) if reason else ()
+    if ecc.get("pending") is not wanted.ecc or reason:
+        why = f"it is {_on(ecc.get('current'))}"
+        if ecc.get("pending") is wanted.ecc:
+            why += ", and the change waits for a reboot"
+        steps.append(Step(Kind.SET_ECC, _target(gpu), why, disturbs, data))
+    if not reason:
+        why = f"ECC is {_on(wanted.ecc)} only after it"
+        steps.append(Step(Kind.RESET_GPU, _target(gpu), why, (), gpu.data))
+    return steps
+
+
+def _power(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) -> list[Step]:
+    power = gpu.part("power_w")
+    target = wanted.power_limit
+    if target is None and former.power_limit is not None:
+        target = power.get("default")
+    if target is None or gpu.gpu.get("lost") or (not reset and _same_watts(power.get("limit"), target)):
+        return []
+    own = wanted.power_limit is None
+    why = f"it is {power.get('limit')} W" + (", and the board's own is wanted again" if own else "")
+    return [Step(Kind.SET_POWER_LIMIT, _target(gpu), why, (), {**gpu.data, "watts": int(target)})]
+
+
+def _clocks(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) -> list[Step]:
+    if gpu.gpu.get("lost"):
+        return []
+    steps = []
+    present = gpu.part("clocks_mhz").get("graphics")
+    for name, clocks, before in (
+        (GRAPHICS, wanted.graphics_clocks, former.graphics_clocks),
+        (MEMORY, wanted.memory_clocks, former.memory_clocks),
+    ):
+        data = {**gpu.data, "clock": name}
+        if clocks is None:
+            if before is not None:
+                steps.append(Step(Kind.UNLOCK_CLOCKS, _target(gpu), "it is not to be locked any more", (), data))
+            continue
+        locked = gpu.pair("clocks_mhz", f"locked_{name}")
+        faster = name == GRAPHICS and present is not None and present > _step_above(clocks[1])
+        if reset or locked != clocks or faster:
+            why = (
+                f"it runs at {present} MHz" if faster else f"it is locked to {_mhz(locked)}" if locked else "it is not"
+            )
+            steps.append(
+                Step(Kind.LOCK_CLOCKS, _target(gpu), why, (), {**data, "clocks": list(clocks), "range": _mhz(clocks)})
+            )
+    return steps + _application_clocks(gpu, wanted, former, reset)
+
+
+def _application_clocks(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) -> list[Step]:
+    present = gpu.pair("clocks_mhz", "application")
+    clocks = wanted.application_clocks
+    if clocks is None:
+        if former.application_clocks is None or present == gpu.pair("clocks_mhz", "default"):
+            return []
+        why = f"they are {_both(present)}, and the board's own are wanted again"
+        return [Step(Kind.RESET_APPLICATION_CLOCKS, _target(gpu), why, (), gpu.data)]
+    if present == clocks and not reset:
+        return []
+    data = {**gpu.data, "clocks": list(clocks), "frequencies": _both(clocks)}
+    return [Step(Kind.SET_APPLICATION_CLOCKS, _target(gpu), f"they are {_both(present)}", (), data)]
+
+
+def _same_watts(one: Any, other: Any) -> bool:
+    return one is not None and other is not None and abs(int(one) - int(other)) <= _WATT
+
+
+def _step_above(highest: int) -> int:
+    """A board runs at the nearest clock that it has, which may be the next above the limit: steps are 15 MHz or less."""
+    return highest + 15
+
+
+def _target(gpu: ObservedGpu) -> str:
+    return str(gpu.gpu.get("pci_address") or gpu.index)
+
+
+def _on(value: Any) -> str:
+    return "unknown" if value is None else "on" if value else "off"
+
+
+def _mhz(clocks: Pair) -> str:
+    return f"{clocks[0]} MHz" if clocks[0] == clocks[1] else f"{clocks[0]} to {clocks[1]} MHz"
+
+
+def _both(clocks: Pair | None) -> str:
+    return "unknown" if clocks is None else f"{clocks[0]} MHz memory and {clocks[1]} MHz graphics"
+
+
+def _state(gpus: Sequence[ObservedGpu]) -> dict[str, Any]:
+    return {gpu.title: gpu.gpu.get("settings") for gpu in gpus}

@@ -1,0 +1,45 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The settings stage of C(site): what of the GPUs' power limits, clocks and ECC has to be set, from facts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .._plan import StagePlan
+from .desired import PREFIX, Settings, read, recorded
+from .plan import Means, ObservedGpu, plan
+
+STAGE = "settings"
+
+
+def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
+    """Plan the settings of a host.
+
+    :param facts: the facts document of M(gpufleet.nvidia.gpu_info).
+    :param desired: the variables of all host roles; C(nvidia_settings_*) are read.
+    :raises Refused: the desired state contradicts itself, or a board of this host cannot meet it.
+    """
+    wanted = read(desired)
+    record = (facts.get("recorded") or {}).get("settings")
+    former = recorded(record)
+    if not wanted.anything and former is None:
+        return StagePlan(STAGE, needed=record is not None)
+    gpus = facts.get("gpus")
+    if not gpus:
+        reason = (facts.get("nvml") or {}).get("reason") or "no GPU is visible"
+        return StagePlan(STAGE, needed=True, unknown=f"the GPUs cannot be asked yet: {reason}")
+    means = means_of(desired)
+    found = plan([ObservedGpu(gpu) for gpu in gpus], wanted, former, means)
+    return StagePlan(STAGE, needed=found.changes, steps=found.steps, warnings=found.warnings)
+
+
+def means_of(desired: Mapping[str, Any]) -> Means:
+    """Return how ECC may be brought into effect."""
+    return Means(str(desired.get(f"{PREFIX}reset") or "auto") == "auto", bool(desired.get(f"{PREFIX}reboot")))
+
+
+__all__ = ["STAGE", "Settings", "means_of", "stage"]

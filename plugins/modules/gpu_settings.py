@@ -1,0 +1,242 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: gpu_settings
+short_description: Set power limit, clocks and ECC of the GPUs of a host
+version_added: 0.1.0
+description:
+  - Sets the power limit, the clocks and ECC of every GPU of a host through NVML, reads them back, and records them so that the host program
+    (M(gpufleet.nvidia.host_program)) sets power limit and clocks again after a reboot. ECC is kept by the board itself.
+  - Every value is compared with what the boards take before the first GPU is touched.
+  - A value that is given no more goes back to the board's own, but for ECC, which stays as it is.
+  - Persistence mode is the business of M(gpufleet.nvidia.driver), the compute mode that of M(gpufleet.nvidia.mps). Confidential computing is left
+    as it is.
+options:
+  state:
+    description:
+      - V(present) sets what the other options say.
+      - V(absent) sets power limit and clocks back to the board's own where this module had set them, and removes the record. ECC stays as it is.
+        It takes no other option but O(lock_timeout), and works without a driver too, which keeps no settings.
+    type: str
+    choices: [present, absent]
+    default: present
+  power_limit:
+    description:
+      - The power limit of every GPU in watts, within the limits that its board tells.
+      - V(0) leaves it to the board.
+    type: int
+    default: 0
+  graphics_clocks:
+    description:
+      - The range in MHz that the graphics clock is locked to, the lowest frequency and the highest; one number is a range of itself. Empty does
+        not lock it.
+      - NVML does not tell how a clock is locked. What this module locked is kept under C(/run) until the next boot, and a clock that runs above
+        its range is locked again.
+    type: list
+    elements: int
+    default: []
+  memory_clocks:
+    description: The same for the memory clock.
+    type: list
+    elements: int
+    default: []
+  application_clocks:
+    description:
+      - The clocks in MHz that applications run at, of the memory and of the graphics engine, a pair that C(nvidia-smi -q -d SUPPORTED_CLOCKS)
+        lists. Empty leaves them to the board.
+      - Not together with O(graphics_clocks) and O(memory_clocks).
+    type: list
+    elements: int
+    default: []
+  ecc:
+    description:
+      - Whether ECC is on. A change takes a reset of the GPU or a reboot, and is refused as long as a process uses the GPU.
+      - V(unmanaged) leaves it as it is.
+    type: str
+    choices: [unmanaged, enabled, disabled]
+    default: unmanaged
+  reset:
+    description:
+      - Whether a GPU may be reset for a change of ECC. V(auto) resets that GPU alone, when nobody has it open.
+      - A GPU with GPU instances is never reset, because a reset destroys them.
+    type: str
+    choices: [auto, never]
+    default: auto
+  reboot:
+    description:
+      - What happens when ECC changes only by a reboot. V(allow) makes the change and returns RV(reboot_required); V(never) refuses it.
+    type: str
+    choices: [allow, never]
+    default: never
+  lock_timeout:
+    description: Seconds to wait for another run that is changing the GPUs of the host.
+    type: float
+    default: 60
+extends_documentation_fragment:
+  - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.attributes.changes
+  - gpufleet.nvidia.nvml
+author:
+  - The gpufleet.nvidia authors (@gpufleet)
+seealso:
+  - module: gpufleet.nvidia.host_program
+  - module: gpufleet.nvidia.gpu_info
+"""
+
+EXAMPLES = r"""
+- name: Less power, and a clock that does not change
+  gpufleet.nvidia.gpu_settings:
+    power_limit: 500
+    graphics_clocks: [1410]
+
+- name: ECC off, where nobody uses the GPUs
+  gpufleet.nvidia.gpu_settings:
+    ecc: disabled
+
+- name: The boards' own values again
+  gpufleet.nvidia.gpu_settings:
+    state: absent
+"""
+
+RETURN = r"""
+plan:
+  description: What was, or in check mode would be, done.
+  type: dict
+  returned: always
+  contains:
+    steps:
+      description: >-
+        In order; each with C(kind) and C(target), which are keys that do not change with the words, C(data), C(text), and of the text
+        C(why) and C(disturbs).
+      type: list
+      elements: dict
+settings:
+  description: What the host keeps and restores at boot; power in watts, clocks in MHz, null for what is left to the boards.
+  type: dict
+  returned: when it could be computed
+reboot_required:
+  description: Whether ECC of a GPU changes at the next reboot.
+  type: bool
+  returned: when the GPUs could be read
+reboot_reason:
+  description: Which GPUs wait for the reboot, and why they could not be reset.
+  type: str
+  returned: when RV(reboot_required) is true
+"""
+
+import os
+import traceback
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import remove as remove_file
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import (
+    NvmlError,
+    NvmlUnavailable,
+    open_nvml,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import Settings, read
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import Means, plan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
+
+ARGUMENTS: dict[str, Any] = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "power_limit": {"type": "int", "default": 0},
+    "graphics_clocks": {"type": "list", "elements": "int", "default": []},
+    "memory_clocks": {"type": "list", "elements": "int", "default": []},
+    "application_clocks": {"type": "list", "elements": "int", "default": []},
+    "ecc": {"type": "str", "choices": ["unmanaged", "enabled", "disabled"], "default": "unmanaged"},
+    "reset": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
+    "reboot": {"type": "str", "choices": ["allow", "never"], "default": "never"},
+    "lock_timeout": {"type": "float", "default": 60},
+    "_pynvml_archive": {"type": "path"},
+}
+_OPTIONS = ("power_limit", "graphics_clocks", "memory_clocks", "application_clocks", "ecc")
+
+
+def described(params: dict[str, Any]) -> Settings:
+    """Return the settings that the options describe.
+
+    :raises Refused: they contradict each other.
+    """
+    if params["state"] == "absent":
+        return Settings()
+    return read({f"nvidia_settings_{name}": params[name] for name in _OPTIONS})
+
+
+def run(module: AnsibleModule) -> dict[str, Any]:
+    """Read, plan, apply, read back."""
+    wanted = described(module.params)
+    means = Means(module.params["reset"] == "auto", module.params["reboot"] == "allow")
+    with exclusive(module.params["lock_timeout"]):
+        record = apply.record()
+        if not wanted.anything and record is None:
+            # Nothing was ever set here, so nobody has to ask the GPUs.
+            return _without_record(module, wanted)
+        with open_nvml(module.params["_pynvml_archive"]) as nvml:
+            found = plan(apply.observe(nvml, wanted), wanted, record, means)
+            waiting: list[int] = []
+            if found.changes and not module.check_mode:
+                waiting = apply.apply(found, wanted, nvml)
+                apply.prove(nvml, wanted, waiting)
+    pending = [step for step in found.steps if step.kind is Kind.SET_ECC and step.data.get("reboot")]
+    return {**answer(found, wanted), **_reboot(pending)}
+
+
+def _without_record(module: AnsibleModule, wanted: Settings) -> dict[str, Any]:
+    """Remove a record that nobody can read."""
+    steps = [Step(Kind.REMOVE_FILE, apply.RECORD, "it cannot be read")] if os.path.exists(apply.RECORD) else []
+    if steps and not module.check_mode:
+        remove_file(apply.RECORD)
+    return {**answer(Plan(tuple(steps)), wanted), "reboot_required": False}
+
+
+def _reboot(pending: list[Step]) -> dict[str, Any]:
+    if not pending:
+        return {"reboot_required": False}
+    return {"reboot_required": True, "reboot_reason": "; ".join(step.what for step in pending)}
+
+
+def answer(found: Plan, wanted: Settings) -> dict[str, Any]:
+    return {
+        "changed": found.changes,
+        "plan": found.as_dict(),
+        "diff": found.diff("GPU settings"),
+        "settings": wanted.as_dict(),
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    try:
+        module.exit_json(**run(module))
+    except PynvmlMissing as error:
+        module.fail_json(msg=str(error), pynvml_missing=True)
+    except Refused as refusal:
+        module.fail_json(msg=refusal.message, refusal=refusal.as_dict())
+    except NvmlUnavailable as error:
+        if module.params["state"] == "absent":
+            steps = Plan((Step(Kind.REMOVE_FILE, apply.RECORD, "without a driver nothing is set"),))
+            if not module.check_mode:
+                remove_file(apply.RECORD)
+            module.exit_json(**answer(steps, Settings()), reboot_required=False)
+        if module.check_mode:
+            told = f"The GPUs cannot be asked yet ({error}); their settings are planned once the driver is loaded."
+            module.exit_json(changed=True, plan=Plan(warnings=(told,)).as_dict())
+        module.fail_json(msg=f"{error}. Bring the driver up first: role gpufleet.nvidia.nvidia_driver.")
+    except (apply.SettingsError, NvmlError, Locked) as error:
+        module.fail_json(msg=str(error), exception=traceback.format_exc())
+
+
+if __name__ == "__main__":
+    main()

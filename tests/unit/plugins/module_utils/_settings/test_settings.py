@@ -1,0 +1,353 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Power limits, clocks and ECC: the description, the planner, and the change of virtual GPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import (
+    gpu_clients,
+    kernel_modules,
+    locked_clocks,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import Result
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import restore_settings
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import Settings, read, recorded
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import Means, ObservedGpu, plan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.stage import stage
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build
+
+RESET = Means()
+FULL = Settings(power_limit=500, graphics_clocks=(1200, 1500), memory_clocks=(1593, 1593))
+
+
+def variables(**options):
+    return {f"nvidia_settings_{name}": value for name, value in options.items()}
+
+
+def gpu(index=0, power=700, ecc=True, **changes):
+    return {
+        "index": index,
+        "pci_address": f"0000:{18 + index}:00.0",
+        "uuid": f"GPU-{index}",
+        "name": "NVIDIA H100 80GB HBM3",
+        "processes": [],
+        "gpu_instances": [],
+        "settings": {
+            "power_w": {"limit": power, "default": 700, "min": 200, "max": 700},
+            "ecc": {"current": ecc, "pending": ecc},
+            "clocks_mhz": {
+                "graphics": 1980,
+                "max": [2619, 1980],
+                "application": [2619, 1980],
+                "default": [2619, 1980],
+            },
+        },
+        **changes,
+    }
+
+
+def facts(*gpus, record=None):
+    return {"gpus": list(gpus), "recorded": {"settings": record}}
+
+
+# ---- the description ----
+
+
+def test_nothing_is_described_by_default():
+    assert not read({}).anything
+    assert not stage(facts(gpu()), {}).needed
+
+
+def test_a_single_clock_is_a_range_of_itself():
+    assert read(variables(graphics_clocks=[1410])).graphics_clocks == (1410, 1410)
+
+
+@pytest.mark.parametrize(
+    ("options", "thing", "reason"),
+    [
+        ({"power_limit": -1}, "power_limit", "less than nothing"),
+        ({"graphics_clocks": [1500, 1200]}, "graphics_clocks", "above the highest"),
+        ({"graphics_clocks": [1, 2, 3]}, "graphics_clocks", "no pair"),
+        ({"memory_clocks": [0, 0]}, "memory_clocks", "no pair"),
+        ({"application_clocks": [2619]}, "application_clocks", "no pair"),
+        ({"application_clocks": [2619, 999999]}, "application_clocks", "no pair"),
+        (
+            {"application_clocks": [2619, 1980], "graphics_clocks": [1410]},
+            "application_clocks",
+            "graphics_clocks locks",
+        ),
+        ({"ecc": "maybe"}, "ecc", "must be one of"),
+    ],
+)
+def test_a_description_that_contradicts_itself_is_refused(options, thing, reason):
+    with pytest.raises(Refused, match=reason) as refused:
+        read(variables(**options))
+    assert refused.value.thing == f"nvidia_settings_{thing}"
+
+
+def test_a_record_is_read_as_it_was_written():
+    full = replace(FULL, ecc=False)
+    assert recorded(json.loads(json.dumps(full.as_dict()))) == full
+    for broken in (None, [], {}, {**full.as_dict(), "ecc": 3}, {**full.as_dict(), "graphics_clocks": [1]}):
+        assert recorded(broken) is None
+
+
+# ---- what is refused at the gate ----
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"power_limit": 900}, "takes 200 to 700 W, not 900 W"),
+        ({"power_limit": 100}, "takes 200 to 700 W, not 100 W"),
+        ({"graphics_clocks": [1410, 2100]}, "reaches 1980 MHz, not 2100 MHz"),
+        ({"memory_clocks": [3000]}, "reaches 2619 MHz, not 3000 MHz"),
+        ({"application_clocks": [2619, 2100]}, "reaches 1980 MHz"),
+    ],
+)
+def test_what_a_board_does_not_take_is_refused_with_what_it_takes(options, text):
+    with pytest.raises(Refused, match=text):
+        stage(facts(gpu()), variables(**options))
+
+
+@pytest.mark.parametrize("options", [{"power_limit": 500}, {"graphics_clocks": [1410]}, {"ecc": "enabled"}])
+def test_a_board_that_lets_nothing_be_set_is_refused(options):
+    with pytest.raises(Refused):
+        stage(facts(gpu(settings={})), variables(**options))
+
+
+def test_an_application_clock_that_the_board_lacks_is_refused_with_the_nearest():
+    seen = ObservedGpu(gpu(), supported={2619: (1980, 1965, 1950)})
+    with pytest.raises(Refused, match="The nearest are 1950, 1965 MHz"):
+        plan([seen], Settings(application_clocks=(2619, 1960)), None, Means())
+    with pytest.raises(Refused, match="It has 2619 MHz"):
+        plan([seen], Settings(application_clocks=(1000, 1980)), None, Means())
+
+
+def test_ecc_is_not_changed_under_a_process():
+    busy = gpu(processes=[{"pid": 812, "name": "python3"}])
+    for means in ({}, {"reboot": True}):
+        with pytest.raises(Refused, match=r"in use by python3 \(pid 812\)"):
+            stage(facts(busy), variables(ecc="disabled", **means))
+    with pytest.raises(Refused, match="may be in use"):
+        stage(facts(gpu(processes=None)), variables(ecc="disabled"))
+    assert not stage(facts(busy, record=Settings(ecc=True).as_dict()), variables(ecc="enabled")).needed
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "reason"),
+    [
+        ({"reset": "never"}, {}, "nvidia_settings_reset is never"),
+        ({}, {"gpu_instances": [{"id": 1}]}, "destroy its GPU instances"),
+    ],
+)
+def test_ecc_that_takes_a_reboot_is_refused_unless_that_is_allowed(options, changes, reason):
+    with pytest.raises(Refused, match=reason):
+        stage(facts(gpu(**changes)), variables(ecc="disabled", **options))
+    (step, _record) = stage(facts(gpu(**changes)), variables(ecc="disabled", reboot=True, **options)).steps
+    assert step.data["reboot"] == "needed" and "is rebooted" in str(step)
+
+
+# ---- the plan ----
+
+
+def texts(found):
+    return [step.what for step in found.steps]
+
+
+def test_every_gpu_is_set_and_the_host_remembers():
+    found = stage(facts(gpu(), gpu(1, power=500)), variables(power_limit=500, graphics_clocks=[1200, 1500]))
+    assert texts(found) == [
+        "set the power limit GPU 0 (0000:18:00.0) to 500 W",
+        "lock the graphics clock GPU 0 (0000:18:00.0) to 1200 to 1500 MHz",
+        "lock the graphics clock GPU 1 (0000:19:00.0) to 1200 to 1500 MHz",
+        "record the settings of the GPUs in /etc/gpufleet/settings.json",
+    ]
+
+
+def test_ecc_is_reset_into_effect_and_the_power_limit_set_after_that():
+    found = stage(facts(gpu(power=500)), variables(power_limit=500, ecc="disabled"))
+    assert [step.kind.key for step in found.steps] == ["set_ecc", "reset_gpu", "set_power_limit", "record_settings"]
+
+
+def test_a_settled_host_has_nothing_to_do():
+    settled = gpu(power=500)
+    settled["settings"]["clocks_mhz"].update(graphics=1410, locked_graphics=[1200, 1500])
+    wish = variables(power_limit=500, graphics_clocks=[1200, 1500])
+    record = read(wish).as_dict()
+    assert not stage(facts(settled, record=record), wish).needed
+    # The driver was loaded anew by hand: nobody remembers a lock, or the clock runs away.
+    settled["settings"]["clocks_mhz"]["graphics"] = 1980
+    assert [step.kind.key for step in stage(facts(settled, record=record), wish).steps] == ["lock_clocks"]
+
+
+def test_what_is_not_described_any_more_goes_back_to_the_boards_own_but_ecc():
+    record = Settings(500, (1200, 1500), (1593, 1593), None, False)
+    found = stage(facts(gpu(power=500, ecc=False), record=record.as_dict()), {})
+    assert [step.kind.key for step in found.steps] == [
+        "set_power_limit",
+        "unlock_clocks",
+        "unlock_clocks",
+        "remove_file",
+    ]
+    assert found.steps[0].data["watts"] == 700
+    slow = gpu()
+    slow["settings"]["clocks_mhz"]["application"] = [2619, 1410]
+    found = stage(facts(slow, record=Settings(application_clocks=(2619, 1410)).as_dict()), {})
+    assert [step.kind.key for step in found.steps] == ["reset_application_clocks", "remove_file"]
+
+
+def test_a_host_without_a_driver_is_planned_later():
+    found = stage({"nvml": {"reason": "no driver"}}, variables(power_limit=500))
+    assert found.needed and "no driver" in found.unknown
+
+
+def test_a_gpu_that_is_lost_hides_no_other():
+    lost = {"index": 0, "lost": True}
+    found = stage(facts(lost, gpu(1)), variables(power_limit=500))
+    assert [step.data.get("index") for step in found.steps] == [1, None]
+
+
+# ---- virtual GPUs ----
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    build()
+    monkeypatch.setattr(apply, "RECORD", str(tmp_path / "settings.json"))
+    # Who has the device nodes of this machine open is nobody's business here.
+    monkeypatch.setattr(apply, "HostFiles", lambda: HostFiles(str(tmp_path / "nobody")))
+    monkeypatch.setattr(apply.locked_clocks.read, "__defaults__", (str(tmp_path / "locks"),))
+    monkeypatch.setattr(apply.locked_clocks.keep, "__defaults__", (str(tmp_path / "locks"),))
+    monkeypatch.setattr(apply.locked_clocks.forget, "__defaults__", (str(tmp_path / "locks"),))
+    monkeypatch.setattr(apply.record, "__defaults__", (str(tmp_path / "settings.json"),))
+
+    def create(board="h100-80gb-sxm", count=2):
+        made = VirtualHost.create(tmp_path / "host", board, count)
+        monkeypatch.setenv("VIRTUAL_GPU_ROOT", str(made.root))
+        return made
+
+    return create
+
+
+def brought(host, wanted, means=RESET):
+    """Read, plan, apply, read back, as the module does."""
+    with open_nvml() as nvml:
+        found = plan(apply.observe(nvml, wanted), wanted, apply.record(), means)
+        waiting = apply.apply(found, wanted, nvml, reset=host._reset)
+        apply.prove(nvml, wanted, waiting)
+    return [step.kind.key for step in found.steps]
+
+
+def shown(host):
+    return [one["settings"] for one in json.loads(host.control("show"))["gpus"]]
+
+
+def test_set_read_back_and_idempotent(host):
+    virtual = host()
+    assert len(brought(virtual, FULL)) == 7
+    assert [(one["power_limit_mw"], one["graphics_lock"], one["memory_lock"]) for one in shown(virtual)] == [
+        (500000, [1200, 1500], [1593, 1593])
+    ] * 2
+    assert brought(virtual, FULL) == []
+    assert apply.record() == FULL
+    assert brought(virtual, Settings(application_clocks=(1593, 1410)))
+    assert [(one["graphics_lock"], one["application"]) for one in shown(virtual)] == [([0, 0], [1593, 1410])] * 2
+    assert brought(virtual, Settings())[-1] == "remove_file" and apply.record() is None
+    assert brought(virtual, Settings()) == []
+
+
+def test_a_boot_loses_them_and_the_host_program_sets_them_again(host, tmp_path):
+    virtual = host()
+    brought(virtual, FULL)
+    virtual.control("boot")
+    virtual.control("load", "580.126.09", "open")
+    (tmp_path / "locks").unlink()
+    assert shown(virtual)[0]["power_limit_mw"] == 0
+    assert restore_settings.restore_settings(lock=str(tmp_path / "lock"), driver_seconds=1.0) == 0
+    assert [(one["power_limit_mw"], one["graphics_lock"]) for one in shown(virtual)] == [(500000, [1200, 1500])] * 2
+    assert brought(virtual, FULL) == []
+
+
+def test_a_board_that_was_exchanged_keeps_no_other_from_its_settings(host, tmp_path, capsys):
+    virtual = host("t4-16gb", 1)
+    (tmp_path / "settings.json").write_text(json.dumps(replace(FULL, memory_clocks=None).as_dict()))
+    assert restore_settings.restore_settings(lock=str(tmp_path / "lock"), driver_seconds=1.0) == 1
+    assert "takes 28 to 70 W, not 500 W" in capsys.readouterr().err
+    (tmp_path / "settings.json").write_text("{")
+    assert restore_settings.restore_settings(lock=str(tmp_path / "lock")) == 1
+    (tmp_path / "settings.json").unlink()
+    assert restore_settings.restore_settings(lock=str(tmp_path / "lock")) == 0
+    assert shown(virtual)[0]["power_limit_mw"] == 0
+
+
+def test_ecc_takes_effect_by_a_reset_of_that_gpu(host):
+    virtual = host()
+    off = Settings(power_limit=500, ecc=False)
+    assert brought(virtual, off).count("reset_gpu") == 2
+    assert [(one["ecc"], one["power_limit_mw"]) for one in shown(virtual)] == [(False, 500000)] * 2
+    assert brought(virtual, off) == []
+
+
+def test_ecc_that_waits_for_a_reboot_is_no_failure_and_is_there_after_it(host):
+    virtual = host(count=1)
+    off = Settings(ecc=False)
+    assert brought(virtual, off, Means(reset=False, reboot=True)) == ["set_ecc", "record_settings"]
+    assert (shown(virtual)[0]["ecc"], shown(virtual)[0]["ecc_pending"]) == (True, False)
+    virtual.control("boot")
+    virtual.control("load", "580.126.09", "open")
+    assert brought(virtual, off) == []
+
+
+def test_somebody_who_came_since_the_plan_keeps_the_gpu(host):
+    virtual = host(count=1)
+    off = Settings(ecc=False)
+    with open_nvml() as nvml:
+        found = plan(apply.observe(nvml, off), off, None, Means())
+        virtual.control("run", "--gpu", "0", "--pid", str(os.getpid()))
+        with pytest.raises(apply.SettingsError, match="a process runs on it"):
+            apply.apply(found, off, nvml, reset=virtual._reset)
+
+
+def test_a_value_that_the_driver_drops_is_seen(host, monkeypatch):
+    virtual = host(count=1)
+    monkeypatch.setattr(apply.nvml_settings, "set_power_limit", lambda *_arguments: None)
+    with pytest.raises(apply.SettingsError, match="is 700 W, not 500 W"):
+        brought(virtual, Settings(power_limit=500))
+
+
+def test_a_driver_that_refuses_is_a_failure_with_the_step(host):
+    virtual = host(count=1)
+    virtual.control("fail", "nvmlDeviceSetPowerManagementLimit", "error=NO_PERMISSION")
+    with pytest.raises(apply.SettingsError, match=r"Failed to set the power limit GPU 0 .* to 500 W"):
+        brought(virtual, Settings(power_limit=500))
+
+
+def test_a_board_without_power_limit_and_clocks(host):
+    host("rtx-2080-ti", 1)
+    with open_nvml() as nvml:
+        (seen,) = apply.observe(nvml, FULL)
+    assert seen.part("power_w") == {"limit": 260, "default": 260}
+    assert seen.part("clocks_mhz") == {}
+
+
+def test_locks_are_forgotten_where_gpus_lose_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(locked_clocks.forget, "__defaults__", (str(tmp_path / "locks"),))
+    for lose in (lambda: gpu_clients.reset_gpu("0000:18:00.0"), lambda: kernel_modules.unload("nvidia")):
+        for module in (gpu_clients, kernel_modules):
+            monkeypatch.setattr(module, "run", lambda words, **_options: Result(tuple(words), 0, "", ""))
+        locked_clocks.keep("GPU-0", "graphics", (1, 2), str(tmp_path / "locks"))
+        lose()
+        assert locked_clocks.read(str(tmp_path / "locks")) == {}
+    assert locked_clocks.parse('{"GPU-0": 3}') == {} and locked_clocks.parse("[]") == {}
