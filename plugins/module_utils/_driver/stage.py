@@ -38,7 +38,7 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     :param desired: the variables of the role, under their full names.
     """
     if desired.get("nvidia_driver_state") == UNMANAGED:
-        return StagePlan("driver", False)
+        return StagePlan("driver", False, warnings=_unmanaged_warnings(desired))
     try:
         wanted = from_variables(desired)
         host = from_facts(facts)
@@ -59,6 +59,15 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
             "driver", True, unknown="the previous package set is recorded on the host and is read when the stage runs"
         )
     return _present(host, wanted, noticed)
+
+
+def _unmanaged_warnings(desired: Mapping[str, Any]) -> tuple[str, ...]:
+    if not desired.get("nvidia_driver_module_parameters") and desired.get("nvidia_driver_coherent_memory") in (
+        None,
+        "default",
+    ):
+        return ()
+    return ("nvidia_driver_state is unmanaged, so the parameters of the module that are described are set by nobody",)
 
 
 def _present(host: Host, desired: DesiredDriver, noticed: Impact) -> StagePlan:

@@ -80,7 +80,9 @@ def running_problems(host: Host, desired: DesiredDriver, version: str, smi: int 
         found.append(f"loaded is driver {host.loaded or 'none'}, not {version}")
     if desired.state == "present" and host.flavour is not None and host.flavour != desired.flavour:
         found.append(f"the {host.flavour} kernel modules are loaded, not the {desired.flavour} ones")
-    found += parameters.differences(desired.parameters, host.loaded_parameters)
+    if desired.state == "present":
+        # A driver that is gone back to may be older than a parameter, which it ignores then.
+        found += parameters.differences(desired.parameters, host.loaded_parameters)
     if smi not in (None, 0):
         found.append(f"nvidia-smi ended with {smi}: {NVIDIA_SMI.get(int(smi or 0), 'unknown to its documentation')}")
     if desired.persistence and host.persistence_installed and not host.persistence_active:

@@ -31,4 +31,6 @@ def setting_differences(facts: Mapping[str, Any]) -> list[str] | None:
     wanted = recorded((facts.get("recorded") or {}).get("settings"))
     if wanted is None:
         return None
-    return differences([ObservedGpu(gpu) for gpu in facts.get("gpus") or () if not gpu.get("lost")], wanted)
+    # Facts of an earlier release have no settings.
+    read = [gpu for gpu in facts.get("gpus") or () if not gpu.get("lost") and "settings" in gpu]
+    return differences([ObservedGpu(gpu) for gpu in read], wanted)

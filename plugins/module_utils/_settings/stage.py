@@ -32,6 +32,10 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     if not gpus:
         reason = (facts.get("nvml") or {}).get("reason") or "no GPU is visible"
         return StagePlan(STAGE, needed=True, unknown=f"the GPUs cannot be asked yet: {reason}")
+    if any("settings" not in gpu for gpu in gpus if not gpu.get("lost")):
+        return StagePlan(
+            STAGE, needed=True, unknown="the facts are of an earlier release, which did not read the settings of GPUs"
+        )
     means = means_of(desired)
     found = plan([ObservedGpu(gpu) for gpu in gpus], wanted, former, means)
     return StagePlan(STAGE, needed=found.changes, steps=found.steps, warnings=found.warnings)

@@ -7,8 +7,12 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import from_options
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.parameters import coherent_refusals, read
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.verification import running_problems
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import module_parameters
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
@@ -77,3 +81,18 @@ SHOWN = 'EnableMSI: 1\nEnableStreamMemOPs: 0\nDeviceFileMode: 438\nRmMsg: ""\nCo
 def test_the_loaded_module_is_compared_as_it_shows_its_parameters(name, value, same):
     shown = module_parameters.loaded(SHOWN, [name])
     assert (module_parameters.differences([(name, value)], shown) == []) is same
+
+
+def test_parameters_that_nobody_sets_are_warned_of():
+    unmanaged = {"nvidia_driver_state": "unmanaged"}
+    assert stage({}, unmanaged).warnings == ()
+    for options in ({"nvidia_driver_module_parameters": {"NVreg_X": 1}}, {"nvidia_driver_coherent_memory": "driver"}):
+        (warning,) = stage({}, {**unmanaged, **options}).warnings
+        assert "set by nobody" in warning
+
+
+def test_a_driver_that_is_gone_back_to_may_lack_a_parameter():
+    host = Host(DISTRIBUTIONS["debian", "12"], "x86_64", "6.1.0-50-amd64", loaded="570.1")
+    given = {"module_parameters": {"NVreg_New": 1}, "persistence": False}
+    assert any("no parameter NVreg_New" in one for one in running_problems(host, from_options(given), "570.1", 0))
+    assert running_problems(host, from_options({**given, "state": "previous"}), "570.1", 0) == []

@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import (
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import Result
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.settings import setting_differences
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import restore_settings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply
@@ -211,6 +212,15 @@ def test_what_is_not_described_any_more_goes_back_to_the_boards_own_but_ecc():
 def test_a_host_without_a_driver_is_planned_later():
     found = stage({"nvml": {"reason": "no driver"}}, variables(power_limit=500))
     assert found.needed and "no driver" in found.unknown
+
+
+def test_facts_of_an_earlier_release_are_not_taken_for_a_board_that_lets_nothing_be_set():
+    old = gpu()
+    del old["settings"]
+    found = stage(facts(old), variables(power_limit=500))
+    assert found.needed and "earlier release" in found.unknown
+    assert setting_differences(facts(old, record=FULL.as_dict())) == []
+    assert setting_differences(facts(old, record={})) is None
 
 
 def test_a_gpu_that_is_lost_hides_no_other():
