@@ -10,6 +10,7 @@ import datetime
 from dataclasses import replace
 from typing import Any
 
+from ansible import constants
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import STEPS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import LONGEST_OUTPUT, printable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
@@ -25,6 +26,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade impo
     from_values,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.waves import DONE, FAILED
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.upgrade_run import UpgradeRun
 
 _STARTED = STEPS[0]
 _ROLLING_BACK = "rolling-back"
@@ -45,7 +47,7 @@ class ActionModule(ClusterAction):
         "lease_duration": {"type": "int", "default": 1800},
     }
 
-    def act(self, arguments: dict[str, Any], _task_vars: dict[str, Any]) -> dict[str, Any]:
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         cluster = self.cluster(arguments) if arguments["kubernetes"] else None
         if cluster and arguments["lease_namespace"]:
             self.hold_lease(cluster, arguments, arguments["lease_namespace"], arguments["lease_duration"])
@@ -59,6 +61,9 @@ class ActionModule(ClusterAction):
         changed = replace(record, since="") != replace(before, since="")
         if changed and cluster and node is not None and not self._task.check_mode:
             _write(cluster, arguments["node"], record, before, state)
+        run = UpgradeRun(constants.DEFAULT_LOCAL_TMP)
+        if run.exists:
+            run.record(str(task_vars["inventory_hostname"]), record.values())
         self._display.v(f"{arguments['node']}: {before.state or 'untouched'} -> {state} {arguments['reason']}")
         return {"changed": changed, "record": record.values(), "text": record.as_text()}
 

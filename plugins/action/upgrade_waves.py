@@ -2,15 +2,19 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide on the controller which nodes of a rollout are worked on: plan the waves, open the next one, end it."""
+"""Decide on the controller which nodes of a rollout are worked on: plan it, let a host wait for room and take it, end it."""
 
 from __future__ import annotations
 
+import collections
 import datetime
+import os
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from ansible import constants
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import PATH
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
@@ -29,18 +33,22 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade impo
     wave_node,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.upgrade_run import HOLDS, UpgradeRun
 
-_PAUSE = 5.0
+#: Seconds between two looks at the run while a host waits.
+_PAUSE = 1.0
+#: Seconds for which what the cluster says of its nodes is taken for true.
+_FRESH = 10.0
+#: Seconds that a worker waits, at least and at most: whom Ansible has lost it sees only as of when it was forked.
+_SHORTEST, _LONGEST = 10.0, 600.0
 
 
 class ActionModule(ClusterAction):
     _VALID_ARGS = None
     OPTIONS = {
-        "state": {"type": "str", "choices": ["planned", "next", "finished"], "default": "planned"},
-        "target": {"type": "str", "required": True},
-        "hosts": {"type": "list", "elements": "str", "required": True},
-        "batch": {"type": "list", "elements": "str", "default": []},
-        "wave": {"type": "int", "default": 0},
+        "state": {"type": "str", "choices": ["planned", "next", "ended", "finished"], "default": "planned"},
+        "target": {"type": "str", "default": ""},
+        "hosts": {"type": "list", "elements": "str", "default": []},
         "canary": {"type": "int", "default": 1},
         "max_parallel": {"type": "int", "default": 1},
         "max_unavailable": {"type": "str", "default": "25%"},
@@ -53,101 +61,125 @@ class ActionModule(ClusterAction):
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        cluster = self.cluster(arguments) if arguments["kubernetes"] else None
-        if cluster and arguments["state"] != "finished" and not self._task.check_mode:
-            self.hold_lease(
-                cluster,
-                arguments,
-                arguments["lease_namespace"],
-                arguments["lease_duration"],
-                arguments["take_over"] and arguments["state"] == "planned",
-            )
-        act = {"planned": self._plan, "next": self._next, "finished": self._finish}[arguments["state"]]
-        return act(arguments, task_vars, cluster)
+        run = UpgradeRun(constants.DEFAULT_LOCAL_TMP)
+        state = arguments["state"]
+        if state != "planned":
+            # What the run was planned with holds to its end.
+            arguments = run.settings
+        cluster = self.cluster(arguments) if arguments["kubernetes"] and state != "ended" else None
+        if cluster and state != "finished" and not self._task.check_mode:
+            force = arguments["take_over"] and state == "planned"
+            self.hold_lease(cluster, arguments, arguments["lease_namespace"], arguments["lease_duration"], force)
+        if state == "planned":
+            return self._plan(run, arguments, task_vars["hostvars"], cluster)
+        if state == "finished":
+            return self._finish(run, arguments, cluster)
+        host = str(task_vars["inventory_hostname"])
+        if state == "ended":
+            run.end(host)
+            return {}
+        for lost in run.lose(plain(task_vars["ansible_play_hosts"])):
+            self._display.warning(f"{lost} was lost while it was worked on.")
+        return self._next(run, arguments, host, cluster)
 
-    def _plan(self, arguments: dict[str, Any], task_vars: dict[str, Any], cluster: Cluster | None) -> dict[str, Any]:
-        """Return the waves as they will be if every node succeeds."""
-        members, nodes = self._fleet(arguments, task_vars, cluster)
+    def _plan(
+        self, run: UpgradeRun, arguments: dict[str, Any], hostvars: Mapping[str, Any], cluster: Cluster | None
+    ) -> dict[str, Any]:
+        """Return the hosts in the order in which they start."""
+        hosts = {}
+        for host in arguments.pop("hosts"):
+            about = plain(hostvars[host].get("__gpu_upgrade_host") or {})
+            hosts[host] = {
+                "node": str(about.get("node", host)),
+                "needed": bool(about.get("needed")),
+                "reachable": bool(about),
+                "recorded": plain(hostvars[host].get("__gpu_upgrade_record") or {}),
+            }
+        run.begin(arguments, hosts)
+        members, nodes = self._look(run, arguments, cluster)
         if cluster:
             try:
-                _refuse_strangers(members, task_vars)
+                _refuse_strangers(members, {host: str(about["node"]) for host, about in hosts.items()})
             except Refused:
                 cluster_lease.let_go(cluster, arguments["lease_namespace"], cluster_lease.this_run())
                 raise
         if cluster is None and not arguments["take_over"]:
             _refuse_a_second(members.values(), arguments["lease_duration"])
-        found = waves.schedule(nodes, _budget(arguments))
-        self._display.display("\n" + progress(nodes, members, arguments["target"]))
-        for number, names in enumerate(found, 1):
-            self._display.display(f"  wave {number}: {titles(names)}")
-        planned = {name for names in found for name in names}
-        # Those that cannot start now get waves of their own: what keeps them may be over by then.
-        late = [
-            node.name
-            for node in nodes
-            if node.phase == waves.WAITING
-            and not node.skip
-            and node.name not in planned
-            and not members[node.name].unread
-        ]
+        order = waves.order([node for node in nodes if not members[node.name].unread])
         decision = waves.decide(nodes, _budget(arguments))
-        if not found and decision.stopped:
-            self._display.warning(f"The rollout does not start: {decision.stopped}. Left: {titles(decision.left)}.")
-            late = []
-        return {
-            "waves": [list(names) for names in found] + [[name] for name in late],
-            "hosts": arguments["hosts"],
-            "number": {name: number for number, names in enumerate(found, 1) for name in names}
-            | {name: len(found) + number for number, name in enumerate(late, 1)},
-            "order": [name for names in found for name in names] + late,
-            "sizes": [len(names) for names in found] + [1] * len(late) or [1],
-            "stopped": decision.stopped if not found else None,
-            "left": list(decision.left) if not found else [],
-        }
-
-    def _next(self, arguments: dict[str, Any], task_vars: dict[str, Any], cluster: Cluster | None) -> dict[str, Any]:
-        """Return which nodes of the batch start now; wait while the budget, or a node that is not ready, forbids it."""
-        batch = arguments["batch"]
-        until = time.monotonic() + arguments["wait"]
-        while True:
-            members, nodes = self._fleet(arguments, task_vars, cluster)
-            elsewhere = [
-                waves.Node(
-                    node.name,
-                    node.phase,
-                    node.ready,
-                    node.cordoned,
-                    node.cordoned_by_hand,
-                    node.skip or node.name not in batch,
-                )
-                for node in nodes
-            ]
-            decision = waves.decide(elsewhere, _budget(arguments))
-            wanted = [node for node in nodes if node.name in batch and node.phase == waves.WAITING and not node.skip]
-            failures = sum(1 for node in nodes if node.phase == waves.FAILED) > arguments["max_failures"]
-            if failures or len(decision.start) >= len(wanted) or time.monotonic() >= until:
-                break
-            time.sleep(_PAUSE)
-        start = list(decision.start)
         self._display.display("\n" + progress(nodes, members, arguments["target"]))
+        if decision.stopped and not decision.start:
+            self._display.warning(f"The rollout does not start: {decision.stopped}. Left: {titles(decision.left)}.")
+            return {"order": [], "stopped": decision.stopped}
+        if order:
+            self._display.display(f"  first: {titles(decision.start)}; the order of all: {titles(order)}")
+        return {"order": list(order), "stopped": None}
+
+    def _next(self, run: UpgradeRun, arguments: dict[str, Any], host: str, cluster: Cluster | None) -> dict[str, Any]:
+        """Return whether work on the host starts now; wait while the budget, or a node that is not ready, forbids it."""
+        waited = run.arrive(host)
+        arrived, until = time.time() - waited, time.monotonic() + min(_LONGEST, max(_SHORTEST, waited))
+        budget, parent = _budget(arguments), os.getppid()
+        seen: tuple[Any, ...] | None = None
+        room, why = True, None
+        while True:
+            if run.version() != seen or (cluster and room and run.is_older_than(_FRESH)):
+                room = waves.has_slot(run.nodes(), budget)
+                if cluster and room and run.is_older_than(_FRESH):
+                    self._look(run, arguments, cluster)
+                seen = run.version()
+                why = self._decide(run, arguments, budget)
+            if run.slot(host) == HOLDS:
+                return self._start(run, host, cluster)
+            stopped = run.stopped or None
+            if stopped is None and _is_stuck(run, arrived, arguments["wait"]):
+                self._display.warning(f"Left out: {host}: {why or 'the budget leaves no room'}.")
+            elif stopped is None:
+                # A run that was killed leaves its workers behind.
+                if os.getppid() != parent or time.monotonic() >= until:
+                    return {"start": False, "wait": True, "stopped": None}
+                time.sleep(_PAUSE)
+                continue
+            run.leave(host)
+            return {"start": False, "wait": False, "stopped": stopped}
+
+    def _decide(self, run: UpgradeRun, arguments: dict[str, Any], budget: waves.Budget) -> str | None:
+        """Start what may start of the hosts that wait, and return why nothing else does, where something is in its way."""
+        with run.decision() as (nodes, start):
+            decision = waves.decide(nodes, budget)
+            start.extend(decision.start)
+        failures = waves.too_many_failed(nodes, budget)
+        if failures and run.stop(failures):
+            self._display.warning(f"The rollout stops: {failures}.")
         if start:
-            self._display.display(f"wave {arguments['wave']}: {titles(start)}")
-        stopped = decision.stopped if failures else None
-        if stopped:
-            self._display.warning(f"The rollout stops: {stopped}.")
-        elif len(start) < len(wanted):
-            left = [node.name for node in wanted if node.name not in start]
-            self._display.warning(f"Left out: {titles(left)}: {decision.stopped or 'the budget leaves no room'}.")
+            count = collections.Counter(node.phase for node in nodes)
+            self._display.display(
+                f"\n{arguments['target']}: {count[waves.DONE]} done, {count[waves.WORKING] + len(start)} worked on, "
+                f"{count[waves.FAILED]} failed; starts: {titles(start)}"
+            )
+        return decision.stopped
+
+    def _start(self, run: UpgradeRun, host: str, cluster: Cluster | None) -> dict[str, Any]:
+        about = run.about(host)
+        if cluster:
+            record = from_annotations(cluster.node(about["node"])["metadata"].get("annotations"))
+        else:
+            record = from_values(about["recorded"])
         return {
-            "start": start,
-            "stopped": stopped,
-            "records": {name: members[name].record.values() for name in start},
-            "rolling_back": [name for name in start if members[name].record.state == ROLLING_BACK],
+            "start": True,
+            "wait": False,
+            "stopped": None,
+            "record": record.values(),
+            "rolling_back": record.state == ROLLING_BACK,
+            "wave": run.number(),
         }
 
-    def _finish(self, arguments: dict[str, Any], task_vars: dict[str, Any], cluster: Cluster | None) -> dict[str, Any]:
+    def _finish(self, run: UpgradeRun, arguments: dict[str, Any], cluster: Cluster | None) -> dict[str, Any]:
         """Return how the rollout ended, and give the lease back."""
-        members, nodes = self._fleet(arguments, task_vars, cluster)
+        run.lose([])
+        members, looked_at = self._look(run, arguments, cluster)
+        phases = {node.name: node.phase for node in run.nodes()}
+        nodes = [replace(node, phase=phases[node.name]) for node in looked_at]
         if cluster:
             cluster_lease.let_go(cluster, arguments["lease_namespace"], cluster_lease.this_run())
         self._display.display("\n" + progress(nodes, members, arguments["target"]))
@@ -169,43 +201,47 @@ class ActionModule(ClusterAction):
             self._display.display(f"  left as they were: {titles(left)}")
         return {"report": report, "failed_hosts": failed, "left": left, "complete": not failed and not left}
 
-    def _fleet(
-        self, arguments: dict[str, Any], task_vars: dict[str, Any], cluster: Cluster | None
+    def _look(
+        self, run: UpgradeRun, arguments: dict[str, Any], cluster: Cluster | None
     ) -> tuple[dict[str, Member], list[waves.Node]]:
+        """Return the fleet as it is now, and keep it for the decisions to come."""
         objects = cluster.nodes() if cluster else {}
-        target, retry = arguments["target"], arguments["retry"]
         members, nodes = {}, []
-        for host in arguments["hosts"]:
-            variables = task_vars["hostvars"][host]
-            about = plain(variables.get("__gpu_upgrade_host") or {})
-            node = objects.get(about.get("node", host))
+        for host, about, recorded, started in run.hosts():
+            node = objects.get(about["node"])
             record, unread = Record(), ""
             try:
-                if node:
+                if recorded:
+                    # Written by this run, which alone has the lease; check mode has written it nowhere else.
+                    record = from_values(recorded)
+                elif node:
                     record = from_annotations(node["metadata"].get("annotations"))
                 else:
-                    record = from_values(plain(variables.get("__gpu_upgrade_record") or {}))
+                    record = from_values(about["recorded"])
             except Unfit as unfit:
                 unread = unfit.message
-                where = f"the annotations of node {about.get('node', host)}" if node else PATH
+                where = f"the annotations of node {about['node']}" if node else PATH
                 self._display.warning(f"{host} is left out: its record in {where} cannot be read: {unread}")
-            member = Member(host, record, bool(about.get("needed")), node, reachable=bool(about), unread=unread)
+            member = Member(host, record, about["needed"], node, reachable=about["reachable"], unread=unread)
             members[host] = member
-            started = bool(plain(variables.get("__gpu_upgrade_started") or False))
-            nodes.append(wave_node(member, target, retry, started_here=started))
+            nodes.append(wave_node(member, arguments["target"], arguments["retry"], started_here=started))
+        run.refresh(nodes)
         return members, nodes
 
 
-def _refuse_strangers(members: Mapping[str, Member], task_vars: Mapping[str, Any]) -> None:
+def _is_stuck(run: UpgradeRun, arrived: float, seconds: float) -> bool:
+    """Whether a host has waited so long while this run works on no node: then it is others who leave no room."""
+    quiet = run.quiet_since()
+    return quiet is not None and time.time() - max(arrived, quiet) > seconds
+
+
+def _refuse_strangers(members: Mapping[str, Member], names: Mapping[str, str]) -> None:
     """Refuse a host that is no node before anything is touched: it could not be cordoned, nor emptied.
 
+    :param names: of the nodes, by host.
     :raises Refused: there is one.
     """
-    strangers = {
-        host: str(plain(task_vars["hostvars"][host]["__gpu_upgrade_host"])["node"])
-        for host, member in members.items()
-        if member.node is None and member.reachable
-    }
+    strangers = {host: names[host] for host, member in members.items() if member.node is None and member.reachable}
     if strangers:
         named = ", ".join(host if host == node else f"{host} (node {node})" for host, node in strangers.items())
         raise Refused(

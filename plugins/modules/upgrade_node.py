@@ -41,7 +41,7 @@ options:
     type: str
     default: ""
   wave:
-    description: Number of the wave.
+    description: The how-manyeth node of its rollout this one is.
     type: int
     default: 0
   reason:

@@ -11,34 +11,29 @@ module: upgrade_waves
 short_description: Decide which nodes of a rollout are worked on
 version_added: 0.1.0
 description:
-  - Plans the waves of a rollout, opens the next one, or ends the rollout. Cordoned nodes and nodes that are not ready count as unavailable.
+  - Plans a rollout, lets a host wait until the budget has room for it, or ends the rollout. Cordoned nodes and nodes that are not ready
+    count as unavailable. A node follows as soon as another ends.
   - A Lease in the cluster lets only one rollout run. A run on the same machine that has ended does not hold it.
   - What is known of each host is in its variables, which the role P(gpufleet.nvidia.gpu_upgrade#role) sets.
   - This is an action; the module is only its documentation. It runs on the controller and needs the Python package C(kubernetes) there.
 options:
   state:
-    description: V(planned) takes the lease and returns all waves, V(next) says which hosts of O(batch) start now, V(finished) gives the lease back.
+    description:
+      - V(planned) takes the lease and returns the order of the hosts; all other options are those of the whole run.
+      - V(next) waits until work on the host of the task may start, V(ended) says that it has ended.
+      - V(finished) gives the lease back.
     type: str
-    choices: [planned, next, finished]
+    choices: [planned, next, ended, finished]
     default: planned
   target:
     description: What the rollout brings, for people. Records with another target belong to an older rollout.
     type: str
-    required: true
+    default: ""
   hosts:
     description: The fleet.
     type: list
     elements: str
-    required: true
-  batch:
-    description: The hosts of the wave.
-    type: list
-    elements: str
     default: []
-  wave:
-    description: Number of the wave, for people.
-    type: int
-    default: 0
   canary:
     description: How many nodes go first, and have to be done before any other starts.
     type: int
@@ -60,7 +55,7 @@ options:
     type: bool
     default: false
   wait:
-    description: Seconds to wait for room in the budget.
+    description: Seconds to wait for room that others take, or for a node to be ready, while this run works on no node.
     type: int
     default: 300
   lease_namespace:
@@ -84,7 +79,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Plan the waves
+- name: Plan the rollout
   gpufleet.nvidia.upgrade_waves:
     target: driver 580.178.04
     hosts: "{{ ansible_play_hosts_all }}"
@@ -93,16 +88,31 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-waves:
-  description: The hosts of each wave.
-  type: list
-  elements: list
-  returned: with O(state=planned)
-start:
-  description: The hosts that start now.
+order:
+  description: The hosts in the order in which they start.
   type: list
   elements: str
+  returned: with O(state=planned)
+start:
+  description: Whether work on the host starts now.
+  type: bool
   returned: with O(state=next)
+wait:
+  description: Whether the host has to ask again. It learns then which hosts Ansible cannot reach any more.
+  type: bool
+  returned: with O(state=next)
+record:
+  description: How far an earlier run came with the host.
+  type: dict
+  returned: with O(state=next), when RV(start) is true
+rolling_back:
+  description: Whether a rollback has to be finished.
+  type: bool
+  returned: with O(state=next), when RV(start) is true
+wave:
+  description: The how-manyeth node of the rollout this one is.
+  type: int
+  returned: with O(state=next), when RV(start) is true
 stopped:
   description: Why no further host starts, or V(none).
   type: str

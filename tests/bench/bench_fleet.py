@@ -34,7 +34,8 @@ def run() -> dict[str, object]:
         for name in PLAYBOOKS
         if name != "render"
     }
-    return {**found, f"site.ping_cpu_seconds_{HOSTS}_hosts": ping}
+    memory = {f"{name}.memory_mib_{HOSTS}_hosts": cost.memory_mib for name, cost in costs.items()}
+    return {**found, **memory, f"site.ping_cpu_seconds_{HOSTS}_hosts": ping}
 
 
 def measure(hosts: int) -> dict[str, Cost]:
@@ -43,12 +44,15 @@ def measure(hosts: int) -> dict[str, Cost]:
     directory = f"gpu_kubernetes_output_directory={OUTPUT / 'fleet-gitops'}"
     canned = {"ANSIBLE_CONNECTION_PLUGINS": _CANNED, "ANSIBLE_PIPELINING": "true"}
 
+    def cost(program: str, *arguments: str) -> Cost:
+        return timed(program, "-i", str(inventory), *arguments, with_memory=True, **canned)
+
     def play(name: str) -> Cost:
-        return timed("ansible-playbook", "-i", str(inventory), "-e", directory, f"gpufleet.nvidia.{name}", **canned)
+        return cost("ansible-playbook", "-e", directory, f"gpufleet.nvidia.{name}")
 
     # The tree and the facts that are recorded in it are written once, before anything is compared.
     play("site")
-    costs = {"ping": timed("ansible", "-i", str(inventory), "gpu_hosts", "-m", "ansible.builtin.ping", **canned)}
+    costs = {"ping": cost("ansible", "gpu_hosts", "-m", "ansible.builtin.ping")}
     for name in PLAYBOOKS:
         costs[name] = play(name)
         nothing_changed(costs[name].output)
@@ -94,12 +98,15 @@ def _inventory(hosts: int) -> Path:
 def main(hosts: int) -> None:
     costs = measure(hosts)
     ping = costs["ping"].processor_seconds
-    print(f"{hosts} hosts; per 1,000 hosts:")
-    print(f"{'':10} {'SECONDS':>8} {'CPU SECONDS':>12} {'BESIDE PING':>12}")
+    share = hosts / 1000
+    print(f"{hosts} hosts; seconds are for 1,000 hosts, memory is for all of them:")
+    print(f"{'':10} {'SECONDS':>8} {'CPU SECONDS':>12} {'BESIDE PING':>12} {'MIB':>8} {'MIB BEYOND PING':>16}")
     for name, cost in costs.items():
-        share = hosts / 1000
-        ratio = cost.processor_seconds / ping
-        print(f"{name:10} {cost.seconds / share:8.1f} {cost.processor_seconds / share:12.1f} {ratio:12.2f}")
+        ratio, beyond = cost.processor_seconds / ping, cost.memory_mib - costs["ping"].memory_mib
+        print(
+            f"{name:10} {cost.seconds / share:8.1f} {cost.processor_seconds / share:12.1f} {ratio:12.2f} "
+            f"{cost.memory_mib:8.0f} {beyond:16.0f}"
+        )
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,11 +33,13 @@ class Cost:
     :param seconds: of the clock.
     :param processor_seconds: of all processes that it started and that have ended.
     :param output: what it printed.
+    :param memory_mib: the most that all of its processes had at a time, in MiB, pages that they share counted once; 0 where it was not measured.
     """
 
     seconds: float
     processor_seconds: float
     output: str
+    memory_mib: float = 0.0
 
 
 @contextmanager
@@ -55,21 +58,49 @@ def demo_lab(name: str) -> Iterator[Path]:
         subprocess.run([_LAB, "down", "--name", name], check=False, stdout=subprocess.DEVNULL)
 
 
-def timed(program: str, *arguments: str, **environment: str) -> Cost:
+def timed(program: str, *arguments: str, with_memory: bool = False, **environment: str) -> Cost:
     """Run a program of the virtual environment.
 
+    :param with_memory: whether its memory is measured, each second.
     :raises RuntimeError: it failed.
     """
     command = [str(_BINARIES / program), *arguments]
     collections = str(REPOSITORY / "build" / "collections")
     settings = {"ANSIBLE_COLLECTIONS_PATH": collections, "ANSIBLE_CONFIG": str(REPOSITORY / "examples" / "ansible.cfg")}
     started, before = time.monotonic(), _processor_seconds()
-    done = subprocess.run(
-        command, env={**os.environ, **settings, **environment}, capture_output=True, text=True, check=False
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, **settings, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
-    return Cost(time.monotonic() - started, _processor_seconds() - before, done.stdout)
+    most = [0.0]
+    ended = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(process.pid, most, ended), daemon=True)
+    if with_memory:
+        watcher.start()
+    output, errors = process.communicate()
+    ended.set()
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}:\n{output}\n{errors}")
+    return Cost(time.monotonic() - started, _processor_seconds() - before, output, most[0])
+
+
+def _watch(pid: int, most: list[float], ended: threading.Event) -> None:
+    while not ended.wait(1.0):
+        most[0] = max(most[0], _memory_mib(pid))
+
+
+def _memory_mib(pid: int) -> float:
+    """Return the memory of a process and of all that it started: proportional set sizes, so that what is shared is counted once."""
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    except OSError:
+        return 0.0
+    own = next((int(line.split()[1]) / 1024 for line in rollup.splitlines() if line.startswith("Pss:")), 0.0)
+    return own + sum(_memory_mib(int(child)) for child in children)
 
 
 def nothing_changed(output: str) -> None:

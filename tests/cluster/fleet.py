@@ -119,7 +119,7 @@ class Fleet:
             "gpu_upgrade_api_timeout": 300,
             "gpu_upgrade_ready_timeout": 300,
             "gpu_upgrade_settle_time": 3,
-            "gpu_upgrade_wave_timeout": 5,
+            "gpu_upgrade_budget_timeout": 5,
             "gpu_kubernetes_output_directory": str(self.folder / "gitops"),
             **self.variables,
             **variables,

@@ -102,8 +102,44 @@ def test_of_two_operators_the_second_ends_with_a_message(fleet):
         first.kill()
 
 
+def test_a_node_follows_as_soon_as_another_ends_and_waits_for_no_slow_one(fleet):
+    """The first node waits for its job until the third is done, which needs the room that the second left."""
+    fleet.plane.kubectl("run", "job", "--image=work", "--labels=app=job", f"--overrides={_alone(FIRST)}")
+    fleet.wait_for(lambda: fleet.stand_ins.pods(app="job")[0]["status"].get("phase") == "Running")
+    run = fleet.start(
+        "upgrade",
+        gpu_upgrade_wait_for_jobs="app=job",
+        gpu_upgrade_canary=0,
+        gpu_upgrade_max_parallel=2,
+        gpu_upgrade_max_unavailable="2",
+    )
+    try:
+        most = set()
+
+        def third_is_done():
+            fleet.alive(run)
+            most.add(frozenset(host for host in NODES if fleet.cordoned(host)))
+            return fleet.state(THIRD) == "done"
+
+        fleet.wait_for(third_is_done, timeout=1200)
+        assert fleet.state(FIRST) == "waiting-for-jobs"
+        assert fleet.state(SECOND) == "done"
+        assert max(map(len, most)) == 2, f"the budget is used, and kept: {most}"
+        fleet.plane.kubectl("delete", "pod", "job")
+        run.wait()
+    finally:
+        if run.process.poll() is None:
+            run.kill()
+    assert run.status == 0, run.output[-3000:]
+    assert fleet.versions() == dict.fromkeys(NODES, NEW)
+    assert [fleet.state(host) for host in NODES] == ["done"] * 3
+    assert not any(fleet.cordoned(host) for host in NODES)
+    # As the next test expects them.
+    assert fleet.run("rollback").status == 0
+
+
 def test_a_node_whose_new_driver_does_not_work_is_rolled_back_and_nothing_else_is_touched(fleet):
-    """Wave 1 succeeds, wave 2 fails its verification and goes back, wave 3 is never begun; the job is never lost."""
+    """The canary succeeds, the second node fails its verification and goes back, the third is never begun; the job is never lost."""
     install_proof(fleet, SECOND)
     fleet.stand_ins.workload("train", 3, MIG, max_unavailable=1)
     fleet.wait_for(lambda: fleet.stand_ins.fewest.get("train") == 3)

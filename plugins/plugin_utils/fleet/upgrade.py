@@ -76,6 +76,7 @@ class Record:
     :param origin: the driver version before the rollout.
     :param toolkit: the version of the container toolkit before it; empty when there was none.
     :param target: what the rollout brings; a record with another target belongs to an older rollout.
+    :param wave: the how-manyeth node of its rollout this one was.
     :param initial_unschedulable: whether somebody had cordoned the node before; it stays so.
     :param failed_reason: why it failed, for people.
     """
@@ -166,7 +167,7 @@ def begin(
     now: str,
     toolkit: str = "",
 ) -> Record:
-    """Return the record of a node that a wave starts with, or continues.
+    """Return the record of a node that a rollout begins with, or continues.
 
     What was there before an interrupted run is what that run found, not what it left behind.
 
@@ -200,7 +201,7 @@ def is_ready(node: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class Member:
-    """One host of the fleet, before waves are made of it.
+    """One host of the fleet, as it was read.
 
     :param needed: whether the facts show something to do.
     :param node: the Node object; None without a cluster, or when the cluster has none of that name.
@@ -216,7 +217,7 @@ class Member:
 
 
 def wave_node(member: Member, target: str, retry: bool, *, started_here: bool = False) -> Node:
-    """Return the node as the waves see it.
+    """Return the node as it is decided on.
 
     :param retry: whether nodes that failed are tried again.
     :param started_here: whether this run has begun with it: a record that still has a step then says that the host was lost.

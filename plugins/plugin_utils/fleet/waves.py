@@ -5,13 +5,13 @@
 """Which nodes of a fleet may be taken out of service next. Pure.
 
 The order of a rollout is: a canary, which has to be verified before anything else starts, then as many nodes at a time as the budget
-leaves. Every node that is out of service counts against the budget, whoever took it out.
+leaves: a node follows as soon as another ends. Every node that is out of service counts against the budget, whoever took it out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
@@ -32,6 +32,7 @@ class Node:
     :param cordoned: whether it takes no new pods now.
     :param cordoned_by_hand: whether it took none before this rollout came to it. It stays so at the end.
     :param skip: whether somebody asked to leave this node alone.
+    :param failing: whether it has failed and is worked on all the same, to bring it back to what it was.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Node:
     cordoned: bool = False
     cordoned_by_hand: bool = False
     skip: bool = False
+    failing: bool = False
 
     @property
     def unavailable(self) -> bool:
@@ -96,10 +98,9 @@ def decide(nodes: Sequence[Node], budget: Budget) -> Decision:
     Nodes that are out of service already (cordoned by hand) go first: they cost nothing of what may be unavailable.
     """
     working = sum(1 for node in nodes if node.phase == WORKING)
-    failed = [node.name for node in nodes if node.phase == FAILED]
     waiting = [node for node in nodes if node.phase == WAITING and not node.skip]
-    if len(failed) > budget.max_failures:
-        reason = f"{len(failed)} failed ({_names(failed)}) and at most {budget.max_failures} may"
+    reason = too_many_failed(nodes, budget)
+    if reason:
         return Decision(
             finished=not working, stopped=reason if waiting else None, left=() if working else _all(waiting)
         )
@@ -123,21 +124,26 @@ def decide(nodes: Sequence[Node], budget: Budget) -> Decision:
     return Decision(finished=True, stopped=reason, left=_all(waiting))
 
 
-def schedule(nodes: Sequence[Node], budget: Budget) -> tuple[tuple[str, ...], ...]:
-    """Return the waves of a rollout in which every node succeeds: what to expect before it begins.
+def too_many_failed(nodes: Sequence[Node], budget: Budget) -> str | None:
+    """Return why no further node starts whatever happens, or None."""
+    failed = [node.name for node in nodes if node.phase == FAILED or node.failing]
+    if len(failed) <= budget.max_failures:
+        return None
+    return f"{len(failed)} failed ({_names(failed)}) and at most {budget.max_failures} may"
 
-    Nodes that cannot be started as things are, are in none of them.
+
+def order(nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Return the nodes that are to be worked on, in the order in which they start.
+
+    Those that cost nothing of what may be unavailable are the first. Those that are not ready are the last: that may be over by then.
     """
-    present = {node.name: node for node in nodes}
-    waves: list[tuple[str, ...]] = []
-    while True:
-        start = decide(tuple(present.values()), budget).start
-        if not start:
-            return tuple(waves)
-        waves.append(start)
-        for name in start:
-            node = present[name]
-            present[name] = replace(node, phase=DONE, cordoned=node.cordoned_by_hand)
+    waiting = [node for node in nodes if node.phase == WAITING and not node.skip]
+    return _all(sorted(waiting, key=lambda node: (not node.ready, not node.unavailable)))
+
+
+def has_slot(nodes: Sequence[Node], budget: Budget) -> bool:
+    """Whether one more node may be worked on, if the nodes that are unavailable leave room."""
+    return _slots(nodes, budget, sum(1 for node in nodes if node.phase == WORKING)) > 0
 
 
 def _slots(nodes: Sequence[Node], budget: Budget, working: int) -> int:

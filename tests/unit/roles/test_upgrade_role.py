@@ -44,7 +44,7 @@ def test_a_refused_transaction_touches_nothing_not_even_the_other_scheduler(site
     assert site.log == ["a bring (check)"], "the host was not drained, so that nobody gives it back"
     assert site.record("a")["state"] == "refused"
     assert "bring does not work" in site.record("a")["failed_reason"]
-    assert not site.record("b"), "the wave stops"
+    assert not site.record("b"), "the rollout stops"
 
 
 def test_a_failed_change_is_rolled_back_and_the_host_stays_away(site):
@@ -111,7 +111,7 @@ def test_a_failed_node_that_cannot_even_begin_again_is_still_ours(site):
     assert "bring does not work" in site.record("a")["failed_reason"]
 
 
-def test_check_mode_goes_through_all_waves_and_leaves_nothing(site):
+def test_check_mode_goes_through_all_nodes_and_leaves_nothing(site):
     done = site.run("upgrade", "--check")
     assert done.returncode == 0, done.stdout[-3000:]
     assert {line for line in site.log if not line.endswith("(check)")} == set()
@@ -153,3 +153,29 @@ def test_a_host_without_room_for_its_record_says_both_reasons(site):
     assert done.returncode != 0
     assert "a: failed: bring: bring does not work It could not be given back: " in done.stdout
     assert not site.record("b")
+
+
+def test_a_node_follows_as_soon_as_another_ends_and_no_node_waits_for_a_slow_one(tmp_path):
+    """The first node lasts until the last one is done: in waves, or with tasks that all hosts do together, it would never end."""
+    site = Site(tmp_path, "abcd")
+    site.wait(a_driver="d resume")
+    done = site.run("upgrade", "-f", "3", *_budget(canary=0, max_parallel=2, max_unavailable="100%"))
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert [site.record(host)["state"] for host in site.hosts] == ["done"] * 4
+    assert [site.log.index(f"{host} drain") for host in "cd"] > [site.log.index(f"{host} resume") for host in "bc"]
+    assert "run_once" not in done.stderr + done.stdout, "Ansible would warn of it"
+
+
+def test_a_failure_while_others_are_worked_on_lets_these_end_and_no_other_begin(tmp_path):
+    site = Site(tmp_path, "abcd")
+    site.fail(b="driver")
+    site.wait(a_health="b health")
+    done = site.run("upgrade", "-f", "4", *_budget(canary=0, max_parallel=2, max_unavailable="100%"))
+    assert done.returncode != 0
+    assert [site.record(host).get("state") for host in site.hosts] == ["done", "failed", None, None]
+    assert "The rollout stops: 1 failed (b) and at most 0 may" in done.stdout + done.stderr
+    assert "left as they were: c, d" in done.stdout
+
+
+def _budget(**options):
+    return [part for name, value in options.items() for part in ("-e", f"gpu_upgrade_{name}={value}")]

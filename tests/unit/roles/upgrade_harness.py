@@ -22,7 +22,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 OLD, NEW = "580.126.09", "580.178.04"
 
 _STUB = """
-import json, os
+import json, os, time
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
@@ -35,6 +35,13 @@ class ActionModule(ActionBase):
         step = " ".join(str(value) for value in self._task.args.values())
         with open(os.path.join(folder, "log"), "a") as log:
             log.write(f"{host} {step}{' (check)' if self._task.check_mode else ''}\\n")
+        with open(os.path.join(folder, "wait.json")) as handle:
+            awaited = json.load(handle).get(f"{host} {step}")
+        until = time.monotonic() + 200
+        while awaited and awaited not in open(os.path.join(folder, "log")).read().splitlines():
+            if time.monotonic() > until:
+                return {**result, "failed": True, "msg": f"{awaited} did not come"}
+            time.sleep(0.1)
         with open(os.path.join(folder, "fail.json")) as handle:
             message = json.load(handle).get(f"{host} {step}")
         result.update({"changed": True, "reboot_required": False})
@@ -72,11 +79,11 @@ _ROLES = {
 
 
 class Site:
-    """Two plain hosts, both of which need another driver."""
+    """Plain hosts, all of which need another driver."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, hosts: str = "ab") -> None:
         self.folder = folder
-        self.hosts = ("a", "b")
+        self.hosts = tuple(hosts)
         collection = folder / "collections" / "ansible_collections" / "gpufleet" / "nvidia"
         self._link(collection)
         self._roles(collection / "roles")
@@ -87,6 +94,7 @@ class Site:
         (folder / "systemctl").chmod(0o755)
         self.services()
         self.fail()
+        self.wait()
         local = {
             "ansible_connection": "local",
             "ansible_become": False,
@@ -158,6 +166,11 @@ class Site:
         """
         found = {f"{host} {step}": "lost" if lost else f"{step} does not work" for host, step in steps.items()}
         (self.folder / "fail.json").write_text(json.dumps(found))
+
+    def wait(self, **steps: str) -> None:
+        """Let steps of hosts last until a line is in the log: C(a_driver="b health")."""
+        found = {step.replace("_", " ", 1): line for step, line in steps.items()}
+        (self.folder / "wait.json").write_text(json.dumps(found))
 
     def services(self, *names: str) -> None:
         lines = [f"{name}.service loaded active running It" for name in names]

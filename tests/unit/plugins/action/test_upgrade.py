@@ -5,11 +5,15 @@
 from __future__ import annotations
 
 import datetime
+import threading
+import time
 
 import pytest
+from ansible import constants
 from ansible_collections.gpufleet.nvidia.plugins.action import upgrade_lease, upgrade_node, upgrade_waves
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease, lease_renewal
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import SINCE, Record, from_annotations
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.upgrade_run import UpgradeRun
 
 TARGET = "driver 580.178.04"
 
@@ -54,6 +58,15 @@ def renewed(monkeypatch):
     return started
 
 
+@pytest.fixture(autouse=True)
+def run_folder(monkeypatch, tmp_path):
+    """The folder of one run of Ansible."""
+    monkeypatch.setattr(constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    monkeypatch.setattr(upgrade_waves, "_PAUSE", 0.02)
+    monkeypatch.setattr(upgrade_waves, "_SHORTEST", 5.0)
+    return str(tmp_path)
+
+
 @pytest.fixture
 def mark(call, monkeypatch):
     def do(cluster, state, **arguments):
@@ -66,7 +79,7 @@ def mark(call, monkeypatch):
             "toolkit": "1.19.1",
             **arguments,
         }
-        return call(upgrade_node, given, {})[0]
+        return call(upgrade_node, given, {"inventory_hostname": "a"})[0]
 
     return do
 
@@ -141,13 +154,17 @@ def test_without_a_cluster_there_is_no_lease(lease):
     assert cluster.held is None
 
 
+#: The variables of a host of a play that lost none.
+AT_A = {"inventory_hostname": "a", "ansible_play_hosts": ["a"]}
+
+
 @pytest.fixture
 def plan(call):
     def do(record, **arguments):
         host = {"node": "a", "needed": True, "target": TARGET}
-        known = {"__gpu_upgrade_host": host, "__gpu_upgrade_record": record.values(), "__gpu_upgrade_started": False}
+        known = {"__gpu_upgrade_host": host, "__gpu_upgrade_record": record.values()}
         given = {"state": "planned", "target": TARGET, "hosts": ["a"], "kubernetes": False, **arguments}
-        return call(upgrade_waves, given, {"hostvars": {"a": known}})[0]
+        return call(upgrade_waves, given, {**AT_A, "hostvars": {"a": known}})[0]
 
     return do
 
@@ -175,7 +192,7 @@ def plan_cluster(call, monkeypatch):
             for name, read in hosts
         }
         given = {"state": "planned", "target": TARGET, "hosts": [name for name, _read in hosts], **arguments}
-        return call(upgrade_waves, given, {"hostvars": known}, check)[0]
+        return call(upgrade_waves, given, {**AT_A, "hostvars": known}, check)[0]
 
     return do
 
@@ -200,7 +217,7 @@ def test_a_record_that_cannot_be_read_leaves_its_node_alone_and_no_other(plan_cl
 
     cluster = Marked("node-a", "node-b")
     assert plan_cluster(cluster, ("a", True), ("b", True), max_unavailable="2")["order"] == ["b"]
-    ended = plan_cluster(cluster, ("a", True), ("b", True), state="finished")
+    ended = plan_cluster(cluster, state="finished")
     assert ended["report"]["a"]["failed_reason"] == "wave: 'first' must be an integer."
     assert "a" in ended["left"] and not ended["complete"]
 
@@ -209,7 +226,7 @@ def test_a_file_of_a_host_that_is_no_record_leaves_the_host_alone(call):
     hosts = {name: {"__gpu_upgrade_host": {"needed": True}, "__gpu_upgrade_record": {}} for name in ("a", "b")}
     hosts["a"]["__gpu_upgrade_record"] = [1]
     given = {"state": "planned", "target": TARGET, "hosts": ["a", "b"], "kubernetes": False, "max_unavailable": "2"}
-    found, shown = call(upgrade_waves, given, {"hostvars": hosts})
+    found, shown = call(upgrade_waves, given, {**AT_A, "hostvars": hosts})
     assert found["order"] == ["b"]
     assert "a is left out: its record in /var/lib/gpufleet/upgrade.json cannot be read" in shown.warnings[0]
 
@@ -242,9 +259,157 @@ def test_a_dead_run_of_the_same_machine_is_continued_at_once(plan):
     assert plan(record)["order"] == ["a"]
 
 
-def test_a_wave_says_where_a_rollback_has_to_be_finished(plan):
+def test_a_host_learns_that_a_rollback_has_to_be_finished(plan, call):
     record = Record("rolling-back", "580.126.09", TARGET, failed_reason="CUDA error")
-    found = plan(record, state="next", batch=["a"], wait=0)
-    assert found["start"] == ["a"]
-    assert found["rolling_back"] == ["a"]
-    assert found["records"]["a"]["failed_reason"] == "CUDA error"
+    assert plan(record)["order"] == ["a"]
+    found = call(upgrade_waves, {"state": "next"}, AT_A)[0]
+    assert (found["start"], found["rolling_back"], found["wave"]) == (True, True, 1)
+    assert found["record"]["failed_reason"] == "CUDA error"
+
+
+class Rollout:
+    """Hosts that take part in the play of an upgrade, each in a thread as in a worker."""
+
+    def __init__(self, call, hosts, **arguments):
+        self._call = call
+        self.present = list(hosts)
+        self.results = {}
+        self.shown = []
+        known = {host: {"__gpu_upgrade_host": {"needed": True}, "__gpu_upgrade_record": {}} for host in hosts}
+        given = {"target": TARGET, "hosts": list(hosts), "kubernetes": False, "max_unavailable": "100%", **arguments}
+        self.order = self._act({"state": "planned", **given}, {"hostvars": known})["order"]
+
+    def _act(self, arguments, variables):
+        result, shown = self._call(upgrade_waves, arguments, variables)
+        self.shown += shown.warnings
+        assert "failed" not in result, result
+        return result
+
+    def _at(self, host):
+        return {"inventory_hostname": host, "ansible_play_hosts": list(self.present)}
+
+    def arrive(self, host):
+        thread = threading.Thread(
+            target=lambda: self.results.update({host: self._act({"state": "next"}, self._at(host))}), daemon=True
+        )
+        thread.start()
+        return thread
+
+    def ends(self, host, state="done"):
+        UpgradeRun(constants.DEFAULT_LOCAL_TMP).record(host, Record(state, target=TARGET).values())
+        self._act({"state": "ended"}, self._at(host))
+
+    def started(self, *hosts):
+        """Wait until exactly these hosts were told to start."""
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            found = [host for host, result in self.results.items() if result["start"]]
+            if sorted(found) == sorted(hosts):
+                time.sleep(0.15)
+                return sorted(host for host, result in self.results.items() if result["start"]) == sorted(hosts)
+            time.sleep(0.02)
+        return False
+
+
+def test_a_node_follows_as_soon_as_another_ends_and_the_canary_is_alone(call):
+    rollout = Rollout(call, "abcde", canary=1, max_parallel=2)
+    assert rollout.order == list("abcde")
+    for host in rollout.order:
+        rollout.arrive(host)
+        time.sleep(0.05)
+    assert rollout.started("a"), "nobody else before the canary is done"
+    rollout.ends("a")
+    assert rollout.started("a", "b", "c")
+    rollout.ends("c")
+    assert rollout.started("a", "b", "c", "d"), "b takes long, and d does not wait for it"
+    rollout.ends("d")
+    assert rollout.started("a", "b", "c", "d", "e")
+
+
+@pytest.mark.parametrize("state", ["failed", "refused"])
+def test_a_failure_stops_all_that_wait_and_none_that_are_worked_on(call, state):
+    rollout = Rollout(call, "abcd", canary=0, max_parallel=2)
+    threads = []
+    for host in rollout.order:
+        threads.append(rollout.arrive(host))
+        time.sleep(0.05)
+    assert rollout.started("a", "b")
+    rollout.ends("a", state)
+    for thread in threads:
+        thread.join(10)
+    assert [rollout.results[host]["start"] for host in "abcd"] == [True, True, False, False]
+    assert rollout.results["d"]["stopped"] == "1 failed (a) and at most 0 may"
+    assert rollout.shown == ["The rollout stops: 1 failed (a) and at most 0 may."], "it is said once"
+
+
+def test_a_node_that_is_rolled_back_lets_no_other_start_while_it_lasts(call, run_folder):
+    rollout = Rollout(call, "abc", canary=0, max_parallel=2)
+    first = [rollout.arrive("a"), rollout.arrive("b")]
+    assert rollout.started("a", "b")
+    UpgradeRun(run_folder).record("a", Record("rolling-back", target=TARGET, failed_reason="CUDA error").values())
+    rollout.ends("b")
+    rollout.arrive("c").join(10)
+    assert not rollout.results["c"]["start"]
+    assert all(not thread.is_alive() for thread in first)
+
+
+def test_a_host_that_ansible_lost_makes_no_room_for_another(call, run_folder):
+    rollout = Rollout(call, "abc", canary=0, max_parallel=1)
+    rollout.arrive("a").join(10)
+    UpgradeRun(run_folder).record("a", Record("installing", target=TARGET).values())
+    rollout.present.remove("a")
+    rollout.arrive("b").join(10)
+    assert rollout.results["b"]["stopped"] == "1 failed (a) and at most 0 may"
+    assert rollout.shown[0] == "a was lost while it was worked on."
+    ended = call(upgrade_waves, {"state": "finished"}, AT_A)[0]
+    assert ended["failed_hosts"] == ["a"]
+    assert ended["report"]["a"]["failed_reason"] == "the host was lost while installing"
+    assert ended["left"] == ["b", "c"]
+
+
+def test_a_host_that_waits_long_comes_back_to_learn_whom_ansible_lost(call, monkeypatch):
+    monkeypatch.setattr(upgrade_waves, "_SHORTEST", 0.2)
+    rollout = Rollout(call, "ab", canary=0, max_parallel=1)
+    rollout.arrive("a").join(10)
+    rollout.arrive("b").join(10)
+    assert rollout.results["b"] == {"start": False, "wait": True, "stopped": None, "changed": False}
+    rollout.present.remove("a")
+    rollout.arrive("b").join(10)
+    assert rollout.results["b"]["stopped"]
+
+
+def test_a_node_that_stays_not_ready_is_left_out_once_nothing_else_is_worked_on(call, monkeypatch):
+    class OneAway(Nodes):
+        def nodes(self):
+            found = super().nodes()
+            found["b"]["status"]["conditions"] = []
+            return found
+
+    cluster = OneAway("a", "b", "c")
+    monkeypatch.setattr(upgrade_waves.ActionModule, "cluster", lambda _self, _arguments: cluster)
+    rollout = Rollout(call, "abc", kubernetes=True, canary=0, max_parallel=1, wait=1)
+    assert rollout.order == ["a", "c", "b"]
+    for host in rollout.order:
+        rollout.arrive(host)
+        time.sleep(0.05)
+    assert rollout.started("a")
+    rollout.ends("a")
+    assert rollout.started("a", "c"), "it waits for none that is not ready"
+    rollout.ends("c")
+    assert rollout.started("a", "c")
+    until = time.monotonic() + 10
+    while "b" not in rollout.results and time.monotonic() < until:
+        time.sleep(0.05)
+    assert rollout.results["b"]["start"] is False and not rollout.results["b"]["wait"]
+    assert rollout.shown[-1] == "Left out: b: b not ready."
+
+
+def test_check_mode_comes_past_the_canary_of_a_cluster(call, monkeypatch):
+    """Nothing is recorded on its nodes then, and what this run would have recorded counts all the same."""
+    monkeypatch.setattr(upgrade_waves.ActionModule, "cluster", lambda _self, _arguments: Nodes("a", "b"))
+    rollout = Rollout(call, "ab", kubernetes=True)
+    for host in "ab":
+        rollout.arrive(host).join(10)
+        rollout.ends(host)
+    assert all(result["start"] for result in rollout.results.values())
+    assert call(upgrade_waves, {"state": "finished"}, AT_A)[0]["complete"]

@@ -93,7 +93,7 @@ def test_what_tasks_of_the_collection_set_is_nobodys_mistake():
     """With serial the variables are checked again for every batch, when tasks of the ones before have set theirs."""
     tasks = [path for folder in ("roles", "playbooks") for path in (PLAYBOOKS.parent / folder).rglob("*.yml")]
     private = {name for path in tasks for name in re.findall(r"\b__gpu_\w+|\b__nvidia_\w+", path.read_text())}
-    assert "__gpu_upgrade_started" in private and len(private) > 40
+    assert "__gpu_upgrade_next" in private and len(private) > 40
     for playbook in OWN:
         assert check(playbook, dict.fromkeys(private, "x")) == Findings()
     assert "Did you mean gpu_upgrade_reboot?" in check("rollback", {"gpu_upgrade_reboots": 1}).refusals[0].message

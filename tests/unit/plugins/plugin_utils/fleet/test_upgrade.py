@@ -191,15 +191,10 @@ def test_progress_names_what_matters():
     )
 
 
-def test_the_schedule_is_what_a_rollout_without_failures_does():
-    nodes = [waves.Node(f"n{number}") for number in range(7)] + [waves.Node("old", waves.CURRENT)]
-    budget = waves.Budget(canary=1, max_parallel=3, max_unavailable="50%")
-    assert waves.schedule(nodes, budget) == (("n0",), ("n1", "n2", "n3"), ("n4", "n5", "n6"))
-
-
 def test_nodes_that_need_nothing_are_no_canary_and_count_in_the_fleet():
     nodes = [waves.Node("a", waves.CURRENT), waves.Node("b"), waves.Node("c")]
-    assert waves.schedule(nodes, waves.Budget(max_parallel=2, max_unavailable="100%")) == (("b",), ("c",))
+    assert waves.order(nodes) == ("b", "c")
+    assert waves.decide(nodes, waves.Budget(max_parallel=2, max_unavailable="100%")).start == ("b",)
 
 
 def test_the_file_on_the_host_is_json_for_people():
