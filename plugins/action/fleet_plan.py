@@ -42,6 +42,7 @@ class ActionModule(FleetAction):
             "files",
             "unrendered",
             "report",
+            "summary",
             "kubeconfig",
             "context",
         }
@@ -59,6 +60,7 @@ class ActionModule(FleetAction):
                 "files": {"type": "list", "elements": "dict", "default": []},
                 "unrendered": {"type": "str", "default": ""},
                 "report": {"type": "path", "default": ""},
+                "summary": {"type": "bool", "default": False},
                 "kubeconfig": {"type": "path", "default": ""},
                 "context": {"type": "str", "default": ""},
             }
@@ -80,7 +82,8 @@ class ActionModule(FleetAction):
             planned.append(_plan(host, variables, known, facts, unread, cluster))
         fleet = FleetPlan(planned, plain(arguments["files"]), plain(arguments["unrendered"]))
         self._display.display("\n" + fleet.text(terminal_width()))
-        result["plan"] = fleet.as_dict()
+        if not arguments["summary"]:
+            result["plan"] = fleet.as_dict()
         result["drift"] = fleet.drift
         if arguments["report"]:
             write_report(arguments["report"], fleet.as_dict())

@@ -42,6 +42,8 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, terminal_width, write_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pools
 
+#: What grows with every host.
+_LARGE = frozenset({"hosts", "ledger", "expected", "offered"})
 _TITLE = "GPUs: what is taken, what is free"
 
 
@@ -92,6 +94,7 @@ class ActionModule(FleetAction):
                 "unit": {"type": "str", "choices": [usage.MEMORY, usage.UNITS], "default": usage.MEMORY},
                 "details": {"type": "bool", "default": False},
                 "report": {"type": "path", "default": ""},
+                "summary": {"type": "bool", "default": False},
                 "html": {"type": "path", "default": ""},
                 "note": {"type": "str", "default": ""},
                 "wide": {"type": "bool", "default": False},
@@ -130,7 +133,9 @@ class ActionModule(FleetAction):
             "pending": usage_text.waiting_dict(unplaced),
             "not_in_inventory": strangers,
         }
-        result.update(document)
+        result.update(
+            {name: value for name, value in document.items() if not arguments["summary"] or name not in _LARGE}
+        )
         if arguments["html"]:
             when = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
             users = "pods" if cluster else "processes"

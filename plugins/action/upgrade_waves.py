@@ -111,6 +111,7 @@ class ActionModule(ClusterAction):
         if decision.stopped and not decision.start:
             self._display.warning(f"The rollout does not start: {decision.stopped}. Left: {titles(decision.left)}.")
             return {"order": [], "stopped": decision.stopped}
+        run.line_up(order)
         if order:
             self._display.display(f"  first: {titles(decision.start)}; the order of all: {titles(order)}")
         return {"order": list(order), "stopped": None}

@@ -33,7 +33,7 @@ _COLORS = {"passed": "green", "failed": "red", "warning": "yellow", "skipped": "
 
 class ActionModule(FleetAction):
     _requires_connection = False
-    _VALID_ARGS = frozenset({"hosts", "report", "kubeconfig", "context", "capacity"})
+    _VALID_ARGS = frozenset({"hosts", "report", "kubeconfig", "context", "capacity", "summary"})
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         task_vars = described(task_vars)
@@ -43,6 +43,7 @@ class ActionModule(FleetAction):
             argument_spec={
                 "hosts": {"type": "list", "elements": "str", "required": True},
                 "report": {"type": "path", "default": ""},
+                "summary": {"type": "bool", "default": False},
                 "kubeconfig": {"type": "path", "default": ""},
                 "context": {"type": "str", "default": ""},
                 "capacity": {"type": "path", "default": ""},
@@ -75,7 +76,8 @@ class ActionModule(FleetAction):
                 if one["next_step"]:
                     self._display.display(f"           next: {one['next_step']}")
         document = {host: found.as_dict() for host, found in hosts.items()}
-        result["hosts"] = document
+        if not arguments["summary"]:
+            result["hosts"] = document
         result["healthy"] = all(found.healthy for found in hosts.values())
         if arguments["report"]:
             write_report(arguments["report"], document)

@@ -53,6 +53,12 @@ options:
     description: The context in it. Empty for its current one.
     type: str
     default: ""
+  summary:
+    description:
+      - Leave out RV(plan), which grow with the fleet. They are in O(report) all the same.
+      - Ansible keeps what a task returns for every host, and copies it several times.
+    type: bool
+    default: false
   report:
     description: A file of the controller to which the plan is written as JSON; empty writes none.
     type: path

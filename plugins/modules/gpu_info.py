@@ -45,6 +45,13 @@ options:
       - holders
       - profiles
     default: []
+  as_text:
+    description:
+      - Return RV(gpu_text), one text, in place of RV(gpu). Ansible copies every value of a result several times on the controller, which for
+        the facts of a large fleet takes more time and memory than everything else.
+      - The actions of the collection that take facts from a registered variable read both.
+    type: bool
+    default: false
 seealso:
   - module: gpufleet.nvidia.health
 """
@@ -66,9 +73,13 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+gpu_text:
+  description: RV(gpu) as JSON.
+  returned: when O(as_text) is true
+  type: str
 gpu:
   description: The facts document.
-  returned: always
+  returned: when O(as_text) is false
   type: dict
   contains:
     schema:
@@ -188,6 +199,8 @@ def main() -> None:
         argument_spec={
             "root": {"type": "path", "default": "/"},
             "gather": {"type": "list", "elements": "str", "choices": list(SUBSETS), "default": []},
+            # Done on the controller.
+            "as_text": {"type": "bool", "default": False},
             "_pynvml_archive": {"type": "path"},
         },
         supports_check_mode=True,

@@ -47,6 +47,12 @@ options:
     description: Whether it is also printed what each pod holds.
     type: bool
     default: false
+  summary:
+    description:
+      - Leave out RV(hosts), RV(ledger), RV(expected) and RV(offered), which grow with the fleet. They are in O(report) all the same.
+      - Ansible keeps what a task returns for every host, and copies it several times.
+    type: bool
+    default: false
   report:
     description: File on the controller for everything that is known, as JSON. Empty for none.
     type: path

@@ -23,6 +23,12 @@ options:
     type: list
     elements: str
     required: true
+  summary:
+    description:
+      - Leave out RV(hosts), which grow with the fleet. They are in O(report) all the same.
+      - Ansible keeps what a task returns for every host, and copies it several times.
+    type: bool
+    default: false
   report:
     description: File on the controller for the report as JSON. Empty for none.
     type: path

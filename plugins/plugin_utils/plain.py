@@ -70,12 +70,12 @@ def facts_of(answer: Any) -> tuple[dict[str, Any] | None, str]:
         return None, "it did not answer"
     try:
         # The rest of a result is the controller's: ansible-core keeps warnings in it as objects of its own.
-        facts = plain(answer.get("gpu"))
+        facts = json.loads(plain(answer["gpu_text"])) if answer.get("gpu_text") else plain(answer.get("gpu"))
         if not facts:
             return None, said(answer) or "it did not answer"
         check_facts(facts)
     except Unfit as unfit:
         return None, f"its facts do not fit: {unfit.message}"
-    except (TypeError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         return None, f"its facts are not plain data: {type(error).__name__}"
     return facts, ""

@@ -27,10 +27,12 @@ OUTSIDE, WAITS, HOLDS, ENDED, LEFT = "", "waits", "holds", "ended", "left"
 _SCHEMA = """
 CREATE TABLE settings (text TEXT);
 CREATE TABLE state (refreshed REAL, event REAL, stopped TEXT);
-CREATE TABLE host (name TEXT PRIMARY KEY, place INTEGER, about TEXT, record TEXT, slot TEXT, since REAL,
+CREATE TABLE host (name TEXT PRIMARY KEY, place INTEGER, turn INTEGER, about TEXT, record TEXT, slot TEXT, since REAL,
                    phase TEXT, ready INTEGER, cordoned INTEGER, by_hand INTEGER, skip INTEGER, failing INTEGER);
 """
-_NODE = "name, phase, ready, cordoned, by_hand, skip, slot, failing"
+#: Hosts enter the play in the order of their turns, but their workers may ask in any other: who comes before one that asked is as good as here.
+_NODE = """name, phase, ready, cordoned, by_hand, skip, slot, failing,
+           coalesce(turn <= (SELECT MAX(turn) FROM host WHERE slot != ''), 0)"""
 #: Seconds for which a process waits for another one's change of the file.
 _PATIENCE = 60.0
 
@@ -59,7 +61,7 @@ class UpgradeRun:
             base.execute("INSERT INTO settings VALUES (?)", [json.dumps(settings)])
             base.execute("INSERT INTO state VALUES (0, ?, '')", [time.time()])
             rows = [(name, place, json.dumps(about)) for place, (name, about) in enumerate(hosts.items())]
-            base.executemany("INSERT INTO host VALUES (?, ?, ?, NULL, '', 0, '', 1, 0, 0, 0, 0)", rows)
+            base.executemany("INSERT INTO host VALUES (?, ?, NULL, ?, NULL, '', 0, '', 1, 0, 0, 0, 0)", rows)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -69,6 +71,13 @@ class UpgradeRun:
         """Return of each host its name, what is known about it, its record in this run, and whether this run began with it."""
         for name, about, record, slot in self._all("SELECT name, about, record, slot FROM host ORDER BY place"):
             yield name, json.loads(about), json.loads(record) if record else None, slot in (HOLDS, ENDED)
+
+    def line_up(self, order: Sequence[str]) -> None:
+        """Keep the order in which the hosts enter the play; those that are not in it do not start."""
+        with self._change() as base:
+            base.executemany(
+                "UPDATE host SET turn = ? WHERE name = ?", [(turn, name) for turn, name in enumerate(order)]
+            )
 
     def refresh(self, nodes: Sequence[Node]) -> None:
         """Keep how the nodes are now."""
@@ -148,7 +157,7 @@ class UpgradeRun:
         return str(self._one("SELECT stopped FROM state")[0])
 
     def nodes(self) -> list[Node]:
-        """Return the nodes; of those that this run has not begun with, only the ones that wait for room may start."""
+        """Return the nodes; of those that this run has not begun with, only the ones that take part in the play by now may start."""
         return [_node(row) for row in self._all(f"SELECT {_NODE} FROM host ORDER BY place")]
 
     @contextmanager
@@ -201,8 +210,8 @@ class UpgradeRun:
 
 
 def _node(row: Sequence[Any]) -> Node:
-    name, phase, ready, cordoned, by_hand, skip, slot, failing = row
+    name, phase, ready, cordoned, by_hand, skip, slot, failing, entered = row
     started = slot in (HOLDS, ENDED)
     phase = WORKING if slot == HOLDS else phase
-    skip = not started and (bool(skip) or slot != WAITS)
+    skip = not started and (bool(skip) or slot == LEFT or not entered)
     return Node(name, phase, bool(ready), bool(cordoned), bool(by_hand), skip, slot == HOLDS and bool(failing))

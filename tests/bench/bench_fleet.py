@@ -22,12 +22,19 @@ HOSTS = 200
 #: The pools of the demo, with the host of each.
 POOLS = {"training": "gpu-training-1", "batch": "gpu-batch-1", "shared": "gpu-shared-1"}
 PLAYBOOKS = ("site", "plan", "verify", "inspect", "render")
-_CANNED = str(Path(__file__).resolve().parent / "canned")
+CANNED = {
+    "ANSIBLE_CONNECTION_PLUGINS": str(Path(__file__).resolve().parent / "canned"),
+    "ANSIBLE_PIPELINING": "true",
+}
+#: Hosts of the comparison of slices, and the slices: two controllers, each of which knows the whole inventory.
+_SLICED = 12
+_SLICES = ("gpu_hosts[0:4]", "gpu_hosts[5:11]")
 
 
 def run() -> dict[str, object]:
     """Compare processor seconds with 200 hosts."""
     costs = measure(HOSTS)
+    _slices_make_one_tree(OUTPUT / "fleet")
     ping = costs["ping"].processor_seconds
     found: dict[str, object] = {
         f"{name}.controller_cpu_ratio_to_ping_{HOSTS}_hosts": costs[name].processor_seconds / ping
@@ -42,10 +49,9 @@ def measure(hosts: int) -> dict[str, Cost]:
     """Return what C(ping) and each playbook cost with so many hosts."""
     inventory = _inventory(hosts)
     directory = f"gpu_kubernetes_output_directory={OUTPUT / 'fleet-gitops'}"
-    canned = {"ANSIBLE_CONNECTION_PLUGINS": _CANNED, "ANSIBLE_PIPELINING": "true"}
 
     def cost(program: str, *arguments: str) -> Cost:
-        return timed(program, "-i", str(inventory), *arguments, with_memory=True, **canned)
+        return timed(program, "-i", str(inventory), *arguments, with_memory=True, **CANNED)
 
     def play(name: str) -> Cost:
         return cost("ansible-playbook", "-e", directory, f"gpufleet.nvidia.{name}")
@@ -82,6 +88,11 @@ def _inventory(hosts: int) -> Path:
             (folder / f"{pool}.json").write_text(json.dumps(task["hosts"][host]["gpu"]), encoding="utf-8")
         described = yaml.safe_load(path.read_text(encoding="utf-8"))["all"]["vars"]
     kept = {name: value for name, value in described.items() if name.startswith("nvidia_")}
+    _write_inventory(folder, folder / "inventory", hosts, kept)
+    return folder / "inventory"
+
+
+def _write_inventory(folder: Path, inventory: Path, hosts: int, variables: dict[str, object]) -> None:
     pools = {}
     for number, pool in enumerate(POOLS):
         count = hosts // len(POOLS) + (number < hosts % len(POOLS))
@@ -90,9 +101,45 @@ def _inventory(hosts: int) -> Path:
             "vars": {"bench_canned_facts": str(folder / f"{pool}.json")},
         }
     connection = {"ansible_connection": "canned", "ansible_python_interpreter": "/usr/bin/python3"}
-    document = {"gpu_hosts": {"children": pools, "vars": {**kept, **connection}}}
-    (folder / "inventory" / "inventory.yml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    return folder / "inventory"
+    document = {"gpu_hosts": {"children": pools, "vars": {**variables, **connection}}}
+    (inventory / "inventory.yml").write_text(yaml.safe_dump(document), encoding="utf-8")
+
+
+def _slices_make_one_tree(folder: Path) -> None:
+    """Hold the tree that one run over all hosts writes against the one of several controllers, each with a slice of them.
+
+    :param folder: with the inventory of L(_inventory), and what its hosts answer.
+    :raises RuntimeError: the trees, or the facts of hosts that are recorded in them, differ.
+    """
+    inventory = folder / "sliced"
+    shutil.rmtree(inventory, ignore_errors=True)
+    shutil.copytree(folder / "inventory", inventory)
+    described = yaml.safe_load((inventory / "inventory.yml").read_text(encoding="utf-8"))["gpu_hosts"]["vars"]
+    _write_inventory(folder, inventory, _SLICED, described)
+    trees = {}
+    for name, limits in (("whole", ("gpu_hosts",)), ("slices", _SLICES)):
+        tree = folder / f"tree-{name}"
+        shutil.rmtree(tree, ignore_errors=True)
+        for limit in limits:
+            option = f"gpu_kubernetes_output_directory={tree}"
+            timed(
+                "ansible-playbook",
+                "-i",
+                str(inventory),
+                "-e",
+                option,
+                "gpufleet.nvidia.site",
+                "--limit",
+                limit,
+                **CANNED,
+            )
+        trees[name] = {
+            str(path.relative_to(tree)): path.read_bytes() for path in sorted(tree.rglob("*")) if path.is_file()
+        }
+    names = {name for tree in trees.values() for name in tree}
+    differing = sorted(name for name in names if trees["whole"].get(name) != trees["slices"].get(name))
+    if differing or not names:
+        raise RuntimeError(f"slices wrote another tree than one run: {', '.join(differing) or 'there is none'}")
 
 
 def main(hosts: int) -> None:

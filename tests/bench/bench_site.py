@@ -2,15 +2,21 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a run of C(site) costs that has nothing to do, beside C(ansible -m ping) on the same lab hosts in the same run."""
+"""What a run of C(site) costs that has nothing to do, and what reading a host takes, beside C(ansible -m ping) on the same lab hosts in the
+same run.
+"""
 
 from __future__ import annotations
 
+import datetime
+import json
 import statistics
 
 from demo_lab import FLEET, OUTPUT, demo_lab, nothing_changed, timed
 
 TURNS = 3
+_HOST = "gpu-training-1"
+_MODULES = {"ping": "ansible.builtin.ping", "gpu_info": "gpufleet.nvidia.gpu_info"}
 
 
 def run() -> dict[str, object]:
@@ -25,9 +31,25 @@ def run() -> dict[str, object]:
             cost = timed("ansible-playbook", *site)
             nothing_changed(cost.output)
             times["site"].append(cost.seconds)
+        tasks: dict[str, list[float]] = {name: [] for name in _MODULES}
+        for _turn in range(TURNS):
+            for name, module in _MODULES.items():
+                tasks[name].append(_seconds_of_task(inventory, module))
+    reading, answering = statistics.median(tasks["gpu_info"]), statistics.median(tasks["ping"])
     site_seconds, ping_seconds = statistics.median(times["site"]), statistics.median(times["ping"])
     return {
         "site.noop_ratio_to_ping": site_seconds / ping_seconds,
         "site.noop_seconds_3_hosts": site_seconds,
         "site.ping_seconds_3_hosts": ping_seconds,
+        "gpu_info.wall_ratio_to_ping": reading / answering,
+        "gpu_info.seconds": reading,
     }
+
+
+def _seconds_of_task(inventory: list[str], module: str) -> float:
+    """Return how long a module takes on one host, the time that C(ansible) itself needs to start left out."""
+    callback = {"ANSIBLE_LOAD_CALLBACK_PLUGINS": "true", "ANSIBLE_STDOUT_CALLBACK": "json"}
+    said = timed("ansible", *inventory, _HOST, "-b", "-m", module, **callback)
+    (task,) = json.loads(said.output)["plays"][0]["tasks"]
+    start, end = (datetime.datetime.fromisoformat(task["task"]["duration"][at].rstrip("Z")) for at in ("start", "end"))
+    return (end - start).total_seconds()

@@ -58,9 +58,10 @@ class RecordedFacts:
         """Return the GPUs of C(host), or None when it was never read."""
         cards: list[Mapping[str, Any]] = []
         for name in REGISTERED:
-            if not isinstance(variables.get(name), Mapping) or not variables[name].get("gpu"):
+            answer = variables.get(name)
+            if not isinstance(answer, Mapping) or not (answer.get("gpu") or answer.get("gpu_text")):
                 continue
-            document, unread = facts_of(variables[name])
+            document, unread = facts_of(answer)
             if document is None:
                 self._unread[host] = unread
             elif document.get("gpus"):

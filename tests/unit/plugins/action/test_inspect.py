@@ -65,6 +65,14 @@ def test_as_json(show):
     assert (told["hosts"], told["expected"]) == (result["hosts"], result["expected"])
 
 
+def test_a_summary_leaves_out_what_grows_with_the_fleet_and_the_report_has_it(show, tmp_path):
+    path = tmp_path / "inspect.json"
+    result, _shown = show({"summary": True, "report": str(path)}, a=read())
+    assert not {"hosts", "ledger", "expected", "offered"} & set(result)
+    assert result["unread"] == {} and "total" in result
+    assert {"hosts", "ledger", "expected", "offered"} <= set(json.loads(path.read_text()))
+
+
 def test_hosts_that_were_not_read_are_named_and_wrong_ones_are_warned_of(show):
     unreachable = {"gpu_facts_host": {"unreachable": True, "msg": "Failed to connect: timed out.\nmore"}}
     result, shown = show(play_hosts=("a", "b", "c"), a=read(), b=unreachable, c=read(nvidia_sharing_replicas="many"))

@@ -326,6 +326,18 @@ def test_a_node_follows_as_soon_as_another_ends_and_the_canary_is_alone(call):
     assert rollout.started("a", "b", "c", "d", "e")
 
 
+def test_the_order_is_kept_however_late_the_worker_of_an_earlier_host_asks(call):
+    rollout = Rollout(call, "abc", canary=1, max_parallel=1)
+    rollout.arrive("c")
+    assert rollout.started(), "a and b are about to ask"
+    rollout.arrive("b")
+    assert rollout.started()
+    rollout.arrive("a")
+    assert rollout.started("a")
+    rollout.ends("a")
+    assert rollout.started("a", "b")
+
+
 @pytest.mark.parametrize("state", ["failed", "refused"])
 def test_a_failure_stops_all_that_wait_and_none_that_are_worked_on(call, state):
     rollout = Rollout(call, "abcd", canary=0, max_parallel=2)

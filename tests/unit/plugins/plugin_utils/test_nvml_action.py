@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.action import gpu_info, host_program, mig, mig_info, mps
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import host_facts, nvml_action
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive import PynvmlNotOnController
 
 ARCHIVE = nvml_action.ARCHIVE_OPTION
@@ -102,6 +103,28 @@ def test_a_second_answer_without_pynvml_is_a_failure_and_no_loop():
     missing = {"failed": True, "msg": "no pynvml", "pynvml_missing": True}
     host = Host([dict(missing), dict(missing)])
     assert run(host, mig_info.ActionModule) == {"failed": True, "msg": "no pynvml"}
+
+
+def test_facts_as_text_are_taken_in_and_say_the_same():
+    facts = {"schema": 1, "host": {"name": "gpu01"}, "gpus": []}
+    read = run(Host([{"changed": False, "gpu": facts}]), gpu_info.ActionModule)
+    as_text = run(Host([{"changed": False, "gpu": facts}]), gpu_info.ActionModule, as_text=True)
+    assert set(as_text) == {"changed", "gpu_text"}
+    assert facts_of(as_text) == facts_of(read) == (facts, "")
+
+
+def test_a_text_of_the_host_is_no_facts():
+    """Facts are text only after they were held against their schema here."""
+    answer = run(Host([{"changed": False, "gpu_text": '{"schema": 1}'}]), gpu_info.ActionModule, as_text=True)
+    assert answer == {"changed": False}
+    wrong = run(Host([{"changed": False, "gpu": {"schema": "x"}}]), gpu_info.ActionModule, as_text=True)
+    assert wrong["failed"] and "its facts do not fit" in wrong["msg"] and "gpu_text" not in wrong
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": "x"}', "[" * 100_000])
+def test_text_that_is_no_facts_is_unread(text):
+    facts, unread = facts_of({"gpu_text": text})
+    assert facts is None and unread
 
 
 def test_users_cannot_name_an_archive():
