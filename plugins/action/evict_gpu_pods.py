@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices impo
     in_use,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import Evictions, Pod, evictions, read
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.repartition import repartition
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.repartition import gone_devices, repartition
 
 
 class ActionModule(ClusterAction):
@@ -28,8 +28,11 @@ class ActionModule(ClusterAction):
     OPTIONS = {
         "node": {"type": "str", "required": True},
         "mig_plan": {"type": "dict"},
+        "devices": {"type": "list", "elements": "str"},
         "checkpoint": {"type": "str", "default": ""},
         "holders": {"type": "list", "elements": "str", "default": []},
+        "device_holders": {"type": "list", "elements": "dict", "default": []},
+        "device_nodes": {"type": "list", "elements": "str", "default": []},
         "every_pod": {"type": "bool", "default": False},
         "force": {"type": "bool", "default": False},
         "delete_empty_dir": {"type": "bool", "default": False},
@@ -43,12 +46,16 @@ class ActionModule(ClusterAction):
         pods = [read(document) for document in cluster.pods_on(node)]
         named = any(pod.controller == "DaemonSet" for pod in pods)
         daemon_sets = {str(one["metadata"]["uid"]) for one in cluster.daemon_sets()} if named else set()
+        arguments["holders"] += _holding(arguments["device_holders"], arguments["device_nodes"])
         result: dict[str, Any] = {}
         uids = None
+        gone = arguments["devices"]
         if arguments["mig_plan"] is not None:
+            gone = gone_devices(arguments["mig_plan"])
+        if gone is not None:
             there = [pod for pod in pods if not pod.ended]
             found = _holdings(arguments["checkpoint"], node, there, daemon_sets)
-            wanted = repartition(arguments["mig_plan"], found, there)
+            wanted = repartition(gone, found, there, arguments["holders"])
             users = in_use(found, [pod.uid for pod in there])
             uids = [pod.uid for pod in wanted.leave]
             result = {
@@ -92,6 +99,15 @@ _REFUSED = (
     "gpu_upgrade_evict_force (pods without a controller) or gpu_upgrade_evict_delete_empty_dir."
 )
 _REMEDY = "Give the PodDisruptionBudget room, or end the pod, and run again."
+
+
+def _holding(holders: Sequence[Mapping[str, Any]], nodes: Collection[str]) -> list[str]:
+    """Return the UIDs of the pods of which a process has one of these device files open."""
+    return [
+        str(holder["pod_uid"])
+        for holder in holders
+        if holder.get("pod_uid") and not set(nodes).isdisjoint(holder.get("devices") or ())
+    ]
 
 
 def _holdings(text: str, node: str, pods: Sequence[Pod], daemon_sets: Collection[str]) -> tuple[Holding, ...]:

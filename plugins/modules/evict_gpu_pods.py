@@ -14,7 +14,7 @@ description:
   - Evicts, through the eviction API, the pods that asked for C(nvidia.com/gpu), C(nvidia.com/mig-*) or have a resource claim. Disruption budgets
     are respected; pods of DaemonSets and other pods stay.
   - When one of them must not be evicted, none is touched.
-  - With O(mig_plan) only the pods on MIG devices that go are evicted.
+  - With O(mig_plan) only the pods on MIG devices that go are evicted, with O(devices) only those on these devices.
   - With O(every_pod) the node is drained. M(kubernetes.core.k8s_drain) takes pods that did not leave in time for a success, gives up at the first
     budget that has no room at the moment, and counts emptyDir volumes of DaemonSets.
   - This is an action; the module is only its documentation. It runs on the controller and needs the Python package C(kubernetes) there.
@@ -26,14 +26,29 @@ options:
   mig_plan:
     description: The result of M(gpufleet.nvidia.mig) in check mode.
     type: dict
+  devices:
+    description: UUIDs of the GPUs and MIG devices whose pods are evicted, and no others. Empty for none. Not used with O(mig_plan).
+    type: list
+    elements: str
   checkpoint:
-    description: Content of the kubelet's C(/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint), for O(mig_plan).
+    description:
+      - Content of the kubelet's C(/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint), for O(mig_plan) and O(devices).
     type: str
     default: ""
   holders:
     description:
       - UIDs of pods of which a process holds a GPU, as RV(gpufleet.nvidia.gpu_info#module:gpu.holders) has them.
       - They are evicted too, although they did not ask for a GPU.
+    type: list
+    elements: str
+    default: []
+  device_holders:
+    description: All processes that have a device file open, as RV(gpufleet.nvidia.gpu_info#module:gpu.holders) has them, for O(device_nodes).
+    type: list
+    elements: dict
+    default: []
+  device_nodes:
+    description: Device files. The pods of those of O(device_holders) that have one of them open are evicted too.
     type: list
     elements: str
     default: []
@@ -69,6 +84,12 @@ EXAMPLES = r"""
 - name: Evict the pods that hold GPUs
   gpufleet.nvidia.evict_gpu_pods:
     node: gpu-node-1
+
+- name: Evict only the pods on one GPU
+  gpufleet.nvidia.evict_gpu_pods:
+    node: gpu-node-1
+    devices: [GPU-e696dbe1-2a37-4ed5-a88a-f2a6db88df6f]
+    checkpoint: "{{ checkpoint.content | b64decode }}"
 """
 
 RETURN = r"""
@@ -85,19 +106,19 @@ gone_devices:
   description: UUIDs of the devices that go.
   type: list
   elements: str
-  returned: with O(mig_plan)
+  returned: with O(mig_plan) or O(devices)
 leave:
   description: Pods that hold one of them.
   type: list
   elements: str
-  returned: with O(mig_plan)
+  returned: with O(mig_plan) or O(devices)
 in_use:
   description: Every device that a pod holds, with the UIDs of the pods.
   type: dict
-  returned: with O(mig_plan)
+  returned: with O(mig_plan) or O(devices)
 stay:
   description: Pods that hold other devices.
   type: list
   elements: str
-  returned: with O(mig_plan)
+  returned: with O(mig_plan) or O(devices)
 """

@@ -156,7 +156,8 @@ gpu:
       returned: always
     recorded:
       description: >-
-        The MIG layout and the sharing that are restored at boot, and in C(mig_unfinished) whether the last change of MIG
+        The MIG layout and the sharing that are restored at boot, what was tried to repair the host (C(heal)), the step in which an upgrade is
+        (C(upgrade_state)), whether a repartition was cut off (C(repartition_unfinished)), and in C(mig_unfinished) whether the last change of MIG
         was cut off before its end.
       type: dict
       returned: always

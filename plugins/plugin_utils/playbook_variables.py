@@ -51,9 +51,15 @@ ROLES = {
     "rollback": ("gpu_upgrade",),
     "repartition": ("gpu_upgrade",),
     "remove": ("gpu_remove",),
+    "heal": ("gpu_heal", "gpu_upgrade"),
 }
 #: A number of hosts, or a percentage; those with true may be a list of them, as Ansible's serial is.
-SHARES = {"gpu_upgrade_max_unavailable": False, "gpu_repartition_serial": True}
+SHARES = {
+    "gpu_upgrade_max_unavailable": False,
+    "gpu_heal_max_unavailable": False,
+    "gpu_heal_breaker_hosts": False,
+    "gpu_repartition_serial": True,
+}
 #: What the names of the variables of these playbooks begin with.
 PREFIXES = (
     "gpu_plan_",
@@ -64,6 +70,7 @@ PREFIXES = (
     "gpu_upgrade_",
     "gpu_repartition_",
     "gpu_remove_",
+    "gpu_heal_",
     "gpu_kubernetes_",
 )
 

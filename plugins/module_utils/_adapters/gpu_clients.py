@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from . import locked_clocks
 from .command import Result, run
@@ -25,6 +25,15 @@ def reset_gpu(pci_address: str) -> Result:
     """
     locked_clocks.forget()
     return run(["nvidia-smi", "-r", "-i", pci_address], timeout=_RESET_SECONDS)
+
+
+def reset_gpus(names: Sequence[str]) -> Result:
+    """Reset several GPUs in one command, as those have to be that are reset together. The answer is not a proof.
+
+    :param names: their UUIDs or PCI addresses.
+    :raises CommandError: nvidia-smi is missing or does not come back.
+    """
+    return run(["nvidia-smi", "--gpu-reset", "-i", ",".join(names)], timeout=_RESET_SECONDS * len(names))
 
 
 def terminate(pids: Iterable[int], grace: float = 10.0) -> tuple[int, ...]:

@@ -67,7 +67,7 @@ class PostInstall:
                 self._system.reload_unit(PERSISTENCE_UNIT)
             except Refused as refused:
                 self.outcome.problems.append(refused.message)
-        self._reload(host)
+        self.reload(host)
         if self._desired.state != "absent":
             self._services(host)
         return self.outcome
@@ -176,7 +176,8 @@ class PostInstall:
             else:
                 self._system.add_wants(unit)
 
-    def _reload(self, host: Host) -> None:
+    def reload(self, host: Host) -> None:
+        """Take up the driver on disk without a reboot, or note why that takes one."""
         wanted = None if self._desired.state == "absent" else host.on_disk
         reload = plan_reload(
             loaded=host.loaded,

@@ -21,6 +21,7 @@ from .._boards.lookup import find_board
 from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST
 from .._formats.toml_read import TomlError
 from .._health.metric_units import METRICS_SERVICE, TIMER_LINK, directory_of
+from .._health.repair_record import PATH as HEAL_RECORD
 from .._mig import journal
 from .._toolkit import config as toolkit_config
 from .runtimes import parse_version
@@ -31,6 +32,9 @@ RECORDED = {
     "sharing": "/etc/gpufleet/sharing.json",
     "settings": "/etc/gpufleet/settings.json",
 }
+#: How far an upgrade and a repartition came, as the roles write it.
+UPGRADE_RECORD = "/var/lib/gpufleet/upgrade.json"
+REPARTITION_RECORD = "/var/lib/gpufleet/repartition.json"
 _NVSWITCH_DEVICES = "/proc/driver/nvidia-nvswitch/devices"
 _FABRIC_VERSION = re.compile(r"version is\s*:\s*(\S+)")
 _PACKAGE_VERSION = re.compile(r"^(?:\d+:)?([^-~+]+)")
@@ -135,10 +139,11 @@ def read_kubelet(source: Source, services: Services) -> dict[str, Any]:
 def read_recorded(source: Source) -> dict[str, Any]:
     """Return the part C(recorded): what the host program restores at boot; None where nothing is recorded.
 
-    C(mig_unfinished) says whether the last change of MIG was cut off before its end.
+    C(heal) is what was tried to repair the host. C(mig_unfinished) says whether the last change of MIG was cut off before its end,
+    C(upgrade_state) and C(repartition_unfinished) how far an upgrade came, and whether a repartition was cut off.
     """
     found: dict[str, Any] = {}
-    for name, path in RECORDED.items():
+    for name, path in {**RECORDED, "heal": HEAL_RECORD}.items():
         found[name] = None
         text = source.files.read(path)
         if text is None:
@@ -156,7 +161,19 @@ def read_recorded(source: Source) -> dict[str, Any]:
             source.note(f"recorded.{name}", f"{path} is not a JSON object")
     last = journal.parse(source.files.read(journal.JOURNAL_PATH) or "")
     found["mig_unfinished"] = last is not None and last.open
+    found["upgrade_state"] = _upgrade_state(source)
+    found["repartition_unfinished"] = source.files.exists(REPARTITION_RECORD)
     return found
+
+
+def _upgrade_state(source: Source) -> str | None:
+    text = source.files.read(UPGRADE_RECORD)
+    try:
+        recorded = json.loads(text) if text else None
+    except ValueError:
+        recorded = None
+        source.note("recorded.upgrade_state", f"{UPGRADE_RECORD} is not JSON")
+    return str(recorded.get("state") or "") or None if isinstance(recorded, dict) else None
 
 
 def read_host_program(source: Source) -> dict[str, Any]:

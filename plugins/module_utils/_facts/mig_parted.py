@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from .._adapters.command import CommandError
 from .._adapters.source import Source
 from .._printable import LONGEST_OUTPUT
 
@@ -44,16 +43,5 @@ def read_mig_parted(source: Source) -> dict[str, Any] | None:
         "config_path": path,
         "config": config,
         "selected": settings.get("SELECTED_CONFIG"),
-        "enabled": _enabled(source),
+        "enabled": files.exists(f"/etc/systemd/system/multi-user.target.wants/{SERVICE}"),
     }
-
-
-def _enabled(source: Source) -> bool | None:
-    if not source.files.local:
-        source.note("mig_parted.enabled", f"systemd cannot be asked about the host at {source.files.root}")
-        return None
-    try:
-        return source.units([SERVICE])[SERVICE].enabled == "enabled"
-    except CommandError as error:
-        source.note("mig_parted.enabled", str(error))
-        return None

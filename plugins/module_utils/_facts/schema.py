@@ -220,7 +220,11 @@ _FACTS = fields(
         "kubelet": _UNIT,
         "cdi": items(_CDI, 1024),
         "recorded": fields(
-            {**dict.fromkeys(("mig", "sharing", "settings"), mapping(anything)), "mig_unfinished": truth}
+            {
+                **dict.fromkeys(("mig", "sharing", "settings", "heal"), mapping(anything)),
+                **dict.fromkeys(("mig_unfinished", "repartition_unfinished"), truth),
+                "upgrade_state": _NAME,
+            }
         ),
         "host_program": fields({"version": _TEXT, "sha256": _NAME, "metrics_directory": _TEXT}),
         "health": _HEALTH,

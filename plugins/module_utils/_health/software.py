@@ -181,6 +181,17 @@ def sharing(evidence: Evidence, _expectation: Expectation) -> Outcome:
     return passed(f"{len(wanted.daemons)} MPS daemons answer with the recorded percentage")
 
 
+def broken_daemons(facts: Mapping[str, Any]) -> list[str]:
+    """Return the recorded MPS daemons that do not run, do not answer or have other settings; none where the record cannot be used."""
+    wanted = _recorded_sharing(facts)
+    if wanted is None:
+        return []
+    running = facts.get("mps") or []
+    silent = {found.get("pipe_directory") for found in running if found.get("responds") is False}
+    different = _sharing_differences(wanted, running)
+    return [one.name for one in wanted.daemons if one.name in different or one.pipe_directory in silent]
+
+
 def _by_pipe_directory(running: Sequence[Mapping[str, Any]]) -> dict[Any, Mapping[str, Any]]:
     return {daemon.get("pipe_directory"): daemon for daemon in running}
 

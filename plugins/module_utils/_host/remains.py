@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .._adapters.files import read_bytes, read_text, remove, write_whole
@@ -19,6 +19,8 @@ from .._adapters.packages_apt import Apt
 from .._driver.plan import hold_names
 from .._driver.services import PREFERENCES_NAME
 from .._formats.toml_edit import is_marked, restore
+from .._health.repair_record import PATH as HEAL
+from .._health.repair_record import STEPS as HEAL_STEPS
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from .._toolkit.config import PATH as TOOLKIT_SETTINGS
@@ -46,7 +48,7 @@ class Remains:
     :param pinned: whether the collection's preferences file pins the driver.
     :param settings: text of the toolkit's settings; None where there are none.
     :param folders: the collection's own folders that are there.
-    :param unfinished: records of upgrades and changes of layout that were cut off.
+    :param unfinished: records of upgrades, repairs and changes of layout that were cut off.
     """
 
     packages: Mapping[str, str]
@@ -69,7 +71,7 @@ def read(manager: PackageManager) -> Remains:
         pinned=isinstance(manager, Apt) and manager.preferences(PREFERENCES_NAME) is not None,
         settings=None if settings is None else settings.decode("utf-8", "surrogateescape"),
         folders=tuple(path for path in folders() if os.path.isdir(path)),
-        unfinished=(*(path for path in _UNFINISHED if os.path.exists(path)), *_unfinished_upgrade()),
+        unfinished=(*(path for path in _UNFINISHED if os.path.exists(path)), *_cut_off()),
     )
 
 
@@ -84,7 +86,7 @@ def plan(present: Remains, toolkit: bool, driver: bool) -> Plan:
     if present.unfinished:
         raise Refused(
             ", ".join(present.unfinished),
-            "an upgrade, a rollback or a change of layout was cut off on this host, and this record says what it still has to do",
+            "an upgrade, a rollback, a repair or a change of layout was cut off on this host, and this record says what it still has to do",
             "Run that playbook again until it succeeds, or gpufleet.nvidia.rollback, and then this one.",
         )
     steps = []
@@ -141,12 +143,16 @@ def read_back(left: Plan) -> None:
         )
 
 
-def _unfinished_upgrade() -> tuple[str, ...]:
+def _cut_off() -> tuple[str, ...]:
+    return tuple(path for path, steps in ((UPGRADE, STEPS), (HEAL, HEAL_STEPS)) if _is_cut_off(path, steps))
+
+
+def _is_cut_off(path: str, steps: Sequence[str]) -> bool:
     try:
-        record = json.loads(read_text(UPGRADE) or "null")
+        record = json.loads(read_text(path) or "null")
     except ValueError:
-        return (UPGRADE,)
-    return (UPGRADE,) if isinstance(record, dict) and record.get("state") in STEPS else ()
+        return True
+    return isinstance(record, dict) and record.get("state") in steps
 
 
 def _release(names: list[str]) -> list[Step]:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,19 +45,21 @@ def gone_devices(report: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(uuid) for step in steps for uuid in step["data"].get("gone") or ()))
 
 
-def repartition(report: Mapping[str, Any], holdings: Sequence[Holding], pods: Sequence[Pod]) -> Repartition:
-    """Return what a planned change of layout means for the pods of the node.
+def repartition(
+    gone: Sequence[str], holdings: Sequence[Holding], pods: Sequence[Pod], holders: Collection[str] = ()
+) -> Repartition:
+    """Return what it means for the pods of the node that devices go.
 
-    :param report: the result of M(gpufleet.nvidia.mig) in check mode.
+    :param gone: UUIDs of the devices that go, such as L(gone_devices) returns them.
     :param holdings: what the kubelet's checkpoint says.
     :param pods: the pods on the node that have not ended.
+    :param holders: UIDs of pods of which a process has such a device open, whatever the checkpoint says.
     """
-    gone = gone_devices(report)
     users = in_use(holdings, [pod.uid for pod in pods])
-    leaving = {uid for device in gone for uid in users.get(device, ())}
+    leaving = {uid for device in gone for uid in users.get(device, ())} | {*holders}
     staying = {uid for uids in users.values() for uid in uids} - leaving
     return Repartition(
-        gone,
+        tuple(gone),
         tuple(pod for pod in pods if pod.uid in leaving),
         tuple(pod for pod in pods if pod.uid in staying),
     )

@@ -83,3 +83,9 @@ def ranges(numbers: Sequence[int]) -> str:
         else:
             runs.append([number])
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def shortened(names: Sequence[str], most: int = 5) -> str:
+    """Return the first C(names) in a sentence, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

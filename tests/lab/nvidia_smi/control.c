@@ -105,6 +105,14 @@ int reset_gpus(const char *which)
     nvmlReturn_t failed = NVML_SUCCESS;
     nvml.nvmlShutdown(); /* a reset is refused while anybody, this program too, has the GPU open */
     for (int i = 0; i < s.count; i++) {
+        int peers = 1;
+        if (nvml.virtualGpuResetPeers((int)s.gpus[i].index, &peers) == NVML_SUCCESS && peers > s.count) {
+            /* The words of the real program are not known; its manual says that it names the GPUs that have to be reset too. */
+            printf("GPU %s could not be reset: GPUs with NVLink connections to it must be reset in the same command.\n", s.gpus[i].bus_id);
+            return EXIT_OTHER;
+        }
+    }
+    for (int i = 0; i < s.count; i++) {
         nvmlReturn_t result = nvml.virtualGpuReset((int)s.gpus[i].index);
         if (result == NVML_SUCCESS) {
             printf("GPU %s was successfully reset.\n", s.gpus[i].bus_id);

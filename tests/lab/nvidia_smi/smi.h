@@ -70,6 +70,7 @@
     F(nvmlComputeInstanceDestroy, (nvmlComputeInstance_t))                                                           \
     F(nvmlGpuInstanceGetComputeInstances, (nvmlGpuInstance_t, unsigned, nvmlComputeInstance_t *, unsigned *))        \
     F(nvmlComputeInstanceGetInfo_v2, (nvmlComputeInstance_t, nvmlComputeInstanceInfo_t *))                           \
+    F(virtualGpuResetPeers, (int, int *))                                                                            \
     F(virtualGpuReset, (int))                                                                                        \
     F(virtualGpuTimeslice, (int, int *))
 

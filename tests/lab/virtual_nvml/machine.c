@@ -178,8 +178,12 @@ void gpu_reset_state(struct machine *m, int gpu)
     struct running_gpu *g = &m->running.gpus[gpu];
     bool keep_mode = g->mig_pending;
     bool hopper_or_newer = board->architecture >= NVML_ARCH_HOPPER;
-    bool persistence = g->persistence, lost = g->lost;
+    bool persistence = g->persistence, lost = g->lost, until_boot = g->recovery_until_boot, with_peers = g->reset_with_peers;
+    uint8_t recovery_action = until_boot ? g->recovery_action : m->hardware.gpus[gpu].recovery_action;
     memset(g, 0, sizeof *g);
+    g->recovery_action = recovery_action;
+    g->recovery_until_boot = until_boot;
+    g->reset_with_peers = with_peers;
     g->persistence = persistence;
     g->lost = lost;
     /* Ampere reads its mode from the InfoROM. Newer chips keep it over a reset (the driver knows it), not over a reboot:

@@ -8,6 +8,7 @@
 #include "nvml_call.h"
 
 EXPORT nvmlReturn_t virtualGpuReset(int index);
+EXPORT nvmlReturn_t virtualGpuResetPeers(int index, int *peers);
 EXPORT nvmlReturn_t virtualGpuTimeslice(int index, int *timeslice);
 
 /* Reset the GPU of this index. Refused while anybody holds it: a process, or another process that has NVML open. */
@@ -33,6 +34,17 @@ nvmlReturn_t virtualGpuReset(int index)
     else
         gpu_reset_state(&m, gpu);
     return call_end("gpuReset", finish_change(&m, result));
+}
+
+/* How many GPUs have to be reset in the same command as the one of this index, itself among them. */
+nvmlReturn_t virtualGpuResetPeers(int index, int *peers)
+{
+    struct machine m;
+    int gpu = machine_read(&m) == 0 ? gpu_at_index(&m, (unsigned)index) : -1;
+    if (gpu < 0)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *peers = m.running.gpus[gpu].reset_with_peers ? (int)m.hardware.gpu_count : 1;
+    return NVML_SUCCESS;
 }
 
 /* Set the time slice (0 default to 3 long), or read it when *timeslice is negative. */

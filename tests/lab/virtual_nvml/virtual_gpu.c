@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char usage[] =
@@ -31,8 +32,11 @@ static const char usage[] =
     "  lose --gpu N, find --gpu N    fall off the bus, and come back\n"
     "  fabric not-supported|not-started|in-progress|completed\n"
     "  nouveau on|off                the kernel's own driver is bound to the GPUs\n"
-    "  xid --gpu N --number X        a critical error event\n"
-    "  recovery --gpu N --action X   the number of what the driver asks for (0: nothing), until a reset\n"
+    "  xid --gpu N --number X [--text TEXT]\n"
+    "                                a critical error event; and the driver's line in the kernel's log, where /dev/kmsg is a plain file\n"
+    "  recovery --gpu N --action X [--until reset|boot|replaced]\n"
+    "                                the number of what the driver asks for (0: nothing), and what ends it\n"
+    "  peers on|off                  the GPUs can only be reset all together, or one by one\n"
     "  fail SYMBOL ACTION [--nth N] [--count K]        ACTION: ERROR-NAME, after:ERROR-NAME, kill, kill-after, hang:S, delay:MS\n"
     "  fail --clear | --list\n"
     "  trace on|off|show|log         count the calls per symbol; log: one per line\n"
@@ -277,11 +281,27 @@ static int command_lose(int argc, char **argv, bool lost)
 static int command_recovery(int argc, char **argv)
 {
     struct machine m;
-    const char *gpu = option(argc, argv, "--gpu"), *action = option(argc, argv, "--action");
-    if (!gpu || !action)
-        die(2, "recovery --gpu N --action X");
+    const char *gpu = option(argc, argv, "--gpu"), *action = option(argc, argv, "--action"), *until = option(argc, argv, "--until");
+    if (!gpu || !action || (until && strcmp(until, "reset") != 0 && strcmp(until, "boot") != 0 && strcmp(until, "replaced") != 0))
+        die(2, "recovery --gpu N --action X [--until reset|boot|replaced]");
     change_or_die(&m);
-    m.running.gpus[gpu_number(&m, gpu)].recovery_action = (uint8_t)number("--action", action);
+    int which = gpu_number(&m, gpu);
+    uint8_t asked = (uint8_t)number("--action", action);
+    m.running.gpus[which].recovery_action = asked;
+    m.running.gpus[which].recovery_until_boot = asked && until && strcmp(until, "boot") == 0;
+    m.hardware.gpus[which].recovery_action = until && strcmp(until, "replaced") == 0 ? asked : 0;
+    commit_or_die(&m);
+    return 0;
+}
+
+static int command_peers(int argc, char **argv)
+{
+    struct machine m;
+    if (argc != 1 || (strcmp(argv[0], "on") != 0 && strcmp(argv[0], "off") != 0))
+        die(2, "peers on|off");
+    change_or_die(&m);
+    for (uint32_t i = 0; i < m.hardware.gpu_count; i++)
+        m.running.gpus[i].reset_with_peers = strcmp(argv[0], "on") == 0;
     commit_or_die(&m);
     return 0;
 }
@@ -301,13 +321,30 @@ static int command_fabric(int argc, char **argv)
     return 2;
 }
 
+/* The line as the driver writes it, in the shape of a record of /dev/kmsg. Never into a real one: that is the machine's, for all labs. */
+static void log_xid(const struct machine *m, int gpu, int xid, const char *text)
+{
+    struct stat found;
+    char address[32];
+    const char *path = getenv("VIRTUAL_GPU_KMSG") ? getenv("VIRTUAL_GPU_KMSG") : "/dev/kmsg";
+    FILE *log = stat(path, &found) == 0 && S_ISREG(found.st_mode) ? fopen(path, "a") : NULL;
+    if (!log)
+        return;
+    gpu_address(m, gpu, address, sizeof address);
+    *strrchr(address, '.') = '\0';
+    fprintf(log, "4,%llu,%llu,-;NVRM: Xid (PCI:%s): %d, %s\n", (unsigned long long)m->running.event_count, (unsigned long long)m->running.event_count,
+            address, xid, text ? text : "pid='<unknown>', name=<unknown>");
+    fclose(log);
+}
+
 static int command_xid(int argc, char **argv)
 {
     struct machine m;
     const char *gpu = option(argc, argv, "--gpu"), *xid = option(argc, argv, "--number");
     if (!gpu || !xid)
-        die(2, "xid --gpu N --number X");
+        die(2, "xid --gpu N --number X [--text TEXT]");
     change_or_die(&m);
+    log_xid(&m, gpu_number(&m, gpu), number("--number", xid), option(argc, argv, "--text"));
     struct gpu_event *event = &m.running.events[m.running.event_count++ % MAX_EVENTS];
     *event = (struct gpu_event){m.running.event_count, gpu_number(&m, gpu), NVML_EVENT_XID_CRITICAL, (uint64_t)number("--number", xid)};
     commit_or_die(&m);
@@ -353,7 +390,7 @@ int main(int argc, char **argv)
     char **words = argv + 2;
     const struct { const char *name; int (*run)(int, char **); } commands[] = {
         {"create", command_create}, {"load", command_load}, {"unload", command_unload}, {"nouveau", command_nouveau}, {"run", command_run},
-        {"stop", command_stop}, {"reset", command_reset}, {"fabric", command_fabric}, {"xid", command_xid}, {"recovery", command_recovery}, {"fail", command_fail},
+        {"stop", command_stop}, {"reset", command_reset}, {"fabric", command_fabric}, {"xid", command_xid}, {"recovery", command_recovery}, {"peers", command_peers}, {"fail", command_fail},
         {"trace", command_trace}, {"show", command_show}, {"boards", command_boards},
     };
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)

@@ -139,8 +139,8 @@ int command_show(int argc, char **argv)
                address, gpu_board(&m, gpu)->memory_mib, boolean(g->lost));
         printf("\"mig\": {\"supported\": %s, \"current\": %s, \"pending\": %s, \"inforom\": %s}, ", boolean(gpu_board(&m, gpu)->slices > 0),
                boolean(g->mig_current), boolean(g->mig_pending), boolean(hw->mig_mode));
-        printf("\"compute_mode\": \"%s\", \"persistence_mode\": %s, \"timeslice\": %d,\n     ", compute_modes[g->compute_mode],
-               boolean(g->persistence), g->timeslice);
+        printf("\"compute_mode\": \"%s\", \"persistence_mode\": %s, \"timeslice\": %d, \"recovery_action\": %d,\n     ", compute_modes[g->compute_mode],
+               boolean(g->persistence), g->timeslice, g->recovery_action);
         printf("\"settings\": {\"power_limit_mw\": %u, \"graphics_lock\": [%u, %u], \"memory_lock\": [%u, %u], "
                "\"application\": [%u, %u], \"ecc\": %s, \"ecc_pending\": %s},\n     ", g->power_limit, g->graphics_lock[0],
                g->graphics_lock[1], g->memory_lock[0], g->memory_lock[1], g->application[0], g->application[1], boolean(g->ecc_current),

@@ -29,7 +29,7 @@ DEPEND_ON_FACTS = {
 }
 
 #: Roles that read the hosts themselves, or are called by a playbook that did.
-ALONE = {"gpu_facts", "gpu_kubernetes", "gpu_upgrade", "gpu_remove"}
+ALONE = {"gpu_facts", "gpu_kubernetes", "gpu_upgrade", "gpu_remove", "gpu_heal"}
 
 
 def load(path):
@@ -53,6 +53,7 @@ def test_there_are_roles():
         "gpu_kubernetes",
         "gpu_upgrade",
         "gpu_remove",
+        "gpu_heal",
     } == {role.name for role in ROLES}
 
 

@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_uni
     TIMER_LINK,
     metric_units,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import upgrade_record
 
 
 def test_no_fabric(tree):
@@ -156,22 +157,23 @@ def test_kubelet(tree, program):
     assert environment.read_kubelet(tree.source(), Services())["installed"] is True
 
 
+NOTHING_RECORDED = {
+    "mig": None,
+    "sharing": None,
+    "settings": None,
+    "heal": None,
+    "mig_unfinished": False,
+    "upgrade_state": None,
+    "repartition_unfinished": False,
+}
+
+
 def test_recorded(tree):
-    assert environment.read_recorded(tree.source()) == {
-        "mig": None,
-        "sharing": None,
-        "settings": None,
-        "mig_unfinished": False,
-    }
+    assert environment.read_recorded(tree.source()) == NOTHING_RECORDED
     tree.write("/etc/gpufleet/mig.json", '{"schema": 1}')
     tree.write("/etc/gpufleet/sharing.json", "{")
     source = tree.source()
-    assert environment.read_recorded(source) == {
-        "mig": {"schema": 1},
-        "sharing": None,
-        "settings": None,
-        "mig_unfinished": False,
-    }
+    assert environment.read_recorded(source) == {**NOTHING_RECORDED, "mig": {"schema": 1}}
     assert list(source.unknown) == ["recorded.sharing"]
 
 
@@ -217,3 +219,16 @@ def test_metrics_are_written_where_the_service_says_while_its_timer_is_enabled(t
     assert environment.read_host_program(tree.source())["metrics_directory"] is None
     tree.write(TIMER_LINK, "")
     assert environment.read_host_program(tree.source())["metrics_directory"] == "/var/lib/metrics"
+
+
+def test_how_far_other_runs_came(tree):
+    assert environment.UPGRADE_RECORD == upgrade_record.PATH
+    tree.write(environment.UPGRADE_RECORD, '{"state": "installing"}')
+    tree.write(environment.REPARTITION_RECORD, '{"state": "started"}')
+    tree.write(environment.HEAL_RECORD, '{"schema": 1, "state": "repairing"}')
+    found = environment.read_recorded(tree.source())
+    assert (found["upgrade_state"], found["repartition_unfinished"], found["heal"]["state"]) == (
+        "installing",
+        True,
+        "repairing",
+    )

@@ -20,7 +20,7 @@ def test_a_host_without_it_has_none(tree):
 def test_file_selection_and_whether_it_is_applied_at_boot(tree):
     tree.write(f"{FOLDER}/config.yaml", "version: v1\n")
     tree.write(f"{DROP_INS}/override.conf", OVERRIDE.format("all-balanced"))
-    tree.active.add(SERVICE)
+    tree.write(f"/etc/systemd/system/multi-user.target.wants/{SERVICE}", "")
     assert read_mig_parted(tree.source()) == {
         "config_path": f"{FOLDER}/config.yaml",
         "config": "version: v1",
@@ -45,5 +45,5 @@ def test_what_cannot_be_known_is_noted(tree):
     tree.write(f"{FOLDER}/config.yaml", "x" * (LONGEST_OUTPUT + 1))
     source = tree.source(local=False)
     found = read_mig_parted(source)
-    assert (found["config"], found["enabled"]) == (None, None)
-    assert "longer than" in source.unknown["mig_parted.config"] and "mig_parted.enabled" in source.unknown
+    assert (found["config"], found["enabled"]) == (None, False)
+    assert "longer than" in source.unknown["mig_parted.config"]

@@ -77,7 +77,7 @@ def test_what_goes_is_named_once():
 
 def test_only_pods_on_what_goes_leave():
     found = repartition(
-        report(("MIG-c",)),
+        ["MIG-c"],
         holdings(checkpoint(("small", {"0": ["MIG-c"]}), ("large", {"0": ["MIG-a"]}))),
         [pod("small"), pod("large"), pod("web")],
     )
@@ -88,10 +88,10 @@ def test_only_pods_on_what_goes_leave():
 
 def test_a_pod_that_holds_something_that_goes_and_something_that_stays_leaves():
     found = repartition(
-        report(("MIG-c",)),
+        ["MIG-c"],
         holdings(checkpoint(("both", {"0": ["MIG-c", "MIG-a"]}))),
         [pod("both")],
     )
     assert [item.name for item in found.leave] == ["both"]
     assert found.stay == ()
-    assert repartition(report(), (), ()).text() == "no device goes; untouched: none"
+    assert repartition((), (), ()).text() == "no device goes; untouched: none"

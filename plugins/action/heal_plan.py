@@ -1,0 +1,152 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Decide on the controller, for all hosts of a run at once, what is repaired, in which order, or that nothing is."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import evidence_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import HostPlan, Policy, plan_repair
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import from_values
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Expectation
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import STEPS as UPGRADE_STEPS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import VARIABLES, described_health
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repair
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import from_annotations
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS
+
+
+class ActionModule(ClusterAction):
+    _VALID_ARGS = None
+    OPTIONS = {
+        "hosts": {"type": "list", "elements": "str", "required": True},
+        "retry": {"type": "bool", "default": False},
+        "recurrence": {"type": "int", "default": 86400},
+        "reboot": {"type": "bool", "default": True},
+        "breaker_hosts": {"type": "str", "default": "10%"},
+        "breaker_same_xid": {"type": "int", "default": 3},
+        "breaker_window": {"type": "int", "default": 3600},
+        "ignore_breaker": {"type": "bool", "default": False},
+        "max_parallel": {"type": "int", "default": 1},
+    }
+
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        now = datetime.datetime.now(datetime.timezone.utc)
+        policy = Policy(now, arguments["retry"], arguments["recurrence"], arguments["reboot"])
+        cluster = self.cluster(arguments) if arguments["kubernetes"] else None
+        nodes = cluster.nodes() if cluster else None
+        plans: dict[str, HostPlan] = {}
+        refused: dict[str, str] = {}
+        boots: dict[str, str] = {}
+        names: dict[str, str] = {}
+        for host in arguments["hosts"]:
+            variables = task_vars["hostvars"][host]
+            names[host] = node_name(host, variables)
+            facts, unread = facts_of(registered(variables, "gpu_facts_host"))
+            try:
+                if facts is None or "health" not in facts:
+                    raise Refused("the host", f"it could not be read: {unread or 'its health is not among its facts'}")
+                _refuse(names[host], facts, nodes)
+                plans[host] = plan_repair(
+                    evidence_of(facts),
+                    _expected(variables),
+                    from_values((facts.get("recorded") or {}).get("heal")),
+                    policy,
+                )
+                boots[host] = str((facts.get("host") or {}).get("boot_id") or "")
+            except Refused as refusal:
+                refused[host] = refusal.message
+        for host, plan in plans.items():
+            if plan.needed or plan.handed_over or plan.notes:
+                for line in repair.lines(host, plan):
+                    self._display.display(line)
+        for host, message in refused.items():
+            self._display.warning(f"{host}: {message}")
+        members = [str(host) for host in plain(task_vars.get("groups", {})).get(GPU_HOSTS) or arguments["hosts"]]
+        elsewhere = (
+            repair.repaired_lately(nodes, set(names.values()), now, arguments["breaker_window"]) if nodes else ()
+        )
+        why = repair.tripped(
+            repair.Fleet(plans, len(members), elsewhere),
+            repair.Breaker(arguments["breaker_hosts"], arguments["breaker_same_xid"], arguments["breaker_window"]),
+        )
+        result = {
+            "plans": {
+                host: {**plan.as_dict(), "boot_id": boots[host], "dealt_with": list(plan.dealt_with)}
+                for host, plan in plans.items()
+            },
+            "refused": refused,
+            "nodes": names,
+            "members": [node_name(host, task_vars["hostvars"][host]) for host in members],
+            "order": repair.order(plans),
+            "handed_over": {host: plan.handed_over for host, plan in plans.items() if plan.handed_over},
+            "serial": arguments["max_parallel"] or max(1, len(plans)),
+            "breaker": why,
+        }
+        if why and not arguments["ignore_breaker"]:
+            message = (
+                f"Nothing is repaired: {why}. Many at once are a driver, a power supply or a switch: look for what these hosts have in common. "
+                "To repair them all the same, set gpu_heal_ignore_breaker=true."
+            )
+            return {**result, "failed": True, "order": [], "msg": message}
+        if why:
+            self._display.warning(f"The breaker is ignored: {why}.")
+        return result
+
+
+def node_name(host: str, variables: Mapping[str, Any]) -> str:
+    """Return the name of a host's node in the cluster."""
+    return str(plain(variables.get("gpu_upgrade_node")) or host)
+
+
+def _expected(variables: Mapping[str, Any]) -> Expectation:
+    given = {name: plain(variables.get(name)) for name in VARIABLES}
+    named = plain(variables.get("nvidia_health_expect")) or {}
+    expected = {**described_health(given), **(named if isinstance(named, dict) else {})}
+    gpus = expected.get("gpus")
+    # Only what a repair can end: a driver of another version than described is not broken.
+    return Expectation(
+        gpus=int(gpus) if gpus is not None and str(gpus).isdigit() else None, cdi=bool(expected.get("cdi")) or None
+    )
+
+
+def _refuse(node: str, facts: Mapping[str, Any], nodes: Mapping[str, Any] | None) -> None:
+    """Refuse a host that another run is in the middle of, or that cannot be taken out of service.
+
+    :raises Refused: it is.
+    """
+    recorded = facts.get("recorded") or {}
+    state = str(recorded.get("upgrade_state") or "")
+    if nodes is not None:
+        if node not in nodes:
+            raise Refused(
+                f"node {node}", "the cluster has no such node", "Set gpu_upgrade_node, or leave the host out."
+            )
+        try:
+            upgrade = from_annotations(nodes[node]["metadata"].get("annotations"))
+            repair.marks(nodes[node])
+        except Unfit as unfit:
+            raise Refused(f"node {node}", f"its annotations cannot be read: {unfit.message}") from unfit
+        state = upgrade.state if upgrade.interrupted else state
+    if state in UPGRADE_STEPS:
+        raise Refused(
+            "the host",
+            f"an upgrade was cut off here while {state}, or is running",
+            "Finish it first: gpufleet.nvidia.upgrade continues it, gpufleet.nvidia.rollback takes it back.",
+        )
+    if recorded.get("repartition_unfinished"):
+        raise Refused(
+            "the host",
+            "a repartition was cut off here, or is running",
+            "Finish it first: gpufleet.nvidia.repartition continues it.",
+        )

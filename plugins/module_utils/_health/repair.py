@@ -1,0 +1,265 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is done to repair a host: the smallest action that can end its faults, and who has to go for it. Pure."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._steps import gpu_title
+from .repair_actions import STRONGER, Action, strongest
+from .repair_faults import (
+    CDI_UNIT,
+    FABRIC_UNIT,
+    HOST,
+    MIG_UNIT,
+    PERSISTENCE_UNIT,
+    SHARING_UNIT,
+    Fault,
+    find_faults,
+    logged,
+    subject_of,
+)
+from .repair_record import HANDED_OVER, Attempt, Record
+from .repair_reset import reset_together
+from .report import Evidence, Expectation
+
+#: How a moment is written, in UTC.
+TIME = "%Y-%m-%dT%H:%M:%SZ"
+#: How often something is repaired before it is handed over.
+MOST_ATTEMPTS = 2
+_ORDER = (PERSISTENCE_UNIT, FABRIC_UNIT, MIG_UNIT, CDI_UNIT, SHARING_UNIT)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a run may do.
+
+    :param now: in UTC.
+    :param retry: whether hosts that were handed over, or have failed twice, are tried again from the beginning.
+    :param recurrence: seconds in which a fault that comes back counts as one that was not repaired.
+    :param reboot: whether hosts may be rebooted; otherwise people do it.
+    """
+
+    now: datetime.datetime
+    retry: bool = False
+    recurrence: int = 86400
+    reboot: bool = True
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A fault with what is done about it.
+
+    :param action: which may be stronger than what the fault asks for.
+    :param why: why it is, or empty.
+    """
+
+    fault: Fault
+    action: Action
+    why: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.fault.title}: {self.fault.reason}"
+        return f"{text} ({self.why})" if self.why else text
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """What is done to one host.
+
+    :param action: the strongest of what its faults need; it ends the others too.
+    :param decided: every fault with its action.
+    :param gpus: PCI addresses of the GPUs that are reset, or that are for people, in the order of their indices.
+    :param services: units that are restarted, in order.
+    :param disturbed: UUIDs of the GPUs and MIG devices whose programs and pods have to end first.
+    :param emptied: PCI addresses of these GPUs.
+    :param device_nodes: their device files.
+    :param untouched: titles of the GPUs whose programs go on.
+    :param together: why more GPUs are reset than have a fault.
+    :param notes: what is not repaired here, and who does it.
+    :param resumed: whether a run before was cut off here.
+    :param handed_over: since when the host is out of service for people, and why; nothing is done to it then.
+    """
+
+    action: Action = Action.NOTHING
+    decided: tuple[Decided, ...] = ()
+    gpus: tuple[str, ...] = ()
+    services: tuple[str, ...] = ()
+    disturbed: tuple[str, ...] = ()
+    emptied: tuple[str, ...] = ()
+    device_nodes: tuple[str, ...] = ()
+    untouched: tuple[str, ...] = ()
+    together: str = ""
+    notes: tuple[str, ...] = ()
+    resumed: bool = False
+    handed_over: str = ""
+    dealt_with: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def needed(self) -> bool:
+        """Whether a run has to work on the host."""
+        return not self.handed_over and (self.action is not Action.NOTHING or self.resumed)
+
+    @property
+    def keys(self) -> tuple[tuple[str, str], ...]:
+        return tuple(dict.fromkeys(one.fault.key for one in self.decided))
+
+    @property
+    def errors(self) -> frozenset[int]:
+        """The numbers of the Xid errors that ask for something."""
+        return frozenset(one.fault.error for one in self.decided if one.fault.error is not None)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "action": self.action.value,
+            "faults": [
+                {
+                    "subject": one.fault.subject,
+                    "kind": one.fault.kind,
+                    "text": str(one),
+                    "action": one.action.value,
+                    "remedy": one.fault.remedy,
+                }
+                for one in self.decided
+            ],
+            "gpus": list(self.gpus),
+            "services": list(self.services),
+            "disturbed": list(self.disturbed),
+            "emptied": list(self.emptied),
+            "device_nodes": list(self.device_nodes),
+            "untouched": list(self.untouched),
+            "together": self.together,
+            "notes": list(self.notes),
+            "resumed": self.resumed,
+            "handed_over": self.handed_over,
+            "whole_host": self.action.whole_host,
+            "reason": reason_of(self),
+        }
+
+
+def plan_repair(evidence: Evidence, expectation: Expectation, record: Record, policy: Policy) -> HostPlan:
+    """Return what is done to a host.
+
+    :param record: what was tried on it before.
+    """
+    same_boot = (evidence.facts.get("host") or {}).get("boot_id") == record.boot_id
+    findings = find_faults(evidence, expectation, record.dealt_with if same_boot else ())
+    errors = logged(evidence)
+    if record.state == HANDED_OVER and not policy.retry:
+        since = f"{record.reason} (since {record.since}{f'; the bundle is {record.bundle}' if record.bundle else ''})"
+        return HostPlan(notes=findings.notes, handed_over=since, dealt_with=errors)
+    attempts = () if policy.retry else record.attempts
+    decided = tuple(_decide(fault, attempts, policy) for fault in findings.faults)
+    decided = tuple(sorted(decided, key=lambda one: -one.action.rank))
+    action = strongest([one.action for one in decided])
+    chosen = [one for one in decided if one.action is action]
+    addresses, together = _gpus(evidence.facts, action, chosen)
+    disturbed = _disturbed(evidence.facts, action, chosen, addresses)
+    return HostPlan(
+        action=action,
+        decided=decided,
+        gpus=addresses,
+        services=_services(decided, action),
+        disturbed=tuple(device for gpu in disturbed for device in _devices(gpu)),
+        emptied=tuple(map(subject_of, disturbed)),
+        device_nodes=tuple(f"/dev/nvidia{gpu['minor']}" for gpu in disturbed if gpu.get("minor") is not None),
+        untouched=tuple(
+            gpu_title(gpu) for gpu in evidence.facts.get("gpus") or () if gpu not in disturbed and not gpu.get("lost")
+        ),
+        together=together,
+        notes=findings.notes,
+        # A host that is out of service because of a repair goes back only when it is proven.
+        resumed=record.ours,
+        dealt_with=errors,
+    )
+
+
+def _decide(fault: Fault, attempts: Sequence[Attempt], policy: Policy) -> Decided:
+    tried = [one for one in _of(fault, attempts) if one.counts and _matters(one, attempts, policy)]
+    action, why = fault.action, ""
+    if tried and not tried[-1].helped:
+        stronger = STRONGER.get(tried[-1].action, action)
+        action = strongest([action, stronger])
+        why = f"{tried[-1].action.value} at {tried[-1].at} did not help"
+    if len(tried) >= MOST_ATTEMPTS and action is not Action.NOTHING:
+        done = ", ".join(f"{one.action.value} at {one.at}" for one in tried[-MOST_ATTEMPTS:])
+        action, why = Action.HAND_OVER, f"{len(tried)} repairs did not end it: {done}"
+    if action is Action.REBOOT and not policy.reboot:
+        action, why = Action.HAND_OVER, "it takes a reboot, and gpu_heal_reboot is false"
+    return Decided(fault, action, why)
+
+
+def _of(fault: Fault, attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return the attempts against a fault. A GPU may show another sign of the same fault after an attempt; a host has many parts."""
+    repairs = [one for one in attempts if one.action is not Action.NOTHING]
+    if fault.subject == HOST:
+        return [one for one in repairs if fault.key in one.faults]
+    return [one for one in repairs if fault.subject in {subject for subject, _kind in one.faults}]
+
+
+def _matters(attempt: Attempt, attempts: Sequence[Attempt], policy: Policy) -> bool:
+    """Whether an attempt still says something: it was not long ago, or nothing has helped since."""
+    later = attempts[attempts.index(attempt) + 1 :]
+    if not attempt.helped and not any(one.helped for one in later):
+        return True
+    try:
+        then = datetime.datetime.strptime(attempt.at, TIME).replace(tzinfo=datetime.timezone.utc)
+    except ValueError:
+        return True
+    return policy.now - then < datetime.timedelta(seconds=policy.recurrence)
+
+
+def _gpus(facts: Mapping[str, Any], action: Action, chosen: Sequence[Decided]) -> tuple[tuple[str, ...], str]:
+    subjects = [one.fault.subject for one in chosen if one.fault.subject != HOST]
+    if action is Action.RESET_GPU:
+        if any(one.fault.subject == HOST or one.fault.every_gpu for one in chosen):
+            # An error of the switches: they are reset with all of their GPUs.
+            every = tuple(subject_of(gpu) for gpu in facts.get("gpus") or () if not gpu.get("lost"))
+            return every, "an error of the NVSwitches, which are reset together with all GPUs"
+        return reset_together(facts, subjects)
+    if action is Action.HAND_OVER:
+        return tuple(dict.fromkeys(subjects)), ""
+    return (), ""
+
+
+def _disturbed(
+    facts: Mapping[str, Any], action: Action, chosen: Sequence[Decided], addresses: Sequence[str]
+) -> list[Mapping[str, Any]]:
+    """Return the GPUs whose programs have to end first. What is handed over keeps the programs on its other GPUs until people come.
+
+    MPS daemons of the host serve the clients of all their GPUs by one server: they are stopped for a reset, and so their clients end.
+    """
+    gpus = [gpu for gpu in facts.get("gpus") or () if not gpu.get("lost")]
+    if action.whole_host or (action is not Action.HAND_OVER and any(one.fault.every_gpu for one in chosen)):
+        return gpus
+    if action is Action.RESET_GPU and facts.get("mps"):
+        return gpus
+    return [gpu for gpu in gpus if subject_of(gpu) in addresses]
+
+
+def _devices(gpu: Mapping[str, Any]) -> list[str]:
+    """Return the UUIDs of a GPU and of its MIG devices."""
+    found = [gpu.get("uuid")]
+    for instance in gpu.get("gpu_instances") or ():
+        found += [part.get("uuid") for part in instance.get("compute_instances") or ()]
+    return [str(uuid) for uuid in found if uuid]
+
+
+def _services(decided: Sequence[Decided], action: Action) -> tuple[str, ...]:
+    if action.rank > Action.RESET_GPU.rank:
+        return ()
+    named = {unit for one in decided if one.action is Action.RESTART_SERVICE for unit in one.fault.services}
+    return (*(unit for unit in _ORDER if unit in named), *sorted(named - set(_ORDER)))
+
+
+def reason_of(plan: HostPlan) -> str:
+    """Return in one sentence what is wrong, for a record and for people."""
+    texts = [str(one) for one in plan.decided]
+    remedies = dict.fromkeys(one.fault.remedy for one in plan.decided if one.fault.remedy)
+    return ". ".join(["; ".join(texts), *remedies]) + "." if texts else ""

@@ -1,0 +1,315 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The faults of a host, each with the smallest action that can end it, and what people should know beside them. Pure.
+
+NVML's recovery action goes before NVIDIA's catalogue of Xid errors: the log keeps an error until the next boot, also after the GPU was reset,
+while the driver takes back what it asks for once that was done. So the catalogue decides for GPUs of which the driver tells nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._steps import gpu_title
+from . import fabric, hardware, software
+from .recovery import NONE, recovery_of
+from .repair_actions import Action, of_recovery, of_sxid, of_xid
+from .report import FAILED, Evidence, Expectation, Sxid, Xid
+from .xid import QUIET_ACTIONS, action_of
+from .xid_catalogue import CATALOGUE
+
+#: The subject of a fault that is not of one GPU.
+HOST = "host"
+FABRIC_UNIT = "nvidia-fabricmanager.service"
+PERSISTENCE_UNIT = "nvidia-persistenced.service"
+MIG_UNIT = "gpufleet-mig.service"
+CDI_UNIT = "gpufleet-cdi.service"
+SHARING_UNIT = "gpufleet-sharing.service"
+_MPS_UNIT = "gpufleet-mps@{}.service"
+_SITE = "Run gpufleet.nvidia.site on this host"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that is wrong.
+
+    :param subject: the PCI address of a GPU, or C(host).
+    :param kind: what it is, as a word: C(recovery), C(xid_79), C(gpu_lost), C(mig), ...
+    :param title: the subject as people call it.
+    :param reason: what was seen, as the end of a sentence.
+    :param action: what would end it.
+    :param services: units to restart, for C(restart_service).
+    :param every_gpu: whether the programs on all GPUs of the host have to end for it.
+    :param remedy: what people do, where the action is theirs.
+    :param error: the number of an Xid error, by which hosts are compared.
+    """
+
+    subject: str
+    kind: str
+    title: str
+    reason: str
+    action: Action
+    services: tuple[str, ...] = ()
+    every_gpu: bool = False
+    remedy: str = ""
+    error: int | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.subject, self.kind
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is wrong with a host.
+
+    :param faults: what a repair can end, or has to hand over.
+    :param notes: what is not repaired here, and who does it.
+    """
+
+    faults: tuple[Fault, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def find_faults(evidence: Evidence, expectation: Expectation, dealt_with: Sequence[str] = ()) -> Findings:
+    """Return the faults of a host.
+
+    :param dealt_with: errors of this boot after which the host was repaired, as L(error_key) writes them.
+    """
+    faults: list[Fault] = []
+    notes: list[str] = []
+    for found in (
+        *_driver(evidence),
+        *_nvml(evidence),
+        *_bus(evidence, expectation),
+        *_gpus(evidence),
+        *_xids(evidence, dealt_with),
+        *_sxids(evidence, dealt_with),
+        *_fabric(evidence, expectation),
+        *_services(evidence, expectation),
+    ):
+        if isinstance(found, Fault):
+            faults.append(found)
+        else:
+            notes.append(found)
+    return Findings(tuple(faults), tuple(dict.fromkeys(notes)))
+
+
+def error_key(error: Xid | Sxid) -> str:
+    """Return an error of the kernel's log as one line, by which it is known again."""
+    kind = "SXid" if isinstance(error, Sxid) else "Xid"
+    return f"{kind} {error.number} {error.pci_address} {error.text}"[:1000]
+
+
+def logged(evidence: Evidence) -> tuple[str, ...]:
+    """Return the keys of all errors that the log of this boot has."""
+    errors: list[Xid | Sxid] = [*(evidence.xids or ()), *(evidence.sxids or ())]
+    return tuple(dict.fromkeys(error_key(error) for error in errors))
+
+
+def _driver(evidence: Evidence) -> Iterator[Fault | str]:
+    facts = evidence.facts.get("driver") or {}
+    loaded, disk, library = (facts.get(f"{place}_version") for place in ("loaded", "on_disk", "library"))
+    if loaded is None:
+        if facts.get("nouveau_loaded"):
+            yield _host("driver", "nouveau is loaded in place of the driver", Action.REBOOT)
+        elif disk is None:
+            yield f"no driver is installed for the running kernel. {_SITE}"
+        else:
+            yield _host("driver", f"driver {disk} is on disk and not loaded", Action.RELOAD_DRIVER)
+    elif disk and disk != loaded:
+        if library in (None, disk):
+            reason = f"driver {loaded} is loaded, and {disk} is installed"
+            yield _host("driver", reason, Action.RELOAD_DRIVER)
+        else:
+            yield f"driver {loaded} is loaded, and module {disk} and library {library} are installed. {_SITE}"
+    elif library and library != loaded:
+        yield f"driver {loaded} is loaded, and library {library} is installed, without its module. {_SITE}"
+
+
+def _nvml(evidence: Evidence) -> Iterator[Fault | str]:
+    nvml = evidence.facts.get("nvml") or {}
+    code = nvml.get("code")
+    if not nvml.get("available") and code in ("no_answer", "unknown"):
+        yield _host("nvml", f"NVML does not answer: {nvml.get('reason') or 'no reason is given'}", Action.REBOOT)
+    elif evidence.nvidia_smi is not None and evidence.nvidia_smi.rc is None:
+        yield _host("nvidia_smi", f"nvidia-smi does not come back: {evidence.nvidia_smi.text}", Action.REBOOT)
+
+
+def _bus(evidence: Evidence, expectation: Expectation) -> Iterator[Fault | str]:
+    on_bus = hardware.gpus_on_bus(evidence)
+    if evidence.facts.get("pci") is not None and expectation.gpus is not None and len(on_bus) < expectation.gpus:
+        reason = f"the PCI bus shows {len(on_bus)} of {expectation.gpus} GPUs"
+        yield _host(
+            "gpu_missing",
+            reason,
+            Action.REBOOT,
+            remedy="Power-cycle the host; see that the board is seated and powered",
+        )
+    gpus = evidence.facts.get("gpus")
+    if gpus is None:
+        return
+    seen = {gpu.get("pci_address") for gpu in gpus}
+    for device in on_bus:
+        if device["address"] in seen:
+            continue
+        taken = device.get("kernel_driver")
+        if taken not in (None, "nvidia"):
+            yield f"GPU {device['address']} is bound to {taken}, so that the driver does not see it"
+        else:
+            yield _lost(str(device["address"]), f"GPU {device['address']}", "NVML does not see it")
+
+
+def _gpus(evidence: Evidence) -> Iterator[Fault | str]:
+    for gpu in evidence.facts.get("gpus") or ():
+        subject, title = subject_of(gpu), gpu_title(gpu)
+        if gpu.get("lost"):
+            yield _lost(subject, title, "it fell off the bus")
+            continue
+        asked = gpu.get("recovery_action")
+        action = of_recovery(str(asked or NONE))
+        if asked and asked != NONE:
+            recovery = recovery_of(str(asked))
+            reason = f"its driver asks for {recovery.asked} ({asked})"
+            every = action is Action.DRAIN
+            yield Fault(
+                subject,
+                "recovery",
+                title,
+                reason,
+                action,
+                every_gpu=every,
+                remedy=recovery.remedy if action is Action.HAND_OVER else "",
+            )
+        errors = gpu.get("errors") or {}
+        if errors.get("remap_failed"):
+            reason = "it has no spare memory rows left"
+            yield Fault(subject, "memory", title, reason, Action.HAND_OVER, remedy="Have the board replaced")
+        elif errors.get("remap_pending"):
+            yield f"{title} replaces bad memory at its next reset; it can be used until then"
+
+
+def _xids(evidence: Evidence, dealt_with: Sequence[str]) -> Iterator[Fault | str]:
+    gpus = {_bus_of(gpu): gpu for gpu in evidence.facts.get("gpus") or ()}
+    dropped = {address for address, gpu in gpus.items() if gpu.get("lost")}
+    found: dict[tuple[str, int], tuple[Xid, Action]] = {}
+    for error in evidence.xids or ():
+        action = of_xid(error)
+        if action_of(error) in QUIET_ACTIONS and action is Action.NOTHING:
+            continue
+        key = (error.pci_address.lower(), error.number)
+        if error_key(error) not in dealt_with and (key not in found or action.rank > found[key][1].rank):
+            found[key] = (error, action)
+    for (address, number), (error, action) in sorted(found.items()):
+        gpu = gpus.get(address)
+        entry = CATALOGUE.get(number)
+        reason = f"Xid {number} ({entry.description})" if entry else f"Xid {number}, which NVIDIA's catalogue lacks"
+        title = gpu_title(gpu) if gpu else f"GPU {error.pci_address}"
+        told = bool(gpu and gpu.get("recovery_action"))
+        if told and number != _CHANGED_RECOVERY:
+            yield f"{title} had {reason}; its driver tells by its recovery action what is to be done"
+        elif told or address in dropped:
+            continue
+        elif action is Action.NOTHING:
+            yield f"{title} had {reason}, for which NVIDIA's catalogue names nothing that could be done here"
+        else:
+            subject = subject_of(gpu) if gpu else f"{address}.0"
+            yield Fault(subject, f"xid_{number}", title, reason, action, error=number, remedy=_people(action))
+
+
+_CHANGED_RECOVERY = 154
+
+
+def _sxids(evidence: Evidence, dealt_with: Sequence[str]) -> Iterator[Fault]:
+    for error in dict.fromkeys(evidence.sxids or ()):
+        action = of_sxid(error)
+        if action is Action.NOTHING or error_key(error) in dealt_with:
+            continue
+        reason = f"the NVSwitch {error.pci_address} had SXid {error.number} ({error.text or 'no text'})"
+        yield _host(f"sxid_{error.number}", reason, action, every_gpu=True)
+
+
+def _fabric(evidence: Evidence, expectation: Expectation) -> Iterator[Fault | str]:
+    outcome = fabric.fabric(evidence, expectation)
+    if outcome.status != FAILED or (evidence.facts.get("driver") or {}).get("loaded_version") is None:
+        return
+    manager = (evidence.facts.get("fabric") or {}).get("manager") or {}
+    loaded = (evidence.facts.get("driver") or {}).get("loaded_version")
+    if not manager.get("installed") or manager.get("version") not in (None, loaded):
+        yield f"{outcome.evidence}. {_SITE}"
+        return
+    running = manager.get("active") is not False
+    # By default CUDA programs end when the fabric manager does (ABORT_CUDA_JOBS_ON_FM_EXIT in fabricmanager.cfg; Fabric Manager User
+    # Guide). Where it does not run there is nobody left to disturb.
+    yield _host("fabric", outcome.evidence, Action.RESTART_SERVICE, services=(FABRIC_UNIT,), every_gpu=running)
+
+
+def _services(evidence: Evidence, expectation: Expectation) -> Iterator[Fault | str]:
+    """What is brought back by the services that bring it back at boot. None of them takes an instance away that somebody uses."""
+    facts = evidence.facts
+    recorded = facts.get("recorded") or {}
+    daemon = (facts.get("driver") or {}).get("persistence_daemon") or {}
+    off = [gpu for gpu in facts.get("gpus") or () if gpu.get("persistence_mode") is False]
+    if off and daemon.get("installed") and daemon.get("active") is False:
+        reason = "the persistence daemon does not run"
+        yield _host("persistence", reason, Action.RESTART_SERVICE, services=(PERSISTENCE_UNIT,))
+    if facts.get("gpus") is None:
+        return
+    mig = software.mig(evidence, Expectation())
+    if mig.status == FAILED:
+        if recorded.get("mig") is None:
+            yield f"MIG: {mig.evidence}. {_SITE}"
+        else:
+            yield _host("mig", mig.evidence, Action.RESTART_SERVICE, services=(MIG_UNIT, CDI_UNIT))
+    if software.cdi(evidence, expectation).status == FAILED and mig.status != FAILED:
+        outcome = software.cdi(evidence, expectation)
+        if recorded.get("mig") is None:
+            yield f"CDI: {outcome.evidence}. {outcome.next_step}"
+        else:
+            yield _host("cdi", outcome.evidence, Action.RESTART_SERVICE, services=(CDI_UNIT,))
+    yield from _sharing(evidence)
+    mode = software.compute_mode(evidence, Expectation())
+    if mode.status == FAILED:
+        yield _host("compute_mode", mode.evidence, Action.RESTART_SERVICE, services=(SHARING_UNIT,))
+
+
+def _sharing(evidence: Evidence) -> Iterator[Fault | str]:
+    outcome = software.sharing(evidence, Expectation())
+    if outcome.status != FAILED:
+        return
+    names = software.broken_daemons(evidence.facts)
+    if not names:
+        yield f"MPS: {outcome.evidence}. {outcome.next_step}"
+        return
+    clients = any(daemon.get("servers") or daemon.get("clients") for daemon in evidence.facts.get("mps") or ())
+    # A daemon that is restarted ends its clients.
+    units = tuple(map(_MPS_UNIT.format, names))
+    yield _host("mps", outcome.evidence, Action.RESTART_SERVICE, services=units, every_gpu=clients)
+
+
+def subject_of(gpu: Mapping[str, Any]) -> str:
+    """Return by what a GPU is known over resets and boots: its PCI address."""
+    return str(gpu.get("pci_address") or f"GPU {gpu.get('index')}")
+
+
+def _bus_of(gpu: Mapping[str, Any]) -> str:
+    return str(gpu.get("pci_address") or "").rpartition(".")[0].lower()
+
+
+def _lost(subject: str, title: str, reason: str) -> Fault:
+    remedy = "Power-cycle the host; if it recurs, have the board replaced"
+    return Fault(subject, "gpu_lost", title, reason, Action.REBOOT, remedy=remedy)
+
+
+def _host(
+    kind: str, reason: str, action: Action, services: tuple[str, ...] = (), every_gpu: bool = False, remedy: str = ""
+) -> Fault:
+    return Fault(HOST, kind, "the host", reason, action, services, every_gpu, remedy)
+
+
+def _people(action: Action) -> str:
+    return "Ask the vendor of the board, with the bundle" if action is Action.HAND_OVER else ""

@@ -1,0 +1,221 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What was tried to repair a host: the record that C(gpufleet.nvidia.heal) keeps on it. Pure.
+
+The record outlives the run, the controller and the boot. It is how a run that was cut off is continued, how the next run knows what did not
+help, and why nothing is tried for ever.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from .._schema import OUTPUT, check, fields, items, number, text, truth
+from .repair_actions import Action
+
+PATH = "/var/lib/gpufleet/heal.json"
+#: Where bundles for people are put, a folder each; only root can read them.
+BUNDLES = "/var/lib/gpufleet/bundles"
+SCHEMA = 1
+
+#: The steps of one host, in order. A host whose record has one of them was cut off there.
+STARTED, REPAIRING, PROVING, RETURNING = STEPS = ("started", "repairing", "proving", "returning")
+#: The ends: repaired and proven; out of service, and the next run tries what is stronger; out of service until people looked at it;
+#: nothing was changed, and the host is in service as before.
+DONE, FAILED, HANDED_OVER, REFUSED = ENDS = ("done", "failed", "handed-over", "refused")
+
+REPAIRED = "repaired"
+#: Attempts that are kept; older ones are forgotten.
+_KEPT = 50
+#: How often an attempt that was cut off while the host was being repaired is taken up again. Then it counts as one that failed.
+_TRIES = 2
+
+_NAME = text(256)
+_RECORD = fields(
+    {
+        "schema": number(SCHEMA, SCHEMA),
+        "state": text(pattern="|".join(("", *STEPS, *ENDS))),
+        "reason": OUTPUT,
+        "bundle": text(),
+        "operator": text(1024),
+        "since": text(64),
+        "boot_id": text(64),
+        "initial_unschedulable": truth,
+        "dealt_with": items(text(1024), 1024),
+        "attempts": items(
+            fields(
+                {
+                    "at": text(64),
+                    "action": text(pattern="|".join(action.value for action in Action)),
+                    "outcome": text(pattern=f"|{REPAIRED}|{FAILED}"),
+                    "reason": OUTPUT,
+                    "tries": number(0, 1000),
+                    "faults": items(items(_NAME, 2), 256),
+                },
+                required=("at", "action", "faults"),
+            ),
+            _KEPT,
+        ),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt to repair a host.
+
+    :param at: when it began, in UTC, as ISO 8601 writes it.
+    :param faults: what it was against: subject and kind of each fault.
+    :param outcome: C(repaired), C(failed), or empty while it goes on or when it was cut off.
+    :param reason: why it failed.
+    :param tries: how often it came to the repair itself.
+    """
+
+    at: str
+    action: Action
+    faults: tuple[tuple[str, str], ...]
+    outcome: str = ""
+    reason: str = ""
+    tries: int = 0
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is over, or was cut off too often to be taken up again."""
+        return bool(self.outcome) or self.tries >= _TRIES
+
+    @property
+    def helped(self) -> bool:
+        return self.outcome == REPAIRED
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of the repairs of a host.
+
+    :param state: a step, an end, or empty where nothing was ever tried.
+    :param reason: why it failed or was handed over, for people.
+    :param bundle: the folder on the host with what people need.
+    :param boot_id: the boot in which the errors of C(dealt_with) were logged.
+    :param dealt_with: errors of the kernel's log after which the host was repaired: they stay in the log until the next boot.
+    :param initial_unschedulable: whether somebody else had cordoned the node before; it stays so.
+    """
+
+    state: str = ""
+    attempts: tuple[Attempt, ...] = ()
+    reason: str = ""
+    bundle: str = ""
+    operator: str = ""
+    since: str = ""
+    boot_id: str = ""
+    dealt_with: tuple[str, ...] = ()
+    initial_unschedulable: bool = False
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a run began with the host and did not end."""
+        return self.state in STEPS
+
+    @property
+    def ours(self) -> bool:
+        """Whether the host is out of service because of a repair."""
+        return self.interrupted or self.state in (FAILED, HANDED_OVER)
+
+    def values(self) -> dict[str, Any]:
+        attempts = [
+            {**asdict(attempt), "action": attempt.action.value, "faults": [list(fault) for fault in attempt.faults]}
+            for attempt in self.attempts
+        ]
+        return {**asdict(self), "attempts": attempts, "dealt_with": list(self.dealt_with), "schema": SCHEMA}
+
+    def as_text(self) -> str:
+        """Return the file on the host."""
+        return json.dumps(self.values(), indent=2, sort_keys=True) + "\n"
+
+
+def from_values(values: Mapping[str, Any] | None) -> Record:
+    """Return the record with these values, as L(Record.values) gives them; None is a host of which nothing is recorded.
+
+    :raises Unfit: it is not a record.
+    """
+    if not values:
+        return Record()
+    check(_RECORD, values)
+    attempts = tuple(
+        Attempt(
+            at=str(entry["at"]),
+            action=Action(entry["action"]),
+            faults=tuple((str(fault[0]), str(fault[-1])) for fault in entry["faults"] if fault),
+            outcome=str(entry.get("outcome") or ""),
+            reason=str(entry.get("reason") or ""),
+            tries=int(entry.get("tries") or 0),
+        )
+        for entry in values.get("attempts") or ()
+    )
+    return Record(
+        attempts=attempts,
+        dealt_with=tuple(values.get("dealt_with") or ()),
+        initial_unschedulable=bool(values.get("initial_unschedulable")),
+        **{name: str(values.get(name) or "") for name in ("state", "reason", "bundle", "operator", "since", "boot_id")},
+    )
+
+
+def begin(
+    record: Record, action: Action, faults: tuple[tuple[str, str], ...], unschedulable: bool, operator: str, now: str
+) -> Record:
+    """Return the record of a host that a run begins with, or takes up again.
+
+    :param unschedulable: whether its node takes no pods now, whoever has cordoned it.
+    """
+    kept = unschedulable and (record.initial_unschedulable if record.ours else True)
+    last = record.attempts[-1] if record.attempts else None
+    attempts = record.attempts
+    if action is Action.NOTHING:
+        # Whatever it was, it is over: what failed before says nothing any more once the host is proven.
+        if last is not None and last.outcome == FAILED:
+            attempts = (*attempts, Attempt(now, action, last.faults))[-_KEPT:]
+    elif last is None or last.counts or last.action is not action or set(last.faults) != set(faults):
+        if last is not None and not last.counts and not last.tries:
+            # It never came to the repair: it was no attempt.
+            attempts = attempts[:-1]
+        if action is not Action.HAND_OVER:
+            attempts = (*attempts, Attempt(now, action, faults))[-_KEPT:]
+    return replace(
+        record,
+        state=STARTED,
+        attempts=attempts,
+        reason="",
+        bundle="",
+        operator=operator,
+        since=now,
+        initial_unschedulable=kept,
+    )
+
+
+def advance(record: Record, state: str, operator: str, now: str, reason: str = "", bundle: str = "") -> Record:
+    """Return the record at a later step, or at its end."""
+    attempts = record.attempts
+    if attempts and not attempts[-1].outcome:
+        last = attempts[-1]
+        if state == REPAIRING:
+            last = replace(last, tries=last.tries + 1)
+        elif state == DONE:
+            last = replace(last, outcome=REPAIRED)
+        elif state == FAILED:
+            last = replace(last, outcome=FAILED, reason=reason)
+        # What never came to the repair itself was no attempt.
+        none = state == REFUSED or (state == FAILED and not last.tries)
+        attempts = (*attempts[:-1], *(() if none else (last,)))
+    return replace(
+        record,
+        state=state,
+        attempts=attempts,
+        reason=reason,
+        bundle=bundle or record.bundle,
+        operator=operator,
+        since=now,
+    )

@@ -1,0 +1,172 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One repair on the host: who uses the GPUs is read again, the step is taken, and what came of it is read back.
+
+What nvidia-smi and systemctl end with is no proof. Facts are read in a process of their own with a time limit, because a GPU that needs a
+repair may hang whoever asks it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .._adapters import gpu_clients, systemd
+from .._adapters.command import CommandError
+from .._adapters.host_files import HostFiles
+from .._adapters.source import Source
+from .._driver.desired import DesiredDriver
+from .._driver.post_install import PostInstall
+from .._driver.system import DriverSystem
+from .._facts.document import read_document
+from .._health.recovery import NONE, recovery_of
+from .._health.repair_faults import CDI_UNIT, MIG_UNIT, SHARING_UNIT, subject_of
+from .._health.repair_users import users_of
+from .._plan import Refused
+from .._sharing.host import HostSharing
+
+_PAUSE = 2.0
+
+
+class NotRepaired(Exception):
+    """The step was taken, and what is read back is not what it should have done."""
+
+
+class Repair:
+    """The repairs of this host.
+
+    :param archive: a zip file with pynvml that was sent for this call.
+    :param wait: seconds to wait for programs that use the GPUs to end.
+    :param read: returns the facts with the holders of device files and what the driver asks for.
+    """
+
+    def __init__(self, archive: str | None, wait: float, read: Callable[[], Mapping[str, Any]] | None = None) -> None:
+        self._archive = archive
+        self._wait = wait
+        self._read = read or self._facts
+
+    def read(self) -> Mapping[str, Any]:
+        return self._read()
+
+    def refuse_users(self, addresses: Sequence[str], mps: bool = False) -> None:
+        """Refuse while somebody uses one of the GPUs.
+
+        :raises Refused: somebody still does after the wait.
+        """
+        until = time.monotonic() + self._wait
+        while True:
+            facts = self._read()
+            users = users_of(facts, addresses, mps)
+            if not users:
+                return
+            if time.monotonic() >= until:
+                raise Refused(
+                    f"GPU {', '.join(addresses)}",
+                    f"in use by {', '.join(users)}",
+                    "End what uses it, or wait longer with gpu_heal_wait. Nothing was repaired.",
+                )
+            time.sleep(_PAUSE)
+
+    def reset(self, addresses: Sequence[str]) -> str:
+        """Reset GPUs in one command and return what the tool said.
+
+        :param addresses: their PCI addresses.
+        :raises Refused: they are in use, or NVML does not see them.
+        :raises NotRepaired: they are not as a reset leaves them.
+        """
+        known = {subject_of(gpu): gpu for gpu in self._read().get("gpus") or () if not gpu.get("lost")}
+        missing = [address for address in addresses if address not in known]
+        if missing:
+            raise Refused(f"GPU {', '.join(missing)}", "NVML does not see it, so that it cannot be reset", "Reboot.")
+        self.refuse_users(addresses)
+        try:
+            result = gpu_clients.reset_gpus([str(known[address].get("uuid") or address) for address in addresses])
+            said = " ".join(f"{result.stdout} {result.stderr}".split()) or f"exit status {result.rc}"
+        except CommandError as error:
+            said, result = str(error), None
+        after = {subject_of(gpu): gpu for gpu in self._read().get("gpus") or ()}
+        for address in addresses:
+            gpu = after.get(address)
+            if gpu is None or gpu.get("lost"):
+                raise NotRepaired(f"GPU {address} is gone after the reset. nvidia-smi: {said}")
+            asked = str(gpu.get("recovery_action") or NONE)
+            if asked != NONE:
+                wanted = recovery_of(asked).asked
+                raise NotRepaired(
+                    f"the driver asks for {wanted} ({asked}) of GPU {address} after the reset. nvidia-smi: {said}"
+                )
+        # Without a recovery action nothing but the tool tells that there was a reset.
+        if result is None or result.rc:
+            raise NotRepaired(f"GPU {', '.join(addresses)}: nvidia-smi did not reset it: {said}")
+        return said
+
+    def drain(self, addresses: Sequence[str]) -> str:
+        """See that nobody uses GPUs any more, which is all that the driver asks for.
+
+        :raises Refused: somebody does.
+        :raises NotRepaired: the driver asks for it still.
+        """
+        self.refuse_users(addresses, mps=True)
+        still = [
+            subject_of(gpu) for gpu in self._read().get("gpus") or () if gpu.get("recovery_action") not in (None, NONE)
+        ]
+        if still:
+            raise NotRepaired(f"the driver of GPU {', '.join(still)} asks for more, although nobody uses it any more")
+        return "nobody uses them"
+
+    def restart(self, services: Sequence[str], addresses: Sequence[str]) -> str:
+        """Restart services in order.
+
+        :param addresses: PCI addresses of the GPUs that nobody may use meanwhile.
+        :raises NotRepaired: one does not exist or does not come back.
+        """
+        if addresses:
+            self.refuse_users(addresses, mps=True)
+        for name in services:
+            if not systemd.unit(name).exists:
+                raise NotRepaired(f"{name} is not installed. Run gpufleet.nvidia.site on this host")
+            try:
+                systemd.restart(name, timeout=900)
+            except CommandError as error:
+                raise NotRepaired(str(error)) from error
+        return f"restarted {', '.join(services)}"
+
+    def reload(self) -> str:
+        """Take up the driver on disk without a reboot.
+
+        :raises NotRepaired: it takes a reboot, or does not load.
+        """
+
+        def fetch(url: str) -> bytes:
+            raise Refused(url, "a reload fetches nothing")
+
+        system = DriverSystem(fetch)
+        # As after a rollback: whatever driver is on disk is the one that is wanted.
+        run = PostInstall(system, DesiredDriver(state="previous"), False)
+        run.reload(system.read())
+        wrong = [*run.outcome.problems, *run.outcome.reboot]
+        if wrong:
+            raise NotRepaired(f"the driver cannot be reloaded: {'; '.join(wrong)}")
+        return "; ".join(map(str, run.outcome.steps)) or "the driver on disk is loaded"
+
+    def bring_back(self) -> str:
+        """Bring back what a reset or a reload takes away, by the services that do it at boot: MIG, CDI, compute mode, MPS daemons.
+
+        :raises NotRepaired: one of them fails.
+        """
+        recorded = self._read().get("recorded") or {}
+        wanted = [MIG_UNIT, CDI_UNIT] if recorded.get("mig") is not None else []
+        if recorded.get("sharing") is not None:
+            try:
+                daemons = HostSharing.from_dict(recorded["sharing"]).daemons
+            except (KeyError, TypeError, ValueError) as error:
+                raise NotRepaired(f"/etc/gpufleet/sharing.json cannot be used: {error}") from error
+            wanted += [SHARING_UNIT, *(f"gpufleet-mps@{daemon.name}.service" for daemon in daemons)]
+        present = [name for name in wanted if systemd.unit(name).exists]
+        return self.restart(present, ()) if present else "nothing is recorded"
+
+    def _facts(self) -> Mapping[str, Any]:
+        return read_document(Source(HostFiles()), self._archive, ("errors", "holders"))

@@ -1,0 +1,197 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_repair
+version_added: "0.1.0"
+author:
+  - The gpufleet.nvidia authors (@gpufleet)
+short_description: Take one step of the repair of a GPU host
+description:
+  - Resets GPUs, restarts services, reloads the driver, brings back what these take away, or writes a bundle for people. What to do is decided
+    by M(gpufleet.nvidia.heal_plan); the playbook C(gpufleet.nvidia.heal) calls this module.
+  - Refuses, with the names of the processes, while somebody uses a GPU that the step would take away.
+  - What a step did is read back. A step that did not help fails, and says what is still wrong.
+  - Two runs on one host never interleave.
+extends_documentation_fragment:
+  - gpufleet.nvidia.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: none
+    details:
+      - A step is taken as often as it is asked for.
+options:
+  step:
+    description:
+      - V(reset_gpu) resets O(gpus) by one C(nvidia-smi --gpu-reset). Their MIG instances go with it.
+      - V(drain) only sees that nobody uses O(gpus).
+      - V(restart_service) restarts O(services) in order, once nobody uses O(gpus).
+      - V(reload_driver) unloads the driver and loads the one on disk.
+      - V(bring_back) restores the recorded MIG layout, CDI specification, compute mode and MPS daemons, by the services that do so at boot.
+      - V(bundle) writes what people need who take over the host into a folder below C(/var/lib/gpufleet/bundles), which only root can read -
+        the facts, the driver's lines of the kernel's log, serial numbers, what was tried, and the report of C(nvidia-bug-report.sh) where that
+        is installed.
+    type: str
+    choices: [reset_gpu, drain, restart_service, reload_driver, bring_back, bundle]
+    required: true
+  gpus:
+    description: PCI addresses of GPUs, such as V(0000:18:00.0).
+    type: list
+    elements: str
+    default: []
+  services:
+    description: Units of systemd.
+    type: list
+    elements: str
+    default: []
+  wait:
+    description: Seconds to wait for the processes that use O(gpus) to end by themselves.
+    type: int
+    default: 0
+  reason:
+    description: Why the host is handed over, for O(step=bundle).
+    type: str
+    default: ""
+  record:
+    description: What was tried, for O(step=bundle).
+    type: dict
+    default: {}
+  lock_timeout:
+    description: Seconds to wait for another run that changes the GPUs of this host. V(0) refuses at once.
+    type: int
+    default: 60
+  _pynvml_archive:
+    description: File on the host with pynvml, where it has none. Filled in by the action plugin, and not for users.
+    type: path
+notes:
+  - In check mode nothing is done, and who uses the GPUs is returned.
+seealso:
+  - module: gpufleet.nvidia.heal_plan
+  - module: gpufleet.nvidia.health
+"""
+
+EXAMPLES = r"""
+- name: Reset one GPU
+  gpufleet.nvidia.gpu_repair:
+    step: reset_gpu
+    gpus: ["0000:18:00.0"]
+
+- name: Bring back its MIG instances, and MPS
+  gpufleet.nvidia.gpu_repair:
+    step: bring_back
+
+- name: Collect what the vendor of the board asks for
+  gpufleet.nvidia.gpu_repair:
+    step: bundle
+    reason: GPU 3 has no spare memory rows left.
+  register: bundle
+"""
+
+RETURN = r"""
+said:
+  description: What was done, or what the tool said.
+  returned: success
+  type: str
+  sample: GPU 00000000:18:00.0 was successfully reset. All done.
+users:
+  description: The processes that use O(gpus).
+  returned: in check mode
+  type: list
+  elements: str
+bundle:
+  description: The folder with the bundle, for O(step=bundle).
+  returned: success
+  type: str
+lacking:
+  description: What could not be put into the bundle, and why.
+  returned: with O(step=bundle)
+  type: list
+  elements: str
+refused:
+  description: Whether nothing was done, because a GPU is in use or does not answer.
+  returned: failure
+  type: bool
+pynvml_missing:
+  description: The host has no pynvml; the action plugin sends the controller's and calls again.
+  returned: when it is so
+  type: bool
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import pynvml_is_wanted
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_users import users_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.repair_bundle import write_bundle
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.repair_run import NotRepaired, Repair
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+
+#: Steps that keep others from the GPUs. The services of "bring_back" take the lock themselves.
+_LOCKED = ("reset_gpu", "reload_driver")
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "step": {
+                "type": "str",
+                "choices": ["reset_gpu", "drain", "restart_service", "reload_driver", "bring_back", "bundle"],
+                "required": True,
+            },
+            "gpus": {"type": "list", "elements": "str", "default": []},
+            "services": {"type": "list", "elements": "str", "default": []},
+            "wait": {"type": "int", "default": 0},
+            "reason": {"type": "str", "default": ""},
+            "record": {"type": "dict", "default": {}},
+            "lock_timeout": {"type": "int", "default": 60},
+            "_pynvml_archive": {"type": "path"},
+        },
+        required_if=[("step", "reset_gpu", ["gpus"]), ("step", "restart_service", ["services"])],
+        supports_check_mode=True,
+    )
+    parameters = module.params
+    repair = Repair(parameters["_pynvml_archive"], parameters["wait"])
+    facts = repair.read()
+    if pynvml_is_wanted(HostFiles(), facts) and not parameters["_pynvml_archive"]:
+        module.exit_json(changed=False, pynvml_missing=True)
+    if module.check_mode:
+        module.exit_json(changed=True, said="", users=users_of(facts, parameters["gpus"]))
+    try:
+        if parameters["step"] == "bundle":
+            folder, lacking = write_bundle(parameters["reason"], parameters["record"], parameters["_pynvml_archive"])
+            module.exit_json(changed=True, said="written", bundle=folder, lacking=lacking)
+        if parameters["step"] in _LOCKED:
+            with exclusive(parameters["lock_timeout"]):
+                said = _step(repair, parameters)
+        else:
+            said = _step(repair, parameters)
+    except Refused as error:
+        module.fail_json(msg=error.message, refused=True)
+    except (NotRepaired, Locked, CommandError, OSError) as error:
+        module.fail_json(msg=f"Failed to repair: {str(error).rstrip('.')}.", refused=isinstance(error, Locked))
+    module.exit_json(changed=parameters["step"] != "drain", said=said)
+
+
+def _step(repair: Repair, parameters: dict) -> str:
+    if parameters["step"] == "reset_gpu":
+        return repair.reset(parameters["gpus"])
+    if parameters["step"] == "drain":
+        return repair.drain(parameters["gpus"])
+    if parameters["step"] == "restart_service":
+        return repair.restart(parameters["services"], parameters["gpus"])
+    if parameters["step"] == "reload_driver":
+        return repair.reload()
+    return repair.bring_back()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether a fleet is repaired now, and in which order. Pure.
+
+One broken GPU is repaired. Many at once are a bad driver, a power event or a switch: repairing them one by one takes the fleet out of
+service and ends nothing. Then a breaker trips, nothing is repaired, and people are told what the hosts have in common.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import TIME, HostPlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import (
+    DONE,
+    FAILED,
+    HANDED_OVER,
+    STEPS,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import OUTPUT, check, fields, text
+
+from .names import LABEL_PREFIX
+from .text import shortened
+from .upgrade import is_ready
+from .waves import Budget
+
+_PREFIX = f"{LABEL_PREFIX}/heal-"
+STATE, SINCE, REASON, UNSCHEDULABLE = (
+    f"{_PREFIX}{name}" for name in ("state", "since", "failed-reason", "initial-unschedulable")
+)
+_MARKS = fields({STATE: text(64), SINCE: text(64), REASON: OUTPUT, UNSCHEDULABLE: text(pattern="|true|false")})
+
+
+@dataclass(frozen=True)
+class Breaker:
+    """When nothing is repaired.
+
+    :param hosts: how many hosts may need a repair at once: a number, or a percentage of the fleet, rounded down, and never less than one.
+    :param same_xid: on how many hosts the same Xid error trips it.
+    :param window: seconds in which a repair of another node, by another run, counts as one of now.
+    """
+
+    hosts: str = "10%"
+    same_xid: int = 3
+    window: int = 3600
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What is decided on.
+
+    :param plans: of the hosts of this run that could be read.
+    :param size: hosts of the whole fleet, those outside of this run included.
+    :param elsewhere: hosts outside of this run that are being repaired, or were within the window.
+    """
+
+    plans: Mapping[str, HostPlan]
+    size: int
+    elsewhere: tuple[str, ...] = ()
+
+
+def tripped(fleet: Fleet, breaker: Breaker) -> str:
+    """Return why nothing may be repaired, or an empty string.
+
+    Hosts that were handed over do not count: nothing is done to them.
+    """
+    broken = [host for host, plan in fleet.plans.items() if plan.needed and plan.decided]
+    allowed = Budget(max_unavailable=breaker.hosts).unavailable(fleet.size)
+    count = len(broken) + len(fleet.elsewhere)
+    if count > allowed:
+        others = f", and {shortened(fleet.elsewhere)} lately" if fleet.elsewhere else ""
+        return (
+            f"{len(broken)} hosts need a repair at once ({shortened(broken)}{others}), and at most {allowed} of {fleet.size} may "
+            f"({breaker.hosts})"
+        )
+    counts = Counter(number for host in broken for number in fleet.plans[host].errors)
+    for number, hosts in counts.most_common(1):
+        if hosts >= breaker.same_xid:
+            named = [host for host in broken if number in fleet.plans[host].errors]
+            return f"{hosts} hosts have the same error, Xid {number} ({shortened(named)})"
+    return ""
+
+
+def order(plans: Mapping[str, HostPlan]) -> list[str]:
+    """Return the hosts to work on: those first that a run before was cut off at, then what disturbs least."""
+    needed = [host for host, plan in plans.items() if plan.needed]
+    return sorted(needed, key=lambda host: (not plans[host].resumed, plans[host].action.rank, host))
+
+
+def marks(node: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the annotations of a Node object say of repairs.
+
+    :raises Unfit: they are not what heal writes.
+    """
+    annotations = (node.get("metadata") or {}).get("annotations") or {}
+    found = {name: annotations.get(name) for name in (STATE, SINCE, REASON, UNSCHEDULABLE)}
+    check(_MARKS, found)
+    return {name: str(value or "") for name, value in found.items()}
+
+
+def repaired_lately(
+    nodes: Mapping[str, Mapping[str, Any]], but: Iterable[str], now: datetime.datetime, window: int
+) -> tuple[str, ...]:
+    """Return the nodes that other runs repair, or have repaired within the window.
+
+    :param but: nodes of this run.
+    """
+    found = []
+    for name, node in sorted(nodes.items()):
+        annotations = (node.get("metadata") or {}).get("annotations") or {}
+        state = str(annotations.get(STATE) or "")
+        if name in but or state not in (*STEPS, DONE, FAILED, HANDED_OVER):
+            continue
+        try:
+            since = datetime.datetime.strptime(str(annotations.get(SINCE)), TIME).replace(tzinfo=datetime.timezone.utc)
+        except ValueError:
+            continue
+        if now - since < datetime.timedelta(seconds=window):
+            found.append(name)
+    return tuple(found)
+
+
+def no_room(nodes: Mapping[str, Mapping[str, Any]], members: Sequence[str], node: str, share: str) -> str:
+    """Return why a node must not be taken out of service now, or an empty string.
+
+    A node that is out of service already costs nothing.
+
+    :param members: the nodes of the whole fleet.
+    :param share: how many of them may be out of service.
+    """
+
+    def out(name: str) -> bool:
+        found = nodes.get(name)
+        return found is not None and (bool((found.get("spec") or {}).get("unschedulable")) or not is_ready(found))
+
+    there = [name for name in members if name in nodes]
+    away = [name for name in there if out(name)]
+    allowed = Budget(max_unavailable=share).unavailable(len(there))
+    if node in away or len(away) < allowed:
+        return ""
+    return f"{len(away)} of {len(there)} nodes are out of service ({shortened(away)}), and {share} may be"
+
+
+def marked(state: str, since: str, reason: str, unschedulable: bool) -> dict[str, str | None]:
+    """Return the annotations of a node; C(None) removes one."""
+    ended = state not in (*STEPS, FAILED, HANDED_OVER)
+    return {
+        STATE: state,
+        SINCE: since,
+        REASON: reason or None,
+        UNSCHEDULABLE: None if ended else str(unschedulable).lower(),
+    }
+
+
+def lines(host: str, plan: HostPlan) -> list[str]:
+    """Return the plan of a host for people."""
+    if plan.handed_over:
+        return [f"{host}: handed over to people: {plan.handed_over}"]
+    if not plan.needed:
+        return [f"{host}: nothing to repair", *(f"    note: {note}" for note in plan.notes)]
+    what = plan.action.value.replace("_", " ")
+    if plan.action.value == "nothing":
+        what = "prove it and return it to service: nothing is wrong with it now"
+    found = [f"{host}: {what}{' (continued)' if plan.resumed else ''}"]
+    found += [f"    {one}" for one in plan.decided]
+    if plan.services:
+        found.append(f"    restarts {', '.join(plan.services)}")
+    if plan.together:
+        found.append(f"    all together, because of this: {plan.together}")
+    if plan.action.whole_host:
+        found.append("    all programs that use a GPU of the host have to end first")
+    elif plan.gpus:
+        found.append(f"    concerns {', '.join(plan.gpus)}")
+    if plan.untouched:
+        found.append(f"    goes on: {', '.join(plan.untouched)}")
+    return [*found, *(f"    note: {note}" for note in plan.notes)]

@@ -1,0 +1,218 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The decision for all hosts of a run, and the record of one with the cordon that belongs to it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.action import heal_node, heal_plan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import from_values
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import lease_renewal
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repair
+
+GPU = {"index": 0, "minor": 0, "uuid": "GPU-0", "pci_address": "0000:18:00.0", "architecture": "hopper"}
+
+
+def facts(asks=None, xids=(), recorded=None):
+    return {
+        "schema": 1,
+        "host": {"name": "n", "boot_id": "b"},
+        "pci": [{"address": "0000:18:00.0", "kind": "gpu", "kernel_driver": "nvidia"}],
+        "driver": {f"{place}_version": "580.126.09" for place in ("loaded", "on_disk", "library")},
+        "nvml": {"available": True},
+        "gpus": [{**GPU, "recovery_action": asks}],
+        "health": {"nvidia_smi": {"rc": 0, "text": "GPU 0"}, "xids": list(xids), "sxids": []},
+        "holders": [],
+        "recorded": recorded or {},
+    }
+
+
+BROKEN, WELL = facts("gpu_reset"), facts("none")
+
+
+class FakeCluster:
+    """Nodes whose annotations and cordons are kept."""
+
+    def __init__(self, *names):
+        conditions = {"conditions": [{"type": "Ready", "status": "True"}]}
+        self.kept = {
+            name: {"metadata": {"name": name, "annotations": {}}, "spec": {}, "status": conditions} for name in names
+        }
+
+    def nodes(self):
+        return json.loads(json.dumps(self.kept))
+
+    def node(self, name):
+        return self.nodes()[name]
+
+    def change_node(self, name, annotations, unschedulable=None):
+        found = self.kept[name]
+        merged = {**found["metadata"]["annotations"], **annotations}
+        found["metadata"]["annotations"] = {key: value for key, value in merged.items() if value}
+        if unschedulable is not None:
+            found["spec"]["unschedulable"] = unschedulable
+
+    def lease(self, _namespace, _name):
+        return None
+
+    def clock(self, _namespace):
+        return datetime.datetime.now(datetime.timezone.utc)
+
+    def write_lease(self, *_arguments):
+        return True
+
+
+@pytest.fixture(autouse=True)
+def renewed(monkeypatch):
+    monkeypatch.setattr(lease_renewal, "start", lambda *_arguments: None)
+
+
+@pytest.fixture
+def plan(call, monkeypatch):
+    def run(read, cluster=None, size=0, **arguments):
+        monkeypatch.setattr(heal_plan.ActionModule, "cluster", lambda _self, _arguments: cluster)
+        hosts = list(read)
+        hostvars = {host: {"gpu_facts_host": {"gpu": document}} for host, document in read.items()}
+        others = [f"other-{number}" for number in range(size - len(hosts))]
+        hostvars.update({host: {} for host in others})
+        variables = {"groups": {"gpu_hosts": [*hosts, *others]}, "hostvars": hostvars}
+        given = {"hosts": hosts, "kubernetes": cluster is not None, **arguments}
+        return call(heal_plan, given, variables)
+
+    return run
+
+
+def test_only_hosts_with_work_are_in_the_order(plan):
+    result, shown = plan({"a": WELL, "b": BROKEN}, size=20)
+    assert result["order"] == ["b"] and "failed" not in result
+    assert result["plans"]["b"]["action"] == "reset_gpu" and result["plans"]["b"]["boot_id"] == "b"
+    assert "b: reset gpu" in shown.text and "a:" not in shown.text
+
+
+def test_the_breaker_repairs_nothing(plan):
+    result, _shown = plan({"a": BROKEN, "b": BROKEN, "c": BROKEN}, size=20)
+    assert result["failed"] and result["order"] == []
+    assert result["msg"].startswith("Nothing is repaired: 3 hosts need a repair at once (a, b, c), and at most 2 of 20")
+    assert "gpu_heal_ignore_breaker=true" in result["msg"]
+    ignored, shown = plan({"a": BROKEN, "b": BROKEN, "c": BROKEN}, size=20, ignore_breaker=True)
+    assert len(ignored["order"]) == 3 and "The breaker is ignored" in shown.warnings[0]
+
+
+def test_the_same_xid_on_many_hosts(plan):
+    xid = {"number": 119, "pci_address": "0000:18:00", "text": "pid=1"}
+    read = {name: facts(None, [xid]) for name in ("a", "b", "c")}
+    result, _shown = plan(read, size=100)
+    assert result["failed"] and "3 hosts have the same error, Xid 119 (a, b, c)" in result["msg"]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "said"),
+    [
+        ({"upgrade_state": "installing"}, "an upgrade was cut off here while installing"),
+        ({"repartition_unfinished": True}, "a repartition was cut off here"),
+        ({"heal": {"schema": 9}}, "9 is not between 1 and 1"),
+    ],
+)
+def test_a_host_in_the_middle_of_something_else_is_refused_and_others_go_on(plan, recorded, said):
+    result, shown = plan({"a": facts("gpu_reset", recorded=recorded), "b": BROKEN}, size=20)
+    assert said in result["refused"]["a"] and said in shown.warnings[0]
+    assert result["order"] == ["b"]
+
+
+def test_an_upgrade_that_ended_is_none(plan):
+    assert plan({"a": facts("gpu_reset", recorded={"upgrade_state": "done"})}, size=20)[0]["order"] == ["a"]
+
+
+def test_a_host_that_was_not_read_is_refused(plan):
+    result, _shown = plan({"a": {}, "b": {"schema": "x"}}, size=20)
+    assert set(result["refused"]) == {"a", "b"} and "could not be read" in result["refused"]["a"]
+
+
+def test_the_node_of_a_host_has_to_be_there_and_not_in_an_upgrade(plan):
+    cluster = FakeCluster("a", "b")
+    cluster.kept["b"]["metadata"]["annotations"] = {"gpufleet.github.io/upgrade-state": "evicting"}
+    result, _shown = plan({"a": BROKEN, "b": BROKEN, "c": BROKEN}, cluster, size=40)
+    assert result["order"] == ["a"]
+    assert "the cluster has no such node" in result["refused"]["c"]
+    assert "an upgrade was cut off here while evicting" in result["refused"]["b"]
+
+
+@pytest.fixture
+def mark(call, monkeypatch):
+    def run(cluster, state, record=None, check_mode=False, **arguments):
+        monkeypatch.setattr(heal_node.ActionModule, "cluster", lambda _self, _arguments: cluster)
+        given = {"node": "a", "state": state, "record": record or {}, "members": ["a", "b", "c", "d"], **arguments}
+        given["kubernetes"] = cluster is not None
+        return call(heal_node, given, {}, check_mode)[0]
+
+    return run
+
+
+PLAN = {
+    "action": "reset_gpu",
+    "faults": [{"subject": "0000:18:00.0", "kind": "recovery"}],
+    "boot_id": "b",
+    "dealt_with": ["Xid 119 0000:18:00 x"],
+}
+
+
+def test_a_repair_from_cordon_to_return(mark):
+    cluster = FakeCluster("a", "b", "c", "d")
+    result = mark(cluster, "started", plan=PLAN)
+    assert cluster.kept["a"]["spec"]["unschedulable"]
+    for state in ("repairing", "proving", "returning", "done"):
+        assert cluster.kept["a"]["spec"]["unschedulable"]
+        result = mark(cluster, state, result["record"], plan=PLAN)
+    assert not cluster.kept["a"]["spec"]["unschedulable"]
+    record = from_values(json.loads(result["text"]))
+    assert (record.state, record.boot_id, record.dealt_with) == ("done", "b", ("Xid 119 0000:18:00 x",))
+    assert cluster.kept["a"]["metadata"]["annotations"][repair.STATE] == "done"
+    assert repair.UNSCHEDULABLE not in cluster.kept["a"]["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("end", ["done", "refused"])
+def test_a_node_that_people_had_cordoned_stays_cordoned(mark, end):
+    cluster = FakeCluster("a")
+    cluster.kept["a"]["spec"]["unschedulable"] = True
+    result = mark(cluster, "started", plan=PLAN)
+    # Continued from another machine, which has no record of it but the node's own.
+    mark(cluster, end, {} if end == "done" else result["record"], plan=PLAN)
+    assert cluster.kept["a"]["spec"]["unschedulable"]
+
+
+@pytest.mark.parametrize("end", ["failed", "handed-over"])
+def test_what_is_not_repaired_stays_out_of_service_with_its_reason(mark, end):
+    cluster = FakeCluster("a")
+    result = mark(cluster, "started", plan=PLAN)
+    result = mark(cluster, end, result["record"], plan=PLAN, reason="broken", bundle="/var/lib/gpufleet/bundles/x")
+    assert cluster.kept["a"]["spec"]["unschedulable"]
+    assert cluster.kept["a"]["metadata"]["annotations"][repair.REASON] == "broken"
+    assert result["record"]["bundle"] == "/var/lib/gpufleet/bundles/x"
+
+
+def test_no_node_is_taken_out_of_service_beyond_the_budget(mark):
+    cluster = FakeCluster("a", "b", "c", "d")
+    cluster.kept["b"]["spec"]["unschedulable"] = True
+    result = mark(cluster, "started", plan=PLAN)
+    assert result["failed"] and "1 of 4 nodes are out of service (b), and 25% may be" in result["msg"]
+    assert "unschedulable" not in cluster.kept["a"]["spec"]
+    assert "failed" not in mark(cluster, "started", plan=PLAN, max_unavailable="2")
+
+
+def test_check_mode_writes_nothing(mark):
+    cluster = FakeCluster("a", "b", "c", "d")
+    mark(cluster, "started", check_mode=True, plan=PLAN)
+    assert cluster.kept["a"]["spec"] == {} and cluster.kept["a"]["metadata"]["annotations"] == {}
+
+
+def test_forget_begins_anew(mark):
+    before = mark(None, "started", plan=PLAN)["record"]
+    before = mark(None, "repairing", before, plan=PLAN)["record"]
+    before = mark(None, "failed", before, plan=PLAN)["record"]
+    assert len(before["attempts"]) == 1
+    assert mark(None, "started", before, plan={"action": "nothing"}, forget=True)["record"]["attempts"] == []

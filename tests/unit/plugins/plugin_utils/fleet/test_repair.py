@@ -1,0 +1,123 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The breaker, the order and the budget."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import Decided, HostPlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import Fault
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repair
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.repair import Breaker, Fleet
+
+NOW = datetime.datetime(2026, 11, 23, 12, 0, 0, tzinfo=datetime.timezone.utc)
+
+
+def broken(action=Action.RESET_GPU, error=None, resumed=False):
+    fault = Fault("0000:18:00.0", "x", "GPU 0", "it is broken", action, error=error)
+    return HostPlan(action, (Decided(fault, action),), gpus=("0000:18:00.0",), resumed=resumed)
+
+
+def fleet(count, size, **options):
+    plans = {f"n{number}": broken(**options) for number in range(count)}
+    return Fleet({**plans, "well": HostPlan()}, size)
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "hosts", "trips"),
+    [
+        (0, 100, "10%", False),
+        (1, 1, "10%", False),
+        (2, 10, "10%", True),
+        (10, 100, "10%", False),
+        (11, 100, "10%", True),
+        (2, 1000, "1", True),
+        (2, 4, "50%", False),
+    ],
+)
+def test_more_than_the_budget_trips_the_breaker(count, size, hosts, trips):
+    why = repair.tripped(fleet(count, size), Breaker(hosts=hosts, same_xid=99))
+    assert bool(why) is trips
+    assert not trips or f"{count} hosts need a repair at once" in why
+
+
+def test_the_same_xid_on_many_hosts_trips_the_breaker():
+    why = repair.tripped(fleet(3, 1000, error=119), Breaker(same_xid=3))
+    assert why == "3 hosts have the same error, Xid 119 (n0, n1, n2)"
+    assert repair.tripped(fleet(2, 1000, error=119), Breaker(same_xid=3)) == ""
+    mixed = Fleet({"a": broken(error=119), "b": broken(error=79), "c": broken(error=48)}, 1000)
+    assert repair.tripped(mixed, Breaker(same_xid=3)) == ""
+
+
+def test_hosts_that_other_runs_repaired_lately_count():
+    """A run for each alert, with --limit, must not walk around the breaker."""
+    state = {repair.STATE: "done", repair.SINCE: "2026-11-23T11:30:00Z"}
+    nodes = {
+        "mine": {"metadata": {"annotations": state}},
+        "other": {"metadata": {"annotations": state}},
+        "old": {"metadata": {"annotations": {**state, repair.SINCE: "2026-11-20T11:30:00Z"}}},
+        "refused": {"metadata": {"annotations": {**state, repair.STATE: "refused"}}},
+        "odd": {"metadata": {"annotations": {**state, repair.SINCE: "yesterday"}}},
+        "never": {"metadata": {}},
+    }
+    lately = repair.repaired_lately(nodes, {"mine"}, NOW, 3600)
+    assert lately == ("other",)
+    assert "and other lately" in repair.tripped(Fleet({"mine": broken()}, 10, lately), Breaker())
+
+
+def test_what_was_handed_over_does_not_count():
+    handed = HostPlan(handed_over="the board is broken")
+    assert repair.tripped(Fleet({"a": handed, "b": handed, "c": broken()}, 10), Breaker()) == ""
+
+
+def test_a_share_that_is_none_is_refused():
+    with pytest.raises(Refused, match="not a number of nodes"):
+        repair.tripped(fleet(1, 1), Breaker(hosts="some"))
+
+
+def test_first_what_was_cut_off_then_what_disturbs_least():
+    plans = {
+        "reboot": broken(Action.REBOOT),
+        "service": broken(Action.RESTART_SERVICE),
+        "cut-off": broken(Action.REBOOT, resumed=True),
+        "reset": broken(),
+        "well": HostPlan(),
+    }
+    assert repair.order(plans) == ["cut-off", "service", "reset", "reboot"]
+
+
+def node(unschedulable=False, ready=True):
+    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+    return {"spec": {"unschedulable": unschedulable}, "status": {"conditions": conditions}}
+
+
+def test_the_budget_counts_whoever_is_out_of_service():
+    nodes = {"a": node(), "b": node(unschedulable=True), "c": node(), "d": node(ready=False), "foreign": node(True)}
+    members = ["a", "b", "c", "d"]
+    assert repair.no_room(nodes, members, "a", "3") == ""
+    assert repair.no_room(nodes, members, "a", "50%") == "2 of 4 nodes are out of service (b, d), and 50% may be"
+    assert repair.no_room(nodes, members, "b", "1") == "", "it costs nothing: it is out of service already"
+
+
+def test_the_marks_of_a_node():
+    marked = repair.marked("repairing", "2026-11-23T11:30:00Z", "", False)
+    assert marked[repair.UNSCHEDULABLE] == "false" and marked[repair.REASON] is None
+    assert repair.marked("done", "x", "", True)[repair.UNSCHEDULABLE] is None
+    assert repair.marks({"metadata": {"annotations": {repair.STATE: "failed"}}})[repair.STATE] == "failed"
+    with pytest.raises(Unfit):
+        repair.marks({"metadata": {"annotations": {repair.UNSCHEDULABLE: "maybe"}}})
+
+
+def test_the_plan_in_words():
+    text = "\n".join(repair.lines("n1", broken()))
+    assert text == "n1: reset gpu\n    GPU 0: it is broken\n    concerns 0000:18:00.0"
+    assert repair.lines("n1", HostPlan(notes=("a note",))) == ["n1: nothing to repair", "    note: a note"]
+    assert repair.lines("n1", HostPlan(handed_over="why")) == ["n1: handed over to people: why"]
+    assert "return it to service" in repair.lines("n1", HostPlan(resumed=True))[0]
