@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import VARIABLES, described_health
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import MISTAKES
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repair
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import from_annotations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
@@ -64,8 +65,8 @@ class ActionModule(ClusterAction):
                     policy,
                 )
                 boots[host] = str((facts.get("host") or {}).get("boot_id") or "")
-            except Refused as refusal:
-                refused[host] = refusal.message
+            except MISTAKES as mistake:
+                refused[host] = mistake.message if isinstance(mistake, Refused) else f"its variables: {mistake}"
         for host, plan in plans.items():
             if plan.needed or plan.handed_over or plan.notes:
                 for line in repair.lines(host, plan):
@@ -144,6 +145,10 @@ def _refuse(node: str, facts: Mapping[str, Any], nodes: Mapping[str, Any] | None
             f"an upgrade was cut off here while {state}, or is running",
             "Finish it first: gpufleet.nvidia.upgrade continues it, gpufleet.nvidia.rollback takes it back.",
         )
+    unread = (facts.get("unknown") or {}).get("recorded.heal")
+    if unread:
+        # What was tried before is not known: it might be tried for ever.
+        raise Refused("the record of repairs", str(unread), "Look at the file, and remove it to begin anew.")
     if recorded.get("repartition_unfinished"):
         raise Refused(
             "the host",

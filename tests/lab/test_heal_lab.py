@@ -247,3 +247,15 @@ def test_gpus_of_before_ampere_are_reset_together_with_their_peers(fleet):
     assert "are reset together with those at their NVLinks" in run.text
     assert record(fleet, OLD)["state"] == "done"
     assert [gpu["recovery_action"] for gpu in gpus(fleet, OLD)] == [0, 0]
+
+
+def test_many_broken_hosts_trip_the_breaker(fleet):
+    for host in (HOST, OLD):
+        asks(fleet, 1, host=host)
+    run = fleet.play("heal", timeout=900)
+    assert run.rc != 0 and "Nothing is repaired: 2 hosts need a repair at once" in " ".join(run.text.split())
+    assert all(run.recap[host]["changed"] == 0 for host in (HOST, OLD)), run.text
+    assert [gpus(fleet, host)[1]["recovery_action"] for host in (HOST, OLD)] == [1, 1]
+    run = fleet.play("heal", "-e", "gpu_heal_ignore_breaker=true", timeout=900)
+    assert run.rc == 0, run.text[-4000:]
+    assert [gpus(fleet, host)[1]["recovery_action"] for host in (HOST, OLD)] == [0, 0]

@@ -25,7 +25,7 @@ _REPORT_SECONDS = 600.0
 #: What nvidia-smi is asked, by the file that its answer goes into. A serial number is what a board is returned by.
 _ASKED = {
     "serial-numbers.csv": (
-        "--query-gpu=index,pci.bus_id,name,serial,uuid,vbios_version,inforom.img",
+        "--query-gpu=index,pci.bus_id,name,serial,uuid,vbios_version",
         "--format=csv",
     ),
     "nvidia-smi-q.txt": ("-q",),

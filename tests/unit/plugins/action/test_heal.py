@@ -124,6 +124,11 @@ def test_a_host_in_the_middle_of_something_else_is_refused_and_others_go_on(plan
     assert result["order"] == ["b"]
 
 
+def test_a_record_that_cannot_be_read_is_not_taken_for_none(plan):
+    document = {**BROKEN, "unknown": {"recorded.heal": "/var/lib/gpufleet/heal.json is not JSON"}}
+    assert "heal.json is not JSON" in plan({"a": document}, size=20)[0]["refused"]["a"]
+
+
 def test_an_upgrade_that_ended_is_none(plan):
     assert plan({"a": facts("gpu_reset", recorded={"upgrade_state": "done"})}, size=20)[0]["order"] == ["a"]
 
