@@ -11,6 +11,10 @@ help: ## Show this list
 setup: ## Make .venv with the pinned tools
 	@tools/setup.sh
 
+.PHONY: lock
+lock: setup ## Lock what requirements/*.in name, with hashes (ARGUMENTS=--upgrade raises everything)
+	@tools/lock.sh $(ARGUMENTS)
+
 .PHONY: demo
 demo: ## Run the main job on a lab of three virtual GPU hosts
 	@tools/demo.sh up

@@ -9,7 +9,7 @@ tarball=build/gpufleet-nvidia-$version.tar.gz
 
 if [ ! -x .venv-importer/bin/python ]; then
     .venv/bin/python -m venv .venv-importer
-    .venv-importer/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/importer.txt
+    .venv-importer/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/importer.txt
 fi
 
 log=build/importer.log

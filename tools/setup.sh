@@ -1,5 +1,5 @@
 #!/bin/sh
-# Make .venv with the pinned tools of requirements/development.txt; quick when nothing changed.
+# Make .venv with the tools of requirements/development.txt, by version and hash; quick when nothing changed.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -20,7 +20,7 @@ if [ -z "$python" ]; then
     exit 1
 fi
 
-wanted=$(cat meta/ee-requirements.txt requirements/development.txt | cksum)
+wanted=$(cksum < requirements/development.txt)
 if [ "$(cat .venv/.requirements 2>/dev/null || true)" != "$wanted" ]; then
     if [ ! -x .venv/bin/python ]; then
         say "Making the Python environment .venv ..."
@@ -36,7 +36,8 @@ if [ "$(cat .venv/.requirements 2>/dev/null || true)" != "$wanted" ]; then
         fi
     fi
     say "Installing the pinned tools (about 600 MB the first time) ..."
-    if ! .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -r requirements/development.txt; then
+    if ! .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes \
+        -r requirements/development.txt; then
         say "pip could not install requirements/development.txt. Check that this machine reaches a Python package registry" \
             "(pip config list), then run the command again."
         exit 1

@@ -79,7 +79,7 @@ def test_every_package_is_pinned_in_one_place_and_the_readme_installs_from_it():
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     (installed,) = re.findall(r"^ +pip install (.*)$", readme, re.MULTILINE)
     assert installed.endswith(f"/gpufleet/nvidia/{controller.relative_to(REPOSITORY)}")
-    files = [controller, *sorted((REPOSITORY / "requirements").glob("*.txt"))]
+    files = [controller, *sorted((REPOSITORY / "requirements").glob("*.in"))]
     pinned = [
         line
         for file in files
@@ -94,7 +94,7 @@ def test_every_package_is_pinned_in_one_place_and_the_readme_installs_from_it():
     includes = {
         file.name: re.findall(r"^-[rc] (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE) for file in files
     }
-    assert includes["development.txt"] == includes["oldest-python.txt"] == ["../meta/ee-requirements.txt"]
+    assert includes["development.in"] == includes["oldest-python.in"] == ["../meta/ee-requirements.txt"]
 
 
 def test_the_inventory_that_the_readme_gives_to_paste_is_taken_and_says_what_its_plan_shows():
