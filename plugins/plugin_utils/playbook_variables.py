@@ -20,6 +20,7 @@ from typing import Any, Callable
 
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import refuse_namespace
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import (
     HOST_ROLES,
@@ -108,6 +109,7 @@ def check(
                 given[name] = value
         refusals += validated(interface, given)[1]
         refusals += [wrong for name in SHARES if name in given for wrong in _share(name, given[name], SHARES[name])]
+        refusals += _namespace(given)
     near, unknown = _names(variables)
     return Findings((*refusals, *near), unknown)
 
@@ -141,6 +143,15 @@ def _share(name: str, value: Any, several: bool) -> list[Refused]:
     if number < 1 or (text.endswith("%") and number > 100):
         example = "2, 25% or [1, 25%]" if several else "2 or 25%"
         return [Refused(name, f"{value!r} is not a number of hosts and no percentage of them", f"Write {example}.")]
+    return []
+
+
+def _namespace(given: Mapping[str, Any]) -> list[Refused]:
+    """What the generator would refuse after all hosts were changed."""
+    try:
+        refuse_namespace(str(given.get("gpu_kubernetes_namespace", "nvidia-gpu")))
+    except Refused as refusal:
+        return [refusal]
     return []
 
 

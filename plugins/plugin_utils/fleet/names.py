@@ -2,11 +2,38 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The one name under which the collection writes labels and annotations of Kubernetes objects."""
+"""The one name under which the collection writes labels and annotations of Kubernetes objects, and the names that it leaves to others."""
 
 from __future__ import annotations
+
+import re
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 LABEL_PREFIX = "gpufleet.github.io"
 #: The label by which the GPU Operator's MIG manager chooses a layout, and the one in which it says how far it is.
 MIG_CONFIG_LABEL = "nvidia.com/mig.config"
 MIG_STATE_LABEL = "nvidia.com/mig.config.state"
+#: Not ours to relax. Kubernetes reserves names that begin with kube- for itself, and everybody's pods without a namespace are in default
+#: (kubernetes.io/docs/concepts/overview/working-with-objects/namespaces). The others have GitOps controllers, which may do all in a cluster.
+_OTHERS = ("default", "argocd", "flux-system")
+
+
+def refuse_namespace(name: str) -> None:
+    """Refuse a namespace for the releases that is not theirs alone: it is rendered with Pod Security privileged, and exempt from the policies.
+
+    :raises Refused: it belongs to somebody else, or is no name of a namespace.
+    """
+    if name in _OTHERS or name.startswith("kube-"):
+        raise Refused(
+            "gpu_kubernetes_namespace",
+            f"pods of {name} could do everything on the nodes: the namespace of the releases is labelled pod-security.kubernetes.io/enforce: "
+            "privileged, and is exempt from the policies",
+            "Give the releases a namespace of their own, such as nvidia-gpu.",
+        )
+    if len(name) > 63 or not re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", name):
+        raise Refused(
+            "gpu_kubernetes_namespace",
+            f"{name!r} is not a name of a namespace",
+            "Use at most 63 lower-case letters, digits and '-', such as nvidia-gpu.",
+        )

@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity imp
     gpus_of_inventory,
     merged,
 )
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import refuse_namespace
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.device_plugin import plugin_file
@@ -162,6 +163,7 @@ class Fleet:
         for member in members:
             by_pool.setdefault(member.pool, []).append(member)
         options = self._options(name, members)
+        refuse_namespace(str(options["namespace"]))
         before = self._before(name)
         for pool, hosts in sorted(by_pool.items()):
             configurations += self._configurations(pool, hosts, before)

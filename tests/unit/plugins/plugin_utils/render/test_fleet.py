@@ -44,6 +44,10 @@ def test_clusters_are_separate(clusters_of, pools):
     [
         ({"batch": {"gpu_kubernetes_namespace": "other"}}, "both belong to cluster"),
         ({"batch": {"gpu_kubernetes_cluster": "Night Shift"}}, "is not a valid name of a cluster"),
+        (
+            {name: {"gpu_kubernetes_namespace": "kube-system"} for name in ("batch", "shared", "training")},
+            "pods of kube-system could do everything",
+        ),
         ({"batch": {"gpu_kubernetes_node_name": "one"}}, "two hosts of cluster"),
         ({"batch": {"gpu_facts_gpus": []}}, "nothing says which GPUs"),
         ({"batch": {"nvidia_mig_layout": [{"devices": "all", "instances": {"1g.10gb": 7}}]}}, "pool batch"),
