@@ -122,6 +122,96 @@ def test_refused_with_the_remedy(installed, item, words):
         assert EXEMPT in answer.stderr
 
 
+def node(name="one", labels=None, annotations=None):
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels or {}, "annotations": annotations or {}},
+    }
+
+
+def by_kubelet(plane, *arguments, name="one", text=None):
+    """Ask as the kubelet of a node does: by name and group, which the authorizer of nodes and NodeRestriction know it by."""
+    as_node = (f"--as=system:node:{name}", "--as-group=system:nodes", "--as-group=system:authenticated")
+    return plane.kubectl(*as_node, *arguments, text=text, check=False)
+
+
+POOL = "gpufleet.github.io/pool"
+
+
+@pytest.fixture(scope="module")
+def labelled(installed):
+    """Return the name of a node that the administrator has put into a pool, and that is nobody's kubelet's."""
+    item = node(
+        labels={POOL: "batch", "example.com/rack": "4"}, annotations={"gpufleet.github.io/upgrade-state": "done"}
+    )
+    installed.kubectl("create", "-f", "-", text=json.dumps(item))
+    eventually(
+        lambda: (
+            by_kubelet(installed, "label", "--dry-run=server", "node", "one", f"{POOL}=x", "--overwrite").returncode
+        ),
+        "the policy over the labels of nodes is not enforced",
+    )
+    return "one"
+
+
+def changed(plane, name, subresource="", **metadata):
+    """Return the arguments that replace a node by itself with other metadata, and its text. None takes a key away."""
+    item = json.loads(plane.kubectl("get", "node", name, "-o", "json").stdout)
+    for field, values in metadata.items():
+        item["metadata"][field].update(values)
+        item["metadata"][field] = {key: value for key, value in item["metadata"][field].items() if value is not None}
+    return ("replace", "--raw", f"/api/v1/nodes/{name}{subresource}?dryRun=All", "-f", "-"), json.dumps(item)
+
+
+@pytest.mark.parametrize("subresource", ["", "/status"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": {POOL: "training"}},
+        {"labels": {POOL: None}},
+        {"labels": {"gpufleet.github.io/configuration": "training"}},
+        {"annotations": {"gpufleet.github.io/upgrade-state": "failed"}},
+        {"annotations": {"gpufleet.github.io/upgrade-state": None}},
+    ],
+    ids=json.dumps,
+)
+def test_a_kubelet_does_not_choose_its_pool(installed, labelled, subresource, change):
+    """The status is one of the ways: the API server takes labels from an update of it, too."""
+    request, text = changed(installed, labelled, subresource, **change)
+    (values,) = change.values()
+    refused(by_kubelet(installed, *request, text=text), f"node one: {next(iter(values))} says to which pool")
+    # Whoever labels the pools may.
+    installed.kubectl(*request, text=text)
+
+
+def test_a_kubelet_does_everything_else_that_it_may(installed, labelled):
+    for change in (
+        {"labels": {"example.com/rack": "5"}},
+        {"labels": {"example.com/rack": None}},
+        {"annotations": {"example.com/note": "x"}},
+    ):
+        for subresource in ("", "/status"):
+            request, text = changed(installed, labelled, subresource, **change)
+            answer = by_kubelet(installed, *request, text=text)
+            assert answer.returncode == 0, answer.stderr
+            assert "Warning" not in answer.stderr
+    # NodeRestriction keeps it from the labels that nodes are isolated by, which is what the documentation counts on.
+    request, text = changed(installed, labelled, labels={"node-restriction.kubernetes.io/tenant": "a"})
+    answer = by_kubelet(installed, *request, text=text)
+    assert answer.returncode != 0
+    assert "is not allowed to modify labels: node-restriction.kubernetes.io/tenant" in answer.stderr + answer.stdout
+
+
+def test_a_node_registers_without_a_pool(installed, labelled):
+    assert labelled
+    create_it = ["create", "--dry-run=server", "-f", "-"]
+    answer = by_kubelet(installed, *create_it, name="two", text=json.dumps(node("two", {"example.com/rack": "4"})))
+    assert answer.returncode == 0, answer.stderr
+    answer = by_kubelet(installed, *create_it, name="two", text=json.dumps(node("two", {POOL: "batch"})))
+    refused(answer, f"node two: {POOL} says to which pool")
+
+
 @pytest.fixture(scope="module")
 def running(installed):
     """Return the name of a GPU pod that is there, with a volume that debug containers can mount."""
