@@ -125,7 +125,7 @@ reboot_required:
   type: bool
   returned: when the GPUs could be read
 reboot_reason:
-  description: Which GPUs wait for the reboot, and why they could not be reset.
+  description: What waits for the reboot, GPU by GPU.
   type: str
   returned: when RV(reboot_required) is true
 """
