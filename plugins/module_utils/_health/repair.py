@@ -19,6 +19,7 @@ from .repair_faults import (
     HOST,
     MIG_UNIT,
     PERSISTENCE_UNIT,
+    SETTINGS_UNIT,
     SHARING_UNIT,
     Fault,
     find_faults,
@@ -33,7 +34,7 @@ from .report import Evidence, Expectation
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 #: How often something is repaired before it is handed over.
 MOST_ATTEMPTS = 2
-_ORDER = (PERSISTENCE_UNIT, FABRIC_UNIT, MIG_UNIT, CDI_UNIT, SHARING_UNIT)
+_ORDER = (PERSISTENCE_UNIT, FABRIC_UNIT, MIG_UNIT, CDI_UNIT, SETTINGS_UNIT, SHARING_UNIT)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._steps import gpu_title
-from . import fabric, hardware, software
+from . import fabric, hardware, settings, software
 from .recovery import NONE, recovery_of
 from .repair_actions import Action, of_recovery, of_sxid, of_xid
 from .report import FAILED, Evidence, Expectation, Sxid, Xid
@@ -28,6 +28,7 @@ FABRIC_UNIT = "nvidia-fabricmanager.service"
 PERSISTENCE_UNIT = "nvidia-persistenced.service"
 MIG_UNIT = "gpufleet-mig.service"
 CDI_UNIT = "gpufleet-cdi.service"
+SETTINGS_UNIT = "gpufleet-settings.service"
 SHARING_UNIT = "gpufleet-sharing.service"
 _MPS_UNIT = "gpufleet-mps@{}.service"
 _SITE = "Run gpufleet.nvidia.site on this host"
@@ -271,6 +272,9 @@ def _services(evidence: Evidence, expectation: Expectation) -> Iterator[Fault | 
             yield f"CDI: {outcome.evidence}. {outcome.next_step}"
         else:
             yield _host("cdi", outcome.evidence, Action.RESTART_SERVICE, services=(CDI_UNIT,))
+    kept = settings.settings(evidence, Expectation())
+    if kept.status == FAILED:
+        yield _host("settings", kept.evidence, Action.RESTART_SERVICE, services=(SETTINGS_UNIT,))
     yield from _sharing(evidence)
     mode = software.compute_mode(evidence, Expectation())
     if mode.status == FAILED:

@@ -23,7 +23,7 @@ from .._driver.post_install import PostInstall
 from .._driver.system import DriverSystem
 from .._facts.document import read_document
 from .._health.recovery import NONE, recovery_of
-from .._health.repair_faults import CDI_UNIT, MIG_UNIT, SHARING_UNIT, subject_of
+from .._health.repair_faults import CDI_UNIT, MIG_UNIT, SETTINGS_UNIT, SHARING_UNIT, subject_of
 from .._health.repair_users import users_of
 from .._plan import Refused
 from .._sharing.host import HostSharing
@@ -140,7 +140,7 @@ class Repair:
         :raises NotRepaired: it takes a reboot, or does not load.
         """
 
-        def fetch(url: str) -> bytes:
+        def fetch(url: str, _credentials: object = None) -> bytes:
             raise Refused(url, "a reload fetches nothing")
 
         system = DriverSystem(fetch)
@@ -153,12 +153,14 @@ class Repair:
         return "; ".join(map(str, run.outcome.steps)) or "the driver on disk is loaded"
 
     def bring_back(self) -> str:
-        """Bring back what a reset or a reload takes away, by the services that do it at boot: MIG, CDI, compute mode, MPS daemons.
+        """Bring back what a reset or a reload takes away, by the services that do it at boot: MIG, CDI, settings, compute mode,
+        MPS daemons.
 
         :raises NotRepaired: one of them fails.
         """
         recorded = self._read().get("recorded") or {}
         wanted = [MIG_UNIT, CDI_UNIT] if recorded.get("mig") is not None else []
+        wanted += [SETTINGS_UNIT] if recorded.get("settings") is not None else []
         if recorded.get("sharing") is not None:
             try:
                 daemons = HostSharing.from_dict(recorded["sharing"]).daemons

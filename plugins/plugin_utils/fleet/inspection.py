@@ -143,7 +143,9 @@ def settings_table(hosts: Mapping[str, Mapping[str, Any]], width: int = 0) -> st
             found.setdefault(_settings(gpu.get("settings") or {}), []).append(int(gpu["index"]))
         rows += [[host, ranges(indices), *values] for values, indices in found.items()]
     return (
-        table(["HOST", "GPU", "POWER LIMIT", "GRAPHICS CLOCK", "MEMORY CLOCK", "APPLICATION CLOCKS", "ECC"], rows, width)
+        table(
+            ["HOST", "GPU", "POWER LIMIT", "GRAPHICS CLOCK", "MEMORY CLOCK", "APPLICATION CLOCKS", "ECC"], rows, width
+        )
         if rows
         else ""
     )
