@@ -1,0 +1,86 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Print what changes on hosts, and what fails, a line each."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ansible import constants as C
+from ansible.plugins.callback import CallbackBase
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import table
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import said
+
+DOCUMENTATION = """
+name: progress
+type: stdout
+short_description: Print what changes on hosts, and what fails, a line each
+version_added: 0.1.0
+author:
+  - The gpufleet.nvidia authors (@gpufleet)
+description:
+  - For long runs such as C(gpufleet.nvidia.site) and C(gpufleet.nvidia.upgrade). A task that changes something on a host, or fails there, is a
+    line with the host, how long it took, and the task. Tasks that change nothing and those that are skipped print nothing.
+  - What the playbooks print themselves (plans, tables, reports) is printed as always. Warnings are, too.
+  - Select it with C(ANSIBLE_STDOUT_CALLBACK=gpufleet.nvidia.progress), or C(stdout_callback) in C(ansible.cfg).
+requirements:
+  - It is opt in.
+"""
+
+
+class CallbackModule(CallbackBase):
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "stdout"
+    CALLBACK_NAME = "gpufleet.nvidia.progress"
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._begun: dict[tuple[str, str], float] = {}
+
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        self._display.display(f"\n{play.get_name().strip()}")
+
+    def v2_runner_on_start(self, host: Any, task: Any) -> None:
+        self._begun[host.get_name(), task._uuid] = time.monotonic()
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        changed = bool(_answer(result).get("changed"))
+        self._show(result, "changed", C.COLOR_CHANGED, changed)
+
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
+        self._show(result, f"FAILED: {said(_answer(result))}", C.COLOR_ERROR, not ignore_errors)
+
+    def v2_runner_on_unreachable(self, result: Any) -> None:
+        self._show(result, f"UNREACHABLE: {said(_answer(result))}", C.COLOR_UNREACHABLE, True)
+
+    def v2_runner_on_skipped(self, result: Any) -> None:
+        self._show(result, "skipped", None, False)
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        rows = []
+        for host in sorted(stats.processed):
+            counts = stats.summarize(host)
+            state = "failed" if counts["failures"] else "unreachable" if counts["unreachable"] else "ok"
+            rows.append([host, state, str(counts["changed"])])
+        if rows:
+            self._display.display("\n" + table(["HOST", "STATE", "CHANGES"], rows).rstrip("\n"))
+
+    def _show(self, result: Any, outcome: str, colour: str | None, told: bool) -> None:
+        host, task = _part(result, "host"), _part(result, "task")
+        begun = self._begun.pop((host.get_name(), task._uuid), None)
+        if not told:
+            return
+        took = f"{time.monotonic() - begun:.0f} s" if begun is not None else "-"
+        self._display.display(f"  {host.get_name()}  {took:>5}  {task.get_name().strip()}: {outcome}", color=colour)
+
+
+def _answer(result: Any) -> Any:
+    """Return what a task returned; ansible-core 2.19 made the attributes of results public and deprecated the private ones."""
+    return _part(result, "result")
+
+
+def _part(result: Any, name: str) -> Any:
+    return getattr(result, name) if hasattr(result, name) else getattr(result, f"_{name}")
