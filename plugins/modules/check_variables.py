@@ -11,8 +11,8 @@ module: check_variables
 short_description: Check the variables of a playbook before anything is touched
 version_added: 0.1.0
 description:
-  - Checks, for all hosts of a play at once, names, types and values of the variables that the playbooks C(plan), C(verify), C(inspect),
-    C(upgrade), C(rollback) and C(repartition) read.
+  - Checks, for all hosts of a play at once, names, types and values of the variables that a playbook reads. Those that only
+    a playbook has are documented by P(gpufleet.nvidia.playbooks#role).
   - A name that is nearly that of a variable is refused with the name that may be meant; another name that begins as they do warns.
   - The variables that describe a host are checked by M(gpufleet.nvidia.host_plan).
   - This is an action; the module is only its documentation.
