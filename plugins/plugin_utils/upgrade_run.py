@@ -84,7 +84,7 @@ class UpgradeRun:
         rows = [(node.phase, node.ready, node.cordoned, node.cordoned_by_hand, node.skip, node.name) for node in nodes]
         with self._change() as base:
             base.executemany(
-                "UPDATE host SET phase = iif(slot = 'ended', phase, ?), ready = ?, cordoned = ?, by_hand = ?, skip = ? WHERE name = ?",
+                "UPDATE host SET phase = CASE slot WHEN 'ended' THEN phase ELSE ? END, ready = ?, cordoned = ?, by_hand = ?, skip = ? WHERE name = ?",
                 rows,
             )
             base.execute("UPDATE state SET refreshed = ?", [time.time()])
