@@ -10,6 +10,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import parse_xids
 
 if TYPE_CHECKING:
     from virtual_machine import VirtualMachine
@@ -155,3 +156,46 @@ def test_long_query(machine: VirtualMachine) -> None:
     fabric = lines.index("Fabric")
     assert lines[fabric + 1].split(" : ")[-1].split(": ")[-1] == "In Progress"
     assert any(line.startswith("Compute Mode") and line.endswith(": Default") for line in lines)
+
+
+def asked(machine: VirtualMachine) -> list[int]:
+    return [gpu["recovery_action"] for gpu in machine.show()["gpus"]]
+
+
+def test_what_ends_a_recovery_action(machine: VirtualMachine) -> None:
+    machine.start("h100-80gb-sxm", "--count=3")
+    for gpu, until in enumerate(("reset", "boot", "replaced")):
+        machine.gpu("recovery", "--gpu", str(gpu), "--action", "1", "--until", until)
+    assert asked(machine) == [1, 1, 1]
+    assert machine.smi("--gpu-reset", "-i", "0,1,2").returncode == 0
+    assert asked(machine) == [0, 1, 1]
+    machine.gpu("boot")
+    assert asked(machine) == [0, 0, 1]
+    machine.gpu("recovery", "--gpu", "2", "--action", "0")
+    machine.gpu("boot")
+    assert asked(machine) == [0, 0, 0]
+
+
+def test_gpus_that_can_only_be_reset_together(machine: VirtualMachine) -> None:
+    machine.start("v100-16gb", "--count=2")
+    machine.gpu("recovery", "--gpu", "0", "--action", "1")
+    machine.gpu("peers", "on")
+    alone = machine.smi("--gpu-reset", "-i", "0")
+    assert alone.returncode != 0 and "must be reset in the same command" in alone.stdout
+    assert asked(machine) == [1, 0]
+    uuids = ",".join(gpu["uuid"] for gpu in machine.show()["gpus"])
+    assert machine.smi("--gpu-reset", "-i", uuids).returncode == 0
+    assert asked(machine) == [0, 0]
+
+
+def test_an_xid_is_written_as_the_driver_writes_it(machine: VirtualMachine, tmp_path) -> None:
+    machine.start("h100-80gb-sxm", "--count=2")
+    log = tmp_path / "kmsg"
+    machine.environment["VIRTUAL_GPU_KMSG"] = str(log)
+    machine.gpu("xid", "--gpu", "1", "--number", "79")
+    assert not log.exists(), "a log that is not there is not made"
+    log.touch()
+    text = "GPU has fallen off the bus."
+    machine.gpu("xid", "--gpu", "1", "--number", "79", "--text", text)
+    assert log.read_text().endswith(f";NVRM: Xid (PCI:0000:2a:00): 79, {text}\n")
+    assert [(xid.number, xid.pci_address) for xid in parse_xids(log.read_text())] == [(79, "0000:2a:00")]

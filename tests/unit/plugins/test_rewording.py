@@ -29,7 +29,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import PACKAGES, DesiredToolkit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import Holding
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.repartition import repartition
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.repartition import gone_devices, repartition
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.action.conftest import call  # noqa: F401
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.action.test_evict_gpu_pods import FakeCluster, document
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver import test_stage_run as driver
@@ -91,7 +91,7 @@ def test_the_pods_on_what_a_layout_does_away_with_are_evicted_and_no_others(make
     planned = mig.run(host, wanted, check=True)
     assert [step["kind"] for step in planned["plan"]["steps"]] == ["destroy_gpu_instance", "record_layout"]
     holdings = [Holding(name, "c", "r", there[name]) for name in ("3g.40gb", "2g.20gb", "1g.10gb")]
-    found = repartition(planned, holdings, [pod(name) for name in there])
+    found = repartition(gone_devices(planned), holdings, [pod(name) for name in there])
     assert found.gone == (there["2g.20gb"],)
     assert [one.name for one in found.leave] == ["2g.20gb"]
     assert sorted(one.name for one in found.stay) == ["1g.10gb", "3g.40gb"]
@@ -106,7 +106,9 @@ def test_the_pods_on_what_a_layout_does_away_with_are_evicted_and_no_others(make
 def test_a_gpu_whose_mode_changes_goes(current, wanted):
     one = gpu(current=current)
     steps = [step.as_dict() for step in plan_host([one], {0: DesiredGpu(wanted)}, "refuse", True, {}).steps()]
-    found = repartition({"plan": {"steps": steps}}, [Holding("job", "c", "r", one.state.uuid)], [pod("job")])
+    found = repartition(
+        gone_devices({"plan": {"steps": steps}}), [Holding("job", "c", "r", one.state.uuid)], [pod("job")]
+    )
     assert [each.name for each in found.leave] == ["job"]
 
 

@@ -120,7 +120,7 @@ def test_the_record_of_a_run_that_was_cut_off_is_not_thrown_away(host, name, tex
     if not refused:
         assert remains.plan(present, False, False).changes
         return
-    with pytest.raises(Refused, match=f"{name}: an upgrade, a rollback or a change of layout was cut off"):
+    with pytest.raises(Refused, match=f"{name}: an upgrade, a rollback, a repair or a change of layout was cut off"):
         remains.plan(present, False, False)
 
 
