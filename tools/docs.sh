@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 tools/setup.sh
 if [ "$(cat .venv-docs/.requirements 2>/dev/null || true)" != "$(cksum <requirements/docs.txt)" ]; then
     [ -x .venv-docs/bin/python ] || .venv/bin/python -m venv .venv-docs
-    .venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/docs.txt
+    .venv-docs/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes \
+        -r requirements/docs.txt
     cksum <requirements/docs.txt >.venv-docs/.requirements
 fi
 

@@ -70,7 +70,7 @@ def test_a_compute_mode_is_refused_with_mig():
         stage({"gpus": gpus()}, {**wish, "nvidia_mig_strategy": "single"})
     with pytest.raises(Refused, match="GPU 0 is in it"):
         stage({"gpus": gpus(mig={"supported": True, "current": True})}, wish)
-    assert stage({"gpus": gpus()}, desired(mode="time_slicing", replicas=4, compute_mode="default")).needed
+    assert not stage({"gpus": gpus()}, desired(mode="time_slicing", replicas=4, compute_mode="default")).refusals
 
 
 def test_a_bare_host_says_why_it_cannot_be_planned():
