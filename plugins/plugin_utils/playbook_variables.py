@@ -24,10 +24,12 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import (
     HOST_ROLES,
+    RENAMED,
     RoleInterface,
     entry_points,
     names_of_all_roles,
     registered,
+    renamed,
     role_interface,
     validated,
 )
@@ -160,6 +162,9 @@ def _names(variables: Iterable[str]) -> tuple[list[Refused], tuple[str, ...]]:
     for name in variables:
         # What begins so is our tasks' own: with serial, those of an earlier batch have set some.
         if str(name).startswith("_") or str(name) in _known():
+            continue
+        if str(name) in RENAMED:
+            refusals.append(renamed(str(name)))
             continue
         meant = _meant(str(name))
         if meant:

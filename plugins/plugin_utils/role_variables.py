@@ -34,10 +34,14 @@ _KINDS = {
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 #: Variables of earlier releases: what replaces each, and how.
-_RENAMED = {
+RENAMED = {
     "nvidia_toolkit_allow_visible_devices_variable": (
         "nvidia_toolkit_device_injection says how containers get their devices",
         "Remove it; where it was true, set nvidia_toolkit_device_injection: envvar.",
+    ),
+    "gpu_upgrade_wave_timeout": (
+        "there are no waves any more, and gpu_upgrade_budget_timeout says how long a host waits for room in the budget",
+        "Rename it.",
     ),
 }
 #: The roles whose variables describe a host, in the order in which C(site) runs them.
@@ -158,12 +162,18 @@ def _explained(interface: RoleInterface, message: str, given: Mapping[str, Any])
     return Refused(name, message, remedy)
 
 
+def renamed(name: str) -> Refused:
+    """Return the refusal of a variable of an earlier release, which names what replaces it."""
+    why, remedy = RENAMED[name]
+    return Refused(name, f"it no longer exists: {why}", remedy)
+
+
 def _misspelt(variables: Mapping[str, Any], roles: tuple[str, ...]) -> list[Refused]:
     """A misspelt variable would be ignored in silence: find names that are nearly those of the roles' variables."""
     found = []
     for name in variables:
-        if name in _RENAMED:
-            found.append(Refused(str(name), f"it no longer exists: {_RENAMED[name][0]}", _RENAMED[name][1]))
+        if name in RENAMED:
+            found.append(renamed(str(name)))
             continue
         meant = _meant(str(name), roles)
         if meant:

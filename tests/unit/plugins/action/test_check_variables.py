@@ -39,6 +39,11 @@ def test_an_inventory_without_gpu_hosts_is_refused(call, groups):
     assert "failed" not in call(check_variables, {"playbook": "doctor"}, known)[0]
 
 
+def test_a_variable_of_an_earlier_release_is_refused_with_its_successor(call):
+    result, _shown = check(call, {"a": {"gpu_upgrade_wave_timeout": 3600}})
+    assert "no longer exists" in result["msg"] and "gpu_upgrade_budget_timeout" in result["msg"]
+
+
 def test_some_hosts_alone(call):
     hosts = {"a": {"gpu_upgrade_canary": "one"}, "b": {}}
     assert "failed" not in check(call, hosts, hosts=["b"])[0]
