@@ -50,7 +50,10 @@ tier_sanity() {
     tools/system-packages.sh shellcheck=shellcheck
     tools/sanity.sh
 }
-tier_importer() { tools/importer.sh; }
+tier_importer() {
+    tools/importer.sh
+    tools/install.sh
+}
 tier_docs() { tools/docs.sh; }
 tier_oldest-python() { tools/oldest-python.sh; }
 # Journals are synced to disk at every step: in memory that costs nothing.
