@@ -57,6 +57,7 @@ class ProgramProcess:
     :param environment: None where it cannot be read (another user's, without root).
     :param foreign: whether it runs in another mount namespace: its paths are not the host's.
     :param unit: the systemd service that it belongs to, or None; a container has a scope, and processes that a user starts a session.
+    :param user: the number of its user; None where it cannot be read.
     """
 
     pid: int
@@ -65,6 +66,7 @@ class ProgramProcess:
     environment: dict[str, str] | None
     foreign: bool
     unit: str | None = None
+    user: int | None = None
 
 
 def device_holders(files: HostFiles, prefix: str = _DEVICE) -> HolderScan:
@@ -142,6 +144,7 @@ def program_processes(files: HostFiles, *programs: str) -> tuple[ProgramProcess,
                 environment=_environment(files, pid),
                 foreign=None not in (namespace, own_namespace) and namespace != own_namespace,
                 unit=unit_of(files.read(f"/proc/{pid}/cgroup") or "", ".service"),
+                user=_user(files, pid),
             )
         )
     return tuple(found)
@@ -181,6 +184,13 @@ def _parent(files: HostFiles, pid: int) -> int:
     # The name in parentheses may hold spaces and parentheses itself: the fields begin after the last one.
     fields = (files.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
     return int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else 0
+
+
+def _user(files: HostFiles, pid: int) -> int | None:
+    try:
+        return os.stat(os.path.join(files.root, f"proc/{pid}")).st_uid
+    except OSError:
+        return None
 
 
 def _mount_namespace(files: HostFiles, process: str) -> str | None:

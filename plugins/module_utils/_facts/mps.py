@@ -10,6 +10,7 @@ Kubernetes' device plugin asks (host.md, section 9.3).
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from .._adapters.command import CommandError
@@ -66,6 +67,9 @@ def read_mps(source: Source) -> list[dict[str, Any]]:
         elif daemon.foreign and not is_instance(daemon.unit):
             # Ours have a /dev/shm of their own, and the host's paths otherwise.
             source.note(f"{path}.responds", "the daemon runs in a container of its own")
+        elif daemon.user not in (None, 0, os.geteuid()):
+            # Its pipe is where its user wants it: root does not open it.
+            source.note(f"{path}.responds", f"the daemon belongs to the user {daemon.user}, and is not asked")
         elif not source.files.local:
             source.note(f"{path}.responds", "the daemon of another host cannot be asked")
         else:

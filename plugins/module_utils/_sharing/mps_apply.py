@@ -155,6 +155,9 @@ def _foreign_daemons(processes: Sequence[ProgramProcess]) -> tuple[ForeignDaemon
         environment = process.environment or {}
         if not _is_daemon(process) or mps_units.is_instance(process.unit):
             continue
+        # Anybody can call a program so. A user's own daemon that has a GPU is seen by its server, which computes there.
+        if process.user:
+            continue
         if not process.foreign and environment.get("CUDA_MPS_PIPE_DIRECTORY") in ours:
             continue
         named = [item.strip() for item in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")]

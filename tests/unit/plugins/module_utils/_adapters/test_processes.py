@@ -104,6 +104,7 @@ def test_programs_are_found_by_their_file(tree):
     assert found[0].environment == {"A": "b=c"}
     assert found[1].environment is None
     assert found[0].unit is None
+    assert found[0].user == os.getuid()
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import processes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import MpsNotRunning
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import mps
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.mps import read_mps, read_mps_control
 
 CONTROL = "nvidia-cuda-mps-control"
@@ -110,6 +114,16 @@ def test_the_device_plugins_daemon_is_in_its_own_container(host):
     source = host.source()
     assert read_mps(source)[0]["responds"] is None
     assert "container" in source.unknown["mps[0].responds"]
+
+
+def test_a_daemon_of_a_user_is_not_asked_for_its_pipe_is_where_the_user_wants_it(host, monkeypatch):
+    host.process(900, [CONTROL, "-d"], environment={"CUDA_MPS_PIPE_DIRECTORY": "/home/eve/pipe"})
+    user = os.getuid() or 1000
+    monkeypatch.setattr(processes, "_user", lambda _files, _pid: user)
+    monkeypatch.setattr(mps.os, "geteuid", lambda: 0)
+    source = host.source()
+    assert read_mps(source)[0]["responds"] is None
+    assert source.unknown["mps[0].responds"] == f"the daemon belongs to the user {user}, and is not asked"
 
 
 def test_our_daemon_is_asked_although_it_has_shared_memory_of_its_own(host):

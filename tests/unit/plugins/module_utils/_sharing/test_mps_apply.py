@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -350,6 +351,10 @@ def process(*words, foreign=False, unit=None, **environment):
         # Only ours have a mount namespace and are not in a container.
         (process("-d", foreign=True, unit="gpufleet-mps@gpu7.service"), False),
         (process("-d", foreign=True, unit="nvidia-mps.service"), True),
+        # Anybody can call a program so, in a mount namespace of his own, too.
+        (replace(process("-d"), user=1000), False),
+        (replace(process("-d", foreign=True), user=1000), False),
+        (replace(process("-d"), user=0), True),
     ],
 )
 def test_never_two_daemons_on_one_gpu(machine, found, refused):
