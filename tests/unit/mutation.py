@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import os
 import re
+import resource
 
 import pytest
 from hypothesis import given, settings
@@ -64,12 +65,14 @@ def mutated(draw, document):
 
 
 def property_of(strategy, examples):
-    """Return a decorator that runs a function over that many examples."""
+    """Return a decorator that runs a function over that many examples, each within a second, and all of them within 200 MiB."""
 
     def decorate(function):
-        settings(max_examples=examples, derandomize=True, database=None, suppress_health_check=[])(
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        settings(max_examples=examples, deadline=1000, derandomize=True, database=None, suppress_health_check=[])(
             given(strategy)(function)
         )()
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024
 
     return decorate
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import yaml
@@ -37,7 +38,8 @@ def test_the_poison_has_what_matters(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "playbook", ["site", "plan", "inspect", "verify", "upgrade", "repartition", "rollback", "remove"]
+    "playbook",
+    ["site", "plan", "inspect", "verify", "doctor", "adopt", "upgrade", "repartition", "rollback", "heal", "remove"],
 )
 def test_a_hostile_host_changes_nothing_of_what_is_done(tmp_path, playbook):
     honest, hostile = Fleet(tmp_path / "honest", {}), Fleet(tmp_path / "hostile", {})
@@ -50,6 +52,26 @@ def test_a_hostile_host_changes_nothing_of_what_is_done(tmp_path, playbook):
     assert done.stdout.replace(str(hostile.folder), str(honest.folder)) == expected.stdout
     assert done.returncode == expected.returncode
     assert "\x1b" not in done.stdout + done.stderr
+
+
+def timeless(did):
+    """What was done, without who did it and when, which no two runs have in common."""
+    return {name: re.sub(r'"(operator|since|at)": "[^"]*"', "", text) for name, text in did.items()}
+
+
+def test_a_hostile_host_that_has_to_be_repaired_changes_nothing_of_what_is_done(tmp_path):
+    honest, hostile = Fleet(tmp_path / "honest", {}), Fleet(tmp_path / "hostile", {})
+    (hostile.folder / "poison.json").write_text(json.dumps(poison(hostile.canary)))
+    for fleet in (honest, hostile):
+        gpu = {**fleet.answers["gpu_info"]["gpu"]["gpus"][0], "recovery_action": "gpu_reset"}
+        fleet.answers["gpu_info"] = {"changed": False, "gpu": {**fleet.answers["gpu_info"]["gpu"], "gpus": [gpu]}}
+    expected, done = (
+        fleet.run("gpufleet.nvidia.heal", "-e", "gpu_heal_breaker_hosts=1") for fleet in (honest, hostile)
+    )
+    assert "gpu_repair" in honest.did()["modules"], expected.stdout + expected.stderr
+    assert honest.did()["commands"].splitlines()[0] == "a drain"
+    assert not hostile.canary.exists() and timeless(hostile.did()) == timeless(honest.did())
+    assert done.returncode == expected.returncode and "\x1b" not in done.stdout + done.stderr
 
 
 def test_the_commands_of_the_controller_are_run_as_they_are_described(tmp_path):
