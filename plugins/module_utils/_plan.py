@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ._printable import LONGEST_OUTPUT, printable
 from ._steps import Kind, sentence
 
 
@@ -35,7 +36,7 @@ class Refused(Exception):
     @property
     def message(self) -> str:
         text = f"{self.thing}: {self.reason}."
-        return f"{text} {self.remedy}" if self.remedy else text
+        return str(printable(f"{text} {self.remedy}" if self.remedy else text, lines=True, longest=LONGEST_OUTPUT))
 
     def as_dict(self) -> dict[str, str]:
         return {"thing": self.thing, "reason": self.reason, "remedy": self.remedy, "message": self.message}

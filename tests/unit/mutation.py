@@ -64,14 +64,14 @@ def mutated(draw, document):
     return found
 
 
-def property_of(strategy, examples):
-    """Return a decorator that runs a function over that many examples, each within a second, and all of them within 200 MiB."""
+def property_of(strategy, examples, seconds=1):
+    """Return a decorator that runs a function over that many examples, each within C(seconds), and all of them within 200 MiB."""
 
     def decorate(function):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        settings(max_examples=examples, deadline=1000, derandomize=True, database=None, suppress_health_check=[])(
-            given(strategy)(function)
-        )()
+        settings(
+            max_examples=examples, deadline=1000 * seconds, derandomize=True, database=None, suppress_health_check=[]
+        )(given(strategy)(function))()
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024
 
     return decorate

@@ -10,6 +10,8 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
+
 #: The plugin, gpu-feature-discovery or the MPS daemon does not start with this file.
 ERROR = "error"
 #: They start, and ignore something that is written, or understand it otherwise than it looks.
@@ -54,16 +56,18 @@ class Report:
     _known: set[Finding] = field(default_factory=set)
 
     def error(self, path: str, message: str, remedy: str = "") -> None:
-        self._add(Finding(ERROR, path, message, remedy))
+        self._add(ERROR, path, message, remedy)
 
     def warning(self, path: str, message: str, remedy: str = "") -> None:
-        self._add(Finding(WARNING, path, message, remedy))
+        self._add(WARNING, path, message, remedy)
 
     @property
     def refused(self) -> bool:
         return any(finding.level == ERROR for finding in self.findings)
 
-    def _add(self, finding: Finding) -> None:
+    def _add(self, level: str, *texts: str) -> None:
+        # What is quoted of a file can have characters that a terminal obeys.
+        finding = Finding(level, *(str(printable(text, lines=True)) for text in texts))
         # YAML aliases reach the same text on several ways.
         if finding in self._known:
             return

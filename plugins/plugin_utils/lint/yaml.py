@@ -188,6 +188,9 @@ class _Reader:
             raise YamlError("document contains excessive aliasing")
 
     def _scalar(self, event: Any, path: str) -> Any:
+        # An escape such as \ud800: half a character, of which Python makes a text that cannot be written.
+        if any("\ud800" <= letter <= "\udfff" for letter in event.value):
+            raise YamlError("found invalid Unicode character escape code")
         tag = event.tag
         if tag is None and not event.implicit[0]:
             return event.value

@@ -27,6 +27,7 @@ def test_a_node_is_upgraded_between_drain_and_resume(site):
         "a drain",
         "a driver",
         "a toolkit",
+        "a settings",
         "a mig",
         "a sharing",
         "a health",
@@ -58,6 +59,7 @@ def test_a_failed_change_is_rolled_back_and_the_host_stays_away(site):
         # It is looked for again: a verification that failed had started it.
         "a nvidia-dcgm stopped",
         "a bring",
+        "a settings",
         "a mig",
         "a sharing",
         "a nvidia-dcgm started",

@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.site_gate import b
 from hypothesis import strategies as st
 
 from ...host_documents import FACTS, WHOLE
-from ...mutation import EXAMPLES, mutated, property_of, shown
+from ...mutation import EXAMPLES, QUICK, mutated, property_of, shown
 
 POOLS = {"pool-a": ["a"], "pool-b": ["b"]}
 GROUPS = {"gpu_hosts": ["a", "b"], **POOLS}
@@ -95,7 +95,8 @@ def test_what_is_written_of_a_host_is_taken_or_refused_and_hurts_no_other(exampl
     honest = work_of("b", describe("b", HONEST, POOLS), HONEST["gpu_facts_host"]["gpu"])
     expected = rendered(WRITTEN)
 
-    @property_of(mutated(WRITTEN), examples)
+    # Each is held against the interfaces of all roles, which takes a tenth of a second.
+    @property_of(mutated(WRITTEN), max(QUICK, examples // 5))
     def check(variables):
         if not isinstance(variables, dict) or not all(isinstance(name, str) for name in variables):
             return  # Ansible reads no such inventory.
@@ -129,7 +130,8 @@ def written(document):
 def test_a_file_is_linted_whatever_is_in_it(examples, facts):
     assert not [finding for finding in lint(yaml.safe_dump(PLUGIN)).findings if "cannot be parsed" in finding.message]
 
-    @property_of(mutated(PLUGIN).flatmap(written), examples)
+    # PyYAML takes a second for the longest of them, of 20,000 lines.
+    @property_of(mutated(PLUGIN).flatmap(written), examples, seconds=5)
     def check(text):
         for finding in lint(text, facts).findings:
             shown(finding.message)

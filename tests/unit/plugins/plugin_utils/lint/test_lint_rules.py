@@ -47,6 +47,8 @@ def facts(*gpus, nvml=True, library="580.1"):
         ("%YAML 1.2\n---\nversion: v1\n", ("error", "")),
         ("version: v1\n\tflags: {}\n", ("error", "")),
         ("version: v1\nx: .inf\n", ("error", "")),
+        ('version: v1\nx: "\\ud800"\n', ("error", "")),
+        ('version: v1\n"\\udbe3\\uddb3": x\n', ("error", "")),
         ("version: v1\n~: x\n", ("error", "")),
         ("version: v1\n[a]: x\n", ("error", "")),
         ("version: v1\nx: *unknown\n", ("error", "")),
