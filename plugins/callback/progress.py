@@ -6,14 +6,6 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
-
-from ansible import constants as C
-from ansible.plugins.callback import CallbackBase
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import table
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import said
-
 DOCUMENTATION = """
 name: progress
 type: stdout
@@ -29,6 +21,14 @@ description:
 requirements:
   - It is opt in.
 """
+
+import time
+from typing import Any
+
+from ansible import constants as C
+from ansible.plugins.callback import CallbackBase
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import table
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import said
 
 
 class CallbackModule(CallbackBase):

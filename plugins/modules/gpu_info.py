@@ -43,6 +43,7 @@ options:
       - errors
       - health
       - holders
+      - mig_parted
       - profiles
     default: []
   as_text:

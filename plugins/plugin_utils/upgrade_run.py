@@ -75,9 +75,7 @@ class UpgradeRun:
     def line_up(self, order: Sequence[str]) -> None:
         """Keep the order in which the hosts enter the play; those that are not in it do not start."""
         with self._change() as base:
-            base.executemany(
-                "UPDATE host SET turn = ? WHERE name = ?", [(turn, name) for turn, name in enumerate(order)]
-            )
+            base.executemany("UPDATE host SET turn = ? WHERE name = ?", enumerate(order))
 
     def refresh(self, nodes: Sequence[Node]) -> None:
         """Keep how the nodes are now."""

@@ -296,8 +296,11 @@ def _slots(profiles: Any, path: str) -> Iterator[tuple[int, int, int]]:
 
 
 def _arrangements(slots: Collection[tuple[int, int, int]]) -> int:
-    """Return in how many ways places can be chosen without overlap."""
+    """Return in how many ways places can be chosen without overlap.
+
+    :param slots: as of L(_slots).
+    """
     from_here = [1] * (_SLICES + 1)
     for unit in range(_SLICES - 1, -1, -1):
-        from_here[unit] = from_here[unit + 1] + sum(from_here[unit + size] for _, start, size in slots if start == unit)
+        from_here[unit] = from_here[unit + 1] + sum(from_here[unit + slot[2]] for slot in slots if slot[1] == unit)
     return from_here[0]
