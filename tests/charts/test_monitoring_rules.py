@@ -141,6 +141,7 @@ FIRES = {
     "GpufleetNvmlNotRead": {"source": "nvml", "instance": INSTANCE},
     "GpufleetGpuLost": {"instance": INSTANCE},
     "GpufleetNvidiaSmiFails": failed_check("nvidia_smi"),
+    "GpufleetNextKernelWithoutDriver": failed_check("next_kernel"),
     "GpufleetDriverVersionsDiffer": {"instance": INSTANCE},
     "GpufleetRecoveryNeeded": {**GPU_0, "action": "gpu_reset"},
     "GpufleetXid": {"pci_address": "0000:18:00", "xid": "119", "action": "reset_gpu", "instance": INSTANCE},
@@ -151,6 +152,7 @@ FIRES = {
     "GpufleetMigNotAsRecorded": failed_check("mig"),
     "GpufleetMpsNotServing": failed_check("sharing"),
     "GpufleetComputeModeNotAsRecorded": {"record": "compute_mode", "instance": INSTANCE},
+    "GpufleetSettingsNotAsRecorded": {"record": "settings", "instance": INSTANCE},
     "GpufleetContainersNotServed": failed_check("cdi"),
 }
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from .._adapters import systemd
 from .._adapters.files import read_bytes, read_text, remove, write_whole
 from .._adapters.pynvml_loader import HOST_PROGRAM
 from .._health.metric_units import METRICS_FILE, METRICS_SERVICE, METRICS_TIMER, directory_of, metric_units
-from .._plan import Plan, Step
+from .._plan import Plan, Refused, Step
 from .._runtime.unit_reload import reload_units
 from .._steps import Kind
 from .units import UNIT_DIRECTORY, units
@@ -209,10 +210,14 @@ def apply_removal(steps: Plan) -> None:
     :raises CommandError: systemd refused.
     """
     _stop_disabled(steps)
+    removed = set()
     for step in steps.steps:
-        if step.kind is Kind.REMOVE_FILE:
-            remove(step.target)
+        if step.kind is Kind.REMOVE_FILE and remove(step.target) and "unit" in step.data:
+            removed.add(step.data["unit"])
     remove(VERSION_FILE)
+    # Where containers would lose their GPUs by it, systemd forgets the units at the next boot.
+    with suppress(Refused):
+        reload_units(sorted(removed), removed)
 
 
 def read_back(steps: Plan) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 
-from .._adapters import files
+from .._adapters import files, systemd
 from .._adapters.nvml import Nvml
-from .._plan import Plan, Step
+from .._plan import Plan, Refused, Step
+from .._runtime.unit_reload import reload_units
 from .._steps import Kind
 from . import mps_apply, mps_plan, mps_units
 from .host import LOGS, HostSharing
@@ -83,6 +85,10 @@ def apply(steps: Plan, nvml: Nvml | None) -> None:
         {os.path.dirname(path) for path in (*removed, f"{mps_units.FOLDER}/x", f"{LOGS}/x")}, reverse=True
     ):
         _remove_empty(folder)
+    if systemd.available() and any(os.path.dirname(path) == mps_apply.UNITS for path in removed):
+        # Where containers would lose their GPUs by it, systemd forgets the units at the next boot.
+        with suppress(Refused):
+            reload_units([mps_units.instance("*"), mps_units.SHM_UNIT], ())
 
 
 def _remove_empty(folder: str) -> None:

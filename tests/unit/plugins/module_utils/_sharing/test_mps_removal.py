@@ -25,6 +25,8 @@ def host(machine, monkeypatch, tmp_path):
     """The host of the tests of C(mps_apply), with its logs in the temporary directory too."""
     machine.root = tmp_path
     monkeypatch.setattr(mps_removal, "LOGS", str(tmp_path / "logs"))
+    monkeypatch.setattr(mps_removal, "systemd", machine)
+    monkeypatch.setattr(mps_removal, "reload_units", machine.reload_units)
     return machine
 
 
