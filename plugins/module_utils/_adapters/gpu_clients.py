@@ -23,17 +23,19 @@ def reset_gpu(pci_address: str) -> Result:
 
     :raises CommandError: nvidia-smi is missing or does not come back.
     """
-    locked_clocks.forget()
-    return run(["nvidia-smi", "-r", "-i", pci_address], timeout=_RESET_SECONDS)
+    return reset_gpus([pci_address])
 
 
 def reset_gpus(names: Sequence[str]) -> Result:
     """Reset several GPUs in one command, as those have to be that are reset together. The answer is not a proof.
 
+    The locks of their clocks end with it, so that they are not taken for set any more.
+
     :param names: their UUIDs or PCI addresses.
     :raises CommandError: nvidia-smi is missing or does not come back.
     """
-    return run(["nvidia-smi", "--gpu-reset", "-i", ",".join(names)], timeout=_RESET_SECONDS * len(names))
+    locked_clocks.forget()
+    return run(["nvidia-smi", "-r", "-i", ",".join(names)], timeout=_RESET_SECONDS * len(names))
 
 
 def terminate(pids: Iterable[int], grace: float = 10.0) -> tuple[int, ...]:

@@ -108,11 +108,18 @@ def device_rules(scopes: Iterable[str]) -> dict[str, Collection[str] | None]:
 
 def enabled(names: Iterable[str]) -> frozenset[str]:
     """Return which units start at boot, as their files say. C(systemctl show) says what systemd knew when it last read them."""
-    return frozenset(name for name in names if _at_boot(name) == "enabled")
+    return frozenset(name for name, state in _at_boot(names).items() if state == "enabled")
 
 
-def _at_boot(name: str) -> str:
-    return run(["systemctl", "is-enabled", name]).stdout.strip()
+def _at_boot(names: Iterable[str]) -> dict[str, str]:
+    """Return what systemctl says of each name. It may end at a unit without a file: then each is asked for."""
+    wanted = list(names)
+    if not wanted:
+        return {}
+    states = run(["systemctl", "is-enabled", *wanted]).stdout.split()
+    if len(states) == len(wanted):
+        return dict(zip(wanted, states))
+    return {name: state for one in wanted for name, state in _at_boot([one]).items()} if len(wanted) > 1 else {}
 
 
 def enable(names: Iterable[str]) -> None:
@@ -124,7 +131,8 @@ def enable(names: Iterable[str]) -> None:
     if not wanted:
         return
     result = run(["systemctl", "enable", "--no-reload", *wanted])
-    missing = [name for name in wanted if _at_boot(name) not in ("enabled", "static", "alias")]
+    states = _at_boot(wanted)
+    missing = [name for name in wanted if states.get(name) not in ("enabled", "static", "alias")]
     if missing:
         raise CommandError(result.command, f"not enabled afterwards: {', '.join(missing)}", result.stderr)
 

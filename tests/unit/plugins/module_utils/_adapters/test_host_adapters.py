@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -72,7 +73,9 @@ class Systemctl:
             )
             return Result(tuple(command), 0, text + "\n", "")
         if verb == "is-enabled":
-            return Result(tuple(command), 0, self.units[names[0]]["UnitFileState"] + "\n", "")
+            # systemctl of systemd 252 ends at the first unit without a file.
+            known = list(itertools.takewhile(self.units.__contains__, names))
+            return Result(tuple(command), 0, "".join(f"{self.units[name]['UnitFileState']}\n" for name in known), "")
         changes = {
             "start": ("ActiveState", "active"),
             "restart": ("ActiveState", "active"),
@@ -100,6 +103,14 @@ def test_units_are_read_in_one_call(systemctl):
     assert (found["kubelet.service"].exists, found["kubelet.service"].is_active) == (True, True)
     assert (found["k3s.service"].exists, found["k3s.service"].is_active) == (False, False)
     assert len(systemctl.calls) == 1 and systemd.units([]) == {}
+
+
+@pytest.mark.parametrize(("names", "calls"), [("ab", 1), ("acb", 4), ("c", 1), ("", 0)])
+def test_what_starts_at_boot_is_read_in_one_call_where_every_unit_has_a_file(systemctl, names, calls):
+    systemctl.add("a", enabled="enabled")
+    systemctl.add("b", enabled="disabled")
+    assert systemd.enabled(names) == {"a"} & set(names)
+    assert len(systemctl.calls) == calls
 
 
 def test_an_answer_that_misses_a_unit_is_an_error(monkeypatch):

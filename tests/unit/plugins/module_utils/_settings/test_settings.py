@@ -354,7 +354,11 @@ def test_a_board_without_power_limit_and_clocks(host):
 
 def test_locks_are_forgotten_where_gpus_lose_them(tmp_path, monkeypatch):
     monkeypatch.setattr(locked_clocks.forget, "__defaults__", (str(tmp_path / "locks"),))
-    for lose in (lambda: gpu_clients.reset_gpu("0000:18:00.0"), lambda: kernel_modules.unload("nvidia")):
+    for lose in (
+        lambda: gpu_clients.reset_gpu("0000:18:00.0"),
+        lambda: gpu_clients.reset_gpus(["0000:18:00.0", "0000:2a:00.0"]),
+        lambda: kernel_modules.unload("nvidia"),
+    ):
         for module in (gpu_clients, kernel_modules):
             monkeypatch.setattr(module, "run", lambda words, **_options: Result(tuple(words), 0, "", ""))
         locked_clocks.keep("GPU-0", "graphics", (1, 2), str(tmp_path / "locks"))
