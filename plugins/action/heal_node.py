@@ -6,11 +6,10 @@
 
 from __future__ import annotations
 
-import datetime
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import TIME
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import utc_time
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import (
     DONE,
@@ -79,7 +78,7 @@ class ActionModule(ClusterAction):
         return {"changed": changed, "record": record.values(), "text": record.as_text()}
 
     def _record(self, arguments: dict[str, Any], before: Record, unschedulable: bool) -> Record:
-        now = datetime.datetime.now(datetime.timezone.utc).strftime(TIME)
+        now = utc_time.now()
         here = str(cluster_lease.this_run())
         plan, state = arguments["plan"], arguments["state"]
         reason = str(printable(arguments["reason"], lines=True, longest=LONGEST_OUTPUT))

@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-import datetime
 from dataclasses import replace
 from typing import Any
 
 from ansible import constants
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import utc_time
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import STEPS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import LONGEST_OUTPUT, printable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
@@ -18,7 +18,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Clu
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
     REFUSED,
-    SINCE,
     Record,
     advance,
     begin,
@@ -51,7 +50,7 @@ class ActionModule(ClusterAction):
         cluster = self.cluster(arguments) if arguments["kubernetes"] else None
         if cluster and arguments["lease_namespace"]:
             self.hold_lease(cluster, arguments, arguments["lease_namespace"], arguments["lease_duration"])
-        now = datetime.datetime.now(datetime.timezone.utc).strftime(SINCE)
+        now = utc_time.now()
         node = cluster.node(arguments["node"]) if cluster else None
         before = from_annotations(node["metadata"].get("annotations")) if node else from_values(arguments["record"])
         state = arguments["state"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from .._formats import module_parameters as parameters
+from .._formats.unit_names import FABRIC_UNIT, PERSISTENCE_UNIT
 from .._plan import Refused, Step
 from .._steps import Kind
 from .desired import DesiredDriver
@@ -16,11 +17,9 @@ from .fabric import MODULES_FILE, MODULES_TEXT, modules_step, needs_modules, wan
 from .host import Host
 from .reload import PREREQUISITES, SERVICES, Reload, plan_reload, still_used
 from .services import (
-    FABRIC_UNIT,
     NOUVEAU_FILE,
     NOUVEAU_TEXT,
     PERSISTENCE_DROP_IN,
-    PERSISTENCE_UNIT,
     has_install_section,
     persistence_drop_in,
     wants_link,

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-PERSISTENCE_UNIT = "nvidia-persistenced.service"
-FABRIC_UNIT = "nvidia-fabricmanager.service"
 PERSISTENCE_DROP_IN = "/etc/systemd/system/nvidia-persistenced.service.d/50-gpufleet.conf"
 NOUVEAU_FILE = "/etc/modprobe.d/gpufleet-nouveau.conf"
 

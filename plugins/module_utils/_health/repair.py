@@ -11,27 +11,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._steps import gpu_title
-from .repair_actions import STRONGER, Action, strongest
-from .repair_faults import (
+from .._formats.unit_names import (
     CDI_UNIT,
     FABRIC_UNIT,
-    HOST,
     MIG_UNIT,
     PERSISTENCE_UNIT,
     SETTINGS_UNIT,
     SHARING_UNIT,
-    Fault,
-    find_faults,
-    logged,
-    subject_of,
 )
+from .._formats.utc_time import moment_of
+from .._steps import gpu_title
+from .repair_actions import STRONGER, Action, strongest
+from .repair_faults import HOST, Fault, find_faults, logged, subject_of
 from .repair_record import HANDED_OVER, Attempt, Record
 from .repair_reset import reset_together
 from .report import Evidence, Expectation
 
-#: How a moment is written, in UTC.
-TIME = "%Y-%m-%dT%H:%M:%SZ"
 #: How often something is repaired before it is handed over.
 MOST_ATTEMPTS = 2
 _ORDER = (PERSISTENCE_UNIT, FABRIC_UNIT, MIG_UNIT, CDI_UNIT, SETTINGS_UNIT, SHARING_UNIT)
@@ -209,11 +204,8 @@ def _matters(attempt: Attempt, attempts: Sequence[Attempt], policy: Policy) -> b
     later = attempts[attempts.index(attempt) + 1 :]
     if not attempt.helped and not any(one.helped for one in later):
         return True
-    try:
-        then = datetime.datetime.strptime(attempt.at, TIME).replace(tzinfo=datetime.timezone.utc)
-    except ValueError:
-        return True
-    return policy.now - then < datetime.timedelta(seconds=policy.recurrence)
+    then = moment_of(attempt.at)
+    return then is None or policy.now - then < datetime.timedelta(seconds=policy.recurrence)
 
 
 def _gpus(facts: Mapping[str, Any], action: Action, chosen: Sequence[Decided]) -> tuple[tuple[str, ...], str]:

@@ -14,6 +14,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .._formats.unit_names import (
+    CDI_UNIT,
+    FABRIC_UNIT,
+    MIG_UNIT,
+    PERSISTENCE_UNIT,
+    SETTINGS_UNIT,
+    SHARING_UNIT,
+)
+from .._sharing import mps_units
 from .._steps import gpu_title
 from . import fabric, hardware, settings, software
 from .recovery import NONE, recovery_of
@@ -24,13 +33,6 @@ from .xid_catalogue import CATALOGUE
 
 #: The subject of a fault that is not of one GPU.
 HOST = "host"
-FABRIC_UNIT = "nvidia-fabricmanager.service"
-PERSISTENCE_UNIT = "nvidia-persistenced.service"
-MIG_UNIT = "gpufleet-mig.service"
-CDI_UNIT = "gpufleet-cdi.service"
-SETTINGS_UNIT = "gpufleet-settings.service"
-SHARING_UNIT = "gpufleet-sharing.service"
-_MPS_UNIT = "gpufleet-mps@{}.service"
 _SITE = "Run gpufleet.nvidia.site on this host"
 
 
@@ -291,7 +293,7 @@ def _sharing(evidence: Evidence) -> Iterator[Fault | str]:
         return
     clients = any(daemon.get("servers") or daemon.get("clients") for daemon in evidence.facts.get("mps") or ())
     # A daemon that is restarted ends its clients.
-    units = tuple(map(_MPS_UNIT.format, names))
+    units = tuple(map(mps_units.instance, names))
     yield _host("mps", outcome.evidence, Action.RESTART_SERVICE, services=units, every_gpu=clients)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from .._adapters.cdi_specifications import GPU_KIND
 from .._mig import from_facts, record
+from .._sharing import mps_units
 from .._sharing.host import Daemon, HostSharing
 from .._steps import gpu_title
 from .report import CommandAnswer, Evidence, Expectation, Outcome, failed, passed, skipped, warning
@@ -168,7 +169,7 @@ def sharing(evidence: Evidence, _expectation: Expectation) -> Outcome:
         return failed(f"/etc/gpufleet/sharing.json cannot be used: {type(error).__name__}: {error}", _SHARING_ROLE)
     different = _sharing_differences(wanted, running)
     if different:
-        units = " ".join(f"gpufleet-mps@{name}.service" for name in different)
+        units = " ".join(map(mps_units.instance, different))
         return failed(
             "; ".join(different.values()), f"See journalctl and systemctl restart for {units}, or: {_SHARING_ROLE}"
         )

@@ -22,10 +22,12 @@ from .._driver.desired import DesiredDriver
 from .._driver.post_install import PostInstall
 from .._driver.system import DriverSystem
 from .._facts.document import read_document
+from .._formats.unit_names import CDI_UNIT, MIG_UNIT, SETTINGS_UNIT, SHARING_UNIT
 from .._health.recovery import NONE, recovery_of
-from .._health.repair_faults import CDI_UNIT, MIG_UNIT, SETTINGS_UNIT, SHARING_UNIT, subject_of
+from .._health.repair_faults import subject_of
 from .._health.repair_users import users_of
 from .._plan import Refused
+from .._sharing import mps_units
 from .._sharing.host import HostSharing
 
 _PAUSE = 2.0
@@ -166,7 +168,7 @@ class Repair:
                 daemons = HostSharing.from_dict(recorded["sharing"]).daemons
             except (KeyError, TypeError, ValueError) as error:
                 raise NotRepaired(f"/etc/gpufleet/sharing.json cannot be used: {error}") from error
-            wanted += [SHARING_UNIT, *(f"gpufleet-mps@{daemon.name}.service" for daemon in daemons)]
+            wanted += [SHARING_UNIT, *(mps_units.instance(daemon.name) for daemon in daemons)]
         present = [name for name in wanted if systemd.unit(name).exists]
         return self.restart(present, ()) if present else "nothing is recorded"
 

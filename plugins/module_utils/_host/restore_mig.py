@@ -15,6 +15,7 @@ from .._adapters import cdi
 from .._adapters.files import read_text
 from .._adapters.lock import LOCK_PATH, exclusive
 from .._adapters.nvml import Nvml, NvmlUnavailable, open_nvml
+from .._formats import utc_time
 from .._mig.apply import ApplyFailed, apply, reset_obstacles
 from .._mig.apply_exact import plan_exact
 from .._mig.apply_machine import Machine, Policy
@@ -60,7 +61,7 @@ def _restore(machine: Machine, records: Sequence[GpuRecord]) -> int:
     for step in plan.steps():
         say(str(step))
     entry = Entry(
-        started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        started=utc_time.now(),
         boot_id=read_text(_BOOT_ID) or "",
         program="boot",
         previous=(),

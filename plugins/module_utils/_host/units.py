@@ -12,21 +12,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .._adapters.pynvml_loader import HOST_PROGRAM
+from .._formats.unit_names import CDI_UNIT, FABRIC_UNIT, MIG_UNIT, PERSISTENCE_UNIT, SETTINGS_UNIT, SHARING_UNIT
 from .._formats.unit_sandbox import sandbox
 
 UNIT_DIRECTORY = "/etc/systemd/system"
-
-MIG_UNIT = "gpufleet-mig.service"
-CDI_UNIT = "gpufleet-cdi.service"
-SETTINGS_UNIT = "gpufleet-settings.service"
-SHARING_UNIT = "gpufleet-sharing.service"
 
 RECORDED_MIG = "/etc/gpufleet/mig.json"
 RECORDED_SETTINGS = "/etc/gpufleet/settings.json"
 RECORDED_SHARING = "/etc/gpufleet/sharing.json"
 
 #: What makes the driver ready.
-_DRIVER = ("systemd-modules-load.service", "nvidia-persistenced.service", "nvidia-fabricmanager.service")
+_DRIVER = ("systemd-modules-load.service", PERSISTENCE_UNIT, FABRIC_UNIT)
 
 #: Who uses GPUs: container runtimes start containers with GPUs on their own, and metrics hold every GPU open.
 CLIENTS = (

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +15,7 @@ from .._adapters import cdi
 from .._adapters.cdi_specifications import GPU_KIND
 from .._adapters.command import CommandError
 from .._adapters.files import read_text, remove, write_whole
+from .._formats import utc_time
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from . import original
@@ -267,7 +267,7 @@ def _change_gpus(machine: Machine, prepared: Prepared, clients: Clients) -> Outc
     if prepared.request.record:
         original.keep(machine.journal, [change.gpu.record for change in changes], _recorded())
     entry = Entry(
-        started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        started=utc_time.now(),
         boot_id=read_text(_BOOT_ID) or "",
         program="mig",
         previous=(),

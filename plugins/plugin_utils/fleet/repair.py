@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import TIME, HostPlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import moment_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import HostPlan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import (
     DONE,
     FAILED,
@@ -117,11 +118,8 @@ def repaired_lately(
         state = str(annotations.get(STATE) or "")
         if name in but or state not in (*STEPS, DONE, FAILED, HANDED_OVER):
             continue
-        try:
-            since = datetime.datetime.strptime(str(annotations.get(SINCE)), TIME).replace(tzinfo=datetime.timezone.utc)
-        except ValueError:
-            continue
-        if now - since < datetime.timedelta(seconds=window):
+        since = moment_of(annotations.get(SINCE))
+        if since is not None and now - since < datetime.timedelta(seconds=window):
             found.append(name)
     return tuple(found)
 

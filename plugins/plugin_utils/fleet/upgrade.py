@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import moment_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import STEPS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
     OUTPUT,
@@ -36,8 +37,6 @@ REFUSED = "refused"
 SKIP_LABEL = f"{PREFIX}upgrade.skip"
 
 ROLLING_BACK = "rolling-back"
-#: How a moment is written, in UTC.
-SINCE = "%Y-%m-%dT%H:%M:%SZ"
 #: From this step on the host is not as it was.
 _CHANGED = STEPS[STEPS.index("installing") :]
 
@@ -260,13 +259,10 @@ def at_work_elsewhere(members: Iterable[Member], here: str, now: datetime.dateti
     """
     for member in members:
         record = member.record
-        if not record.interrupted or record.operator == here or not record.since:
+        if not record.interrupted or record.operator == here:
             continue
-        try:
-            seen = datetime.datetime.strptime(record.since, SINCE).replace(tzinfo=datetime.timezone.utc)
-        except ValueError:
-            continue
-        if now < seen + datetime.timedelta(seconds=seconds):
+        seen = moment_of(record.since)
+        if seen is not None and now < seen + datetime.timedelta(seconds=seconds):
             return record
     return None
 

@@ -11,8 +11,9 @@ import time
 import pytest
 from ansible import constants
 from ansible_collections.gpufleet.nvidia.plugins.action import upgrade_lease, upgrade_node, upgrade_waves
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import text_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease, lease_renewal
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import SINCE, Record, from_annotations
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import Record, from_annotations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.upgrade_run import UpgradeRun
 
 TARGET = "driver 580.178.04"
@@ -238,7 +239,7 @@ def test_check_mode_takes_no_lease(plan_cluster):
 
 
 def moment(**ago):
-    return (datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(**ago)).strftime(SINCE)
+    return text_of(datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(**ago))
 
 
 def test_of_two_operators_on_plain_hosts_the_second_is_refused(plan):

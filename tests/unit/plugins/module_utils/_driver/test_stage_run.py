@@ -22,7 +22,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services import (
     NOUVEAU_FILE,
     PERSISTENCE_DROP_IN,
-    PERSISTENCE_UNIT,
     has_install_section,
     persistence_drop_in,
     preferences,
@@ -31,6 +30,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services i
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import Failed, Stopped, run_stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import PERSISTENCE_UNIT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 

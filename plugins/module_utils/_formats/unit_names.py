@@ -1,0 +1,15 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The names of the systemd units that bring GPUs up: those of NVIDIA's packages, and those of the host program."""
+
+from __future__ import annotations
+
+PERSISTENCE_UNIT = "nvidia-persistenced.service"
+FABRIC_UNIT = "nvidia-fabricmanager.service"
+
+MIG_UNIT = "gpufleet-mig.service"
+CDI_UNIT = "gpufleet-cdi.service"
+SETTINGS_UNIT = "gpufleet-settings.service"
+SHARING_UNIT = "gpufleet-sharing.service"
