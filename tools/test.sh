@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 #: In the order in which they start: the quick ones that fail first, then the long ones, so that none of them is left for the end.
 FIRST=(unit lint)
 BESIDE=(nodes lab cluster slow resolver sanity molecule oldest-python importer docs charts)
-BY_NAME=(upgrade debian dkms pods gitops fuzz bench)
+BY_NAME=(upgrade debian dkms pods gitops bench)
 #: Starts pods by the dozen, which disturbs whatever runs beside it.
 ALONE=" nodes "
 NEED_ROOT=" lab cluster nodes pods gitops upgrade debian resolver dkms molecule bench "
@@ -61,9 +61,6 @@ tier_slow() {
     memory=$(mktemp -d -p /dev/shm)
     trap 'rm -rf "$memory"' EXIT
     run_pytest tests/unit -m slow -n auto --basetemp="$memory/tests"
-}
-tier_fuzz() {
-    INTAKE_EXAMPLES=10000 run_pytest tests/unit/plugins/plugin_utils/test_intake{,_written}.py tests/unit/plugins/plugin_utils/test_two_runs.py -m slow -n auto
 }
 tier_resolver() { run_pytest tests/resolver -m resolver -n auto; }
 tier_charts() { run_pytest tests/charts -m charts; }

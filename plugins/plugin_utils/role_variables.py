@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from typing import Any, Callable
 
 import yaml
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator, ValidationResult
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
@@ -137,9 +137,42 @@ def validated(interface: RoleInterface, given: dict[str, Any]) -> tuple[dict[str
     if not interface.options:
         return given, []
     checked = {name: value for name, value in given.items() if name in interface.options}
-    outcome = ArgumentSpecValidator(dict(interface.options)).validate(checked, validate_role_argument_spec=True)
+    try:
+        outcome = _outcome(interface.options, checked)
+    except (OverflowError, ValueError):
+        return given, [
+            _infinite(interface, name, checked[name]) for name in checked if _breaks(interface, checked, name)
+        ]
     wrong = [_explained(interface, message.rstrip("."), given) for message in outcome.error_messages]
-    return {**given, **plain(outcome.validated_parameters)}, wrong
+    taken = plain(outcome.validated_parameters)
+    # Python refuses to print an integer of more than 4,300 digits, and every message has its value in it.
+    for name in sorted(name for name, value in taken.items() if name in checked and _has_huge_integer(value)):
+        wrong.append(Refused(name, "it has an integer of more than 64 bits", interface.described))
+        taken[name] = None
+    return {**given, **taken}, wrong
+
+
+def _outcome(options: Mapping[str, Any], given: Mapping[str, Any]) -> ValidationResult:
+    return ArgumentSpecValidator(dict(options)).validate(given, validate_role_argument_spec=True)
+
+
+def _breaks(interface: RoleInterface, given: Mapping[str, Any], name: str) -> bool:
+    """Whether ansible-core ends with a trace at a value, as 2.19 does at an infinity where an integer belongs."""
+    try:
+        _outcome({name: interface.options[name]}, {name: given[name]})
+    except (OverflowError, ValueError):
+        return True
+    return False
+
+
+def _infinite(interface: RoleInterface, name: str, value: Any) -> Refused:
+    return Refused(name, f"{value!r} must be finite", interface.described)
+
+
+def _has_huge_integer(value: Any) -> bool:
+    if isinstance(value, (dict, list)):
+        return any(map(_has_huge_integer, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, int) and abs(value) >= 2**63
 
 
 def _explained(interface: RoleInterface, message: str, given: Mapping[str, Any]) -> Refused:

@@ -36,6 +36,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources
 #: HAMi offers each GPU this many times (C(devicePlugin.deviceSplitCount)).
 HAMI_SPLIT = 10
 
+#: As many as the schema of the facts takes.
+_MOST_GPUS = 64
 # gpu-feature-discovery names two architectures otherwise than the driver's users do.
 _FAMILIES = {"ada": "ada-lovelace"}
 
@@ -97,15 +99,19 @@ def gpus_of_inventory(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, An
     """Return GPUs, in the form of the facts document, for C(gpu_facts_gpus): what the inventory says before a host was read.
 
     :param entries: each with C(board), a key of the table of boards, and C(count).
-    :raises Refused: an unknown board, or a count below 1.
+    :raises Refused: an unknown board, or a count that no host has.
     """
     gpus: list[dict[str, Any]] = []
     for number, entry in enumerate(entries):
         path = f"gpu_facts_gpus[{number}]"
         key, count = str(entry.get("board")), entry.get("count")
         board = _board(key, f"{path}.board")
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise Refused(f"{path}.count", f"{count!r} is not a number of GPUs", "Write 1 or more.")
+        if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MOST_GPUS:
+            raise Refused(
+                f"{path}.count",
+                f"{count!r} must be an integer from 1 to {_MOST_GPUS}",
+                "Write how many GPUs a host has.",
+            )
         for _number in range(count):
             gpus.append(
                 {

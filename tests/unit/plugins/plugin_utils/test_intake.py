@@ -36,7 +36,10 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.site_gate import b
 from hypothesis import strategies as st
 
 from ...host_documents import FACTS, GPU, UNLISTED_FACTS, WHOLE
-from ...mutation import EXAMPLES, mutated, property_of, shown
+from ...mutation import examples_of, mutated, property_of, shown
+
+#: Four outputs of two documents, and two tests more.
+OF_FACTS = examples_of(tests=10)
 
 RECORD = {
     "schema": 1,
@@ -156,7 +159,7 @@ HOSTS = {
 }
 
 
-@EXAMPLES
+@OF_FACTS
 @pytest.mark.parametrize("output", [planned, decided, inspected, rendered], ids=["plan", "site", "inspect", "render"])
 @pytest.mark.parametrize(
     ("document", "pools", "host"),
@@ -175,7 +178,7 @@ def test_facts_of_a_host_hurt_no_other(document, pools, host, output, examples):
         assert found in (neighbour, None) if output is rendered else found == neighbour
 
 
-@EXAMPLES
+@OF_FACTS
 def test_facts_are_judged_or_not_taken(examples):
     @property_of(mutated(FACTS), examples)
     def check(document):
@@ -187,7 +190,7 @@ def test_facts_are_judged_or_not_taken(examples):
             shown(json.dumps(answer(evidence_of(facts), {"expect": {}, "checks": None, "fail": True}, False)))
 
 
-@EXAMPLES
+@OF_FACTS
 def test_recorded_facts_are_taken_or_the_host_is_unread(tmp_path, examples):
     kept = {"schema": 1, "gpus": [GPU, WHOLE], "told": {"nvidia_mig_layout": "all-balanced"}}
     hosts = {"a": {**HOST_A, **POOLS[0]}, **HOSTS}
@@ -200,7 +203,7 @@ def test_recorded_facts_are_taken_or_the_host_is_unread(tmp_path, examples):
         RecordedFacts(str(tmp_path)).earlier("a")
 
 
-@EXAMPLES
+@examples_of()
 @pytest.mark.parametrize("kind", ["record", "annotations"])
 def test_records_are_taken_or_the_node_waits(examples, kind):
     annotations = {name: str(value) for name, value in from_values(RECORD).annotations().items()}
@@ -224,7 +227,7 @@ def test_records_are_taken_or_the_node_waits(examples, kind):
             assert from_values(record.values()) == record
 
 
-@EXAMPLES
+@examples_of()
 def test_a_checkpoint_is_taken_or_refused(examples):
     @property_of(mutated(CHECKPOINT), examples)
     def check(document):

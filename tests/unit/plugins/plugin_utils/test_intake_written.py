@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.site_gate import b
 from hypothesis import strategies as st
 
 from ...host_documents import FACTS, WHOLE
-from ...mutation import EXAMPLES, QUICK, mutated, property_of, shown
+from ...mutation import examples_of, mutated, property_of, shown
 
 POOLS = {"pool-a": ["a"], "pool-b": ["b"]}
 GROUPS = {"gpu_hosts": ["a", "b"], **POOLS}
@@ -89,14 +89,13 @@ def rendered(variables):
     return repr([item for cluster in tree.clusters() for item in cluster.configurations if item.pool == "pool-b"])
 
 
-@EXAMPLES
+@examples_of()
 def test_what_is_written_of_a_host_is_taken_or_refused_and_hurts_no_other(examples):
     facts = {"gpu": FACTS}
     honest = work_of("b", describe("b", HONEST, POOLS), HONEST["gpu_facts_host"]["gpu"])
     expected = rendered(WRITTEN)
 
-    # Each is held against the interfaces of all roles, which takes a tenth of a second.
-    @property_of(mutated(WRITTEN), max(QUICK, examples // 5))
+    @property_of(mutated(WRITTEN), examples)
     def check(variables):
         if not isinstance(variables, dict) or not all(isinstance(name, str) for name in variables):
             return  # Ansible reads no such inventory.
@@ -125,7 +124,7 @@ def written(document):
     )  # fmt: skip
 
 
-@EXAMPLES
+@examples_of(tests=2)
 @pytest.mark.parametrize("facts", [None, FACTS], ids=["alone", "with facts"])
 def test_a_file_is_linted_whatever_is_in_it(examples, facts):
     assert not [finding for finding in lint(yaml.safe_dump(PLUGIN)).findings if "cannot be parsed" in finding.message]

@@ -68,6 +68,21 @@ def test_templates_are_rendered():
             "default is 1",
         ),
         (
+            {"gpu_facts_gpus": [{"board": "l40s-48gb", "count": "9" * 5000}]},
+            "gpu_facts_gpus",
+            "more than 64 bits",
+            "ansible-doc -t role gpufleet.nvidia.gpu_facts",
+        ),
+        *(
+            (
+                {"nvidia_sharing_gpus_per_pod": value},
+                "nvidia_sharing_gpus_per_pod",
+                "must be finite",
+                "nvidia_sharing describes it",
+            )
+            for value in (float("inf"), "-inf")
+        ),
+        (
             {"nvidia_toolkit_hold": "perhaps"},
             "nvidia_toolkit_hold",
             "'perhaps' must be true or false",

@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lea
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_lease import Holder, is_held, let_go, take
 from hypothesis import strategies as st
 
-from ...mutation import EXAMPLES, QUICK, property_of
+from ...mutation import QUICK, examples_of, property_of
 
 START = datetime.datetime(2026, 11, 21, 7, 0, tzinfo=datetime.timezone.utc)
 SECONDS = 60
@@ -142,7 +142,7 @@ EVENTS = st.lists(
 )
 
 
-@EXAMPLES
+@examples_of()
 def test_two_runs_never_hold_the_lease_at_once(examples):
     taken = set()
 
