@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 #: In the order in which they start: the quick ones that fail first, then the long ones, so that none of them is left for the end.
 FIRST=(unit lint)
-BESIDE=(nodes lab cluster slow resolver sanity molecule oldest-python importer docs charts)
+BESIDE=(nodes lab cluster slow resolver sanity molecule oldest-python importer docs charts eda)
 BY_NAME=(upgrade debian dkms pods gitops bench)
 #: Starts pods by the dozen, which disturbs whatever runs beside it.
 ALONE=" nodes "
@@ -63,6 +63,10 @@ tier_slow() {
     run_pytest tests/unit -m slow -n auto --basetemp="$memory/tests"
 }
 tier_resolver() { run_pytest tests/resolver -m resolver -n auto; }
+tier_eda() {
+    tools/eda.sh
+    run_pytest tests/eda -m eda
+}
 tier_charts() { run_pytest tests/charts -m charts; }
 tier_lab() { run_pytest tests/lab -m lab; }
 tier_dkms() { run_pytest tests/lab -m dkms; }

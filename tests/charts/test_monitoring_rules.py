@@ -126,7 +126,8 @@ def fired(name, value=None, **labels):
         return text.replace("{{ $value }}", str(value))
 
     annotations = {key: filled(text) for key, text in rule["annotations"].items()}
-    return {"exp_labels": {**labels, **rule["labels"]}, "exp_annotations": annotations}
+    own = {**rule["labels"], **({"host": INSTANCE.partition(":")[0]} if "host" in rule["labels"] else {})}
+    return {"exp_labels": {**labels, **own}, "exp_annotations": annotations}
 
 
 GPU_0 = {"gpu": "0", "uuid": "GPU-0", "instance": INSTANCE}

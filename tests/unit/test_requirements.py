@@ -83,7 +83,12 @@ def test_a_lock_names_no_place_where_packages_come_from():
 
 @pytest.mark.parametrize(
     ("script", "name"),
-    [("setup.sh", "development"), ("importer.sh", "importer"), ("oldest-python.sh", "oldest-python")],
+    [
+        ("setup.sh", "development"),
+        ("importer.sh", "importer"),
+        ("eda.sh", "eda"),
+        ("oldest-python.sh", "oldest-python"),
+    ],
 )
 def test_the_scripts_install_nothing_else(script, name):
     text = (REPOSITORY / "tools" / script).read_text(encoding="utf-8").replace("\\\n", " ")

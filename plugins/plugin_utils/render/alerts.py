@@ -20,6 +20,8 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model impor
 RUNBOOKS = "https://github.com/gpufleet/gpufleet.nvidia/blob/main/docs/runbooks.md"
 GROUP = "gpufleet"
 CRITICAL, WARNING = "critical", "warning"
+#: What tells extensions/eda/rulebooks/heal.yml which host to repair: the instance without its port.
+REPAIR = {"repair": "heal", "host": '{{ reReplaceAll ":[0-9]+$" "" $labels.instance }}'}
 _ANYTHING = "..."
 
 _M = {metric.name: metric.value.name for metric in Metrics}
@@ -42,6 +44,7 @@ class Alert:
     :param verify: what that check says, with C(...) for what differs from host to host.
     :param remedy: the first thing to do.
     :param section: of docs/runbooks.md.
+    :param repair: whether C(heal) does something about it, so that the rulebook may start it.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Alert:
     verify: str
     remedy: str
     section: str
+    repair: bool = False
 
 
 _ON = "on {{ $labels.instance }}"
@@ -80,6 +84,7 @@ ALERTS: tuple[Alert, ...] = (
         _ANYTHING,
         "Run gpufleet.nvidia.verify with --limit on the host: the first check that fails is the one to mend",
         "node-shows-0-gpus",
+        repair=True,
     ),
     Alert(
         "GpufleetGpuLost",
@@ -91,6 +96,7 @@ ALERTS: tuple[Alert, ...] = (
         "NVML cannot reach ...",
         "Look for Xid 79 in the kernel's log, then drain and power-cycle the host",
         "a-gpu-fell-off-the-bus",
+        repair=True,
     ),
     Alert(
         "GpufleetNextKernelWithoutDriver",
@@ -113,6 +119,7 @@ ALERTS: tuple[Alert, ...] = (
         "nvidia-smi did not answer: ...",
         "Look for a GPU that hangs in the kernel's log (NVRM), then drain and reboot the host",
         "nvidia-smi-hangs",
+        repair=True,
     ),
     Alert(
         "GpufleetDriverVersionsDiffer",
@@ -124,6 +131,7 @@ ALERTS: tuple[Alert, ...] = (
         "driver ... is loaded, but ... is installed",
         "Drain the host, then run gpufleet.nvidia.site with a reload or a reboot allowed",
         "driver-and-library-are-of-different-versions",
+        repair=True,
     ),
     Alert(
         "GpufleetRecoveryNeeded",
@@ -135,6 +143,7 @@ ALERTS: tuple[Alert, ...] = (
         "GPU ... asks for ...",
         "Do what the driver asks for; what that is for each action is in the runbook",
         "the-driver-asks-for-a-recovery",
+        repair=True,
     ),
     Alert(
         "GpufleetXid",
@@ -146,6 +155,7 @@ ALERTS: tuple[Alert, ...] = (
         "Xid ... on ...",
         "Look the action up in the runbook; where the driver asks for a recovery, that goes before it",
         "xid-errors-by-class",
+        repair=True,
     ),
     Alert(
         "GpufleetSxid",
@@ -157,6 +167,7 @@ ALERTS: tuple[Alert, ...] = (
         "SXid ... of the NVSwitch ...",
         "Drain the host and reset all its GPUs and NVSwitches, or reboot it",
         "xid-errors-by-class",
+        repair=True,
     ),
     Alert(
         "GpufleetRemapFailed",
@@ -168,6 +179,7 @@ ALERTS: tuple[Alert, ...] = (
         "GPU ... has no spare memory rows left",
         "Drain the host and have the board replaced",
         "memory-errors",
+        repair=True,
     ),
     Alert(
         "GpufleetRemapPending",
@@ -190,6 +202,7 @@ ALERTS: tuple[Alert, ...] = (
         "the fabric is ...",
         "Look at nvidia-fabricmanager.service and /var/log/fabricmanager.log",
         "the-fabric-is-not-completed",
+        repair=True,
     ),
     Alert(
         "GpufleetMigNotAsRecorded",
@@ -201,6 +214,7 @@ ALERTS: tuple[Alert, ...] = (
         "GPU ... has ..., recorded is ...",
         "Restart gpufleet-mig.service, or run gpufleet.nvidia.site",
         "mig-is-gone-after-a-reboot",
+        repair=True,
     ),
     Alert(
         "GpufleetMpsNotServing",
@@ -212,6 +226,7 @@ ALERTS: tuple[Alert, ...] = (
         "the MPS daemon with pid ... does not answer",
         "Look at the journal of gpufleet-mps@NAME.service and at control.log in its log directory",
         "mps-clients-wait",
+        repair=True,
     ),
     Alert(
         "GpufleetComputeModeNotAsRecorded",
@@ -223,6 +238,7 @@ ALERTS: tuple[Alert, ...] = (
         "the compute mode of GPU ... is ..., not ...",
         "Restart gpufleet-sharing.service, or run gpufleet.nvidia.site",
         "mps-clients-wait",
+        repair=True,
     ),
     Alert(
         "GpufleetSettingsNotAsRecorded",
@@ -234,6 +250,7 @@ ALERTS: tuple[Alert, ...] = (
         "the power limit of GPU ... is ... W, not ... W",
         "Restart gpufleet-settings.service, or run gpufleet.nvidia.site",
         "power-limit-or-clocks-differ",
+        repair=True,
     ),
     Alert(
         "GpufleetContainersNotServed",
@@ -245,6 +262,7 @@ ALERTS: tuple[Alert, ...] = (
         "... lacks ...",
         "Restart gpufleet-cdi.service, or run gpufleet.nvidia.site",
         "pod-in-unexpectedadmissionerror",
+        repair=True,
     ),
 )
 
@@ -288,7 +306,7 @@ def rule(alert: Alert) -> dict[str, Any]:
         "alert": alert.name,
         "expr": alert.expression,
         **({"for": f"{alert.minutes}m"} if alert.minutes else {}),
-        "labels": {"severity": alert.severity},
+        "labels": {"severity": alert.severity, **(REPAIR if alert.repair else {})},
         "annotations": {
             "summary": alert.summary,
             "verify": verify,

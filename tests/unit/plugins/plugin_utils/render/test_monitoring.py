@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 from pathlib import Path
@@ -15,6 +16,8 @@ import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import NAMES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_table import METRICS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.recovery import RECOVERIES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import Policy, plan_repair
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Record
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence, Expectation, Xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import QUIET_ACTIONS, action_of, xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid_catalogue import CATALOGUE
@@ -51,6 +54,49 @@ def test_every_fault_has_an_alert_and_every_alert_of_a_check_a_fault():
     assert set(FAULTS) == {alert.name for alert in OF_CHECKS}
     assert {alert.check for alert in ALL} <= {*NAMES, ""}
     assert len({alert.name for alert in ALL}) == len(ALL)
+
+
+def _without_recovery_action(facts):
+    for gpu in facts["gpus"]:
+        gpu["recovery_action"] = None
+
+
+def _new_driver_on_disk(facts):
+    facts["driver"]["on_disk_version"] = facts["driver"]["library_version"]
+
+
+#: Where heal acts on a fault in some cases only: what makes the fault such a case.
+ACTED_ON = {"GpufleetXid": _without_recovery_action, "GpufleetDriverVersionsDiffer": _new_driver_on_disk}
+
+
+@pytest.mark.parametrize("alert", ALL, ids=lambda alert: alert.name)
+def test_the_rulebook_is_started_by_what_heal_acts_on_and_by_nothing_else(alert):
+    labels = alerts.rule(alert)["labels"]
+    assert labels.get("repair") == ("heal" if alert.repair else None)
+    assert ("host" in labels) is alert.repair
+    fault = FAULTS.get(alert.name)
+    if fault is None:
+        assert not alert.repair, "there is no fault with which it could be tried"
+        return
+    policy = Policy(datetime.datetime(2026, 11, 23, tzinfo=datetime.timezone.utc))
+    evidence = fault.evidence()
+    ACTED_ON.get(alert.name, lambda _facts: None)(evidence.facts)
+    assert plan_repair(evidence, Expectation(), Record(), policy).needed is alert.repair
+
+
+def test_the_rulebook_looks_at_labels_that_the_rules_have():
+    path = DOCS.parent / "extensions" / "eda" / "rulebooks" / "heal.yml"
+    text = path.read_text(encoding="utf-8")
+    (ruleset,) = yaml.safe_load(text)
+    (rule,) = ruleset["rules"]
+    assert set(re.findall(r"commonLabels\.(\w+)", text)) == set(alerts.REPAIR)
+    assert f'commonLabels.repair == "{alerts.REPAIR["repair"]}"' in rule["condition"]
+    assert (DOCS.parent / "playbooks" / f"{rule['action']['run_playbook']['name'].rpartition('.')[2]}.yml").exists()
+    documented = re.search(r"```yaml\n(route:.*?)```", (DOCS / "heal.md").read_text(encoding="utf-8"), re.DOTALL)
+    (route,) = yaml.safe_load(documented[1])["route"]["routes"]
+    assert route["matchers"] == [f'repair = "{alerts.REPAIR["repair"]}"'] and sorted(route["group_by"]) == sorted(
+        alerts.REPAIR
+    )
 
 
 @pytest.mark.parametrize("alert", OF_CHECKS, ids=lambda alert: alert.name)
