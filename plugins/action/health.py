@@ -25,7 +25,11 @@ class ActionModule(NvmlAction):
             given = {name: plain(self._templar.template(task_vars.get(name))) for name in VARIABLES}
             self._task.args["expect"] = {**described_health(given), **(self._task.args.get("expect") or {})}
         facts, unread = facts_of({"gpu": self._task.args.get("facts")})
-        if not self._task.args.get("facts") or self._task.args.get("cuda_check"):
+        if (
+            not self._task.args.get("facts")
+            or self._task.args.get("cuda_check")
+            or str(self._task.args.get("dcgm_level") or 0) != "0"
+        ):
             # What is not used is not sent.
             self._task.args.pop("facts", None)
             return super().ask(task_vars)

@@ -13,7 +13,8 @@ author:
 short_description: Prove that a GPU host works, or say what to do first
 description:
   - Checks a GPU host from the PCI bus upwards - driver, C(nvidia-smi), NVML, the recovery that the driver asks for, Xid errors, fabric,
-    persistence, memory errors, container toolkit and runtime, CDI, MIG, MPS, compute mode and, if O(cuda_check) is given, a CUDA program.
+    persistence, memory errors, container toolkit and runtime, CDI, MIG, MPS, compute mode and, if O(cuda_check) or O(dcgm_level) is given, a CUDA
+    program and NVIDIA's diagnostic.
   - Each check says what it found and what to do next. A check is skipped when one that it depends on has failed, so that the
     first failure is the one to mend.
   - Never changes anything on the host.
@@ -81,7 +82,7 @@ options:
     description:
       - What M(gpufleet.nvidia.gpu_info) returned under RV(gpufleet.nvidia.gpu_info#module:gpu) with O(gpufleet.nvidia.gpu_info#module:gather) holding
         V(errors) and V(health). Then these facts are judged, on the controller, and the host is not asked again.
-      - Not used with O(cuda_check), which has to be run on the host.
+      - Not used with O(cuda_check) and O(dcgm_level), which have to be run on the host.
     type: dict
     default: {}
   checks:
@@ -108,6 +109,7 @@ options:
       - sharing
       - compute_mode
       - cuda
+      - dcgm
   cuda_check:
     description:
       - A program that proves that CUDA works, with its arguments, such as C(vectorAdd) of the CUDA samples. It must end with 0.
@@ -119,6 +121,25 @@ options:
     description: Seconds that O(cuda_check) may take.
     type: int
     default: 120
+  dcgm_level:
+    description:
+      - The level of C(dcgmi diag), NVIDIA's own diagnostic, that must find nothing - V(1) takes seconds and looks at the software only, V(2) takes
+        minutes, V(3) about half an hour and V(4) hours. V(0) runs none.
+      - It is run on the host, also in check mode. It needs DCGM with C(nvidia-dcgm.service).
+      - From V(2) on it loads the GPUs. While a program uses a GPU of the host, level 1 is run in its place, with a warning.
+      - What NVIDIA calls a matter of configuration, such as persistence mode that is off, is a warning.
+    type: int
+    choices:
+      - 0
+      - 1
+      - 2
+      - 3
+      - 4
+    default: 0
+  dcgm_timeout:
+    description: Seconds that it may take.
+    type: int
+    default: 7200
   fail:
     description:
       - Whether the module fails when a check fails.
@@ -220,7 +241,12 @@ def main() -> None:
     parameters = module.params
     files = HostFiles()
     evidence = collect(
-        Source(files), parameters["_pynvml_archive"], parameters["cuda_check"], parameters["cuda_timeout"]
+        Source(files),
+        parameters["_pynvml_archive"],
+        parameters["cuda_check"],
+        parameters["cuda_timeout"],
+        parameters["dcgm_level"],
+        parameters["dcgm_timeout"],
     )
     if pynvml_is_wanted(files, evidence.facts) and not parameters["_pynvml_archive"]:
         module.exit_json(changed=False, pynvml_missing=True)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from . import hardware, settings, software
+from .dcgm import dcgm
 from .fabric import fabric
 from .next_kernel import next_kernel
 from .recovery import recovery
@@ -32,6 +33,7 @@ CHECKS = (
     Check("sharing", software.sharing, needs=("nvml",)),
     Check("compute_mode", software.compute_mode, needs=("nvml",)),
     Check("cuda", software.cuda, needs=("nvml", "fabric", "mig")),
+    Check("dcgm", dcgm, needs=("nvml", "fabric")),
 )
 
 NAMES = tuple(check.name for check in CHECKS)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .report import CommandAnswer, Evidence, Sxid, Xid
+from .report import CommandAnswer, Diagnosis, Evidence, Sxid, Xid
 
 #: The parts of the facts document that only the health checks need.
 SUBSETS = ("errors", "health")
 
 
-def evidence_of(facts: Mapping[str, Any], cuda: CommandAnswer | None = None) -> Evidence:
+def evidence_of(facts: Mapping[str, Any], cuda: CommandAnswer | None = None, dcgm: Diagnosis | None = None) -> Evidence:
     """Return the evidence that is in a facts document with the parts of C(SUBSETS)."""
     health = facts["health"]
     smi, xids, sxids = health.get("nvidia_smi"), health.get("xids"), health.get("sxids")
@@ -25,4 +25,5 @@ def evidence_of(facts: Mapping[str, Any], cuda: CommandAnswer | None = None) -> 
         xids=None if xids is None else [Xid(xid["number"], xid["pci_address"], xid["text"]) for xid in xids],
         sxids=None if sxids is None else [Sxid(sxid["number"], sxid["pci_address"], sxid["text"]) for sxid in sxids],
         cuda=cuda,
+        dcgm=dcgm,
     )

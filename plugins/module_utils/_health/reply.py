@@ -32,6 +32,8 @@ ARGUMENTS: dict[str, Any] = {
     "checks": {"type": "list", "elements": "str", "choices": list(NAMES)},
     "cuda_check": {"type": "list", "elements": "str", "default": []},
     "cuda_timeout": {"type": "int", "default": 120},
+    "dcgm_level": {"type": "int", "choices": [0, 1, 2, 3, 4], "default": 0},
+    "dcgm_timeout": {"type": "int", "default": 7200},
     "fail": {"type": "bool", "default": True},
 }
 

@@ -59,6 +59,21 @@ class CommandAnswer:
 
 
 @dataclass(frozen=True)
+class Diagnosis:
+    """How C(dcgmi diag) ended.
+
+    :param level: at which it ran: 1 to 4.
+    :param installed: whether there is a C(dcgmi) on the host; without one the answer is empty.
+    :param why: why it is a lower level than was asked for, or empty.
+    """
+
+    level: int
+    answer: CommandAnswer
+    installed: bool = True
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class Xid:
     """An error that the driver wrote to the kernel's log since the host booted."""
 
@@ -85,6 +100,7 @@ class Evidence:
     :param xids: None where the kernel's log cannot be read.
     :param sxids: the same of the NVSwitches.
     :param cuda: None where no command was given.
+    :param dcgm: None where no level was given.
     """
 
     facts: Mapping[str, Any]
@@ -92,6 +108,7 @@ class Evidence:
     xids: Sequence[Xid] | None = None
     sxids: Sequence[Sxid] | None = None
     cuda: CommandAnswer | None = None
+    dcgm: Diagnosis | None = None
 
 
 @dataclass(frozen=True)

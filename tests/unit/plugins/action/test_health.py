@@ -56,7 +56,15 @@ def test_what_the_roles_variables_say_is_expected_too_and_counts_less(call, fact
     assert call(health, {"facts": facts, "checks": ["pci"]}, described)[0]["healthy"]
 
 
-@pytest.mark.parametrize("arguments", [{}, {"facts": {}}, {"facts": {"schema": 1}, "cuda_check": ["/opt/vectorAdd"]}])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"facts": {}},
+        {"facts": {"schema": 1}, "cuda_check": ["/opt/vectorAdd"]},
+        {"facts": {"schema": 1}, "dcgm_level": 2},
+    ],
+)
 def test_without_facts_and_for_cuda_the_host_is_asked(call, on_the_host, arguments):
     assert call(health, arguments, VARIABLES)[0] == {"healthy": True}
     assert len(on_the_host) == 1 and "facts" not in on_the_host[0]

@@ -32,3 +32,25 @@ def test_everything_is_collected(tree, monkeypatch):
 
     assert collected.collect(tree.source(), None, ["/opt/vectorAdd"], 5).cuda == CommandAnswer(0, "fine")
     assert asked == [(("/opt/vectorAdd",), 5)]
+
+
+def test_the_diagnostic_does_not_load_gpus_that_are_in_use(tree, monkeypatch):
+    asked, facts = [], {"health": {}, "gpus": [{"index": 0, "processes": []}, {"index": 1, "processes": []}]}
+    monkeypatch.setattr(
+        collected, "answer_of", lambda arguments, limit: asked.append((arguments[3], limit)) or CommandAnswer(0, "")
+    )
+    monkeypatch.setattr(collected, "read_document", lambda *_given, **_more: facts)
+    monkeypatch.setattr(collected.command, "find", lambda name: f"/usr/bin/{name}")
+
+    assert collected.collect(tree.source(), None, [], 120).dcgm is None
+    assert collected.collect(tree.source(), None, [], 120, 3, 60).dcgm.why == ""
+    facts["gpus"][1]["gpu_instances"] = [{"processes": [], "compute_instances": [{"processes": [{"pid": 1}]}]}]
+    lower = collected.collect(tree.source(), None, [], 120, 3, 60).dcgm
+    assert (lower.level, lower.why) == (1, "level 3 was not run, because GPU 1 is in use")
+    assert collected.collect(tree.source(), None, [], 120, 1, 60).dcgm.why == ""
+    facts["gpus"] = [{"index": 0, "processes": None}]
+    assert "GPU 0 is in use" in collected.collect(tree.source(), None, [], 120, 2, 60).dcgm.why
+    assert asked == [("3", 60), ("1", 60), ("1", 60), ("1", 60)]
+
+    monkeypatch.setattr(collected.command, "find", lambda _name: None)
+    assert not collected.collect(tree.source(), None, [], 120, 2, 60).dcgm.installed and len(asked) == 4

@@ -10,6 +10,8 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import CHECKS, NAMES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
     Check,
+    CommandAnswer,
+    Diagnosis,
     Expectation,
     Report,
     evaluate,
@@ -18,6 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report imp
     skipped,
     warning,
 )
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health import dcgm_outputs
 
 
 def check(name, outcome, *needs):
@@ -90,7 +93,9 @@ def test_every_need_is_a_check_that_runs_before():
 
 
 def test_a_healthy_host_passes_every_check(evidence):
-    report = evaluate(CHECKS, evidence(), Expectation(gpus=2, driver_branch="580", runtime="containerd", mig=True))
+    diagnosed = Diagnosis(2, CommandAnswer(0, dcgm_outputs.HEALTHY))
+    expected = Expectation(gpus=2, driver_branch="580", runtime="containerd", mig=True)
+    report = evaluate(CHECKS, evidence(dcgm=diagnosed), expected)
     assert statuses(report) == dict.fromkeys(NAMES, "passed")
     assert report.message == "Every check passed."
 

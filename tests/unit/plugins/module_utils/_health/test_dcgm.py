@@ -1,0 +1,111 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.dcgm import Unreadable, dcgm, parse
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
+    CommandAnswer,
+    Diagnosis,
+    Expectation,
+)
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health import dcgm_outputs as outputs
+
+#: DCGM_ERROR_ISOLATE of dcgm_errors.h, with a message of its list.
+ISOLATE = {
+    "error_category": 10,
+    "error_id": 4,
+    "error_severity": 2,
+    "warning": "Detected 1 volatile double-bit ECC error(s) in GPU 0.",
+}
+
+
+def test_what_was_recorded_is_read():
+    found = parse(outputs.LEVEL_2)
+    assert found.version == "4.5.2"
+    assert [(one.test, one.subject, one.status, one.configurable) for one in found.results] == [
+        ("software", "GPU 0", "Fail", True),
+        ("memory", "GPU 0", "Pass", False),
+        ("pcie", "GPU 0", "Pass", False),
+    ]
+    assert found.results[0].warnings == (outputs.PERSISTENCE,)
+    old = parse(f"a line before\n{outputs.VERSION_3}\nand after")
+    assert [(one.test, one.subject, one.status) for one in old.results] == [
+        ("PCIe", "GPU 0", "Skip"),
+        ("GPU Memory", "GPU 0", "Skip"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (outputs.NO_HOST_ENGINE, "unable to establish a connection"),
+        ("", "no output"),
+        ("{}", "no results"),
+        (json.dumps({"DCGM Diagnostic": {"test_categories": []}}), "no results"),
+        (json.dumps({"DCGM Diagnostic": {"runtime_error": "the diag is busy"}}), "the diag is busy"),
+    ],
+)
+def test_what_is_no_result_is_said(text, said):
+    with pytest.raises(Unreadable, match=said):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("diagnosis", "status", "text"),
+    [
+        (None, "skipped", "no level was given"),
+        (
+            Diagnosis(2, CommandAnswer(None, ""), installed=False),
+            "failed",
+            "level 2 is asked for, and dcgmi is not installed",
+        ),
+        (Diagnosis(2, CommandAnswer(None, "no answer within 5 s")), "failed", "did not end: no answer within 5 s"),
+        (Diagnosis(1, CommandAnswer(1, outputs.NO_HOST_ENGINE)), "failed", "unable to establish a connection"),
+        (Diagnosis(1, CommandAnswer(226, outputs.LEVEL_1)), "warning", "Persistence mode for GPU 0 is disabled"),
+        (
+            Diagnosis(2, CommandAnswer(0, outputs.HEALTHY)),
+            "passed",
+            "level 2 of DCGM 4.5.2: memory, pcie, software passed",
+        ),
+        (
+            Diagnosis(2, CommandAnswer(0, outputs.spoiled(outputs.LEVEL_2_SKIPPED, status="Pass", warnings=[]))),
+            "passed",
+            "software passed, memory, pcie skipped",
+        ),
+        (Diagnosis(2, CommandAnswer(0, outputs.VERSION_3)), "warning", "nothing passed, GPU Memory, PCIe skipped"),
+        (
+            Diagnosis(2, CommandAnswer(226, outputs.spoiled(outputs.LEVEL_2, warnings=[ISOLATE]))),
+            "failed",
+            "software failed on GPU 0: Detected 1 volatile double-bit ECC error(s) in GPU 0.",
+        ),
+        # A failure without a reason is one all the same.
+        (
+            Diagnosis(2, CommandAnswer(0, outputs.spoiled(outputs.LEVEL_2, warnings=[]))),
+            "failed",
+            "software failed on GPU 0",
+        ),
+        (
+            Diagnosis(1, CommandAnswer(0, outputs.HEALTHY), why="level 3 was not run, because GPU 0 is in use"),
+            "warning",
+            "level 3 was not run, because GPU 0 is in use",
+        ),
+    ],
+)
+def test_the_check(evidence, diagnosis, status, text):
+    outcome = dcgm(evidence(dcgm=diagnosis), Expectation())
+    assert (outcome.status, text in outcome.evidence) == (status, True), outcome
+
+
+@pytest.mark.parametrize(
+    ("cuda", "package"),
+    [("13.0", "-4-cuda13 "), ("12.8", "-4-cuda12 "), (None, "-4-cuda-all "), ("14.1", "-4-cuda-all ")],
+)
+def test_what_is_missing_is_named(evidence, facts, cuda, package):
+    facts["nvml"] = {"available": True, "cuda_version": cuda}
+    outcome = dcgm(evidence(dcgm=Diagnosis(1, CommandAnswer(None, ""), installed=False)), Expectation())
+    assert f"datacenter-gpu-manager{package}" in outcome.next_step
