@@ -42,6 +42,7 @@ class ActionModule(ClusterAction):
         "bundle": {"type": "str", "default": ""},
         "members": {"type": "list", "elements": "str", "default": []},
         "max_unavailable": {"type": "str", "default": "25%"},
+        "condition": {"type": "str", "default": ""},
         "lease_namespace": {"type": "str", "default": ""},
         "lease_duration": {"type": "int", "default": 1800},
     }
@@ -74,6 +75,9 @@ class ActionModule(ClusterAction):
                 cordon = record.initial_unschedulable
             marked = repair.marked(state, record.since, record.reason, record.initial_unschedulable)
             cluster.change_node(arguments["node"], marked, cordon)
+            if arguments["condition"] and node is not None:
+                told = repair.condition(arguments["condition"], state, record.reason, node, record.since)
+                cluster.set_condition(arguments["node"], told)
         self._display.v(f"{arguments['node']}: {before.state or 'untouched'} -> {state} {arguments['reason']}")
         return {"changed": changed, "record": record.values(), "text": record.as_text()}
 

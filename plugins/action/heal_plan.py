@@ -7,16 +7,17 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import evidence_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import HostPlan, Policy, plan_repair
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import TIME, HostPlan, Policy, plan_repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import from_values
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Expectation
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import STEPS as UPGRADE_STEPS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import VARIABLES, described_health
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import MISTAKES
@@ -38,6 +39,7 @@ class ActionModule(ClusterAction):
         "breaker_same_xid": {"type": "int", "default": 3},
         "breaker_window": {"type": "int", "default": 3600},
         "ignore_breaker": {"type": "bool", "default": False},
+        "condition": {"type": "str", "default": ""},
         "max_parallel": {"type": "int", "default": 1},
     }
 
@@ -73,6 +75,9 @@ class ActionModule(ClusterAction):
                     self._display.display(line)
         for host, message in refused.items():
             self._display.warning(f"{host}: {message}")
+        if cluster and nodes and arguments["condition"] and not self._task.check_mode:
+            well = [names[host] for host, plan in plans.items() if not plan.needed and not plan.handed_over]
+            _tell_healthy(cluster, [nodes[name] for name in well], arguments["condition"], now)
         members = [str(host) for host in plain(task_vars.get("groups", {})).get(GPU_HOSTS) or arguments["hosts"]]
         elsewhere = (
             repair.repaired_lately(nodes, set(names.values()), now, arguments["breaker_window"]) if nodes else ()
@@ -103,6 +108,14 @@ class ActionModule(ClusterAction):
         if why:
             self._display.warning(f"The breaker is ignored: {why}.")
         return result
+
+
+def _tell_healthy(cluster: Cluster, nodes: Sequence[Mapping[str, Any]], kind: str, now: datetime.datetime) -> None:
+    """Have nodes with nothing to repair say so, where they do not yet."""
+    for node in nodes:
+        if repair.condition_of(node, kind).get("status") != "True":
+            told = repair.condition(kind, "", "", node, now.strftime(TIME))
+            cluster.set_condition(node["metadata"]["name"], told)
 
 
 def node_name(host: str, variables: Mapping[str, Any]) -> str:

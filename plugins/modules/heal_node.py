@@ -57,6 +57,11 @@ options:
     description: How many of them may be out of service - a number, or a percentage, rounded down.
     type: str
     default: "25%"
+  condition:
+    description:
+      - Type of a condition of the node that says whether its GPUs are healthy, such as V(GpusHealthy). Empty for none.
+    type: str
+    default: ""
   lease_namespace:
     description: Namespace of the Lease that this run has to hold. Empty for none.
     type: str

@@ -53,6 +53,12 @@ options:
     description: Whether to go on all the same.
     type: bool
     default: false
+  condition:
+    description:
+      - Type of a condition of the nodes that says whether their GPUs are healthy. Nodes with nothing to repair get it with the status C(True); those that are
+        repaired, or handed over, by M(gpufleet.nvidia.heal_node). Empty for none.
+    type: str
+    default: ""
   max_parallel:
     description: How many hosts are repaired at a time; 0 sets no limit.
     type: int

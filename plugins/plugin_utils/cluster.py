@@ -19,6 +19,8 @@ from ansible.errors import AnsibleError
 #: Statuses of a server that is starting, overloaded or behind a proxy that does not reach it.
 _AWAY = (0, 500, 502, 503, 504)
 _PAUSE = 2.0
+#: Kinds of patches: a list is replaced as a whole, or merged by what Kubernetes knows of its items.
+MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 
 
 class ApiError(Exception):
@@ -59,16 +61,19 @@ class Cluster:
         self._patience = patience
         self._notify = notify
 
-    def call(self, method: str, path: str, what: str, body: Any = None, **query: str) -> dict[str, Any]:
+    def call(
+        self, method: str, path: str, what: str, body: Any = None, patch: str = MERGE, **query: str
+    ) -> dict[str, Any]:
         """Make one call and return its answer as plain data.
 
         :param what: what is tried, for the message.
+        :param patch: the kind of patch that C(body) is.
         :raises ApiError: the server refused it, or did not answer within the patience.
         """
         until = time.monotonic() + self._patience
         told = False
         while True:
-            error = self._try(method, path, body, query)
+            error = self._try(method, path, body, patch, query)
             if isinstance(error, dict):
                 return error
             status, reason = error
@@ -81,11 +86,13 @@ class Cluster:
                 told = True
             time.sleep(_PAUSE)
 
-    def _try(self, method: str, path: str, body: Any, query: Mapping[str, str]) -> dict[str, Any] | tuple[int, str]:
+    def _try(
+        self, method: str, path: str, body: Any, patch: str, query: Mapping[str, str]
+    ) -> dict[str, Any] | tuple[int, str]:
         from kubernetes.client.exceptions import ApiException
         from urllib3.exceptions import HTTPError
 
-        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        kind = patch if method == "PATCH" else "application/json"
         try:
             answer = self._api.request(
                 method,
@@ -125,6 +132,11 @@ class Cluster:
         if unschedulable is not None:
             body["spec"] = {"unschedulable": unschedulable or None}
         return self.call("PATCH", f"/api/v1/nodes/{name}", f"change node {name}", body)
+
+    def set_condition(self, name: str, condition: Mapping[str, str]) -> None:
+        """Write one condition of a node; those of the kubelet and of others stay."""
+        body = {"status": {"conditions": [dict(condition)]}}
+        self.call("PATCH", f"/api/v1/nodes/{name}/status", f"set a condition of node {name}", body, patch=STRATEGIC)
 
     def pods_on(self, node: str) -> list[dict[str, Any]]:
         answer = self.call("GET", "/api/v1/pods", f"list the pods on {node}", fieldSelector=f"spec.nodeName={node}")

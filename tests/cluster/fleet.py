@@ -231,6 +231,13 @@ def documented_role() -> str:
     return str(role)
 
 
+def documented_condition_role() -> str:
+    """Return the ClusterRole that docs/heal.md asks for where nodes get a condition."""
+    text = (REPOSITORY / "docs" / "heal.md").read_text(encoding="utf-8")
+    (role,) = re.findall(r"```yaml\n(apiVersion: rbac.*?)```", text, re.DOTALL)
+    return str(role)
+
+
 #: What a record says, from a run's beginning to its end.
 _ORDER = ("started", "waiting-for-jobs", "evicting", "installing", "verifying", "failed", "rolling-back", "done")
 _KEYS = ("state", "from", "from-toolkit", "to", "wave", "initial-unschedulable", "failed-reason", "operator", "since")

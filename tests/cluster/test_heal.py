@@ -12,19 +12,26 @@ from __future__ import annotations
 import json
 
 import pytest
-from fleet import NODES, OLD, documented_role
+from fleet import NODES, OLD, documented_condition_role, documented_role
 from stand_ins import CHECKPOINT
 
 FIRST, SECOND, THIRD = NODES
 MIG = "nvidia.com/mig-1g.10gb"
 #: Two instances of 1g on each of the two GPUs.
 PODS = 4
+CONDITION = "GpusHealthy"
 
 
 @pytest.fixture
 def operator(fleet):
     fleet.plane.allow_operator(documented_role())
-    yield {"gpu_upgrade_kubeconfig": str(fleet.plane.operator), "gpu_upgrade_evict_timeout": 60, "driver": OLD}
+    fleet.plane.allow_operator(documented_condition_role())
+    yield {
+        "gpu_upgrade_kubeconfig": str(fleet.plane.operator),
+        "gpu_upgrade_evict_timeout": 60,
+        "gpu_heal_node_condition": CONDITION,
+        "driver": OLD,
+    }
     for node in NODES:
         fleet.sh(node, "rm -f /var/lib/gpufleet/heal.json; virtual-gpu recovery --gpu 1 --action 0")
         keys = ("state", "since", "failed-reason", "initial-unschedulable")
@@ -68,6 +75,12 @@ def train(fleet, operator):
     return operator
 
 
+def healthy(fleet, node):
+    """The condition of the node: status and reason."""
+    found = [one for one in fleet.stand_ins.node(node)["status"]["conditions"] if one["type"] == CONDITION]
+    return [(one["status"], one["reason"]) for one in found]
+
+
 def allocatable(fleet, node):
     return {key: value for key, value in fleet.stand_ins.node(node)["status"]["allocatable"].items() if "nvidia" in key}
 
@@ -75,8 +88,8 @@ def allocatable(fleet, node):
 def test_only_the_pods_on_the_gpu_that_is_reset_leave(fleet, train):
     before, web, offered = running(fleet, "train"), running(fleet, "web"), allocatable(fleet, FIRST)
     fleet.sh(FIRST, "virtual-gpu recovery --gpu 1 --action 1")
-    broken, healthy = on_gpu(fleet, FIRST, 1), on_gpu(fleet, FIRST, 0)
-    assert len(broken) == len(healthy) == 2 and broken | healthy == set(before)
+    broken, others = on_gpu(fleet, FIRST, 1), on_gpu(fleet, FIRST, 0)
+    assert len(broken) == len(others) == 2 and broken | others == set(before)
 
     shown = fleet.run("heal", "--limit", FIRST, "--check", **train)
     assert shown.status == 0, shown.output[-3000:]
@@ -87,12 +100,13 @@ def test_only_the_pods_on_the_gpu_that_is_reset_leave(fleet, train):
     assert done.status == 0, done.output[-4000:]
     fleet.wait_for(lambda: len(running(fleet, "train")) == PODS)
     after = running(fleet, "train")
-    assert healthy <= set(after), "they kept running, with their UIDs"
+    assert others <= set(after), "they kept running, with their UIDs"
     assert not broken & set(after)
     assert running(fleet, "web") == web
     assert not fleet.cordoned(FIRST) and fleet.resumed(FIRST)
     assert allocatable(fleet, FIRST) == offered
     assert fleet.stand_ins.annotations(FIRST)["gpufleet.github.io/heal-state"] == "done"
+    assert healthy(fleet, FIRST) == [("True", "Repaired")]
 
 
 def test_a_pod_that_must_not_leave_keeps_the_gpu_and_the_node_in_service(fleet, train):
@@ -108,16 +122,18 @@ def test_a_pod_that_must_not_leave_keeps_the_gpu_and_the_node_in_service(fleet, 
     assert not fleet.cordoned(FIRST) and fleet.resumed(FIRST)
     marked = fleet.stand_ins.annotations(FIRST)
     assert marked["gpufleet.github.io/heal-state"] == "refused"
+    assert healthy(fleet, FIRST) == [("False", "NotRepaired")]
 
 
 def test_what_is_for_people_stays_cordoned_and_pods_on_the_other_gpu_go_on(fleet, train):
-    healthy = on_gpu(fleet, FIRST, 0)
+    others = on_gpu(fleet, FIRST, 0)
     # A recovery action that this release does not know.
     fleet.sh(FIRST, "virtual-gpu recovery --gpu 1 --action 9")
     run = fleet.run("heal", "--limit", FIRST, **train)
     assert run.status != 0 and "Handed over to people" in run.output, run.output[-3000:]
     assert fleet.cordoned(FIRST)
-    assert healthy <= set(running(fleet, "train"))
+    assert others <= set(running(fleet, "train"))
+    assert healthy(fleet, FIRST) == [("False", "HandedOver")]
     reason = fleet.stand_ins.annotations(FIRST)["gpufleet.github.io/heal-failed-reason"]
     assert "asks for something that this release does not know (value_9)" in reason
     fleet.sh(FIRST, "test -s $(ls -d /var/lib/gpufleet/bundles/*)/facts.json")

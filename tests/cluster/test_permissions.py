@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import datetime
 import json
+import time
 
 import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
-from fleet import documented_role
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repair
+from fleet import documented_condition_role, documented_role
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +86,34 @@ def test_and_no_more_than_enough(plane, verb, resource, namespace, allowed):
     where = ["--namespace", namespace] if namespace else []
     answer = plane.kubectl("auth", "can-i", verb, resource, *where, "--as", "operator", check=False)
     assert answer.stdout.strip() == allowed
+
+
+def test_a_condition_of_a_node_needs_a_right_of_its_own_and_leaves_those_of_the_kubelet(plane, operator):
+    kubelets = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    plane.kubectl(
+        "patch", "node", "a", "--subresource=status", "-p", json.dumps({"status": {"conditions": [kubelets]}})
+    )
+    now = "2026-11-23T12:00:00Z"
+    with pytest.raises(ApiError, match=r'Failed to set a condition of node a: .*cannot patch resource "nodes/status"'):
+        operator.set_condition("a", repair.condition("GpusHealthy", "started", "", operator.node("a"), now))
+    plane.allow_operator(documented_condition_role())
+    # A moment until the authorizer has seen it.
+    asked = ["auth", "can-i", "patch", "nodes", "--subresource=status", "--as", "operator"]
+    until = time.monotonic() + 20
+    while plane.kubectl(*asked, check=False).stdout.strip() != "yes":
+        assert time.monotonic() < until
+    operator.set_condition(
+        "a", repair.condition("GpusHealthy", "handed-over", "no spare rows", operator.node("a"), now)
+    )
+    later = "2026-11-23T13:00:00Z"
+    operator.set_condition("a", repair.condition("GpusHealthy", "failed", "", operator.node("a"), later))
+    node = operator.node("a")
+    found = repair.condition_of(node, "GpusHealthy")
+    assert (found["status"], found["reason"], found["lastTransitionTime"]) == ("False", "RepairFailed", now)
+    assert repair.condition_of(node, "Ready")["reason"] == "KubeletReady"
+    operator.set_condition("a", repair.condition("GpusHealthy", "done", "", node, later))
+    found = repair.condition_of(operator.node("a"), "GpusHealthy")
+    assert (found["status"], found["lastTransitionTime"]) == ("True", later)
 
 
 def test_without_a_right_the_message_names_it(operator):

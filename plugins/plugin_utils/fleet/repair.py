@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_rec
     DONE,
     FAILED,
     HANDED_OVER,
+    REFUSED,
     STEPS,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import OUTPUT, check, fields, text
@@ -35,6 +36,14 @@ _PREFIX = f"{LABEL_PREFIX}/heal-"
 STATE, SINCE, REASON, UNSCHEDULABLE = (
     f"{_PREFIX}{name}" for name in ("state", "since", "failed-reason", "initial-unschedulable")
 )
+#: By state: status, reason and message of the condition. All others are steps.
+_CONDITIONS = {
+    "": ("True", "Healthy", "gpufleet.nvidia.heal found nothing to repair."),
+    DONE: ("True", "Repaired", "gpufleet.nvidia.heal repaired and proved the host."),
+    FAILED: ("False", "RepairFailed", "A repair did not help."),
+    HANDED_OVER: ("False", "HandedOver", "People have to look at the host."),
+    REFUSED: ("False", "NotRepaired", "Nothing was repaired."),
+}
 _MARKS = fields({STATE: text(64), SINCE: text(64), REASON: OUTPUT, UNSCHEDULABLE: text(pattern="|true|false")})
 
 
@@ -154,6 +163,32 @@ def marked(state: str, since: str, reason: str, unschedulable: bool) -> dict[str
         REASON: reason or None,
         UNSCHEDULABLE: None if ended else str(unschedulable).lower(),
     }
+
+
+def condition(kind: str, state: str, reason: str, node: Mapping[str, Any], now: str) -> dict[str, str]:
+    """Return the condition of a node that says whether its GPUs are healthy, as the cluster's own conditions are.
+
+    :param kind: its type.
+    :param state: a step or an end of a repair; empty for a host with nothing to repair.
+    :param now: in UTC, as ISO 8601 writes it.
+    """
+    status, why, said = _CONDITIONS.get(state, ("False", "Repairing", "gpufleet.nvidia.heal repairs the host."))
+    before = condition_of(node, kind)
+    since = before.get("lastTransitionTime") if before.get("status") == status else None
+    return {
+        "type": kind,
+        "status": status,
+        "reason": why,
+        "message": reason or said,
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": since or now,
+    }
+
+
+def condition_of(node: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """Return a condition of a node; empty where it has none of this type."""
+    found = (node.get("status") or {}).get("conditions") or ()
+    return next((one for one in found if one.get("type") == kind), {})
 
 
 def lines(host: str, plan: HostPlan) -> list[str]:

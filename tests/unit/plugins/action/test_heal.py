@@ -57,6 +57,10 @@ class FakeCluster:
         if unschedulable is not None:
             found["spec"]["unschedulable"] = unschedulable
 
+    def set_condition(self, name, told):
+        others = [one for one in self.kept[name]["status"]["conditions"] if one["type"] != told["type"]]
+        self.kept[name]["status"] = {"conditions": [*others, told]}
+
     def lease(self, _namespace, _name):
         return None
 
@@ -213,6 +217,42 @@ def test_check_mode_writes_nothing(mark):
     cluster = FakeCluster("a", "b", "c", "d")
     mark(cluster, "started", check_mode=True, plan=PLAN)
     assert cluster.kept["a"]["spec"] == {} and cluster.kept["a"]["metadata"]["annotations"] == {}
+
+
+def condition(cluster, name="a"):
+    found = repair.condition_of(cluster.kept[name], "GpusHealthy")
+    return found.get("status"), found.get("reason"), found.get("message")
+
+
+def test_a_condition_of_the_node_follows_the_repair_where_one_is_asked_for(mark, plan):
+    cluster = FakeCluster("a", "b", "c", "d")
+    mark(cluster, "started", plan=PLAN)
+    assert condition(cluster) == (None, None, None)
+    for state in ("started", "repairing", "proving"):
+        mark(cluster, state, plan=PLAN, condition="GpusHealthy")
+        assert condition(cluster)[:2] == ("False", "Repairing")
+    began = repair.condition_of(cluster.kept["a"], "GpusHealthy")["lastTransitionTime"]
+    mark(cluster, "handed-over", plan=PLAN, reason="no spare rows", condition="GpusHealthy")
+    assert condition(cluster) == ("False", "HandedOver", "no spare rows")
+    assert repair.condition_of(cluster.kept["a"], "GpusHealthy")["lastTransitionTime"] == began
+    assert repair.condition_of(cluster.kept["a"], "Ready")["status"] == "True"
+    mark(cluster, "done", plan=PLAN, condition="GpusHealthy")
+    assert condition(cluster)[:2] == ("True", "Repaired")
+    mark(cluster, "refused", plan=PLAN, condition="GpusHealthy", check_mode=True)
+    assert condition(cluster)[:2] == ("True", "Repaired")
+    mark(cluster, "refused", plan=PLAN, condition="GpusHealthy", reason="somebody uses it")
+    assert condition(cluster) == ("False", "NotRepaired", "somebody uses it")
+
+    # The fault went away by itself: the next run says so, and of the others too; what is broken stays as it is.
+    plan({"a": WELL, "b": WELL, "c": BROKEN}, cluster, size=40, condition="")
+    assert condition(cluster)[0] == "False"
+    plan({"a": WELL, "b": WELL, "c": BROKEN}, cluster, size=40, condition="GpusHealthy")
+    assert [condition(cluster, name)[:2] for name in "abcd"] == [
+        ("True", "Healthy"),
+        ("True", "Healthy"),
+        (None, None),
+        (None, None),
+    ]
 
 
 def test_forget_begins_anew(mark):

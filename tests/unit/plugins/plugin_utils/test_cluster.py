@@ -34,7 +34,7 @@ def connect(tmp_path, monkeypatch):
         left = list(answers)
         calls = []
 
-        def answer(method, url, body, query):
+        def answer(method, url, body, _patch, query):
             calls.append((method, url, body, query))
             return left.pop(0) if len(left) > 1 else left[0]
 
