@@ -10,7 +10,7 @@ import base64
 import datetime
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,8 +42,8 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, terminal_width, write_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pools
 
-#: What grows with every host.
-_LARGE = frozenset({"hosts", "ledger", "expected", "offered"})
+#: What of the report is in the result, too.
+_SMALL = ("unread", "mismatches", "total", "pending", "not_in_inventory")
 _TITLE = "GPUs: what is taken, what is free"
 
 
@@ -51,10 +51,11 @@ _TITLE = "GPUs: what is taken, what is free"
 class _Host:
     """What is known of one host.
 
-    :param facts: its facts document; None when it could not be read, and C(unread) says why.
+    :param text: its facts document as JSON, because the objects of 10,000 of them would take gigabytes; empty when it could not be read,
+        and C(unread) says why.
     """
 
-    facts: dict[str, Any] | None
+    text: str
     unread: str = ""
     pool: str = ""
     found: Capacity | None = None
@@ -62,6 +63,27 @@ class _Host:
     replicas: dict[str, int] = field(default_factory=dict)
     slice_mib: int | None = None
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Return a facts document of its own; an empty one when the host could not be read."""
+        return dict(json.loads(self.text)) if self.text else {}
+
+
+class _Documents(Mapping[str, Mapping[str, Any]]):
+    """The facts documents of the hosts that were read, by name, each there only while somebody looks at it."""
+
+    def __init__(self, hosts: Mapping[str, _Host]) -> None:
+        self._hosts = {name: host for name, host in hosts.items() if host.text}
+
+    def __getitem__(self, name: str) -> Mapping[str, Any]:
+        return self._hosts[name].facts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._hosts)
+
+    def __len__(self) -> int:
+        return len(self._hosts)
 
 
 @dataclass
@@ -120,22 +142,30 @@ class ActionModule(FleetAction):
         resources = {host: _resources(about, node_of(host, variables[host]), cluster) for host, about in hosts.items()}
         unplaced = usage.unplaced(cluster.pods.get("", [])) if cluster else ()
         strangers = _strangers(cluster, task_vars) if cluster else {}
-        document: dict[str, Any] = {
-            "hosts": {host: about.facts for host, about in hosts.items() if about.facts},
-            "unread": {host: about.unread for host, about in hosts.items() if about.unread},
-            "expected": {
-                host: {"pool": about.pool, **about.found.as_dict()} for host, about in hosts.items() if about.found
-            },
-            "offered": {host: entry.offered for host, entry in resources.items()} if cluster else None,
-            "mismatches": {host: entry.mismatches for host, entry in resources.items() if entry.mismatches},
-            "ledger": usage_text.as_dict(nodes),
-            "total": usage_text.totals(nodes, unplaced),
-            "pending": usage_text.waiting_dict(unplaced),
-            "not_in_inventory": strangers,
-        }
+        documents = _Documents(hosts)
         result.update(
-            {name: value for name, value in document.items() if not arguments["summary"] or name not in _LARGE}
+            {
+                "unread": {host: about.unread for host, about in hosts.items() if about.unread},
+                "mismatches": {host: entry.mismatches for host, entry in resources.items() if entry.mismatches},
+                "total": usage_text.totals(nodes, unplaced),
+                "pending": usage_text.waiting_dict(unplaced),
+                "not_in_inventory": strangers,
+            }
         )
+        # What grows with every host is made only for whom it is for.
+        as_json = arguments["format"] == "json"
+        if as_json or arguments["report"] or not arguments["summary"]:
+            large = {
+                "hosts": dict(documents),
+                "expected": {
+                    host: {"pool": about.pool, **about.found.as_dict()} for host, about in hosts.items() if about.found
+                },
+                "offered": {host: entry.offered for host, entry in resources.items()} if cluster else None,
+                "ledger": usage_text.as_dict(nodes),
+            }
+            document = {**{name: result[name] for name in _SMALL}, **large}
+            if not arguments["summary"]:
+                result.update(large)
         if arguments["html"]:
             when = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
             users = "pods" if cluster else "processes"
@@ -144,7 +174,7 @@ class ActionModule(FleetAction):
             result["changed"] = write_whole(os.path.abspath(arguments["html"]), page)
         if arguments["report"]:
             result["changed"] |= write_report(arguments["report"], document)
-        if arguments["format"] == "json":
+        if as_json:
             self._display.display(json.dumps(document, indent=2, sort_keys=True))
             return result
         width = 0 if arguments["wide"] else terminal_width()
@@ -156,8 +186,8 @@ class ActionModule(FleetAction):
         if arguments["details"]:
             self._display.display(usage_text.details(nodes, arguments["unit"], width))
         shown = {host: {**about.sharing, "confirmed": resources[host].confirmed} for host, about in hosts.items()}
-        self._display.display(host_table(document["hosts"], shown, width))
-        kept = settings_table(document["hosts"], width)
+        self._display.display(host_table(documents, shown, width))
+        kept = settings_table(documents, width)
         if kept:
             self._display.display(kept)
         self._display.display(resource_table(resources, width))
@@ -170,8 +200,8 @@ def _read(host: str, variables: Any, known: Mapping[str, Sequence[str]]) -> _Hos
     """Return what the play knows of a host: a mistake of one host is no reason to leave the others out."""
     facts, reason = facts_of(registered(variables, "gpu_facts_host"))
     if facts is None:
-        return _Host(None, unread=f"it could not be read: {reason}".rstrip("."))
-    about = _Host(facts)
+        return _Host("", unread=f"it could not be read: {reason}".rstrip("."))
+    about = _Host(json.dumps(facts, separators=(",", ":")))
     description = describe(host, variables, known)
     if description.refusals:
         about.notes += [refusal.message for refusal in description.refusals]
@@ -196,7 +226,7 @@ def _read(host: str, variables: Any, known: Mapping[str, Sequence[str]]) -> _Hos
 def _node(host: str, about: _Host, variables: Any, cluster: _Cluster | None) -> usage.NodeUsage:
     """Return the use of GPUs of one host: with a cluster of its pods, without one of its processes."""
     address = str(plain(variables.get("ansible_host")) or "")
-    facts, notes = about.facts or {}, [*about.notes, *([about.unread] if about.unread else [])]
+    facts, notes = about.facts, [*about.notes, *([about.unread] if about.unread else [])]
     if facts and not facts.get("gpus"):
         notes.append(f"no GPU could be read: {(facts.get('nvml') or {}).get('reason') or 'there is none'}".rstrip("."))
     if cluster is None:
