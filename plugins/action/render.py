@@ -68,11 +68,11 @@ class ActionModule(FleetAction):
                 "msg": f"Files below {root} would lose somebody's change:\n{lines}\n"
                 "Put the change into the inventory, or allow it with gpu_kubernetes_overwrite: true. Nothing was written.",
             }
-        newer = recorded.outdated()
+        newer = any(True for _file in recorded.outdated())
         if not self._task.check_mode:
             writer.apply(root, changes)
             recorded.keep()
-        result["changed"] = bool(changes or newer)
+        result["changed"] = bool(changes) or newer
         done = "to change" if self._task.check_mode else "changed"
         self._display.display(f"  {root}: {len(clusters)} clusters, {len(changes)} files {done}")
         result["output_directory"] = root

@@ -98,6 +98,13 @@ plan:
     words, C(data), C(text), and of the text C(why) and C(disturbs).
   type: dict
   returned: always
+seconds:
+  description: >-
+    Seconds that were spent on downloads (C(download), with apt), builds of kernel modules (C(build)), other work of the package manager
+    (C(packages)), other programs (C(programs)) and the module itself (C(own)); what took none is not there.
+  type: dict
+  returned: success
+  sample: {download: 61.0, build: 301.5, packages: 38.2, programs: 6.1, own: 1.9}
 effective:
   description: What the runtime has in force; in check mode, what it would have.
   type: dict
@@ -136,6 +143,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.apply import apply, observe_and_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.configure import file_diffs
@@ -183,7 +191,9 @@ def run(module: AnsibleModule) -> dict[str, Any]:
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
-        module.exit_json(**run(module))
+        with Stopwatch() as watch:
+            result = run(module)
+        module.exit_json(**result, seconds=watch.seconds)
     except Refused as refusal:
         module.fail_json(msg=refusal.message, refusal=refusal.as_dict())
     except (RuntimeFailure, CommandError) as error:

@@ -139,6 +139,13 @@ version:
   type: str
   returned: success
   sample: 1.20.0
+seconds:
+  description: >-
+    Seconds that were spent on downloads (C(download), with apt), builds of kernel modules (C(build)), other work of the package manager
+    (C(packages)), other programs (C(programs)) and the module itself (C(own)); what took none is not there.
+  type: dict
+  returned: success
+  sample: {download: 61.0, build: 301.5, packages: 38.2, programs: 6.1, own: 1.9}
 plan:
   description: >-
     What was, or in check mode would be, done. Its C(steps) have each C(kind) and C(target), which are keys that do not change with the
@@ -161,6 +168,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.credenti
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import UrlRefused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import TomlError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import (
     AUTO,
@@ -244,7 +252,8 @@ def fetch(url: str, credentials: Credentials | None = None) -> bytes:
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
-        report = run_stage(ToolkitSystem(fetch), desired(module.params), module.check_mode)
+        with Stopwatch() as watch:
+            report = run_stage(ToolkitSystem(fetch), desired(module.params), module.check_mode)
     except Refused as refusal:
         module.fail_json(msg=refusal.message, refusal=refusal.as_dict())
     except TomlError as error:
@@ -258,6 +267,7 @@ def main() -> None:
         version=report.version,
         plan=report.plan.as_dict(),
         packages=dict(report.after.packages),
+        seconds=watch.seconds,
         diff=[steps_diff("container toolkit", report.plan.steps), report.plan.diff("container toolkit")],
     )
 

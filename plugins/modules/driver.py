@@ -224,6 +224,13 @@ version:
   returned: success
   type: str
   sample: 580.178.04
+seconds:
+  description: >-
+    Seconds that were spent on downloads (C(download), with apt), builds of kernel modules (C(build)), other work of the package manager
+    (C(packages)), other programs (C(programs)) and the module itself (C(own)); what took none is not there.
+  type: dict
+  returned: success
+  sample: {download: 61.0, build: 301.5, packages: 38.2, programs: 6.1, own: 1.9}
 steps:
   description: What was done, or in check mode would be done, in order.
   returned: success
@@ -286,6 +293,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import UrlRefused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import Failed, Stopped, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
@@ -353,7 +361,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
         desired = from_options(module.params)
-        with exclusive(module.params["lock_timeout"]):
+        with Stopwatch() as watch, exclusive(module.params["lock_timeout"]):
             report = run_stage(DriverSystem(fetch), desired, module.check_mode)
     except Refused as refusal:
         module.fail_json(msg=f"{refusal.message} Nothing was touched.", refusal=refusal.as_dict())
@@ -367,7 +375,7 @@ def main() -> None:
         module.warn(warning)
     if report.reboot:
         module.warn(f"The driver is loaded anew only by a reboot: {'; '.join(report.reboot)}.")
-    module.exit_json(**report.as_result())
+    module.exit_json(**report.as_result(), seconds=watch.seconds)
 
 
 if __name__ == "__main__":

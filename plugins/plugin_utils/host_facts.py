@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -121,10 +122,11 @@ class FleetAction(ActionBase):
 
 
 class HostAction(FleetAction):
-    """Base of the action plugins of all modules that run on a host."""
+    """Base of the action plugins of all modules that run on a host. Adds C(elapsed), the seconds until the host had answered."""
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        return {**super().run(tmp, task_vars), **own(self.ask(task_vars or {}))}
+        result, begun = super().run(tmp, task_vars), time.monotonic()
+        return {**result, **own(self.ask(task_vars or {})), "elapsed": round(time.monotonic() - begun, 1)}
 
     def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         """Return the host's answer as it came."""

@@ -31,7 +31,7 @@ from .host import read_host
 from .mig_parted import read_mig_parted
 from .mps import read_mps, read_mps_control
 from .runtimes import read_runtimes
-from .schema import SCHEMA
+from .schema_version import SCHEMA
 from .services import read_services
 
 #: Parts that are long and that few callers need.

@@ -21,7 +21,7 @@ from .._boards.lookup import find_board
 from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST
 from .._formats.toml_read import TomlError
 from .._health.metric_units import METRICS_SERVICE, TIMER_LINK, directory_of
-from .._health.repair_record import PATH as HEAL_RECORD
+from .._health.repair_places import RECORD as HEAL_RECORD
 from .._mig import journal
 from .._toolkit import config as toolkit_config
 from .runtimes import parse_version

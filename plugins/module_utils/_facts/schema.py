@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from .._schema import OUTPUT, Unfit, anything, check, fields, items, mapping, not_null, number, text, truth
+from .schema_version import SCHEMA
 
-SCHEMA = 1
 _NAME, _TEXT = text(256), text()
 _PROFILE = text(64)
 _ID, _PID = number(0, 2**32 - 1), number(0, 2**32 - 1)

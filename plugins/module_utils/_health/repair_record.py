@@ -18,9 +18,6 @@ from typing import Any
 from .._schema import OUTPUT, check, fields, items, number, text, truth
 from .repair_actions import Action
 
-PATH = "/var/lib/gpufleet/heal.json"
-#: Where bundles for people are put, a folder each; only root can read them.
-BUNDLES = "/var/lib/gpufleet/bundles"
 SCHEMA = 1
 
 #: The steps of one host, in order. A host whose record has one of them was cut off there.

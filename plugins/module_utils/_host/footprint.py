@@ -23,7 +23,7 @@ from .._driver.services import NOUVEAU_FILE, PERSISTENCE_DROP_IN, PREFERENCES_NA
 from .._formats.module_parameters import FILE as PARAMETERS_FILE
 from .._health.metric_units import METRICS_FILE, METRICS_SERVICE, METRICS_TIMER, TIMER_LINK
 from .._runtime import containerd, crio, docker, rancher
-from .._sharing import mps_units
+from .._sharing import mps_instances, mps_units
 from .._sharing.host import LOGS
 from .._toolkit.config import PATH as TOOLKIT_SETTINGS
 from .._toolkit.distributions import IDENTIFIER
@@ -64,7 +64,7 @@ class Trace:
 _PROGRAM_FOLDER = HOST_PROGRAM.rpartition("/")[0]
 _RECORDS = RECORDED_MIG.rpartition("/")[0]
 _JOURNALS = PREVIOUS_DRIVER.rpartition("/")[0]
-_MPS_UNITS = mps_units.UNIT.replace("@", "@*")
+_MPS_UNITS = mps_instances.UNIT.replace("@", "@*")
 
 
 def _repository(name: str, goes: Goes, remover: str) -> tuple[Trace, ...]:

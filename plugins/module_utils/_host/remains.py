@@ -19,7 +19,7 @@ from .._adapters.packages_apt import Apt
 from .._driver.plan import hold_names
 from .._driver.services import PREFERENCES_NAME
 from .._formats.toml_edit import is_marked, restore
-from .._health.repair_record import PATH as HEAL
+from .._health.repair_places import RECORD as HEAL
 from .._health.repair_record import STEPS as HEAL_STEPS
 from .._plan import Plan, Refused, Step
 from .._steps import Kind

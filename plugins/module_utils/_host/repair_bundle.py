@@ -18,7 +18,7 @@ from .._adapters.host_files import HostFiles
 from .._adapters.source import Source
 from .._facts.document import read_document
 from .._facts.health import kernel_log
-from .._health.repair_record import BUNDLES
+from .._health.repair_places import BUNDLES
 
 _REPORT = "nvidia-bug-report.sh"
 _REPORT_SECONDS = 600.0

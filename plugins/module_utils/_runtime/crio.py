@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .._formats.toml_edit import append_tables, is_marked
 from .._formats.toml_read import Path, dig, parse
 from .desired import NAME, DesiredRuntime, Effective, FileChange, Files
 
@@ -113,6 +112,9 @@ def edit(files: Mapping[str, str], desired: DesiredRuntime, handler: Handler | N
             tables[("crio", "runtime")] = {"default_runtime": NAME}
         own = {"runtime_path": desired.binary, "runtime_type": "oci"}
         tables[("crio", "runtime", "runtimes", NAME)] = {**own, **(handler.shared if handler else {})}
+        # Not at the top: reading a host needs this module, and no editor.
+        from .._formats.toml_edit import append_tables
+
         after = append_tables("", tables)
     changes = [FileChange(path, files.get(path), after)]
     warnings = []
@@ -134,6 +136,8 @@ def without_ours(files: Mapping[str, str], path: str = DROP_IN) -> dict[str, str
 
 def is_leftover(text: str) -> bool:
     """Return whether C(text) is a drop-in of nvidia-ctk: nothing but the table crio.runtime with the runtime in it."""
+    from .._formats.toml_edit import is_marked
+
     if is_marked(text):
         return False
     document = parse(text)

@@ -23,7 +23,7 @@ from .._adapters.pynvml_loader import HOST_PROGRAM
 from .._plan import Plan, Step
 from .._runtime.unit_reload import reload_units
 from .._steps import Kind
-from . import mps_units
+from . import mps_instances, mps_units
 from .host import SHM, UNREADABLE, Daemon, HostSharing
 from .mps_plan import ForeignDaemon, Observed, ObservedDaemon, ObservedGpu, Server
 
@@ -153,7 +153,7 @@ def _foreign_daemons(processes: Sequence[ProgramProcess]) -> tuple[ForeignDaemon
     found = []
     for process in processes:
         environment = process.environment or {}
-        if not _is_daemon(process) or mps_units.is_instance(process.unit):
+        if not _is_daemon(process) or mps_instances.is_instance(process.unit):
             continue
         # Anybody can call a program so. A user's own daemon that has a GPU is seen by its server, which computes there.
         if process.user:
@@ -263,7 +263,9 @@ def _write_units(daemons: Sequence[Daemon]) -> None:
     if not daemons:
         return
     names = [mps_units.instance(daemon.name) for daemon in daemons]
-    changed = set(names) if files.write_whole(f"{UNITS}/{mps_units.UNIT}", mps_units.unit_text(HOST_PROGRAM)) else set()
+    changed = (
+        set(names) if files.write_whole(f"{UNITS}/{mps_instances.UNIT}", mps_units.unit_text(HOST_PROGRAM)) else set()
+    )
     if any(daemon.shm_directory for daemon in daemons) and files.write_whole(
         f"{UNITS}/{mps_units.SHM_UNIT}", mps_units.SHM_UNIT_TEXT
     ):

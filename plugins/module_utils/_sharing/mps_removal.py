@@ -16,7 +16,7 @@ from .._adapters.nvml import Nvml
 from .._plan import Plan, Refused, Step
 from .._runtime.unit_reload import reload_units
 from .._steps import Kind
-from . import mps_apply, mps_plan, mps_units
+from . import mps_apply, mps_instances, mps_plan, mps_units
 from .host import LOGS, HostSharing
 from .mps_plan import Observed
 
@@ -41,10 +41,10 @@ def leftovers() -> tuple[str, ...]:
     drop_ins = [
         f"{mps_apply.UNITS}/{name}/shm.conf"
         for name in files.list_directory(mps_apply.UNITS)
-        if mps_units.is_instance(name[: -len(".d")])
+        if mps_instances.is_instance(name[: -len(".d")])
     ]
     environments = [f"{mps_units.FOLDER}/{name}" for name in files.list_directory(mps_units.FOLDER)]
-    units = [f"{mps_apply.UNITS}/{name}" for name in (mps_units.UNIT, mps_units.SHM_UNIT)]
+    units = [f"{mps_apply.UNITS}/{name}" for name in (mps_instances.UNIT, mps_units.SHM_UNIT)]
     logs = [
         f"{LOGS}/{daemon}/{name}"
         for daemon in files.list_directory(LOGS)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 
 from .host import SHM, Daemon
+from .mps_instances import UNIT
 
-UNIT = "gpufleet-mps@.service"
 SHM_UNIT = "run-nvidia-mps-shm.mount"
 FOLDER = "/etc/gpufleet/mps"
 #: How long a daemon that has just started may take to answer, on a host that is busy booting.
@@ -96,12 +96,6 @@ def environment_path(name: str) -> str:
 def shm_drop_in(name: str) -> str:
     """Return the file, below systemd's folder, that gives the daemon C(name) the shared memory of pods."""
     return f"{instance(name)}.d/shm.conf"
-
-
-def is_instance(unit: str | None) -> bool:
-    """Whether C(unit) is one of these daemons."""
-    before, after = UNIT.split("@")
-    return unit is not None and unit.startswith(f"{before}@") and unit.endswith(after)
 
 
 def environment_text(daemon: Daemon, multi_user: str = MULTI_USER_OPTIONS[0]) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._formats.toml_edit import restore, set_values, settle
 from .._formats.toml_read import parse
 
 PATH = "/etc/nvidia-container-runtime/config.toml"
@@ -40,6 +39,9 @@ def edit(
         That the path is enough there is NVIDIA's own installer's way (cmd/nvidia-ctk-installer) and not confirmed on a CRI-O host.
     :raises TomlError: it is not TOML.
     """
+    # Not at the top: reading a host needs this module, and no editor.
+    from .._formats.toml_edit import restore, set_values, settle
+
     base = restore(text or "")
     wanted = {ACCEPT_ENVVAR: accept_envvar, ACCEPT_VOLUME_MOUNTS: accept_volume_mounts}
     settings: dict[tuple[str, ...], Any] = {

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -125,7 +126,8 @@ class Fleet:
         parts = [json.dumps(own, sort_keys=True, default=str), json.dumps(recorded, sort_keys=True) if recorded else ""]
         if templated:
             parts.append(host)
-        key = "\0".join(parts)
+        # Not the text itself, of which each host would keep a copy.
+        key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
         if key not in self._descriptions:
             try:
                 self._descriptions[key] = _describe(own, template if templated else _as_it_is, recorded)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, write_whole
@@ -41,6 +41,8 @@ class RecordedFacts:
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._fresh: dict[str, Sequence[Mapping[str, Any]]] = {}
+        #: Hosts of a pool have the same GPUs: those of 10,000 are one object for each kind of host.
+        self._equal: dict[str, Sequence[Mapping[str, Any]]] = {}
         self._told: dict[str, Mapping[str, Any]] = {}
         self._unread: dict[str, str] = {}
         self._kept = set(os.listdir(directory)) if directory and os.path.isdir(directory) else set()
@@ -65,7 +67,8 @@ class RecordedFacts:
             if document is None:
                 self._unread[host] = unread
             elif document.get("gpus"):
-                self._fresh[host] = [_essentials(gpu) for gpu in document["gpus"]]
+                gpus = [_essentials(gpu) for gpu in document["gpus"]]
+                self._fresh[host] = self._equal.setdefault(json.dumps(gpus, sort_keys=True), gpus)
                 return self._fresh[host]
             else:
                 cards = [card for card in document.get("pci") or () if card.get("kind") == "gpu"]
@@ -85,20 +88,18 @@ class RecordedFacts:
         """Note what this run tells C(host) otherwise than the inventory; it is kept if the run has read the host."""
         self._told[host] = told
 
-    def outdated(self) -> dict[str, str]:
-        """Return, for each host whose facts of this run are not on disk yet, the path and the text of its file."""
-        found = {}
+    def outdated(self) -> Iterator[tuple[str, str]]:
+        """Give the path and the text of the file of each host whose facts of this run are not on disk yet."""
         for host, gpus in sorted(self._fresh.items()) if self._directory else ():
             path = os.path.join(self._directory, f"{host}.json")
             told = {"told": self._told[host]} if self._told.get(host) else {}
             text = json.dumps({"schema": _SCHEMA, "gpus": gpus, **told}, indent=1, sort_keys=True) + "\n"
             if read_text(path) != text.strip():
-                found[path] = text
-        return found
+                yield path, text
 
     def keep(self) -> None:
         """Write the facts of this run for later ones."""
-        for path, text in self.outdated().items():
+        for path, text in self.outdated():
             write_whole(path, text)
 
     def _read(self, host: str) -> dict[str, Any] | None:

@@ -66,7 +66,7 @@ def test_what_the_roles_variables_say_is_expected_too_and_counts_less(call, fact
     ],
 )
 def test_without_facts_and_for_cuda_the_host_is_asked(call, on_the_host, arguments):
-    assert call(health, arguments, VARIABLES)[0] == {"healthy": True}
+    assert call(health, arguments, VARIABLES)[0]["healthy"] is True
     assert len(on_the_host) == 1 and "facts" not in on_the_host[0]
 
 

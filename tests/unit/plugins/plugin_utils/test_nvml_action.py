@@ -71,7 +71,10 @@ def without_pynvml(monkeypatch):
 
 
 def run(host, kind, **arguments):
-    return host.plugin(kind, arguments).run(task_vars={"a": 1})
+    answer = host.plugin(kind, arguments).run(task_vars={"a": 1})
+    # How long the host took to answer is in every answer.
+    assert answer.pop("elapsed") >= 0
+    return answer
 
 
 @pytest.mark.parametrize("module", [gpu_info, mig, mig_info, mps])

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_units
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_instances, mps_units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import Daemon
 
 DAEMON = Daemon(
@@ -116,4 +116,4 @@ def test_shared_memory_of_pods_is_a_tmpfs_of_its_own():
     ],
 )
 def test_our_units_are_known_by_their_names(unit, ours):
-    assert mps_units.is_instance(unit) is ours
+    assert mps_instances.is_instance(unit) is ours

@@ -51,7 +51,7 @@ def test_what_is_left_of_the_profiles_changes_no_file(tmp_path):
     first.keep()
     second = RecordedFacts(str(tmp_path))
     second.gpus("a", read(remaining=0))
-    assert second.outdated() == {}
+    assert list(second.outdated()) == []
 
 
 def test_of_a_board_that_the_table_has_whole_no_profiles_are_kept(tmp_path):

@@ -1,0 +1,80 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a module's time is spent on, by the programs that it waits for: package managers tell it in no way that they have in common."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+
+from .files import list_directory, read_text
+
+#: What a moment is spent on: a download, a build of kernel modules, other work of a package manager, other programs, the module itself.
+DOWNLOAD, BUILD, PACKAGES, PROGRAMS, OWN = "download", "build", "packages", "programs", "own"
+#: apt has a program for each way to fetch a file, which ends with the download. dnf and zypper fetch files themselves: part of L(PACKAGES).
+_APT_METHODS = "/usr/lib/apt/methods/"
+_BUILDERS = frozenset({"dkms"})
+_PACKAGE_MANAGERS = frozenset(
+    {"apt-get", "apt-cache", "apt-mark", "dpkg", "dpkg-query", "dnf", "dnf-3", "dnf5", "yum", "rpm", "zypper"}
+)
+#: Seconds between two looks.
+_PAUSE = 0.1
+
+
+def activity(programs: Sequence[str]) -> str:
+    """Return what a moment is spent on.
+
+    :param programs: what runs on behalf of the module: names of processes, and paths where the command line begins with one.
+    """
+    names = {os.path.basename(program) for program in programs}
+    if names & _BUILDERS:
+        return BUILD
+    if any(program.startswith(_APT_METHODS) for program in programs):
+        return DOWNLOAD
+    if names & _PACKAGE_MANAGERS:
+        return PACKAGES
+    return PROGRAMS if programs else OWN
+
+
+class Stopwatch:
+    """Looks ten times a second at the processes below this one, for as long as it is entered."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Stopwatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds spent so far, by what they were spent on; of what took none there is nothing."""
+        return {name: round(seconds, 1) for name, seconds in self._seconds.items()}
+
+    def _watch(self) -> None:
+        last = time.monotonic()
+        while not self._ended.wait(_PAUSE):
+            found = activity(_programs(os.getpid()))
+            now = time.monotonic()
+            self._seconds[found] = self._seconds.get(found, 0.0) + now - last
+            last = now
+
+
+def _programs(pid: int) -> list[str]:
+    """Return the names of the processes below a process, and the first argument of each; empty where the kernel does not list children."""
+    found: list[str] = []
+    for task in list_directory(f"/proc/{pid}/task"):
+        for child in (read_text(f"/proc/{pid}/task/{task}/children") or "").split():
+            arguments = (read_text(f"/proc/{child}/cmdline") or "").split("\0")
+            found += [(read_text(f"/proc/{child}/comm") or "").strip(), arguments[0], *_programs(int(child))]
+    return [program for program in found if program]

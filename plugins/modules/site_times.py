@@ -1,0 +1,49 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: site_times
+short_description: Show what the time of the hosts of a run was spent on, by stage
+version_added: 0.1.0
+description:
+  - Prints a line for each stage that ran, with the seconds of its slowest host, and how much of that was a download, the build of kernel modules,
+    other work of the package manager, other programs of the host, and this collection's own (its code, Ansible's and the connection's time).
+  - Downloads are told apart where the package manager is apt. dnf and zypper fetch files themselves, which counts as work of the package manager.
+  - Run it once for a play, with C(run_once). This is an action; the module is only its documentation.
+options:
+  hosts:
+    description: The hosts on which the stages ran.
+    type: list
+    elements: str
+    required: true
+extends_documentation_fragment:
+  - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.attributes.reads
+author:
+  - The gpufleet.nvidia authors (@gpufleet)
+seealso:
+  - module: gpufleet.nvidia.driver
+  - module: gpufleet.nvidia.site_gate
+"""
+
+EXAMPLES = r"""
+- name: Say what the hosts' time was spent on
+  gpufleet.nvidia.site_times:
+    hosts: "{{ ansible_play_hosts_all }}"
+  run_once: true
+"""
+
+RETURN = r"""
+seconds:
+  description: By host and stage the seconds that it took (C(elapsed)), what of them was spent waiting, by what for, and the rest (C(ours)).
+  type: dict
+  returned: always
+  sample:
+    gpu-training-7:
+      driver: {elapsed: 412.3, download: 61.0, build: 301.5, packages: 38.2, programs: 6.1, ours: 5.5}
+"""

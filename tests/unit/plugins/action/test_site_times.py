@@ -1,0 +1,25 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from ansible_collections.gpufleet.nvidia.plugins.action import site_times
+
+
+def test_the_stages_that_ran_are_shown_and_the_others_are_not(call):
+    driver = {"elapsed": 40.0, "seconds": {"build": 30.0, "own": 2.0}}
+    hostvars = {
+        "a": {
+            "gpu_facts_host": {"elapsed": 2.0},
+            "nvidia_driver_result": driver,
+            "nvidia_mig_result": {"skipped": True},
+        },
+        "b": {},
+    }
+    result, display = call(site_times, {"hosts": ["a", "b"]}, {"hostvars": hostvars})
+    lines = display.text.splitlines()
+    assert [line.split()[0] for line in lines[3:-1]] == ["facts", "driver"]
+    assert lines[-1] == "Of 42 s on 2 hosts, 12 s (29 %) are this collection's own."
+    assert result["seconds"]["a"]["driver"]["ours"] == 10.0 and result["seconds"]["b"] == {}
+    assert result["changed"] is False

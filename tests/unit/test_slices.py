@@ -1,0 +1,120 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Several controllers, each with a slice of the fleet, write the tree and the records that a single run writes.
+
+C(plan) reads all hosts, which answer at once with canned facts, and records them; C(render) with C(site)'s own role writes the tree from what
+was read. The slices are those of AWX: each job has the whole inventory and a limit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from .host_documents import FACTS, GPU, WHOLE
+
+#: Each run starts ansible-playbook.
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+HOSTS = 7
+#: As AWX makes them: every third host, beginning with the first, the second, the third.
+SLICES = [[f"gpu-{number}" for number in range(first, HOSTS, 3)] for first in range(3)]
+#: What site does with hosts that have nothing to do: read them, and render the tree.
+PLAY = """
+- name: Read the hosts
+  hosts: gpu_hosts
+  gather_facts: false
+  tasks:
+    - name: Read the host
+      gpufleet.nvidia.gpu_info:
+        gather: [errors, health]
+        as_text: true
+      register: gpu_facts_host
+
+- name: Render
+  hosts: gpu_hosts
+  gather_facts: false
+  roles:
+    - role: gpufleet.nvidia.gpu_kubernetes
+      run_once: true
+      vars:
+        __gpu_kubernetes_hosts: "{{ ansible_play_hosts_all }}"
+"""
+
+
+@pytest.fixture
+def inventory(tmp_path):
+    """Return an inventory of hosts in two pools, whose GPUs differ from host to host."""
+    pools = {"training": {"hosts": {}}, "batch": {"hosts": {}}}
+    for number in range(HOSTS):
+        name = f"gpu-{number}"
+        whole = {**WHOLE, "uuid": f"GPU-{number}"}
+        gpus = [{**GPU, "uuid": f"GPU-{number}-0"}, whole] if number % 3 == 0 else [whole]
+        facts = {**FACTS, "host": {**FACTS["host"], "name": name}, "gpus": gpus}
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(facts), encoding="utf-8")
+        pools["training" if number % 2 else "batch"]["hosts"][name] = {"bench_canned_facts": str(path)}
+    variables = {
+        "ansible_connection": "canned",
+        "ansible_python_interpreter": "/usr/bin/python3",
+        "gpu_kubernetes_cluster": "production",
+        "nvidia_toolkit_version": "1.20.0",
+    }
+    path = tmp_path / "inventory.yml"
+    path.write_text(yaml.safe_dump({"gpu_hosts": {"children": pools, "vars": variables}}), encoding="utf-8")
+    return path
+
+
+def run(inventory, playbook, *arguments):
+    program = Path(sys.executable).with_name("ansible-playbook")
+    done = subprocess.run(
+        [str(program), "-i", str(inventory), str(playbook), *arguments],
+        env={
+            **os.environ,
+            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "build" / "collections"),
+            "ANSIBLE_CONNECTION_PLUGINS": str(ROOT / "tests" / "bench" / "canned"),
+            "ANSIBLE_PIPELINING": "true",
+            "ANSIBLE_INJECT_FACT_VARS": "false",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def files(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_slices_write_the_tree_and_the_records_of_one_run(inventory, tmp_path):
+    playbook = tmp_path / "play.yml"
+    playbook.write_text(PLAY, encoding="utf-8")
+    for name, limits in (("whole", [[]]), ("slices", SLICES)):
+        for hosts in limits:
+            limit = ["--limit", ",".join(hosts)] if hosts else []
+            run(inventory, playbook, "-e", f"gpu_kubernetes_output_directory={tmp_path / name}", *limit)
+            records = [
+                "-e",
+                f"gpu_plan_facts_directory={tmp_path / f'{name}-records'}",
+                "-e",
+                "gpu_plan_fail_on_drift=false",
+            ]
+            tree = ["-e", f"gpu_kubernetes_output_directory={tmp_path / name}"]
+            run(inventory, "gpufleet.nvidia.plan", *records, *tree, *limit)
+    tree = files(tmp_path / "whole")
+    assert {f"facts/gpu-{number}.json" for number in range(HOSTS)} <= set(tree)
+    assert any(path.startswith("clusters/production/") for path in tree)
+    assert files(tmp_path / "slices") == tree
+    recorded = files(tmp_path / "whole-records")
+    assert set(recorded) == {f"gpu-{number}.json" for number in range(HOSTS)}
+    assert files(tmp_path / "slices-records") == recorded
