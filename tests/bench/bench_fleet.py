@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
@@ -45,8 +46,11 @@ def run() -> dict[str, object]:
     return {**found, **memory, f"site.ping_cpu_seconds_{HOSTS}_hosts": ping}
 
 
-def measure(hosts: int) -> dict[str, Cost]:
-    """Return what C(ping) and each playbook cost with so many hosts."""
+def measure(hosts: int, tell: Callable[[str, Cost, Cost], None] = lambda _name, _cost, _ping: None) -> dict[str, Cost]:
+    """Return what C(ping) and each playbook cost with so many hosts.
+
+    :param tell: is called with each of them as soon as it is known, and with what C(ping) cost.
+    """
     inventory = _inventory(hosts)
     directory = f"gpu_kubernetes_output_directory={OUTPUT / 'fleet-gitops'}"
 
@@ -58,10 +62,13 @@ def measure(hosts: int) -> dict[str, Cost]:
 
     # The tree and the facts that are recorded in it are written once, before anything is compared.
     play("site")
-    costs = {"ping": cost("ansible", "gpu_hosts", "-m", "ansible.builtin.ping")}
+    ping = cost("ansible", "gpu_hosts", "-m", "ansible.builtin.ping")
+    costs = {"ping": ping}
+    tell("ping", ping, ping)
     for name in PLAYBOOKS:
         costs[name] = play(name)
         nothing_changed(costs[name].output)
+        tell(name, costs[name], ping)
     return costs
 
 
@@ -143,17 +150,16 @@ def _slices_make_one_tree(folder: Path) -> None:
 
 
 def main(hosts: int) -> None:
-    costs = measure(hosts)
-    ping = costs["ping"].processor_seconds
-    share = hosts / 1000
     print(f"{hosts} hosts; seconds are for 1,000 hosts, memory is for all of them:")
-    print(f"{'':10} {'SECONDS':>8} {'CPU SECONDS':>12} {'BESIDE PING':>12} {'MIB':>8} {'MIB BEYOND PING':>16}")
-    for name, cost in costs.items():
-        ratio, beyond = cost.processor_seconds / ping, cost.memory_mib - costs["ping"].memory_mib
-        print(
-            f"{name:10} {cost.seconds / share:8.1f} {cost.processor_seconds / share:12.1f} {ratio:12.2f} "
-            f"{cost.memory_mib:8.0f} {beyond:16.0f}"
-        )
+    print(f"{'':10} {'SECONDS':>8} {'CPU SECONDS':>12} {'BESIDE PING':>12} {'MIB':>8} {'MIB PER 1,000':>14}")
+    measure(hosts, lambda name, cost, ping: print(_row(name, cost, ping, hosts / 1000), flush=True))
+
+
+def _row(name: str, cost: Cost, ping: Cost, share: float) -> str:
+    return (
+        f"{name:10} {cost.seconds / share:8.1f} {cost.processor_seconds / share:12.1f} "
+        f"{cost.processor_seconds / ping.processor_seconds:12.2f} {cost.memory_mib:8.0f} {cost.memory_mib / share:14.0f}"
+    )
 
 
 if __name__ == "__main__":
