@@ -1,12 +1,19 @@
 #!/usr/bin/env bash
 # Follow the README in an empty environment, with the newest releases of everything that it names: build the collection, install it, and plan the
 # inventory that the README gives to paste. In place of Galaxy, kubernetes.core comes from the tools' environment, and our own tarball from here.
+#   tools/install.sh [TARBALL FOLDER]   with a tarball that was built already; the environment stays in FOLDER
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-.venv/bin/ansible-galaxy collection build --force --output-path "$scratch" . >/dev/null
+if [ $# = 2 ]; then
+    mkdir -p "$2"
+    scratch=$(realpath "$2")
+    cp "$1" "$scratch/"
+else
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+    .venv/bin/ansible-galaxy collection build --force --output-path "$scratch" . >/dev/null
+fi
 .venv/bin/python -m venv "$scratch/venv"
 collections=$scratch/collections/ansible_collections
 mkdir -p "$collections/kubernetes"
