@@ -67,6 +67,10 @@ sanity: setup ## Run ansible-test sanity
 test-gpu: setup ## Check a host that has a real GPU, without changing its settings (an MPS daemon of its own included)
 	@$(PYTEST) tests/gpu -m gpu -rs
 
+.PHONY: molecule
+molecule: ## Run Molecule: SCENARIO=mig (without: list them), on lab hosts, or on yours with INVENTORY=my-hosts.yml; SCENARIO=read-only for that set
+	@tools/molecule.sh $(if $(INVENTORY),--inventory "$(INVENTORY)") $(or $(SCENARIO),--list)
+
 .PHONY: bench
 bench: setup ## Run the benchmarks and write build/bench.json
 	@.venv/bin/python tests/bench/run.py
@@ -82,6 +86,10 @@ docs: ## Build the documentation site into build/docs/html and check its links
 .PHONY: build
 build: setup ## Build the collection's tarball into build/
 	@.venv/bin/ansible-galaxy collection build --force --output-path build .
+
+.PHONY: release
+release: ## Make a release below build/release: VERSION=1.2.0 (WRITE=yes also puts version and changelog into the working tree)
+	@tools/release.sh "$(VERSION)" $(if $(WRITE),--write)
 
 .PHONY: clean
 clean: ## Remove what the other targets made (not the lab: make demo-down)

@@ -1,26 +1,96 @@
 #!/usr/bin/env bash
-# Run Molecule scenarios (all of them without an argument) on lab hosts, or, with GPUFLEET_INVENTORY set, on the hosts of that inventory.
+# Run Molecule scenarios on lab hosts, or on the hosts of an inventory of yours:
+#   tools/molecule.sh [--inventory FILE] [--syntax] SCENARIO...    SCENARIO may be read-only, changing or all; --list lists them
+# With an inventory, scenarios that change hosts show the plan and ask first; GPUFLEET_CHANGE=yes answers for scripts.
+# --syntax checks the syntax of all scenarios before. What is tested and how: docs/testing-your-pools.md.
 set -euo pipefail
-cd "$(dirname "$0")/.."
-tools/setup.sh
+repository=$(cd "$(dirname "$0")/.." && pwd)
 
-export PATH="$PWD/.venv/bin:$PATH"
-export ANSIBLE_COLLECTIONS_PATH="$PWD/build/collections"
+inventory='' syntax='' scenarios=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --inventory)
+            [ -e "${2:-}" ] || { echo "There is no inventory '${2:-}'. Name a file or a directory: INVENTORY=my-hosts.yml" >&2; exit 2; }
+            inventory=$(realpath "$2")
+            shift 2
+            ;;
+        --syntax) syntax=yes && shift ;;
+        *) scenarios+=("$1") && shift ;;
+    esac
+done
+
+cd "$repository"
+tools/setup.sh
+export PATH="$repository/.venv/bin:$PATH" ANSIBLE_COLLECTIONS_PATH="$repository/build/collections"
 # Molecule looks for the collection in the current folder: below its import path it finds galaxy.yml and the scenarios.
 cd build/collections/ansible_collections/gpufleet/nvidia
+export GPUFLEET_LAB_PROGRAM=$PWD/tests/lab/lab
 
-scenarios=("$@")
-if [ ${#scenarios[@]} -eq 0 ]; then
-    mapfile -t scenarios < <(find extensions/molecule -mindepth 2 -maxdepth 2 -name molecule.yml -printf '%h\n' | xargs -n 1 basename | sort)
+# Rows of NAME, set and summary, or what one scenario changes.
+table() {
+    python - "$@" <<'EOF'
+import sys, yaml
+table = yaml.safe_load(open("extensions/molecule/scenarios.yml"))["scenarios"]
+if sys.argv[1:]:
+    print(table[sys.argv[1]].get("changes", ""))
+else:
+    for name, row in table.items():
+        print(f"{name:18}{'changing' if 'changes' in row else 'read-only':11}{row['summary']}")
+EOF
+}
+names() { table | awk -v set="$1" 'set == "all" || $2 == set { print $1 }'; }
+
+chosen=()
+for word in "${scenarios[@]}"; do
+    case $word in
+        --list)
+            table
+            exit 0
+            ;;
+        read-only | changing | all) mapfile -t -O "${#chosen[@]}" chosen < <(names "$word") ;;
+        *)
+            names all | grep -qx "$word" || { echo "There is no scenario '$word'. They are:" >&2; table >&2; exit 2; }
+            chosen+=("$word")
+            ;;
+    esac
+done
+[ ${#chosen[@]} -gt 0 ] || { echo "usage: tools/molecule.sh [--inventory FILE] [--syntax] SCENARIO... | --list" >&2; exit 2; }
+
+# Where the hosts of a scenario come from: GPUFLEET_POOLS describes them, GPUFLEET_INVENTORY says how to reach them.
+prepare() {
+    export GPUFLEET_LAB='' GPUFLEET_POOLS=$inventory GPUFLEET_INVENTORY=$inventory
+    [ -z "$inventory" ] || return 0
+    GPUFLEET_LAB=molecule-${1//_/-}
+    GPUFLEET_INVENTORY=$(tests/lab/lab inventory --name "$GPUFLEET_LAB")
+    GPUFLEET_POOLS=$PWD/extensions/molecule/$1/inventory.yml
+    [ -e "$GPUFLEET_POOLS" ] || GPUFLEET_POOLS=$PWD/examples/fleet
+}
+
+agree() {
+    local changes answer
+    changes=$(table "$1")
+    if [ -z "$inventory" ] || [ -z "$changes" ] || [ "${GPUFLEET_CHANGE:-}" = yes ]; then return 0; fi
+    ansible-playbook --inventory "$inventory" gpufleet.nvidia.plan --extra-vars gpu_plan_fail_on_drift=false
+    printf '\nThe scenario %s changes the hosts of %s: %s.\nType yes to go on: ' "$1" "$inventory" "$changes"
+    read -r answer || answer=''
+    [ "$answer" = yes ] || { echo "Nothing was changed." >&2; return 1; }
+    export GPUFLEET_CHANGE=yes
+}
+
+if [ -n "$syntax" ]; then
+    for scenario in $(names all); do
+        echo "-- molecule: the syntax of $scenario"
+        prepare "$scenario"
+        for playbook in extensions/molecule/shared/*.yml; do
+            MOLECULE_SCENARIO_NAME=$scenario MOLECULE_EPHEMERAL_DIRECTORY=/nowhere ANSIBLE_LOCALHOST_WARNING=0 \
+                ansible-playbook --syntax-check --inventory "$GPUFLEET_POOLS" "$playbook" >/dev/null
+        done
+    done
 fi
-for scenario in "${scenarios[@]}"; do
+for scenario in "${chosen[@]}"; do
     echo "-- molecule: $scenario"
-    if [ -z "${GPUFLEET_INVENTORY:-}" ]; then
-        GPUFLEET_LAB=molecule-$scenario
-        GPUFLEET_INVENTORY=$(tests/lab/lab inventory --name "$GPUFLEET_LAB")
-        GPUFLEET_LAB=$GPUFLEET_LAB GPUFLEET_INVENTORY=$GPUFLEET_INVENTORY molecule test --scenario-name "$scenario"
-        unset GPUFLEET_INVENTORY
-    else
-        GPUFLEET_LAB='' molecule test --scenario-name "$scenario"
-    fi
+    prepare "$scenario"
+    agree "$scenario"
+    molecule test --no-command-borders --scenario-name "$scenario"
+    unset GPUFLEET_CHANGE
 done

@@ -21,6 +21,7 @@ SECTIONS: dict[str, list[str]] = {
     "Scenarios": ["scenarios/*"],
     "Run it": ["kubernetes", "mig", "monitoring", "upgrade", "runbooks", "remove"],
     "Large, closed and shared sites": ["scale", "air-gap", "security"],
+    "Test it": ["testing-your-pools", "lab"],
     "Develop": ["architecture", "compatibility"],
 }
 _LINK = re.compile(r"(?<!\\)\]\(([^)#\s]+)(#[^)\s]*)?\)")
