@@ -293,5 +293,10 @@ def _strangers(cluster: _Cluster, task_vars: Mapping[str, Any]) -> dict[str, dic
 def _slice(desired: Mapping[str, Any], found: Capacity) -> dict[str, Any]:
     """What one GPU is shared into: the first resource's slice, since a pool shares its GPUs evenly."""
     for unit in found.slices.values():
-        return {"mode": desired["nvidia_sharing_mode"], "replicas": unit.replicas, "memory_mib": unit.limit_mib}
+        return {
+            "mode": desired["nvidia_sharing_mode"],
+            "replicas": unit.replicas,
+            "memory_mib": unit.limit_mib,
+            "thread_percentage": unit.active_thread_percentage,
+        }
     return {}

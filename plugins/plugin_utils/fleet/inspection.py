@@ -76,7 +76,7 @@ class Resources:
 def gpu_use(gpu: Mapping[str, Any], sharing: Mapping[str, Any]) -> GpuUse:
     """Describe one entry of C(gpus) of the facts document.
 
-    :param sharing: C(mode), C(replicas) and C(memory_mib) of a slice, as the pool's capacity says, and C(confirmed), whether the cluster
+    :param sharing: C(mode), C(replicas), C(memory_mib) and C(thread_percentage) of a slice, as the pool's capacity says, and C(confirmed), whether the cluster
         offers that; empty without sharing.
     """
     name = gpu.get("name") or gpu.get("board") or "unknown"
@@ -98,6 +98,10 @@ def gpu_use(gpu: Mapping[str, Any], sharing: Mapping[str, Any]) -> GpuUse:
         clients = len(gpu.get("processes") or [])
         if sharing.get("mode") == "mps":
             slice_text = f"{replicas} MPS clients of {_gib(int(sharing.get('memory_mib') or 0))}"
+            # All of them is what a client has without a limit.
+            threads = sharing.get("thread_percentage")
+            if threads and threads < 100:
+                slice_text += f", {threads}% of the threads each"
         else:
             slice_text = f"{replicas} time slices"
         if not sharing.get("confirmed"):

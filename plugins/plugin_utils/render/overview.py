@@ -21,6 +21,8 @@ def overview(cluster: Cluster) -> str:
         ["pool", "nodes", "resources of a node", "one unit"],
         [[_title(item), str(len(item.nodes)), _resources(item), _units(item)] for item in cluster.configurations],
     )
+    text += "\n## Nodes\n\n"
+    text += _table(["pool", "nodes"], [[_title(item), ", ".join(item.nodes)] for item in cluster.configurations])
     text += "\n## What a pod can rely on\n\n"
     rows = []
     for item in cluster.configurations:
@@ -72,6 +74,8 @@ def _units(item: Configuration) -> str:
     parts = []
     for name, unit in sorted(item.capacity.slices.items()):
         size = f"{unit.limit_mib or unit.memory_mib} MiB" if unit.memory_mib else "memory not known"
+        if unit.active_thread_percentage and unit.active_thread_percentage < 100:
+            size += f" and {unit.active_thread_percentage}% of the threads"
         of = f", {unit.replicas} on a device" if unit.replicas > 1 else ""
         parts.append(f"`{name}`: {size}{of}")
     return "; ".join(parts) or "-"

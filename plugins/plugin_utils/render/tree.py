@@ -24,6 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.examples im
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gitops import (
     MONITORING,
     NODE_LABELS,
+    OBJECTS,
     Release,
     argocd,
     flux,
@@ -65,6 +66,7 @@ def cluster_tree(cluster: Cluster) -> dict[str, str]:
     files.update(_node_labels(cluster))
     files.update(_monitoring(cluster))
     files.update(_gitops(cluster, releases, [name for name in (NODE_LABELS, MONITORING) if _has(files, name)]))
+    files["kustomization.yaml"] = _kustomization(cluster, files)
     if cluster.options["examples"]:
         files.update({f"examples/{name}": text for name, text in examples(cluster).items()})
     files["capacity.json"] = json_text(capacity(cluster))
@@ -254,6 +256,21 @@ def _gitops(cluster: Cluster, releases: list[Release], folders: list[str]) -> di
         )
     rendered = (argocd if kind == "argocd" else flux)(cluster, releases, folders)
     return {f"{kind}/{name}.yaml": documents(_MADE_BY, items) for name, items in rendered.items()}
+
+
+def _kustomization(cluster: Cluster, files: dict[str, str]) -> str:
+    """Return what a controller applies that is pointed at the cluster's directory: objects alone, no values and no examples.
+
+    With a GitOps controller these are its own objects, which sync everything else.
+    """
+    kind = cluster.options["gitops"]
+    folders = (OBJECTS, NODE_LABELS, MONITORING) if kind == "none" else (kind,)
+    item = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": sorted(path for path in files if path.partition("/")[0] in folders),
+    }
+    return documents(f"{_MADE_BY} Point kubectl apply -k or a GitOps controller at this directory.", [item])
 
 
 def _refuse_nobody_partitions(cluster: Cluster) -> None:

@@ -41,6 +41,13 @@ PROCESS = {"pid": 1, "memory_mib": 1536}
         (gpu(processes=[PROCESS]), {}, "whole", "1.5 GiB of 45 GiB"),
         (gpu(memory_mib=None, processes=None), {}, "whole", "0 GiB"),
         (gpu(processes=[PROCESS]), MPS, "11 MPS clients of 4 GiB", "1/11, 1.5 GiB of 45 GiB"),
+        (
+            gpu(),
+            {**MPS, "thread_percentage": 9},
+            "11 MPS clients of 4 GiB, 9% of the threads each",
+            "0/11, 0 GiB of 45 GiB",
+        ),
+        (gpu(), {**MPS, "thread_percentage": 100}, "11 MPS clients of 4 GiB", "0/11, 0 GiB of 45 GiB"),
         (gpu(), {"mode": "time_slicing", "replicas": 4}, "4 time slices (expected)", "0/4, 0 GiB of 45 GiB"),
         (gpu(), {"mode": "mps", "replicas": 1}, "whole", "0 GiB of 45 GiB"),
         (gpu(mig={"current": False, "pending": True}), {}, "whole, MIG mode pending", "0 GiB of 45 GiB"),

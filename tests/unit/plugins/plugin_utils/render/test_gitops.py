@@ -56,6 +56,19 @@ def test_what_is_synced_first_needs_no_custom_resource(tree):
     assert [item["kind"] for item in documents(tree["node-labels/pools.yaml"])] == ["NodeFeatureRule"]
 
 
+@pytest.mark.parametrize("kind", [*KINDS, "none"])
+def test_a_controller_that_is_pointed_at_the_directory_applies_objects_alone(clusters_of, pools, kind):
+    options = {"prometheus_rule": True, **KINDS.get(kind, {})}
+    tree = cluster_tree(clusters_of(pools, **options)[0])
+    listed = yaml.safe_load(tree["kustomization.yaml"])["resources"]
+    assert listed and set(listed) <= set(tree)
+    folders = {"objects", "node-labels", "monitoring"} if kind == "none" else {kind}
+    assert {path.partition("/")[0] for path in listed} == folders
+    assert listed == [path for path in sorted(tree) if path.partition("/")[0] in folders]
+    for path in listed:
+        assert all({"apiVersion", "kind", "metadata"} <= set(item) for item in documents(tree[path])), path
+
+
 def test_argocd_waves_go_from_the_name_space_to_what_needs_it(clusters_of, pools):
     found = applications(cluster_tree(clusters_of(pools, **KINDS["argocd"])[0]))
     assert wave(found["objects"]) < wave(found["node-feature-discovery"]) < wave(found["node-labels"])
