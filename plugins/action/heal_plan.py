@@ -10,8 +10,9 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import text_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import evidence_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import TIME, HostPlan, Policy, plan_repair
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import HostPlan, Policy, plan_repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import from_values
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Expectation
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import STEPS as UPGRADE_STEPS
@@ -114,7 +115,7 @@ def _tell_healthy(cluster: Cluster, nodes: Sequence[Mapping[str, Any]], kind: st
     """Have nodes with nothing to repair say so, where they do not yet."""
     for node in nodes:
         if repair.condition_of(node, kind).get("status") != "True":
-            told = repair.condition(kind, "", "", node, now.strftime(TIME))
+            told = repair.condition(kind, "", "", node, text_of(now))
             cluster.set_condition(node["metadata"]["name"], told)
 
 
