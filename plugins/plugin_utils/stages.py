@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Callable
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as driver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import stage as metrics
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.stage import stage as mig
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.reload_risk import refused_reload
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.stage import stage as runtime
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.stage import stage as settings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.stage import stage as sharing
@@ -31,6 +33,8 @@ STAGES: dict[str, StageFunction] = {
     "sharing": sharing,
     "metrics": metrics,
 }
+#: Those that write units of systemd.
+_WRITE_UNITS = ("driver", "settings", "mig", "sharing", "metrics")
 
 
 def plan_stages(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, StagePlan]:
@@ -53,6 +57,9 @@ def plan_stages(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[st
             plans[name] = function(facts, given)
         except Refused as refusal:
             plans[name] = StagePlan(name, needed=True, refusals=(refusal,))
+    writing = next((plan for name, plan in plans.items() if name in _WRITE_UNITS and plan.steps), None)
+    if writing is not None:
+        plans[writing.stage] = replace(writing, warnings=(*writing.warnings, *refused_reload(facts, desired)))
     return plans
 
 

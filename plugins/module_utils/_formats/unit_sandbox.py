@@ -5,12 +5,33 @@
 """What the services of the host program may not do, as lines of a systemd unit (systemd.exec(5)). Pure.
 
 Not PrivateTmp, because MPS daemons of others have their pipes in /tmp; not ProtectClock, ProtectKernelLogs and what else limits devices, because
-that would hide the GPUs; not ProtectKernelModules and ProtectKernelTunables, because the driver's tools load nvidia-uvm and reset GPUs.
+that would hide the GPUs; not ProtectKernelModules and ProtectKernelTunables, because the driver's tools load nvidia-uvm and reset GPUs. Not
+ProtectControlGroups, which mounts /proc anew: where the host is itself a container, what shows it the driver (/proc/driver) is mounted over /proc.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+#: What neither NVML nor NVIDIA's tools do.
+_NEEDLESS = (
+    "CAP_AUDIT_CONTROL",
+    "CAP_AUDIT_READ",
+    "CAP_AUDIT_WRITE",
+    "CAP_BLOCK_SUSPEND",
+    "CAP_LEASE",
+    "CAP_LINUX_IMMUTABLE",
+    "CAP_MAC_ADMIN",
+    "CAP_MAC_OVERRIDE",
+    "CAP_NET_ADMIN",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_NET_BROADCAST",
+    "CAP_NET_RAW",
+    "CAP_SYS_BOOT",
+    "CAP_SYS_TIME",
+    "CAP_SYS_TTY_CONFIG",
+    "CAP_WAKE_ALARM",
+)
 
 
 def sandbox(writes: Sequence[str] = (), system: str = "strict") -> list[str]:
@@ -35,6 +56,7 @@ def sandbox(writes: Sequence[str] = (), system: str = "strict") -> list[str]:
         "RestrictRealtime=yes",
         "LockPersonality=yes",
         "ProtectHostname=yes",
-        "ProtectControlGroups=yes",
+        "ReadOnlyPaths=-/sys/fs/cgroup",
+        f"CapabilityBoundingSet=~{' '.join(_NEEDLESS)}",
         "SystemCallArchitectures=native",
     ]

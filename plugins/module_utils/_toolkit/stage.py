@@ -12,6 +12,7 @@ from typing import Any
 from .._adapters.cdi_specifications import GPU_KIND
 from .._injection import VARIABLE, docker_warning
 from .._plan import Refused, StagePlan, Step
+from .._runtime.reload_risk import containers_at_risk
 from .._steps import Kind
 from .desired import PACKAGES, ToolkitState, from_variables
 from .distributions import distribution_of
@@ -70,11 +71,9 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
 
 def _reload_warning(facts: Mapping[str, Any], runtime: str) -> list[str]:
     """Return what the packages' own scripts may do to containers: they reload systemd (host.md, section 8)."""
-    found = (facts.get("runtimes") or {}).get(runtime) or {}
-    containers = [one for one in facts.get("holders") or () if one.get("container_id")]
-    if not containers or "systemd" not in (found.get("cgroup_drivers") or {}).values():
+    named = containers_at_risk(facts, runtime)
+    if not named:
         return []
-    named = ", ".join(f"{one['command']} (pid {one['pid']})" for one in containers)
     return [
         "the scripts of the packages reload systemd, which takes the GPUs from containers that NVIDIA's hook gave them to, and not from those that "
         f"got them by CDI. In containers are {named}: drain the host first, or have them stopped"

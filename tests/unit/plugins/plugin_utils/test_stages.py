@@ -115,3 +115,14 @@ def test_metrics_are_a_stage_that_the_variables_of_the_pool_ask_for():
         "metrics"
     ]
     assert [refusal.thing for refusal in refused.refusals] == ["nvidia_health_metrics_directory"]
+
+
+def test_a_reload_that_would_be_refused_is_told_with_the_first_stage_that_writes_units():
+    busy = {
+        **BARE,
+        "runtimes": {"containerd": {**BARE["runtimes"]["containerd"], "cgroup_drivers": {"runc": "systemd"}}},
+        "holders": [{"command": "train", "pid": 7, "container_id": "c"}],
+    }
+    plans = plan_stages(busy, desired(nvidia_toolkit_device_injection="envvar", nvidia_health_metrics=True))
+    told = [name for name, plan in plans.items() if any("the host refuses that while" in one for one in plan.warnings)]
+    assert told == ["driver"]

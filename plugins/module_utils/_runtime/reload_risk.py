@@ -1,0 +1,42 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a plan says of a reload of systemd, from facts alone. Pure.
+
+Which containers lose their GPUs is known on the host only, where C(_runtime/unit_reload.py) refuses such a reload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def containers_at_risk(facts: Mapping[str, Any], runtime: str) -> str:
+    """Return the programs in containers that use GPUs on a host whose runtime leaves cgroups to systemd; empty where there are none.
+
+    :param runtime: the key of C(facts["runtimes"]).
+    """
+    found = (facts.get("runtimes") or {}).get(runtime) or {}
+    if "systemd" not in (found.get("cgroup_drivers") or {}).values():
+        return ""
+    return ", ".join(
+        f"{one['command']} (pid {one['pid']})" for one in facts.get("holders") or () if one.get("container_id")
+    )
+
+
+def refused_reload(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what to know before units of the collection change on a host; containers that got their GPUs by CDI keep them.
+
+    :param desired: C(nvidia_toolkit_runtime) and C(nvidia_toolkit_device_injection).
+    """
+    if desired.get("nvidia_toolkit_device_injection") == "cdi":
+        return ()
+    named = containers_at_risk(facts, str(desired.get("nvidia_toolkit_runtime") or ""))
+    if not named:
+        return ()
+    return (
+        "where a unit changes that systemd knows already, systemd has to be reloaded, which takes the GPUs from containers that NVIDIA's hook gave them "
+        f"to; the host refuses that while they run. In containers are {named}: drain the host first, or have them stopped",
+    )
