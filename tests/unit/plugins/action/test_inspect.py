@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+from pathlib import Path
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.action import inspect
@@ -266,3 +268,32 @@ def test_slices_of_a_daemon_of_the_host(in_cluster):
     held = checkpoint(one=["GPU-0::0", "GPU-0::1"])
     result, _shown = in_cluster({"a": node()}, [pod("one", "a")], a={**WITH_UUIDS, **desired, **held})
     assert result["ledger"]["a"]["gpus"][0]["allocated_mib"] == 8192
+
+
+#: What docs/scenarios/inspect.md shows; with RECORD_TRANSCRIPTS=1 it is written anew.
+TRANSCRIPT = Path(__file__).resolve().parents[4] / "docs" / "transcripts" / "inspect.txt"
+
+
+def test_the_page_of_the_documentation_shows_what_is_printed(in_cluster):
+    nodes = {"a": node(gpus="22"), "node-b": node(gpus="2", address="10.0.0.2")}
+    pods = [
+        pod("prompt-1", "a"),
+        pod("prompt-2", "a"),
+        pod("embed", "a"),
+        pod("train", "node-b"),
+        pod("late", phase="Pending"),
+    ]
+    held = checkpoint(**{"prompt-1": ["GPU-0::0"], "prompt-2": ["GPU-0::1"], "embed": ["GPU-1::0"]})
+    whole = checkpoint(train=["GPU-0"])
+    _result, shown = in_cluster(
+        nodes,
+        pods,
+        {"details": True},
+        play_hosts=("a", "b"),
+        a={**WITH_UUIDS, **SHARED, **held},
+        b={**WITH_UUIDS, **whole, "gpu_upgrade_node": "node-b"},
+    )
+    text = "\n".join(line.rstrip() for line in shown.text.splitlines()).strip() + "\n"
+    if os.environ.get("RECORD_TRANSCRIPTS"):
+        TRANSCRIPT.write_text(text, encoding="utf-8")
+    assert TRANSCRIPT.read_text(encoding="utf-8") == text
