@@ -19,7 +19,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model impor
     Configuration,
     dns_label,
 )
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import VECTOR_ADD_IMAGE
 
 
 def examples(cluster: Cluster) -> dict[str, str]:
@@ -128,7 +127,7 @@ def _pod(
 ) -> dict[str, Any]:
     container: dict[str, Any] = {
         "name": "vectoradd",
-        "image": VECTOR_ADD_IMAGE,
+        "image": cluster.options["vector_add_image"],
         "resources": {
             "requests": {"cpu": "100m", "memory": "256Mi"},
             "limits": {"cpu": "1", "memory": "1Gi", **{key: str(value) for key, value in limits.items()}},

@@ -40,7 +40,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions im
     CHARTS,
     OWN_CHART,
     OWN_CHART_VERSION,
-    VECTOR_ADD_IMAGE,
     Chart,
 )
 
@@ -227,7 +226,7 @@ def _own_chart(cluster: Cluster, config_maps: list[dict[str, Any]]) -> str:
             "exemptLabel": EXEMPT_LABEL,
             **injection.policy_values(cluster),
         },
-        "verification": {"image": VECTOR_ADD_IMAGE, "checks": checks},
+        "verification": {"image": cluster.options["vector_add_image"], "checks": checks},
     }
     header = (
         f"# {_MADE_BY} Values for the chart {OWN_CHART} (charts/{OWN_CHART} of the collection's repository).\n---\n"

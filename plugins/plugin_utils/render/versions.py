@@ -43,6 +43,3 @@ CHARTS: dict[str, Chart] = {
 #: The chart of this collection (charts/gpufleet-nvidia), which sites publish in a repository of their own: gpu_kubernetes_chart_repository.
 OWN_CHART = "gpufleet-nvidia"
 OWN_CHART_VERSION = "1.0.0"
-
-#: The CUDA sample that adds two vectors, as the GPU Operator uses it for its validation.
-VECTOR_ADD_IMAGE = "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0"
