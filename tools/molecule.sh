@@ -91,6 +91,12 @@ for scenario in "${chosen[@]}"; do
     echo "-- molecule: $scenario"
     prepare "$scenario"
     agree "$scenario"
-    molecule test --no-command-borders --scenario-name "$scenario"
+    if [ "${RECORD_TRANSCRIPTS:-}" = 1 ] && [ "$scenario" = nvidia_mig ]; then
+        # What docs/testing-your-pools.md shows: what verify prints.
+        molecule test --no-command-borders --scenario-name "$scenario" | sed 's/\x1b\[[0-9;]*m//g' | tee "$repository/build/molecule.log"
+        sed -n '/^PLAY \[The hosts are as/,/^PLAY RECAP/p' "$repository/build/molecule.log" >"$repository/docs/transcripts/molecule.txt"
+    else
+        molecule test --no-command-borders --scenario-name "$scenario"
+    fi
     unset GPUFLEET_CHANGE
 done
