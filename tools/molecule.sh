@@ -94,7 +94,7 @@ for scenario in "${chosen[@]}"; do
     if [ "${RECORD_TRANSCRIPTS:-}" = 1 ] && [ "$scenario" = nvidia_mig ]; then
         # What docs/testing-your-pools.md shows: what verify prints.
         molecule test --no-command-borders --scenario-name "$scenario" | sed 's/\x1b\[[0-9;]*m//g' | tee "$repository/build/molecule.log"
-        sed -n '/^PLAY \[The hosts are as/,/^PLAY RECAP/p' "$repository/build/molecule.log" >"$repository/docs/transcripts/molecule.txt"
+        sed -n -e "s#$repository/##; s#/[^ ]*/molecule[.][^/]*/#/scratch/#" -e '/^PLAY \[The hosts are as/,/^PLAY RECAP/p' "$repository/build/molecule.log" >"$repository/docs/transcripts/molecule.txt"
     else
         molecule test --no-command-borders --scenario-name "$scenario"
     fi
