@@ -177,6 +177,8 @@ def test_a_repair_that_is_killed_after_any_of_its_tasks_is_finished_by_the_next_
         log.unlink(missing_ok=True)
         fleet.lab.sh(HOST, "virtual-gpu recovery --gpu 1 --action 1 --until reset")
 
+    # Made by the first repair of a host, and no more.
+    fleet.lab.sh(HOST, "mkdir -p /var/lib/gpufleet")
     broken()
     assert cut(fleet, log) == 0, (fleet.folder / "cut.log").read_text()[-3000:]
     steps = log.read_text().splitlines()
