@@ -81,10 +81,8 @@ if [ -n "$syntax" ]; then
     for scenario in $(names all); do
         echo "-- molecule: the syntax of $scenario"
         prepare "$scenario"
-        for playbook in extensions/molecule/shared/*.yml; do
-            MOLECULE_SCENARIO_NAME=$scenario MOLECULE_EPHEMERAL_DIRECTORY=/nowhere ANSIBLE_LOCALHOST_WARNING=0 \
-                ansible-playbook --syntax-check --inventory "$GPUFLEET_POOLS" "$playbook" >/dev/null
-        done
+        MOLECULE_SCENARIO_NAME=$scenario MOLECULE_EPHEMERAL_DIRECTORY=/nowhere ANSIBLE_LOCALHOST_WARNING=0 \
+            ansible-playbook --syntax-check --inventory "$GPUFLEET_POOLS" extensions/molecule/shared/*.yml >/dev/null
     done
 fi
 for scenario in "${chosen[@]}"; do
