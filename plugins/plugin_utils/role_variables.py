@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 _ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "roles")
 _REGISTER = re.compile(r"^\s*register: (\w+)\s*$", re.MULTILINE)
 _WORD = re.compile(r"\w+")
+_HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
 #: What a value of a type of an argument specification has to be, in a sentence.
 _KINDS = {
     "int": "an integer",
@@ -145,10 +146,11 @@ def validated(interface: RoleInterface, given: dict[str, Any]) -> tuple[dict[str
         ]
     wrong = [_explained(interface, message.rstrip("."), given) for message in outcome.error_messages]
     taken = plain(outcome.validated_parameters)
-    # Python refuses to print an integer of more than 4,300 digits, and every message has its value in it.
-    for name in sorted(name for name, value in taken.items() if name in checked and _has_huge_integer(value)):
-        wrong.append(Refused(name, "it has an integer of more than 64 bits", interface.described))
-        taken[name] = None
+    for name in sorted(name for name in taken if name in checked):
+        reason = _unusable(taken[name])
+        if reason:
+            wrong.append(Refused(name, reason, interface.described))
+            taken[name] = None
     return {**given, **taken}, wrong
 
 
@@ -169,10 +171,19 @@ def _infinite(interface: RoleInterface, name: str, value: Any) -> Refused:
     return Refused(name, f"{value!r} must be finite", interface.described)
 
 
-def _has_huge_integer(value: Any) -> bool:
+def _unusable(value: Any) -> str:
+    """Return why a value that has its type cannot be worked with, or an empty string."""
     if isinstance(value, (dict, list)):
-        return any(map(_has_huge_integer, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, int) and abs(value) >= 2**63
+        items = [*value, *value.values()] if isinstance(value, dict) else value
+        return next(filter(None, map(_unusable, items)), "")
+    # Python refuses to print an integer of more than 4,300 digits, and every message has its value in it.
+    if (isinstance(value, int) and abs(value) >= 2**63) or (
+        isinstance(value, str) and len(value) > 19 and value.isdigit()
+    ):
+        return "it has an integer of more than 64 bits"
+    if isinstance(value, str) and not value.isascii() and _HALF_CHARACTER.search(value):
+        return f"{value!r} has half of a character (a surrogate), which no file can hold"
+    return ""
 
 
 def _explained(interface: RoleInterface, message: str, given: Mapping[str, Any]) -> Refused:

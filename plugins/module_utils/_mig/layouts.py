@@ -41,6 +41,8 @@ from .ready_made import ready_made
 from .selection import matches, select
 
 LAYOUT = "nvidia_mig_layout"
+#: More than any host has, which could keep a planner busy for ever: 64 GPUs of 8.
+_MOST_INSTANCES = 512
 STRATEGIES = ("none", "single", "mixed")
 _KEYS = ("devices", "device_filter", "enabled", "layout", "instances", "node")
 
@@ -195,8 +197,12 @@ def _counts(instances: Any, path: str) -> list[tuple[ProfileName, int, str]]:
     found = []
     for name, count in instances.items():
         where = f"{path}['{name}']"
-        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-            raise Refused(where, f"{count!r} is not a number of instances", "Write 0 or more.")
+        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= _MOST_INSTANCES:
+            raise Refused(
+                where,
+                f"{count!r} must be an integer from 0 to {_MOST_INSTANCES}",
+                "Write how many instances there have to be.",
+            )
         found.append((parse(name, where), count, where))
     if not any(count for _name, count, _where in found):
         raise Refused(path, "all counts are 0", "For MIG without instances use layout: all-enabled.")

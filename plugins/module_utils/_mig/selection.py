@@ -55,7 +55,7 @@ def _is(item: Any, gpu: Mapping[str, Any], path: str) -> bool:
     if isinstance(item, int) and not isinstance(item, bool):
         return bool(gpu.get("index") == item)
     if isinstance(item, str):
-        if item.isdigit():
+        if item.isdecimal():
             return bool(gpu.get("index") == int(item))
         if item.upper().startswith("GPU-"):
             return str(gpu.get("uuid") or "").lower() == item.lower()

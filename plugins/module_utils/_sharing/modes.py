@@ -442,7 +442,7 @@ def _shown(pairs: tuple[tuple[str, int], ...]) -> str:
 
 def _number(desired: Mapping[str, Any], name: str, default: int) -> int:
     value = desired.get(name, default)
-    if isinstance(value, str) and value.strip().lstrip("-").isdigit():
+    if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise Refused(name, f"{value!r} must be an integer", "Write it without quotes and unit, such as 4.")

@@ -70,7 +70,7 @@ class Budget:
         """
         text = str(self.max_unavailable).strip()
         number = text[:-1] if text.endswith("%") else text
-        if not number.isdigit() or (text.endswith("%") and int(number) > 100):
+        if not number.isdecimal() or len(number) > 9 or (text.endswith("%") and int(number) > 100):
             raise Refused("max_unavailable", f"{text!r} is not a number of nodes and no percentage", "Write 2 or 25%.")
         allowed = fleet * int(number) // 100 if text.endswith("%") else int(number)
         return max(1, allowed)

@@ -83,6 +83,12 @@ def test_templates_are_rendered():
             for value in (float("inf"), "-inf")
         ),
         (
+            {"gpu_facts_gpus": [{"board": "\ud800", "count": 1}]},
+            "gpu_facts_gpus",
+            "half of a character",
+            "ansible-doc -t role gpufleet.nvidia.gpu_facts",
+        ),
+        (
             {"nvidia_toolkit_hold": "perhaps"},
             "nvidia_toolkit_hold",
             "'perhaps' must be true or false",
