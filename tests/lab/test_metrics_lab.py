@@ -45,10 +45,6 @@ def fleet(make_fleet):
         {"name": HOST, "group": "g", "boards": [{"board": "h100-80gb-sxm", "count": 2}], "driver": "installed"},
     )
     made.lab.sh(HOST, f"install -d {DIRECTORY}")
-    # The virtual GPU keeps in files what a real one has in its devices.
-    folder = "/usr/lib/systemd/system/gpufleet-metrics.service.d"
-    places = "ReadWritePaths=/run/virtual-gpu /var/lib/virtual-gpu"
-    made.lab.sh(HOST, f"install -d {folder} && printf '[Service]\\n{places}\\n' > {folder}/virtual-gpu.conf")
     (made.folder / "metrics.yml").write_text(PLAYBOOK, encoding="utf-8")
     return made
 
