@@ -72,8 +72,8 @@ def mutated(draw, document):
     return found
 
 
-def property_of(strategy, examples, seconds=1):
-    """Return a decorator that runs a function over that many examples, each within C(seconds) and 200 MiB."""
+def property_of(strategy, examples):
+    """Return a decorator that runs a function over that many examples, each within a second and 200 MiB."""
 
     def decorate(function):
         def within_memory(drawn):
@@ -84,9 +84,9 @@ def property_of(strategy, examples, seconds=1):
             used = (_memory_kib("VmHWM") - before) // 1024
             assert used < 200, f"{used} MiB more than before"
 
-        settings(
-            max_examples=examples, deadline=1000 * seconds, derandomize=True, database=None, suppress_health_check=[]
-        )(given(strategy)(within_memory))()
+        settings(max_examples=examples, deadline=1000, derandomize=True, database=None, suppress_health_check=[])(
+            given(strategy)(within_memory)
+        )()
 
     return decorate
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .yaml import HAS_YAML
+from .yaml import HAS_C_LIBRARY, HAS_YAML
 
 if HAS_YAML:
     import yaml
@@ -21,7 +21,7 @@ def configurations(name: str, text: str) -> list[tuple[str, str]]:
     :param name: of the file.
     """
     try:
-        documents = list(yaml.safe_load_all(text))
+        documents = list(yaml.load_all(text, Loader=yaml.CSafeLoader if HAS_C_LIBRARY else yaml.SafeLoader))
     except yaml.YAMLError:
         return [(name, text)]
     found = [entry for document in documents for entry in _inside(document)]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+import re
 from typing import Any
 
 from .decode import fold
@@ -27,6 +28,9 @@ try:
 except ImportError:  # hosts need no PyYAML; only the controller lints
     HAS_YAML = False
 
+#: PyYAML can be built without it.
+HAS_C_LIBRARY = HAS_YAML and hasattr(yaml, "CSafeLoader")
+_DIRECTIVE = re.compile(r"^\ufeff?%", re.MULTILINE)
 _BINARY = "tag:yaml.org,2002:binary"
 _MERGE = "tag:yaml.org,2002:merge"
 
@@ -48,7 +52,7 @@ def load(text: str, report: Report) -> Any:
     """
     if not HAS_YAML:
         raise YamlError("PyYAML is not installed on the controller")
-    events = yaml.parse(text, Loader=_loader())
+    events = yaml.parse(text, Loader=_loader(text))
     try:
         root = _compose_first(events)
         value = _Reader(report).value(root, "") if root is not None else None
@@ -61,8 +65,13 @@ def load(text: str, report: Report) -> Any:
     return value
 
 
-def _loader() -> Any:
-    """PyYAML's parser with the two rules in which the C library, from which go-yaml stems, differs from it."""
+def _loader(text: str) -> Any:
+    """The parser of the C library, from which go-yaml stems, or PyYAML's own with the two rules in which it differs from that.
+
+    The C library is much faster; what it does not refuse, as go-yaml does, is a document that says which YAML it is.
+    """
+    if HAS_C_LIBRARY and not _DIRECTIVE.search(text):
+        return yaml.CSafeLoader
 
     class Loader(yaml.SafeLoader):
         def scan_to_next_token(self) -> None:
