@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 _ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "roles")
 _REGISTER = re.compile(r"^\s*register: (\w+)\s*$", re.MULTILINE)
 _WORD = re.compile(r"\w+")
+_MOST_DIGITS = 4300
 _HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
 #: What a value of a type of an argument specification has to be, in a sentence.
 _KINDS = {
@@ -176,13 +177,14 @@ def _unusable(value: Any) -> str:
     if isinstance(value, (dict, list)):
         items = [*value, *value.values()] if isinstance(value, dict) else value
         return next(filter(None, map(_unusable, items)), "")
-    # Python refuses to print an integer of more than 4,300 digits, and every message has its value in it.
-    if (isinstance(value, int) and abs(value) >= 2**63) or (
-        isinstance(value, str) and len(value) > 19 and value.isdigit()
-    ):
+    if isinstance(value, int) and abs(value) >= 2**63:
         return "it has an integer of more than 64 bits"
+    # Python makes neither a text of a longer integer, which every message has in it, nor an integer of a longer text.
+    if isinstance(value, str) and len(value) > _MOST_DIGITS and value.isdigit():
+        return f"it has a number of more than {_MOST_DIGITS} digits"
+    # The value may be a password, and is not shown.
     if isinstance(value, str) and not value.isascii() and _HALF_CHARACTER.search(value):
-        return f"{value!r} has half of a character (a surrogate), which no file can hold"
+        return "it has half of a character (a surrogate), which no file can hold"
     return ""
 
 
