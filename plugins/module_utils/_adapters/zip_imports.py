@@ -28,5 +28,5 @@ def compile_once() -> None:
     if _Importer not in sys.path_hooks:
         sys.path_hooks.insert(0, _Importer)
     for path, finder in list(sys.path_importer_cache.items()):
-        if type(finder) is zipimporter:
+        if isinstance(finder, zipimporter) and not isinstance(finder, _Importer):
             sys.path_importer_cache[path] = _Importer(path)
