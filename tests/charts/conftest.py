@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -59,6 +60,23 @@ def cluster():
 
     with control_plane() as plane:
         yield plane
+
+
+@pytest.fixture(scope="session")
+def installed(helm, cluster, tmp_path_factory):
+    """Install the chart with helm; wait until the API server enforces what it was given."""
+    from test_policies import CHART, DENY, EXEMPT, enforced
+
+    values = tmp_path_factory.mktemp("values") / "values.yaml"
+    values.write_text(json.dumps(DENY))
+    for namespace in ("gpu", "work", "exempt"):
+        cluster.kubectl("create", "namespace", namespace)
+    cluster.kubectl("label", "namespace", "exempt", f"{EXEMPT}=true")
+    answer = helm("install", "test", CHART, "--namespace", "gpu", "-f", values, KUBECONFIG=str(cluster.kubeconfig))
+    assert "STATUS: deployed" in answer.stdout
+    assert "helm test test --namespace gpu" in answer.stdout
+    enforced(cluster)
+    return cluster
 
 
 @pytest.fixture(scope="session")

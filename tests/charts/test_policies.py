@@ -41,21 +41,6 @@ EACH = {
 EXEMPT = "gpufleet.github.io/exempt"
 
 
-@pytest.fixture(scope="module")
-def installed(helm, cluster, tmp_path_factory):
-    """Install the chart with helm; wait until the API server enforces what it was given."""
-    values = tmp_path_factory.mktemp("values") / "values.yaml"
-    values.write_text(json.dumps(DENY))
-    for namespace in ("gpu", "work", "exempt"):
-        cluster.kubectl("create", "namespace", namespace)
-    cluster.kubectl("label", "namespace", "exempt", f"{EXEMPT}=true")
-    answer = helm("install", "test", CHART, "--namespace", "gpu", "-f", values, KUBECONFIG=str(cluster.kubeconfig))
-    assert "STATUS: deployed" in answer.stdout
-    assert "helm test test --namespace gpu" in answer.stdout
-    enforced(cluster)
-    return cluster
-
-
 @pytest.fixture
 def installed_with(helm, installed, tmp_path):
     """Return a context in which the chart has other values; it waits until C(there) holds, and afterwards for all to be as before."""

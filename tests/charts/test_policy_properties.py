@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from policy_cases import MAGIC, container, pod
-from test_policies import installed  # noqa: F401 (a fixture)
 
 ASKS = [{"limits": {"nvidia.com/gpu": "1"}}, {"limits": {"nvidia.com/mig-1g.10gb": "1"}}]
 NOTHING = [None, None, {"limits": {"nvidia.com/gpu": "0"}}, {"limits": {"cpu": "1"}}]
@@ -100,7 +99,7 @@ def asks(part):
 
 
 @pytest.mark.parametrize("rounds", [6])
-def test_what_is_admitted_and_asks_for_nothing_is_given_nothing(installed, rounds):  # noqa: F811
+def test_what_is_admitted_and_asks_for_nothing_is_given_nothing(installed, rounds):
     outcome = {"admitted": 0, "refused": 0, "would give": 0}
 
     @settings(

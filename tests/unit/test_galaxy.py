@@ -44,7 +44,7 @@ def test_only_what_is_named_is_packed(tmp_path):
         "charts",
         "docs",
         "examples",
-        "extensions",
+        "extensions/eda",
         "meta",
         "playbooks",
         "plugins",
