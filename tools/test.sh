@@ -69,13 +69,16 @@ tier_eda() {
     run_pytest tests/eda -m eda
 }
 tier_charts() { run_pytest tests/charts -m charts; }
-tier_lab() { run_pytest tests/lab -m lab; }
+tier_lab() { run_pytest tests/lab -m "lab and not upgrade"; }
 tier_dkms() { run_pytest tests/lab -m dkms; }
 tier_cluster() { run_pytest tests/cluster -m cluster; }
 tier_nodes() { run_pytest tests/cluster -m nodes; }
 tier_pods() { run_pytest tests/cluster -m pods; }
 tier_gitops() { run_pytest tests/cluster -m gitops; }
-tier_upgrade() { run_pytest tests/cluster -m upgrade; }
+tier_upgrade() {
+    run_pytest tests/cluster -m upgrade
+    run_pytest tests/lab -m upgrade
+}
 tier_debian() { run_pytest tests/cluster -m debian; }
 # The whole job, one that changes nothing, and whether the others can be read: by name they run one by one (make molecule).
 tier_molecule() { tools/molecule.sh --syntax default inspect; }
