@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.cuda import AUTO
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import judged
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.doctor import Diagnosis
@@ -38,7 +39,7 @@ class ActionModule(FleetAction):
             facts, unread = facts_of(registered(variables, "gpu_facts_host"))
             checks = None
             if facts is not None and "health" in facts:
-                checks = judged(facts, {})["checks"]
+                checks = judged(facts, {}, cuda_check=(AUTO,))["checks"]
             elif facts is not None:
                 facts, unread = None, "it was read without what its health is judged by"
             # A host that is in no pool is planned as if it were alone in one: nobody has to have described it.

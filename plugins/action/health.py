@@ -10,6 +10,7 @@ import copy
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.cuda import AUTO, is_auto, reason_unproven
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import SUBSETS, evidence_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import ARGUMENTS, answer
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import VARIABLES, described_health
@@ -27,7 +28,7 @@ class ActionModule(NvmlAction):
         facts, unread = facts_of({"gpu": self._task.args.get("facts")})
         if (
             not self._task.args.get("facts")
-            or self._task.args.get("cuda_check")
+            or not is_auto(self._task.args.get("cuda_check") or [AUTO])
             or str(self._task.args.get("dcgm_level") or 0) != "0"
         ):
             # What is not used is not sent.
@@ -41,4 +42,5 @@ class ActionModule(NvmlAction):
                 "failed": True,
                 "msg": f"{message} under gpu with gather: [{', '.join(SUBSETS)}]. {unread}".rstrip(),
             }
-        return answer(evidence_of(facts), plain(parameters), self._task.check_mode)
+        unproven = reason_unproven(facts) if is_auto(parameters["cuda_check"]) else ""
+        return answer(evidence_of(facts, cuda_unproven=unproven), plain(parameters), self._task.check_mode)

@@ -40,6 +40,7 @@ class ActionModule(FleetAction):
         for line in site_gate.by_pool(found):
             self._display.display(line)
         result["todo"] = [work.host for work in found if work.state != site_gate.AS_DESCRIBED]
+        result["to_change"] = [work.host for work in found if work.state == site_gate.TO_CHANGE]
         result["refused"] = [work.host for work in found if work.refusals]
         result["as_described"] = len(found) - len(result["todo"])
         result["msg"] = f"{result['as_described']} of {len(found)} hosts are as described."

@@ -28,7 +28,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables imp
 
 #: Seconds that the API server may take for an answer.
 _TIMEOUT = 30
-_COLORS = {"passed": "green", "failed": "red", "warning": "yellow", "skipped": "cyan"}
+_COLORS = {"passed": "green", "failed": "red", "warning": "yellow", "skipped": "cyan", "unproven": "yellow"}
 
 
 class ActionModule(FleetAction):
@@ -113,7 +113,13 @@ def _health(
     given = {name: plain(variables.get(name)) for name in VARIABLES}
     expected = {**described_health(given), **description.variables["nvidia_health_expect"]}
     try:
-        return judged(facts, expected, description.variables["nvidia_health_checks"])["checks"], "", []
+        return (
+            judged(
+                facts, expected, *(description.variables[f"nvidia_health_{name}"] for name in ("checks", "cuda_check"))
+            )["checks"],
+            "",
+            [],
+        )
     except Refused as refusal:
         return judged(facts, {})["checks"], "", [refusal.message]
 

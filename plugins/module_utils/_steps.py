@@ -73,6 +73,9 @@ class Kind(Enum):
     SET_DEFAULT_RUNTIME = "make {runtime} the default runtime of {target}"
     ENABLE_CDI = "enable CDI of {target}"
 
+    # DCGM.
+    INSTALL_DCGM = "install DCGM {version} for CUDA {cuda}"
+
     # MIG.
     PARTITION_GPU = "partition {gpu}"
     ENABLE_MIG = "enable MIG {gpu}"

@@ -72,17 +72,22 @@ options:
           - default
           - exclusive_process
           - prohibited
+      accepted:
+        description:
+          - Whether it is a failure that C(site) changed the host and C(dcgmi diag) has not accepted it since. Only where O(dcgm_level) is V(0), so that
+            it is not run now.
+        type: bool
   as_described:
     description:
-      - Also expect what the variables of the host roles say of the host (C(gpu_facts_gpus), and C(nvidia_driver_*) and C(nvidia_toolkit_*) where they
-        are set). What O(expect) says counts more.
+      - Also expect what the variables of the host roles say of the host (C(gpu_facts_gpus), and C(nvidia_driver_*), C(nvidia_toolkit_*) and
+        C(nvidia_health_dcgm_level) where they are set). What O(expect) says counts more.
     type: bool
     default: false
   facts:
     description:
       - What M(gpufleet.nvidia.gpu_info) returned under RV(gpufleet.nvidia.gpu_info#module:gpu) with O(gpufleet.nvidia.gpu_info#module:gather) holding
         V(errors) and V(health). Then these facts are judged, on the controller, and the host is not asked again.
-      - Not used with O(cuda_check) and O(dcgm_level), which have to be run on the host.
+      - Not used with a program in O(cuda_check) and with O(dcgm_level), which have to be run on the host.
     type: dict
     default: {}
   checks:
@@ -113,10 +118,13 @@ options:
   cuda_check:
     description:
       - A program that proves that CUDA works, with its arguments, such as C(vectorAdd) of the CUDA samples. It must end with 0.
-      - It is run on the host, also in check mode, and without a shell.
+      - It is run on the host, also in check mode, and without a shell. Empty for none.
+      - V(auto) alone takes what the host has - C(vectorAdd) or C(deviceQuery) of the CUDA samples, in C(PATH) or in
+        C(/usr/local/cuda/extras/demo_suite), where no GPU is in use, exclusive, MPS's, or in MIG mode without an instance; otherwise C(dcgmi diag) at
+        level 1. Where there is neither, and with O(facts), the check C(cuda) is V(unproven), which is no failure.
     type: list
     elements: str
-    default: []
+    default: [auto]
   cuda_timeout:
     description: Seconds that O(cuda_check) may take.
     type: int
@@ -199,7 +207,7 @@ checks:
       returned: always
       sample: driver
     status:
-      description: V(passed), V(failed), V(warning) or V(skipped).
+      description: V(passed), V(failed), V(warning), V(skipped), or V(unproven) where nothing on the host could show it.
       type: str
       returned: always
       sample: passed

@@ -11,7 +11,7 @@ module: host_remains
 short_description: Remove what the other modules leave of the collection on a host
 version_added: 0.1.0
 description:
-  - Releases the packages of a driver and a toolkit that stay, removes the driver's pin, puts the toolkit's C(config.toml) back as it was, and
+  - Releases the packages of a driver, a toolkit and a DCGM that stay, removes the driver's pin, puts the toolkit's C(config.toml) back as it was, and
     removes C(/etc/gpufleet), C(/var/lib/gpufleet) and C(/usr/local/lib/gpufleet) with everything in them.
   - It is the last step of the playbook C(gpufleet.nvidia.remove), after the modules that undo what they did. It forgets what the host restores
     at boot and how to go back to the driver before, and undoes nothing of that.
@@ -27,6 +27,12 @@ options:
     description:
       - Whether the driver is removed by M(gpufleet.nvidia.driver).
       - With V(false) its packages are released and its pins removed.
+    type: bool
+    default: false
+  dcgm:
+    description:
+      - Whether DCGM is removed by M(gpufleet.nvidia.dcgm).
+      - With V(false) its packages are released.
     type: bool
     default: false
   lock_timeout:
@@ -70,13 +76,14 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 ARGUMENTS: dict[str, Any] = {
     "toolkit": {"type": "bool", "default": False},
     "driver": {"type": "bool", "default": False},
+    "dcgm": {"type": "bool", "default": False},
     "lock_timeout": {"type": "float", "default": 60},
 }
 
 
 def run(module: AnsibleModule) -> dict[str, Any]:
     """Read, plan, apply, read back."""
-    gone = module.params["toolkit"], module.params["driver"]
+    gone = module.params["toolkit"], module.params["driver"], module.params["dcgm"]
     manager = manager_for(package_manager(HostFiles()) or "unknown")
     with exclusive(module.params["lock_timeout"]):
         present = remains.read(manager)

@@ -60,6 +60,12 @@ todo:
   elements: str
   returned: always
   sample: [gpu-training-7]
+to_change:
+  description: Those of them with a stage that has to run.
+  type: list
+  elements: str
+  returned: always
+  sample: [gpu-training-7]
 refused:
   description: Hosts of which something is refused.
   type: list

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.cuda import is_auto, reason_unproven
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import evidence_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import ARGUMENTS, answer
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -25,6 +26,7 @@ VARIABLES = (
     "nvidia_toolkit_runtime",
     "nvidia_toolkit_version",
     "nvidia_toolkit_cdi",
+    "nvidia_health_dcgm_level",
 )
 
 
@@ -50,14 +52,19 @@ def described_health(variables: Mapping[str, Any]) -> dict[str, Any]:
         expected["toolkit_version"] = given("nvidia_toolkit_version")
         expected["runtime"] = runtime
         expected["cdi"] = truth(variables.get("nvidia_toolkit_cdi"))
+    # A level that is not asked for any more leaves nothing owed.
+    expected["accepted"] = str(variables.get("nvidia_health_dcgm_level") or 0) != "0"
     return {name: value for name, value in expected.items() if value}
 
 
-def judged(facts: Mapping[str, Any], expected: Mapping[str, Any], checks: Sequence[str] = ()) -> dict[str, Any]:
+def judged(
+    facts: Mapping[str, Any], expected: Mapping[str, Any], checks: Sequence[str] = (), cuda_check: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return what M(gpufleet.nvidia.health) answers of facts that were read with all that it looks at.
 
     :param expected: the suboptions of its option C(expect).
     :param checks: the checks to report; empty for all of them.
+    :param cuda_check: the host's C(nvidia_health_cuda_check). Nothing is run here, so that it can only say why CUDA is not proven.
     :raises Refused: an expectation or a check that there is not.
     """
     validated = ArgumentSpecValidator(ARGUMENTS).validate(
@@ -66,4 +73,5 @@ def judged(facts: Mapping[str, Any], expected: Mapping[str, Any], checks: Sequen
     if validated.error_messages:
         reason = "; ".join(validated.error_messages).rstrip(".")
         raise Refused("nvidia_health_expect and nvidia_health_checks", reason)
-    return answer(evidence_of(facts), plain(validated.validated_parameters), False)
+    unproven = reason_unproven(facts) if is_auto(cuda_check) else ""
+    return answer(evidence_of(facts, cuda_unproven=unproven), plain(validated.validated_parameters), False)

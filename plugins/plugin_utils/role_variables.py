@@ -54,6 +54,7 @@ HOST_ROLES = (
     "nvidia_settings",
     "nvidia_mig",
     "nvidia_sharing",
+    "nvidia_dcgm",
     "nvidia_health",
 )
 

@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.cuda import is_auto
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import described_health, judged
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description
@@ -58,13 +59,22 @@ def work_of(host: str, description: Description, facts: Mapping[str, Any] | None
 
 def _doubt(variables: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     """Return why the role C(nvidia_health) has to look at a host with nothing to change; empty where it is healthy as it was read."""
-    if variables["nvidia_health_cuda_check"] or variables["nvidia_health_fresh"] or "health" not in facts:
+    if (
+        _runs_a_program(variables["nvidia_health_cuda_check"])
+        or variables["nvidia_health_fresh"]
+        or "health" not in facts
+    ):
         return "its health is proven on the host"
     try:
         expected = {**described_health(variables), **variables["nvidia_health_expect"]}
         return str(judged(facts, expected, variables["nvidia_health_checks"])["failed_check"] or "")
     except Refused as refusal:
         return refusal.thing
+
+
+def _runs_a_program(cuda_check: Sequence[str]) -> bool:
+    """Return whether a program of the user's is run on every host; what the host has is only run where something was changed."""
+    return bool(cuda_check) and not is_auto(cuda_check)
 
 
 def by_pool(hosts: Iterable[HostWork]) -> list[str]:

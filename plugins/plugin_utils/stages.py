@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Callable
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.stage import stage as dcgm
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as driver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import stage as metrics
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.stage import stage as mig
@@ -31,6 +32,7 @@ STAGES: dict[str, StageFunction] = {
     "settings": settings,
     "mig": mig,
     "sharing": sharing,
+    "dcgm": dcgm,
     "metrics": metrics,
 }
 #: Those that write units of systemd.

@@ -22,11 +22,12 @@ from .package_databases import (
 from .source import Source
 
 _TOOLKIT = re.compile(r"(lib)?nvidia-container")
+_DCGM = re.compile(r"datacenter-gpu-manager")
 #: Everything that comes with the driver, under the names of the archives in host.md, section 2.2.
 _DRIVER = re.compile(
     r"(lib)?nvidia[-.\d]|cuda-drivers|libcuda1$|libcuda\.|cuda-compat|kmod-nvidia|dkms-nvidia|linux-modules-nvidia|"
     r"linux-(open|signatures|objects)-nvidia|xserver-xorg-video-nvidia|firmware-nvidia-gsp|libnvcuvid|libnvoptix|"
-    r"libnvsdm|nvlsm$|nvlink5|datacenter-gpu-manager"
+    r"libnvsdm|nvlsm$|nvlink5"
 )
 #: Names that only NVIDIA's own repositories have (host.md, section 2.2). Debian's archive has nvidia-open-kernel-dkms.
 _ONLY_NVIDIA = re.compile(
@@ -76,13 +77,17 @@ def is_toolkit(name: str) -> bool:
     return bool(_TOOLKIT.match(name))
 
 
+def is_dcgm(name: str) -> bool:
+    return bool(_DCGM.match(name))
+
+
 def is_kernel_package(name: str) -> bool:
     """Return whether a package follows a kernel from version to version, or brings what modules are built with."""
     return bool(_KERNEL.match(name))
 
 
 def _is_read(name: str) -> bool:
-    return is_driver(name) or is_toolkit(name) or is_kernel_package(name)
+    return is_driver(name) or is_toolkit(name) or is_dcgm(name) or is_kernel_package(name)
 
 
 def kernel_packages(packages: Iterable[Package]) -> list[str]:
@@ -137,4 +142,4 @@ def _rpm_locks(files: HostFiles) -> list[str]:
 
 
 def _relevant(locks: list[str]) -> list[str]:
-    return sorted({lock for lock in locks if "nvidia" in lock or "cuda" in lock})
+    return sorted({lock for lock in locks if "nvidia" in lock or "cuda" in lock or is_dcgm(lock)})

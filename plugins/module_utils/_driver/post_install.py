@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from .._formats import module_parameters as parameters
-from .._formats.unit_names import FABRIC_UNIT, PERSISTENCE_UNIT
+from .._formats.unit_names import FABRIC_UNIT, PERSISTENCE_UNIT, wants_link
 from .._plan import Refused, Step
 from .._steps import Kind
 from .desired import DesiredDriver
@@ -22,7 +22,6 @@ from .services import (
     PERSISTENCE_DROP_IN,
     has_install_section,
     persistence_drop_in,
-    wants_link,
     without_drop_in,
 )
 from .steps import DRIVER

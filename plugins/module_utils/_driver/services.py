@@ -45,11 +45,6 @@ def without_drop_in(text: str, path: str = PERSISTENCE_DROP_IN) -> str:
     return "".join(part for part in parts if not part.startswith(f"# {path}\n"))
 
 
-def wants_link(unit: str) -> str:
-    """Return the link by which multi-user.target starts C(unit), which is left behind where a package's unit has no [Install] section."""
-    return f"/etc/systemd/system/multi-user.target.wants/{unit}"
-
-
 def has_install_section(text: str) -> bool:
     """Return whether a unit can be enabled by itself; Ubuntu's cannot."""
     return re.search(r"^\[Install\]", text, re.MULTILINE) is not None

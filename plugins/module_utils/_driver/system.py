@@ -27,6 +27,7 @@ from .._adapters.source import Source
 from .._distributions.distributions import MODULE_KEY
 from .._facts import not_offered
 from .._facts.document import read_document
+from .._formats.unit_names import wants_link
 from .._plan import Refused
 from .._runtime.unit_reload import reload_units
 from . import previous
@@ -35,7 +36,7 @@ from .host import Host, Signing, from_facts
 from .packages import in_family
 from .refusals import NEEDED_MIB
 from .reload import User
-from .services import PREFERENCES_NAME, wants_link
+from .services import PREFERENCES_NAME
 
 #: The dnf module that the driver's streams are of.
 MODULE = "nvidia-driver"

@@ -24,7 +24,7 @@ from .._adapters.source import Source
 from .._printable import LONGEST_OUTPUT, printable
 from .boards import board_of_pci
 from .driver import library_path, read_driver
-from .environment import read_fabric, read_host_program, read_kubelet, read_recorded, read_toolkit
+from .environment import read_dcgm, read_fabric, read_host_program, read_kubelet, read_recorded, read_toolkit
 from .gpus import read_gpus, unavailable
 from .health import read_health
 from .host import read_host
@@ -83,6 +83,7 @@ def read_document(source: Source, archive: str | None = None, subsets: Sequence[
         "mps": read_mps(source),
         "mps_control": read_mps_control(source),
         "toolkit": read_toolkit(source, packages, driver["holds"]),
+        "dcgm": read_dcgm(source, packages, driver["holds"], services),
         "runtimes": read_runtimes(source, services),
         "kubelet": read_kubelet(source, services),
         "cdi": read_cdi(source, gpus),

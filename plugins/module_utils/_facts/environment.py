@@ -13,13 +13,14 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from .._adapters.installed_packages import Package, is_toolkit
+from .._adapters.installed_packages import Package, is_dcgm, is_toolkit
 from .._adapters.pci import PciDevice
 from .._adapters.pynvml_loader import HOST_PROGRAM
 from .._adapters.source import Source
 from .._boards.lookup import find_board
 from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST
 from .._formats.toml_read import TomlError
+from .._formats.unit_names import DCGM_UNIT, wants_link
 from .._health.metric_units import METRICS_SERVICE, TIMER_LINK, directory_of
 from .._health.repair_places import RECORD as HEAL_RECORD
 from .._mig import journal
@@ -32,6 +33,8 @@ RECORDED = {
     "sharing": "/etc/gpufleet/sharing.json",
     "settings": "/etc/gpufleet/settings.json",
 }
+#: There as long as the acceptance of a host that C(site) changed is owed, as the playbook writes it.
+ACCEPTANCE_RECORD = "/var/lib/gpufleet/acceptance.json"
 #: How far an upgrade and a repartition came, as the roles write it.
 UPGRADE_RECORD = "/var/lib/gpufleet/upgrade.json"
 REPARTITION_RECORD = "/var/lib/gpufleet/repartition.json"
@@ -104,6 +107,23 @@ def read_toolkit(source: Source, packages: Sequence[Package] | None, locks: Sequ
     }
 
 
+def read_dcgm(
+    source: Source, packages: Sequence[Package] | None, locks: Sequence[str] | None, services: Services
+) -> dict[str, Any]:
+    """Return the part C(dcgm): its packages, its program, and its host engine.
+
+    :param locks: as of L(read_toolkit).
+    """
+    installed = {package.name: package.version for package in packages or () if is_dcgm(package.name)}
+    return {
+        "packages": installed if packages is not None else None,
+        "holds": None if packages is None or locks is None else held_names(installed, locks),
+        "dcgmi": source.files.find_program("dcgmi"),
+        "active": services.active("nvidia-dcgm"),
+        "enabled": source.files.exists(wants_link(DCGM_UNIT)),
+    }
+
+
 def held_names(packages: Mapping[str, str], locks: Sequence[str]) -> list[str]:
     """Return which of C(packages) are held at the version that they have, or at all where a lock names no version."""
     found = []
@@ -140,7 +160,8 @@ def read_recorded(source: Source) -> dict[str, Any]:
     """Return the part C(recorded): what the host program restores at boot; None where nothing is recorded.
 
     C(heal) is what was tried to repair the host. C(mig_unfinished) says whether the last change of MIG was cut off before its end,
-    C(upgrade_state) and C(repartition_unfinished) how far an upgrade came, and whether a repartition was cut off.
+    C(upgrade_state) and C(repartition_unfinished) how far an upgrade came, and whether a repartition was cut off. C(acceptance_owed) says whether
+    C(site) changed the host and C(dcgmi diag) has not accepted it since.
     """
     found: dict[str, Any] = {}
     for name, path in {**RECORDED, "heal": HEAL_RECORD}.items():
@@ -162,6 +183,7 @@ def read_recorded(source: Source) -> dict[str, Any]:
     last = journal.parse(source.files.read(journal.JOURNAL_PATH) or "")
     found["mig_unfinished"] = last is not None and last.open
     found["upgrade_state"] = _upgrade_state(source)
+    found["acceptance_owed"] = source.files.exists(ACCEPTANCE_RECORD)
     found["repartition_unfinished"] = source.files.exists(REPARTITION_RECORD)
     return found
 

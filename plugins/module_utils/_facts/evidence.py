@@ -11,6 +11,7 @@ from typing import Any
 
 from .._adapters import command
 from .._adapters.source import Source
+from .._health.cuda import in_use, is_auto, obstacle, reason_unproven
 from .._health.evidence import SUBSETS, evidence_of
 from .._health.report import CommandAnswer, Diagnosis, Evidence
 from .document import read_document
@@ -28,33 +29,29 @@ def collect(
     """Return the evidence for all checks.
 
     :param archive: a zip file with pynvml that was sent for this call.
-    :param cuda_check: argument list of the user's CUDA program; empty for none.
+    :param cuda_check: argument list of the user's CUDA program, C(auto) alone for what the host has; empty for none.
     :param cuda_limit: seconds that it may take.
     :param dcgm_level: of C(dcgmi diag); 0 for none.
     :param dcgm_limit: seconds that it may take.
     """
     facts = read_document(source, archive, subsets=SUBSETS)
-    return evidence_of(
-        facts,
-        answer_of(cuda_check, cuda_limit) if cuda_check else None,
-        _diagnosis(facts, dcgm_level, dcgm_limit) if dcgm_level else None,
-    )
+    diagnosis = _diagnosis(facts, dcgm_level, dcgm_limit) if dcgm_level else None
+    if not is_auto(cuda_check):
+        return evidence_of(facts, answer_of(cuda_check, cuda_limit) if cuda_check else None, diagnosis)
+    program = (facts.get("health") or {}).get("cuda_program")
+    if program and not obstacle(facts):
+        return evidence_of(facts, answer_of((program,), cuda_limit), diagnosis)
+    if (facts.get("dcgm") or {}).get("dcgmi"):
+        # Level 1 looks at the software alone, and runs beside other programs.
+        return evidence_of(facts, None, diagnosis, diagnosis or _diagnosis(facts, 1, cuda_limit))
+    return evidence_of(facts, None, diagnosis, cuda_unproven=reason_unproven(facts))
 
 
 def _diagnosis(facts: Mapping[str, Any], level: int, limit: float) -> Diagnosis:
     """Run the diagnostic; from level 2 on it loads the GPUs, which somebody else's program would suffer from."""
     if command.find("dcgmi") is None:
         return Diagnosis(level, CommandAnswer(None, ""), installed=False)
-    used = [str(gpu["index"]) for gpu in facts.get("gpus") or () if _in_use(gpu)]
+    used = [str(gpu["index"]) for gpu in facts.get("gpus") or () if in_use(gpu)]
     why = f"level {level} was not run, because GPU {', '.join(used)} is in use" if used and level > 1 else ""
     level = 1 if why else level
     return Diagnosis(level, answer_of(("dcgmi", "diag", "-r", str(level), "-j"), limit), why=why)
-
-
-def _in_use(gpu: Mapping[str, Any]) -> bool:
-    """Whether a program runs on a GPU; where the driver does not tell, it may be."""
-    parts = [
-        gpu,
-        *(part for one in gpu.get("gpu_instances") or () for part in (one, *(one.get("compute_instances") or ()))),
-    ]
-    return any(part.get("processes") is None or part["processes"] for part in parts)

@@ -14,6 +14,7 @@ from typing import Any
 from .._adapters import command
 from .._adapters.command import CommandError
 from .._adapters.source import Source
+from .._health.cuda import DEMO_SUITE, PROGRAMS
 from .._health.report import CommandAnswer, Sxid, Xid
 from .._health.xid import parse_sxids, parse_xids
 
@@ -24,18 +25,28 @@ _RECORD = 8192
 
 
 def read_health(source: Source) -> dict[str, Any]:
-    """Return how C(nvidia-smi) ended (None where it is not installed), and the Xid and SXid errors of the kernel's log."""
+    """Return how C(nvidia-smi) ended (None where it is not installed), a program of the CUDA samples, and the Xid and SXid errors of the kernel's log."""
     if not source.files.local:
         source.note("health", "only the running host can tell")
-        return {"nvidia_smi": None, "xids": None, "sxids": None}
+        return {"nvidia_smi": None, "cuda_program": None, "xids": None, "sxids": None}
     present = source.files.find_program("nvidia-smi") is not None
     log = kernel_log()
     return {
         # -L lists the GPUs, which makes it talk to every one of them.
         "nvidia_smi": asdict(answer_of(("nvidia-smi", "-L"), NVIDIA_SMI_LIMIT)) if present else None,
+        "cuda_program": _cuda_program(source),
         "xids": None if log is None else [asdict(xid) for xid in xids_in(log)],
         "sxids": None if log is None else [asdict(sxid) for sxid in sxids_in(log)],
     }
+
+
+def _cuda_program(source: Source) -> str | None:
+    for name in PROGRAMS:
+        path = f"{DEMO_SUITE}/{name}"
+        found = source.files.find_program(name) or (path if source.files.exists(path) else None)
+        if found is not None:
+            return found
+    return None
 
 
 def answer_of(arguments: Sequence[str], limit: float) -> CommandAnswer:

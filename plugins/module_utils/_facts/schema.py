@@ -179,6 +179,7 @@ _LOGGED = items(
 _HEALTH = fields(
     {
         "nvidia_smi": fields({"rc": number(-255, 255), "text": OUTPUT}, required=("text",)),
+        "cuda_program": _TEXT,
         "xids": _LOGGED,
         "sxids": _LOGGED,
     }
@@ -216,13 +217,21 @@ _FACTS = fields(
                 "low_level_runtimes": items(_TEXT),
             }
         ),
+        "dcgm": fields(
+            {
+                "packages": _VERSIONS,
+                "holds": items(_TEXT),
+                "dcgmi": _TEXT,
+                **dict.fromkeys(("active", "enabled"), truth),
+            }
+        ),
         "runtimes": mapping(_RUNTIME, 64),
         "kubelet": _UNIT,
         "cdi": items(_CDI, 1024),
         "recorded": fields(
             {
                 **dict.fromkeys(("mig", "sharing", "settings", "heal"), mapping(anything)),
-                **dict.fromkeys(("mig_unfinished", "repartition_unfinished"), truth),
+                **dict.fromkeys(("mig_unfinished", "repartition_unfinished", "acceptance_owed"), truth),
                 "upgrade_state": _NAME,
             }
         ),

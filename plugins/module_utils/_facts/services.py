@@ -17,6 +17,7 @@ from .._adapters.systemd import Unit
 UNITS = (
     "nvidia-persistenced",
     "nvidia-fabricmanager",
+    "nvidia-dcgm",
     "nvidia-cdi-refresh",
     "containerd",
     "docker",

@@ -8,8 +8,15 @@ from __future__ import annotations
 
 PERSISTENCE_UNIT = "nvidia-persistenced.service"
 FABRIC_UNIT = "nvidia-fabricmanager.service"
+#: DCGM's host engine (config-files/systemd/nvidia-dcgm.service of NVIDIA/DCGM, and its user guide).
+DCGM_UNIT = "nvidia-dcgm.service"
 
 MIG_UNIT = "gpufleet-mig.service"
 CDI_UNIT = "gpufleet-cdi.service"
 SETTINGS_UNIT = "gpufleet-settings.service"
 SHARING_UNIT = "gpufleet-sharing.service"
+
+
+def wants_link(unit: str) -> str:
+    """Return the link by which multi-user.target starts C(unit), which is left behind where a package's unit has no [Install] section."""
+    return f"/etc/systemd/system/multi-user.target.wants/{unit}"

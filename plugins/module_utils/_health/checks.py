@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from . import hardware, settings, software
+from .cuda import cuda
 from .dcgm import dcgm
 from .fabric import fabric
 from .next_kernel import next_kernel
@@ -32,7 +33,7 @@ CHECKS = (
     Check("settings", settings.settings, needs=("nvml",)),
     Check("sharing", software.sharing, needs=("nvml",)),
     Check("compute_mode", software.compute_mode, needs=("nvml",)),
-    Check("cuda", software.cuda, needs=("nvml", "fabric", "mig")),
+    Check("cuda", cuda, needs=("nvml", "fabric", "mig")),
     Check("dcgm", dcgm, needs=("nvml", "fabric")),
 )
 

@@ -107,13 +107,23 @@ def _subject(result: Mapping[str, Any]) -> str:
     return "the host" if number is None else f"GPU {number}"
 
 
-def dcgm(evidence: Evidence, _expectation: Expectation) -> Outcome:
+def dcgm(evidence: Evidence, expectation: Expectation) -> Outcome:
     """NVIDIA's own diagnostic finds nothing, at the level that the pool asks for."""
     asked: Diagnosis | None = evidence.dcgm
     if asked is None:
+        if expectation.accepted and (evidence.facts.get("recorded") or {}).get("acceptance_owed"):
+            return failed(
+                "site changed this host, and dcgmi diag at nvidia_health_dcgm_level has not accepted it since",
+                "Run gpufleet.nvidia.site with --limit and this host",
+            )
         return skipped("DCGM is not asked: no level was given (nvidia_health_dcgm_level)")
+    return judge(asked, evidence.facts)
+
+
+def judge(asked: Diagnosis, facts: Mapping[str, Any]) -> Outcome:
+    """Return what a run of the diagnostic shows."""
     if not asked.installed:
-        return failed(f"level {asked.level} is asked for, and dcgmi is not installed", _packages(evidence.facts))
+        return failed(f"level {asked.level} is asked for, and dcgmi is not installed", _packages(facts))
     if asked.answer.rc is None:
         return failed(f"dcgmi did not end: {asked.answer.text}", "Raise nvidia_health_dcgm_timeout, or lower the level")
     try:
@@ -149,4 +159,4 @@ def _packages(facts: Mapping[str, Any]) -> str:
     package = (
         f"datacenter-gpu-manager-4-cuda{cuda}" if cuda in ("11", "12", "13") else "datacenter-gpu-manager-4-cuda-all"
     )
-    return f"Install {package} from NVIDIA's repository and start nvidia-dcgm.service, or set nvidia_health_dcgm_level to 0"
+    return f"Set nvidia_dcgm_state: present, or install {package} from NVIDIA's repository and start nvidia-dcgm.service, or set nvidia_health_dcgm_level to 0"

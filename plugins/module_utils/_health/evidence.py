@@ -15,7 +15,13 @@ from .report import CommandAnswer, Diagnosis, Evidence, Sxid, Xid
 SUBSETS = ("errors", "health")
 
 
-def evidence_of(facts: Mapping[str, Any], cuda: CommandAnswer | None = None, dcgm: Diagnosis | None = None) -> Evidence:
+def evidence_of(
+    facts: Mapping[str, Any],
+    cuda: CommandAnswer | None = None,
+    dcgm: Diagnosis | None = None,
+    cuda_by_dcgm: Diagnosis | None = None,
+    cuda_unproven: str = "",
+) -> Evidence:
     """Return the evidence that is in a facts document with the parts of C(SUBSETS)."""
     health = facts["health"]
     smi, xids, sxids = health.get("nvidia_smi"), health.get("xids"), health.get("sxids")
@@ -25,5 +31,7 @@ def evidence_of(facts: Mapping[str, Any], cuda: CommandAnswer | None = None, dcg
         xids=None if xids is None else [Xid(xid["number"], xid["pci_address"], xid["text"]) for xid in xids],
         sxids=None if sxids is None else [Sxid(sxid["number"], sxid["pci_address"], sxid["text"]) for sxid in sxids],
         cuda=cuda,
+        cuda_by_dcgm=cuda_by_dcgm,
+        cuda_unproven=cuda_unproven,
         dcgm=dcgm,
     )

@@ -14,9 +14,9 @@ from .error_counts import ErrorCounts
 from .exposition import Sample
 from .hardware import gpus_on_bus, version_differences
 from .metric_table import Metrics
-from .report import FAILED, PASSED, SKIPPED, WARNING, Evidence, Report
+from .report import FAILED, PASSED, SKIPPED, UNPROVEN, WARNING, Evidence, Report
 
-_STATUSES = (PASSED, WARNING, FAILED, SKIPPED)
+_STATUSES = (PASSED, WARNING, FAILED, SKIPPED, UNPROVEN)
 FABRIC_STATES = ("not_started", "in_progress", "completed")
 
 

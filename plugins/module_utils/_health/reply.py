@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .checks import CHECKS, NAMES
+from .cuda import AUTO
 from .report import Evidence, Expectation, evaluate
 
 EXPECT: dict[str, Any] = {
@@ -23,6 +24,7 @@ EXPECT: dict[str, Any] = {
     "cdi": {"type": "bool"},
     "mig": {"type": "bool"},
     "compute_mode": {"type": "str", "choices": ["default", "exclusive_process", "prohibited"]},
+    "accepted": {"type": "bool"},
 }
 
 ARGUMENTS: dict[str, Any] = {
@@ -30,7 +32,7 @@ ARGUMENTS: dict[str, Any] = {
     "as_described": {"type": "bool", "default": False},
     "facts": {"type": "dict", "default": {}},
     "checks": {"type": "list", "elements": "str", "choices": list(NAMES)},
-    "cuda_check": {"type": "list", "elements": "str", "default": []},
+    "cuda_check": {"type": "list", "elements": "str", "default": [AUTO]},
     "cuda_timeout": {"type": "int", "default": 120},
     "dcgm_level": {"type": "int", "choices": [0, 1, 2, 3, 4], "default": 0},
     "dcgm_timeout": {"type": "int", "default": 7200},

@@ -18,6 +18,8 @@ PASSED = "passed"
 FAILED = "failed"
 WARNING = "warning"
 SKIPPED = "skipped"
+#: Nothing on the host could show it.
+UNPROVEN = "unproven"
 #: What mends most of what is wrong with a driver.
 DRIVER_ROLE = "Run the role gpufleet.nvidia.nvidia_driver"
 
@@ -36,6 +38,7 @@ class Expectation:
     :param cdi: whether there must be a CDI specification.
     :param mig: whether MIG mode must be on (on every GPU that has it) or off.
     :param compute_mode: such as C(exclusive_process).
+    :param accepted: whether a host that C(site) changed must have been accepted by C(dcgmi diag) since.
     """
 
     gpus: int | None = None
@@ -48,6 +51,7 @@ class Expectation:
     cdi: bool | None = None
     mig: bool | None = None
     compute_mode: str | None = None
+    accepted: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,9 @@ class Evidence:
     :param nvidia_smi: None where it is not installed.
     :param xids: None where the kernel's log cannot be read.
     :param sxids: the same of the NVSwitches.
-    :param cuda: None where no command was given.
+    :param cuda: how a CUDA program ended; None where none was run.
+    :param cuda_by_dcgm: how C(dcgmi diag) ended that was run in place of a CUDA program.
+    :param cuda_unproven: why neither was run although CUDA is to be proven by what is there; empty where nothing is asked for.
     :param dcgm: None where no level was given.
     """
 
@@ -108,6 +114,8 @@ class Evidence:
     xids: Sequence[Xid] | None = None
     sxids: Sequence[Sxid] | None = None
     cuda: CommandAnswer | None = None
+    cuda_by_dcgm: Diagnosis | None = None
+    cuda_unproven: str = ""
     dcgm: Diagnosis | None = None
 
 
@@ -151,8 +159,15 @@ class Report:
         """One line for a person: the first failure with its next step, or that there is none."""
         failure = self.first_failure
         if failure is None:
-            warnings = [name for name, outcome in self.outcomes.items() if outcome.status == WARNING]
-            return "Every check passed" + (f", with warnings: {', '.join(warnings)}." if warnings else ".")
+            told = {
+                ", with warnings": [name for name, outcome in self.outcomes.items() if outcome.status == WARNING],
+                "; not proven": [name for name, outcome in self.outcomes.items() if outcome.status == UNPROVEN],
+            }
+            return (
+                "Every check passed"
+                + "".join(f"{how}: {', '.join(names)}" for how, names in told.items() if names)
+                + "."
+            )
         name, outcome = failure
         text = f"The check {name} failed: {outcome.evidence}."
         return f"{text} {outcome.next_step}." if outcome.next_step else text
@@ -179,6 +194,10 @@ def failed(evidence: str, next_step: str) -> Outcome:
 
 def warning(evidence: str, next_step: str) -> Outcome:
     return Outcome(WARNING, evidence, next_step)
+
+
+def unproven(reason: str, next_step: str) -> Outcome:
+    return Outcome(UNPROVEN, reason, next_step)
 
 
 def skipped(reason: str) -> Outcome:

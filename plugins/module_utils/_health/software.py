@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of what makes GPUs usable by containers: toolkit, runtime, CDI, MIG, sharing, and a CUDA program.
+"""Checks of what makes GPUs usable by containers: toolkit, runtime, CDI, MIG, sharing.
 
 Facts: host.md, sections 7 to 9.
 """
@@ -17,7 +17,7 @@ from .._mig import from_facts, record
 from .._sharing import mps_units
 from .._sharing.host import Daemon, HostSharing
 from .._steps import gpu_title
-from .report import CommandAnswer, Evidence, Expectation, Outcome, failed, passed, skipped, warning
+from .report import Evidence, Expectation, Outcome, failed, passed, skipped, warning
 from .settings import setting_differences
 
 _TOOLKIT_ROLE = "Run the role gpufleet.nvidia.nvidia_toolkit"
@@ -271,17 +271,3 @@ def _recorded_sharing(facts: Mapping[str, Any]) -> HostSharing | None:
         return HostSharing.from_dict(recorded)
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def cuda(evidence: Evidence, _expectation: Expectation) -> Outcome:
-    """A CUDA program of the user's choice ends with 0. nvidia-smi works where CUDA does not (fabric, MPS)."""
-    answer: CommandAnswer | None = evidence.cuda
-    if answer is None:
-        return skipped("CUDA is not proven: no command was given (nvidia_health_cuda_check)")
-    last = next((line.strip() for line in reversed(answer.text.splitlines()) if line.strip()), "no output")
-    if answer.rc == 0:
-        return passed(last)
-    how = "did not end" if answer.rc is None else f"ended with {answer.rc}"
-    return failed(
-        f"the CUDA command {how}: {last}", "Run it by hand on the host; 802 means that the fabric is not ready"
-    )

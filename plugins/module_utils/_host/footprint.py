@@ -19,8 +19,9 @@ from .._adapters.pynvml_loader import HOST_PROGRAM
 from .._driver.desired import REPOSITORY_NAME
 from .._driver.fabric import MODULES_FILE
 from .._driver.previous import PATH as PREVIOUS_DRIVER
-from .._driver.services import NOUVEAU_FILE, PERSISTENCE_DROP_IN, PREFERENCES_NAME, wants_link
+from .._driver.services import NOUVEAU_FILE, PERSISTENCE_DROP_IN, PREFERENCES_NAME
 from .._formats.module_parameters import FILE as PARAMETERS_FILE
+from .._formats.unit_names import DCGM_UNIT, wants_link
 from .._health.metric_units import METRICS_FILE, METRICS_SERVICE, METRICS_TIMER, TIMER_LINK
 from .._runtime import containerd, crio, docker, rancher
 from .._sharing import mps_instances, mps_units
@@ -37,6 +38,7 @@ class Goes(Enum):
     ALWAYS = "always"
     WITH_TOOLKIT = "with the toolkit"
     WITH_DRIVER = "with the driver"
+    WITH_DCGM = "with DCGM"
     WITH_BOOT = "with the next boot"
 
 
@@ -122,6 +124,8 @@ TRACES: tuple[Trace, ...] = (
     Trace(PARAMETERS_FILE, "parameters of the kernel module", "driver", Goes.WITH_DRIVER),
     Trace(MODULES_FILE, "kernel modules of NVLink 5", "driver", Goes.WITH_DRIVER),
     *_repository(REPOSITORY_NAME, Goes.WITH_DRIVER, "driver"),
+    # DCGM.
+    Trace(wants_link(DCGM_UNIT), "host engine of DCGM", "dcgm", Goes.WITH_DCGM),
     # The folders of the collection's own, after all others: their journals say how far a run came.
     Trace(_RECORDS, "records", "host_remains", folder=True),
     Trace(_JOURNALS, "journals, previous packages, progress of upgrades", "host_remains", folder=True),

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .._adapters.files import read_bytes, read_text, remove, write_whole
-from .._adapters.installed_packages import is_kernel_package
+from .._adapters.installed_packages import is_dcgm, is_kernel_package
 from .._adapters.packages import PackageManager, Transaction
 from .._adapters.packages_apt import Apt
 from .._driver.plan import hold_names
@@ -75,11 +75,12 @@ def read(manager: PackageManager) -> Remains:
     )
 
 
-def plan(present: Remains, toolkit: bool, driver: bool) -> Plan:
+def plan(present: Remains, toolkit: bool, driver: bool, dcgm: bool = False) -> Plan:
     """Return the steps after which nothing of the collection is left.
 
     :param toolkit: whether the toolkit is removed by its own module, with its holds and settings.
     :param driver: whether the driver is, with its holds and pins.
+    :param dcgm: whether DCGM is, with its holds.
     :raises TomlError: the toolkit's settings cannot be read.
     :raises Refused: a record says what another run still has to do.
     """
@@ -95,6 +96,8 @@ def plan(present: Remains, toolkit: bool, driver: bool) -> Plan:
         steps += _release(held)
         if present.settings is not None and is_marked(present.settings):
             steps.append(Step(Kind.CHANGE_FILE, TOOLKIT_SETTINGS, "it gets back what it said before"))
+    if not dcgm:
+        steps += _release([name for name in present.holds if is_dcgm(name) and name in present.packages])
     if not driver:
         own = hold_names(present.packages, filter(is_kernel_package, present.packages))
         steps += _release([name for name in own if name in present.holds])

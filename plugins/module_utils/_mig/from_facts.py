@@ -42,7 +42,7 @@ def reset_obstacles(facts: Mapping[str, Any], gpu: Mapping[str, Any], variables:
     if variables.get("nvidia_mig_reset") == "never":
         return ("nvidia_mig_reset is never",)
     node = f"/dev/nvidia{gpu.get('minor')}"
-    stopped = bool(variables.get("nvidia_mig_restart_services"))
+    stopped = bool(variables.get("nvidia_mig_restart_services")) or variables.get("nvidia_dcgm_state") == "present"
     holding = [
         {"name": holder.get("command"), "pid": holder.get("pid")}
         for holder in facts.get("holders") or ()

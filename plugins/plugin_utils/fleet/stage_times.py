@@ -23,6 +23,7 @@ REGISTERED = {
     "settings": "nvidia_settings_result",
     "mig": "nvidia_mig_result",
     "sharing": "nvidia_sharing_result",
+    "dcgm": "nvidia_dcgm_result",
     "metrics": "nvidia_health_metrics_result",
     "health": "nvidia_health_result",
 }

@@ -17,7 +17,7 @@ CHECKS = items(
     fields(
         {
             "name": text(64),
-            "status": text(pattern="passed|failed|warning|skipped"),
+            "status": text(pattern="passed|failed|warning|skipped|unproven"),
             "evidence": OUTPUT,
             "next_step": OUTPUT,
         },
@@ -46,7 +46,12 @@ class Verification:
         if self.failed:
             return f"not as described, first failure: {self.failed[0]['name']}"
         warnings = sum(1 for check in self.checks if check["status"] == "warning")
-        return "as described" + (f", {warnings} warnings" if warnings else "")
+        unproven = [check["name"] for check in self.checks if check["status"] == "unproven"]
+        return (
+            "as described"
+            + (f", {warnings} warnings" if warnings else "")
+            + (f", not proven: {', '.join(unproven)}" if unproven else "")
+        )
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -10,9 +10,38 @@ import platform as machine
 from pathlib import Path
 
 from .deb import File, Package
+from .scripts import service
 
 KEYRING = "/usr/share/keyrings/cuda-archive-keyring.gpg"
 _PIN = "Package: *\nPin: release l=NVIDIA CUDA\nPin-Priority: 600\n"
+
+_DCGM_CORE = "datacenter-gpu-manager-4-core"
+#: Where the stand-in of dcgmi finds what it writes, and where it notes how it was called.
+ANSWER, CALLS = "/var/lib/lab-dcgm/answer", "/var/lib/lab-dcgm/calls"
+_DCGMI = f"""#!/bin/sh
+mkdir -p /var/lib/lab-dcgm
+echo "$@" >> {CALLS}
+if ! systemctl --quiet is-active nvidia-dcgm.service || ! [ -e {ANSWER} ]; then
+    echo "Error: unable to establish a connection to the specified host: localhost"
+    exit 1
+fi
+cat {ANSWER}
+"""
+#: No driver answers an open of the lab's device files.
+_HOST_ENGINE = """#!/usr/bin/python3
+import os, signal
+held = [os.open(path, os.O_PATH) for path in ("/dev/nvidiactl", "/dev/nvidia0") if os.path.exists(path)]
+signal.pause()
+"""
+_DCGM_UNIT = """[Unit]
+Description=NVIDIA DCGM service
+
+[Service]
+ExecStart=/usr/bin/nv-hostengine
+
+[Install]
+WantedBy=multi-user.target
+"""
 
 
 def cuda_keyring(key: Path, list_name: str, address: str) -> Package:
@@ -31,9 +60,33 @@ def cuda_keyring(key: Path, list_name: str, address: str) -> Package:
     )
 
 
-def dcgm() -> Package:
-    """DCGM's core package: its name and version; the lab has no DCGM."""
-    return Package("datacenter-gpu-manager-4-core", "1:4.6.0-1", "NVIDIA data centre GPU manager 4")
+def dcgm() -> list[Package]:
+    """DCGM's packages for CUDA 12 and 13, by the names and versions that Azure/azhpc-images installs, and DCGM 3.
+
+    Each depends on the core of exactly its version, as those scripts say of the packages multinode; the engine does not start by itself: NVIDIA's guide
+    enables it. It has the GPUs open, and dcgmi writes what a test put into C(ANSWER): no GPU is here that it could diagnose.
+    """
+    found = [Package("datacenter-gpu-manager", "1:3.3.9", "NVIDIA data centre GPU manager", {"Conflicts": _DCGM_CORE})]
+    for version in ("1:4.5.3-1", "1:4.6.0-1"):
+        core = Package(
+            _DCGM_CORE,
+            version,
+            "NVIDIA data centre GPU manager 4",
+            {"Conflicts": "datacenter-gpu-manager"},
+            files={
+                "/usr/bin/nv-hostengine": File(text=_HOST_ENGINE, executable=True),
+                "/usr/bin/dcgmi": File(text=_DCGMI, executable=True),
+                "/usr/lib/systemd/system/nvidia-dcgm.service": File(text=_DCGM_UNIT),
+            },
+            scripts=service("nvidia-dcgm.service", enable=False),
+        )
+        names = ("proprietary", *(f"{kind}cuda{cuda}" for cuda in (12, 13) for kind in ("", "proprietary-")))
+        same = {"Depends": f"{_DCGM_CORE} (= {version})"}
+        found += [
+            core,
+            *(Package(f"datacenter-gpu-manager-4-{name}", version, "part of DCGM 4", same) for name in names),
+        ]
+    return found
 
 
 def kernel_headers() -> Package:

@@ -25,6 +25,7 @@ DEPEND_ON_FACTS = {
     "nvidia_settings",
     "nvidia_mig",
     "nvidia_sharing",
+    "nvidia_dcgm",
     "nvidia_health",
 }
 
@@ -50,6 +51,7 @@ def test_there_are_roles():
         "nvidia_mig",
         "nvidia_sharing",
         "nvidia_health",
+        "nvidia_dcgm",
         "gpu_kubernetes",
         "gpu_upgrade",
         "gpu_remove",

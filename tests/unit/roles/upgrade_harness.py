@@ -74,6 +74,7 @@ _ROLES = {
     "nvidia_settings": {"main.yml": "settings"},
     "nvidia_mig": {"main.yml": "mig"},
     "nvidia_sharing": {"main.yml": "sharing"},
+    "nvidia_dcgm": {"main.yml": "dcgm"},
     "nvidia_health": {"main.yml": "health"},
 }
 

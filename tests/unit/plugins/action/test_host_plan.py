@@ -28,7 +28,7 @@ def test_a_bare_host(plan):
     assert result["pool"] == "training"
     assert result["changed"] is False and "failed" not in result
     assert result["needed"] == ["driver", "toolkit", "runtime", "sharing"]
-    assert list(result["stages"]) == ["driver", "toolkit", "runtime", "settings", "mig", "sharing", "metrics"]
+    assert list(result["stages"]) == ["driver", "toolkit", "runtime", "settings", "mig", "sharing", "dcgm", "metrics"]
     assert shown.lines == []
 
 

@@ -29,7 +29,7 @@ def desired(**variables):
 
 
 def test_the_stages_are_those_of_site_in_its_order():
-    assert list(STAGES) == ["driver", "toolkit", "runtime", "settings", "mig", "sharing", "metrics"]
+    assert list(STAGES) == ["driver", "toolkit", "runtime", "settings", "mig", "sharing", "dcgm", "metrics"]
 
 
 def test_a_bare_host_needs_what_its_desired_state_has():

@@ -25,12 +25,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services i
     has_install_section,
     persistence_drop_in,
     preferences,
-    wants_link,
     without_drop_in,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import Failed, Stopped, run_stage
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import PERSISTENCE_UNIT
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import PERSISTENCE_UNIT, wants_link
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 

@@ -164,8 +164,41 @@ NOTHING_RECORDED = {
     "heal": None,
     "mig_unfinished": False,
     "upgrade_state": None,
+    "acceptance_owed": False,
     "repartition_unfinished": False,
 }
+
+
+def test_an_acceptance_that_is_owed(tree):
+    tree.write("/var/lib/gpufleet/acceptance.json", '{"level": 2}')
+    assert environment.read_recorded(tree.source())["acceptance_owed"] is True
+
+
+def test_no_dcgm(tree):
+    nothing = {"packages": {}, "holds": [], "dcgmi": None, "active": None, "enabled": False}
+    assert environment.read_dcgm(tree.source(), [], [], Services()) == nothing
+    unknown = {**nothing, "packages": None, "holds": None}
+    assert environment.read_dcgm(tree.source(), None, None, Services()) == unknown
+
+
+def test_dcgm(tree):
+    core, cuda = "datacenter-gpu-manager-4-core", "datacenter-gpu-manager-4-cuda13"
+    packages = [Package(name, "1:4.6.0-1", "NVIDIA") for name in (core, cuda, "nvidia-open", "vim")]
+    tree.program("/usr/bin/dcgmi")
+    tree.folder("/run/systemd/system")
+    tree.active = {"nvidia-dcgm.service"}
+    tree.link("/etc/systemd/system/multi-user.target.wants/nvidia-dcgm.service", "/usr/lib/systemd/system/x")
+    tree.write("/usr/lib/systemd/system/x")
+    source = tree.source()
+    # The lock as dnf 4 writes it.
+    locks = [f"{core}-1:4.6.0-1.*"]
+    assert environment.read_dcgm(source, packages, locks, read_services(source)) == {
+        "packages": {core: "1:4.6.0-1", cuda: "1:4.6.0-1"},
+        "holds": [core],
+        "dcgmi": "/usr/bin/dcgmi",
+        "active": True,
+        "enabled": True,
+    }
 
 
 def test_recorded(tree):

@@ -54,3 +54,30 @@ def test_the_diagnostic_does_not_load_gpus_that_are_in_use(tree, monkeypatch):
 
     monkeypatch.setattr(collected.command, "find", lambda _name: None)
     assert not collected.collect(tree.source(), None, [], 120, 2, 60).dcgm.installed and len(asked) == 4
+
+
+def test_auto_takes_what_the_host_has(tree, monkeypatch):
+    """A sample where it can run, then dcgmi, then nothing; a diagnostic that is asked for anyway is run once."""
+    asked, facts = [], {"health": {"cuda_program": "/opt/vectorAdd"}, "dcgm": {"dcgmi": "/usr/bin/dcgmi"}}
+    facts["gpus"] = [{"index": 0, "compute_mode": "default", "processes": []}]
+    monkeypatch.setattr(
+        collected, "answer_of", lambda arguments, limit: asked.append((*arguments, limit)) or CommandAnswer(0, "fine")
+    )
+    monkeypatch.setattr(collected, "read_document", lambda *_given, **_more: facts)
+    monkeypatch.setattr(collected.command, "find", lambda name: f"/usr/bin/{name}")
+    diagnosed = ("dcgmi", "diag", "-r", "1", "-j", 120)
+
+    def collect(*dcgm):
+        asked.clear()
+        return collected.collect(tree.source(), None, ["auto"], 120, *dcgm)
+
+    assert collect().cuda == CommandAnswer(0, "fine") and asked == [("/opt/vectorAdd", 120)]
+    facts["mps"] = [{"pid": 1}]
+    found = collect()
+    assert found.cuda is None and found.cuda_by_dcgm.level == 1 and asked == [diagnosed]
+    found = collect(2, 60)
+    assert found.cuda_by_dcgm is found.dcgm and len(asked) == 1 and found.dcgm.level == 2
+    facts["dcgm"] = {"dcgmi": None}
+    assert "because MPS serves the GPUs" in collect().cuda_unproven and asked == []
+    facts["health"] = {"cuda_program": None}
+    assert "nor dcgmi" in collect().cuda_unproven and asked == []

@@ -55,11 +55,16 @@ def test_the_part_of_the_document(tree, monkeypatch):
     source = tree.source()
     assert health.read_health(source) == {
         "nvidia_smi": None,
+        "cuda_program": None,
         "xids": [{"number": 79, "pci_address": "0000:18:00", "text": "GPU has fallen off the bus"}],
         "sxids": [{"number": 20034, "pci_address": "0000:05:00.0", "text": "Fatal, Link 30 LTSSM Fault Up"}],
     }
     tree.program("/usr/bin/nvidia-smi")
     assert health.read_health(source)["nvidia_smi"] == {"rc": 0, "text": "nvidia-smi -L"}
+    for path in ("/usr/bin/deviceQuery", f"{health.DEMO_SUITE}/vectorAdd", "/usr/local/bin/vectorAdd"):
+        # What computes before what only looks, what somebody put into PATH before NVIDIA's package.
+        tree.program(path)
+        assert health.read_health(source)["cuda_program"] == path
     monkeypatch.setattr(health, "kernel_log", lambda: None)
     unread = health.read_health(source)
     assert unread["xids"] is None and unread["sxids"] is None
@@ -67,5 +72,5 @@ def test_the_part_of_the_document(tree, monkeypatch):
 
 def test_another_hosts_files_say_nothing_of_its_health(tree):
     source = tree.source(local=False)
-    assert health.read_health(source) == {"nvidia_smi": None, "xids": None, "sxids": None}
+    assert health.read_health(source) == {"nvidia_smi": None, "cuda_program": None, "xids": None, "sxids": None}
     assert source.unknown["health"] == "only the running host can tell"

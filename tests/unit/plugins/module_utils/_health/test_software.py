@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import software
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, Expectation
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Expectation
 
 ANY = Expectation()
 
@@ -177,17 +177,3 @@ def test_compute_mode(evidence, facts):
     judge(software.compute_mode(evidence(), ANY), "passed", "default")
     facts["gpus"] = []
     judge(software.compute_mode(evidence(), ANY), "skipped", "no GPU")
-
-
-@pytest.mark.parametrize(
-    ("answer", "status", "text"),
-    [
-        (None, "skipped", "no command"),
-        (CommandAnswer(0, "Vector addition\nTest PASSED\n"), "passed", "Test PASSED"),
-        (CommandAnswer(1, "error 802: system not yet initialized"), "failed", "ended with 1: error 802"),
-        (CommandAnswer(None, "no answer within 120 s"), "failed", "did not end: no answer within 120 s"),
-        (CommandAnswer(0, ""), "passed", "no output"),
-    ],
-)
-def test_cuda(evidence, answer, status, text):
-    judge(software.cuda(evidence(cuda=answer), ANY), status, text)

@@ -94,6 +94,13 @@ def test_what_goes_with_its_own_module_is_left_to_it():
     assert [step.data["packages"] for step in toolkit_stays.steps] == [list(PACKAGES)]
 
 
+def test_dcgm_that_stays_is_held_no_more():
+    held = Remains({"datacenter-gpu-manager-4-core": "1:4.6.0-1"}, ("datacenter-gpu-manager-4-core", "vim"))
+    (step,) = remains.plan(held, toolkit=True, driver=True, dcgm=False).steps
+    assert (step.kind.key, step.data["packages"]) == ("release_packages", ["datacenter-gpu-manager-4-core"])
+    assert not remains.plan(held, toolkit=True, driver=True, dcgm=True).changes
+
+
 def test_a_step_that_did_not_stick_is_a_failure(host):
     _folder, manager = host
     manager.unhold = lambda _names: None

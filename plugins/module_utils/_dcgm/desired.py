@@ -1,0 +1,60 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is wanted of DCGM, and what a host has of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from .._toolkit.floors import version_in
+from .packages import DEFAULT_VERSION, FAMILY
+
+
+@dataclass(frozen=True)
+class DesiredDcgm:
+    """What a host is to have.
+
+    :param version: of all packages, without epoch and package revision.
+    :param cuda: major versions of CUDA whose packages are installed; empty for that of the driver on disk.
+    """
+
+    present: bool = True
+    version: str = DEFAULT_VERSION
+    cuda: tuple[str, ...] = ()
+    hold: bool = True
+    allow_vulnerable: bool = False
+
+
+@dataclass(frozen=True)
+class DcgmState:
+    """What a host has.
+
+    :param packages: versions of the installed packages of DCGM, by name.
+    :param holds: names that the package manager holds.
+    :param interrupted: packages that an earlier transaction left half done.
+    :param missing_for_holds: packages that the package manager needs to hold others, and that are not installed.
+    :param active: whether the host engine runs.
+    :param enabled: whether it starts at boot.
+    :param driver: version of the driver on disk for the running kernel; None without one.
+    """
+
+    packages: Mapping[str, str] = field(default_factory=dict)
+    holds: tuple[str, ...] = ()
+    interrupted: tuple[str, ...] = ()
+    missing_for_holds: tuple[str, ...] = ()
+    active: bool = False
+    enabled: bool = False
+    driver: str | None = None
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Return which packages of DCGM are held: also those that are gone, whose locks keep new ones out."""
+        return tuple(name for name in self.holds if name.startswith(FAMILY))
+
+    def differing(self, wanted: Iterable[str], version: str) -> dict[str, str]:
+        """Return which of the wanted packages are not at C(version), with what is installed (empty for nothing)."""
+        installed = {name: self.packages.get(name, "") for name in wanted}
+        return {name: found for name, found in installed.items() if version_in(found) != version}

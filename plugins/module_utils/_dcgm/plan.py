@@ -1,0 +1,185 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Plan DCGM on a host: its packages as one transaction, their holds, the host engine. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from .._adapters.packages import Change, Package, Transaction
+from .._formats.driver_versions import branch_of
+from .._formats.unit_names import DCGM_UNIT
+from .._plan import Plan, Refused, Step
+from .._steps import Kind
+from .._toolkit.floors import version_in
+from .desired import DcgmState, DesiredDcgm
+from .packages import CORE, FAMILY, OLD_PACKAGES, PREFIX, check_version, cuda_of_branch, is_of_cuda, names
+
+#: What stands for all packages in a plan.
+DCGM = "DCGM"
+_AT_BOOT = "the host engine has to run after a reboot too"
+_ENGINE = "dcgmi asks the host engine"
+
+
+def cuda_of(state: DcgmState, desired: DesiredDcgm) -> tuple[str, ...]:
+    """Return the major versions of CUDA whose packages a host gets.
+
+    :raises Refused: they are to follow the driver, and there is none, or no source says its CUDA version.
+    """
+    if desired.cuda:
+        return desired.cuda
+    if state.driver is None:
+        raise Refused(
+            f"{PREFIX}cuda",
+            "DCGM's packages are named by the CUDA version of the driver, and no driver is installed for the running kernel",
+            f"Run gpufleet.nvidia.nvidia_driver first, or give the major version: {PREFIX}cuda: ['13'].",
+        )
+    return (cuda_of_branch(branch_of(state.driver)),)
+
+
+def plan(state: DcgmState, desired: DesiredDcgm) -> Plan:
+    """Return the steps from C(state) to C(desired).
+
+    :raises Refused: it cannot be met.
+    """
+    return _present(state, desired) if desired.present else _absent(state)
+
+
+def install_step(cuda: Iterable[str], version: str, why: str, engine_runs: bool) -> Step:
+    """Return the step that installs the packages."""
+    disturbs = ("whoever asks the host engine, which is stopped for it",) if engine_runs else ()
+    return Step(Kind.INSTALL_DCGM, DCGM, why, disturbs, {"version": version, "cuda": list(cuda)})
+
+
+def hold_step(packages: Iterable[str]) -> Step:
+    """Return the step that holds packages of DCGM."""
+    why = "unattended upgrades must not move DCGM away from the CUDA version of the driver"
+    return Step(Kind.HOLD_PACKAGES, DCGM, why, (), {"packages": list(packages)})
+
+
+def release_step(packages: Iterable[str], why: str) -> Step:
+    """Return the step that releases held packages of DCGM."""
+    return Step(Kind.RELEASE_PACKAGES, DCGM, why, (), {"packages": list(packages)})
+
+
+def engine_steps(enabled: bool, active: bool) -> list[Step]:
+    """Return the steps after which the host engine runs, now and after a reboot."""
+    return [
+        *([] if enabled else [Step(Kind.ENABLE_SERVICE, DCGM_UNIT, _AT_BOOT)]),
+        *([] if active else [Step(Kind.START_SERVICE, DCGM_UNIT, _ENGINE)]),
+    ]
+
+
+def difference(found: str) -> str:
+    """Return why a package has to be installed, by the version that is installed."""
+    return f"is {found}" if found else "is not installed"
+
+
+def select(offers: Sequence[Package], wanted: Sequence[str], version: str) -> tuple[Package, ...]:
+    """Return the wanted packages at exactly C(version), of what the repositories offer.
+
+    :raises Refused: one of them is not offered at it; says what is.
+    """
+    chosen = []
+    for name in wanted:
+        package = next((one for one in offers if one.name == name and version_in(one.version) == version), None)
+        if package is not None:
+            chosen.append(Package(name, package.version))
+    if len(chosen) == len(wanted):
+        return tuple(chosen)
+    missing = ", ".join(name for name in wanted if name not in {package.name for package in chosen})
+    there = sorted({version_in(one.version) or one.version for one in offers if one.name == CORE}, reverse=True)
+    if not there:
+        raise Refused(
+            f"{PREFIX}state",
+            f"no repository that is configured on this host has {CORE}",
+            "DCGM is in NVIDIA's CUDA repository, which nvidia_driver configures with nvidia_driver_source: nvidia; or configure a mirror with it.",
+        )
+    raise Refused(
+        f"{PREFIX}version",
+        f"the repositories have no {version} of {missing}",
+        f"{CORE} is there at {', '.join(there)}.",
+    )
+
+
+def transaction(state: DcgmState, packages: Sequence[Package]) -> Transaction:
+    """Return the one transaction that brings the packages, and takes away what cannot stand beside them: DCGM 3, and DCGM 4 of another version."""
+    wanted = {package.name for package in packages}
+    versions = {version_in(package.version) for package in packages}
+    stale = [
+        name
+        for name, version in state.packages.items()
+        if name not in wanted and (name in OLD_PACKAGES or (is_of_cuda(name) and version_in(version) not in versions))
+    ]
+    return Transaction(install=tuple(packages), remove=tuple(sorted(stale)), allow_downgrades=True)
+
+
+def check_simulation(changes: Sequence[Change], packages: Sequence[Package]) -> None:
+    """Refuse a transaction that does more than it was asked for.
+
+    :raises Refused: it touches packages that are none of DCGM's and were there, or brings another version.
+    """
+    wanted = {package.name: package.version for package in packages}
+    for change in changes:
+        if not change.name.startswith(FAMILY) and change.action != "install":
+            raise Refused(
+                "the package transaction",
+                f"the package manager would {change.action} {change.name} {change.before} to install DCGM",
+                "Find out with the package manager what they conflict about; nothing was installed.",
+            )
+        if change.name in wanted and change.action != "remove" and change.after != wanted[change.name]:
+            raise Refused(
+                "the package transaction",
+                f"the package manager would install {change.name} {change.after} in place of {wanted[change.name]}",
+                "Look for a pin or lock on it; nothing was installed.",
+            )
+
+
+def _present(state: DcgmState, desired: DesiredDcgm) -> Plan:
+    warning = check_version(desired.version, desired.allow_vulnerable)
+    cuda = cuda_of(state, desired)
+    wanted = names(cuda)
+    differing = state.differing(wanted, desired.version)
+    old = [name for name in OLD_PACKAGES if name in state.packages]
+    steps = _repair(state)
+    unheld = [name for name in wanted if name not in state.holds]
+    hold = desired.hold and bool(differing or unheld)
+    if hold and state.missing_for_holds:
+        data = {"packages": list(state.missing_for_holds)}
+        steps.append(Step(Kind.INSTALL_PREREQUISITES, DCGM, "packages are held with it", (), data))
+    if differing or old:
+        why = "; ".join(f"{name} {difference(found)}" for name, found in differing.items())
+        steps.append(install_step(cuda, desired.version, why or f"{', '.join(old)} is DCGM 3", state.active))
+    if hold:
+        steps.append(hold_step(wanted))
+    if not desired.hold and state.held:
+        steps.append(release_step(state.held, f"{PREFIX}hold is false"))
+    # The transaction stops the host engine.
+    steps += engine_steps(state.enabled, state.active and not (differing or old))
+    return Plan(
+        tuple(steps),
+        before={"packages": dict(state.packages), "host engine": state.active},
+        after={"packages": dict.fromkeys(wanted, desired.version), "host engine": True},
+        warnings=(warning,) if warning else (),
+    )
+
+
+def _absent(state: DcgmState) -> Plan:
+    installed = sorted(state.packages)
+    steps = _repair(state)
+    if state.active or state.enabled:
+        disturbs = ("whoever asks the host engine",) if state.active else ()
+        steps.append(Step(Kind.DISABLE_SERVICE, DCGM_UNIT, "DCGM is to be removed", disturbs))
+    if state.held:
+        steps.append(release_step(state.held, "they are to be removed"))
+    if installed:
+        steps.append(Step(Kind.UNINSTALL_PACKAGES, DCGM, "DCGM is not wanted", (), {"packages": installed}))
+    return Plan(tuple(steps), before={"packages": dict(state.packages)}, after={"packages": {}})
+
+
+def _repair(state: DcgmState) -> list[Step]:
+    if not state.interrupted:
+        return []
+    return [Step(Kind.REPAIR_PACKAGE_DATABASE, DCGM, f"half done: {', '.join(state.interrupted)}")]

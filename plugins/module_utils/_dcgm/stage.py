@@ -1,0 +1,127 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The stage C(dcgm), planned from the facts of a host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .._driver.desired import from_variables as driver_from_variables
+from .._formats.driver_versions import branch_of, is_driver_version
+from .._plan import Refused, StagePlan, Step
+from .desired import DcgmState
+from .packages import PREFIX, check_boards, check_host, check_version, cuda_of_branch, names
+from .plan import difference, engine_steps, hold_step, install_step, release_step
+
+_LEVEL = "nvidia_health_dcgm_level"
+
+
+def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
+    """Return what the stage would do; see docs/architecture.md."""
+    found = facts.get("dcgm") or {}
+    if desired[f"{PREFIX}state"] == "present":
+        return _present(facts, found, desired)
+    refusals = _level_without_dcgm(facts, found, desired)
+    if desired[f"{PREFIX}state"] == "unmanaged":
+        return StagePlan("dcgm", needed=bool(refusals), refusals=refusals)
+    if found.get("packages") is None:
+        return StagePlan("dcgm", True, unknown="the installed packages are not known", refusals=refusals)
+    # What goes is the module's to say; with nothing installed there is nothing.
+    return StagePlan("dcgm", bool(found["packages"] or found.get("enabled") or refusals), refusals=refusals)
+
+
+def _level_without_dcgm(
+    facts: Mapping[str, Any], found: Mapping[str, Any], desired: Mapping[str, Any]
+) -> tuple[Refused, ...]:
+    """Refuse an acceptance that nothing on the host could run, before the host is changed."""
+    level = desired[_LEVEL]
+    absent = desired[f"{PREFIX}state"] == "absent"
+    if not level or "dcgm" not in facts or (found.get("dcgmi") and not absent):
+        return ()
+    why = f"{PREFIX}state is absent" if absent else "the host has no dcgmi"
+    return (
+        Refused(
+            _LEVEL,
+            f"it asks for dcgmi diag at level {level}, and {why}",
+            f"Set {PREFIX}state: present, which installs DCGM with its host engine, or {_LEVEL}: 0.",
+        ),
+    )
+
+
+def _present(facts: Mapping[str, Any], found: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
+    refusals: list[Refused] = []
+    version = str(desired[f"{PREFIX}version"])
+    warning = _told(refusals, lambda: check_version(version, desired[f"{PREFIX}allow_vulnerable"])) or ""
+    _told(refusals, lambda: check_host(facts.get("host") or {}))
+    cuda: set[tuple[str, ...]] = _told(refusals, lambda: _cuda(facts, desired)) or set()
+    packages = found.get("packages")
+    wanted = tuple(dict.fromkeys(name for one in cuda for name in names(one)))
+    state = DcgmState(packages=packages or {}, holds=tuple(found.get("holds") or ()))
+    differing = state.differing(wanted, version)
+    source = _source(desired)
+    if source and differing:
+        refusals.append(source)
+    warnings = (warning,) if warning else ()
+    if refusals:
+        return StagePlan("dcgm", True, refusals=tuple(refusals), warnings=warnings)
+    if packages is None:
+        return StagePlan("dcgm", True, unknown="the installed packages are not known", warnings=warnings)
+    if not cuda:
+        return StagePlan("dcgm", True, unknown="no driver is installed, and none is described", warnings=warnings)
+    steps: list[Step] = []
+    if differing:
+        why = "; ".join(f"{name} {difference(there)}" for name, there in differing.items())
+        majors = sorted({major for one in cuda for major in one})
+        steps.append(install_step(majors, version, why, bool(found.get("active"))))
+    unheld = [name for name in wanted if name not in state.holds]
+    if desired[f"{PREFIX}hold"] and found.get("holds") is not None and (differing or unheld):
+        steps.append(hold_step(wanted if differing else unheld))
+    if not desired[f"{PREFIX}hold"] and state.holds:
+        steps.append(release_step(state.holds, f"{PREFIX}hold is false"))
+    steps += engine_steps(found.get("enabled") is True, found.get("active") is True and not differing)
+    return StagePlan("dcgm", bool(steps), tuple(steps), warnings=warnings)
+
+
+def _told(refusals: list[Refused], check: Callable[[], Any]) -> Any:
+    """Return what C(check) does; what it refuses is kept, so that all is said at once."""
+    try:
+        return check()
+    except Refused as refusal:
+        refusals.append(refusal)
+        return None
+
+
+def _cuda(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> set[tuple[str, ...]]:
+    """Return the CUDA versions of the driver that is described and of the one that is there: after a rollback that is another one."""
+    given = tuple(desired[f"{PREFIX}cuda"])
+    if given:
+        return {given}
+    branches = []
+    if desired["nvidia_driver_state"] == "present":
+        branches.append(driver_from_variables(desired).branch_number)
+    there = (facts.get("driver") or {}).get("on_disk_version")
+    if there and is_driver_version(str(there)):
+        branches.append(branch_of(str(there)))
+    found: set[tuple[str, ...]] = {(cuda_of_branch(branch),) for branch in branches}
+    check_boards(facts.get("pci") or (), [major for one in found for major in one])
+    return found
+
+
+def _source(desired: Mapping[str, Any]) -> Refused | None:
+    """Return why a described host would find no packages: only NVIDIA's CUDA repository has them."""
+    other = desired["nvidia_driver_source"]
+    if (
+        desired["nvidia_driver_state"] != "present"
+        or other == "nvidia"
+        or not desired["nvidia_driver_manage_repository"]
+    ):
+        return None
+    return Refused(
+        f"{PREFIX}state",
+        f"DCGM is in NVIDIA's CUDA repository alone, which is not configured with nvidia_driver_source: {other}",
+        "Take nvidia_driver_source: nvidia; or configure that repository, or a mirror of it, on the hosts and set "
+        "nvidia_driver_manage_repository: false.",
+    )

@@ -1,0 +1,179 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read, plan, apply and read back DCGM on a host. Every step can be repeated after a cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from .._adapters import kernel, systemd
+from .._adapters.host_files import HostFiles
+from .._adapters.packages import Package, PackageError, PackageManager, Transaction
+from .._adapters.source import run_command
+from .._formats.unit_names import DCGM_UNIT
+from .._plan import Plan, Refused, Step
+from .._steps import Kind
+from .desired import DcgmState, DesiredDcgm
+from .packages import CORE, FAMILY, names
+from .plan import check_simulation, cuda_of, plan, select, transaction
+
+#: What the new packages bring (the host engine's unit) is only seen once they are there.
+_ROUNDS = 2
+
+
+class Failed(Exception):
+    """Everything was carried out, and reading back does not show what was wanted."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was, or in check mode would be, done, and the state afterwards."""
+
+    plan: Plan
+    after: DcgmState
+
+
+def read(manager: PackageManager, desired: DesiredDcgm) -> DcgmState:
+    """Return the present state of the host.
+
+    :raises PackageError: the package manager does not answer.
+    :raises CommandError: systemd does not.
+    """
+    unit = systemd.unit(DCGM_UNIT)
+    disk, _reason = kernel.module_on_disk(HostFiles(), kernel.running_kernel(), run_command)
+    return DcgmState(
+        packages={name: version for name, version in manager.installed().items() if name.startswith(FAMILY)},
+        holds=tuple(manager.holds()),
+        interrupted=tuple(manager.interrupted()),
+        missing_for_holds=manager.missing_for_holds() if desired.present and desired.hold else (),
+        active=unit.is_active,
+        enabled=DCGM_UNIT in systemd.enabled([DCGM_UNIT]),
+        driver=disk.version if disk else None,
+    )
+
+
+def run_stage(manager: PackageManager, desired: DesiredDcgm, check_mode: bool) -> Report:
+    """Bring DCGM on a host to C(desired).
+
+    :raises Refused: it cannot be met; nothing was installed.
+    :raises PackageError: the package manager failed.
+    :raises CommandError: the host engine does not start or stop.
+    :raises Failed: what is read back is something else.
+    """
+    state = read(manager, desired)
+    if check_mode and desired.present and not desired.cuda and state.driver is None:
+        # The driver's stage has installed none in check mode.
+        return Report(
+            Plan(warnings=("which packages of DCGM there would be follows from the driver, and there is none yet",)),
+            state,
+        )
+    planned = plan(state, desired)
+    if check_mode or not planned.changes:
+        if planned.changes and desired.present:
+            _try(manager, state, desired)
+        return Report(planned, state)
+    done: list[Step] = []
+    left = planned
+    for _round in range(_ROUNDS):
+        for step in left.steps:
+            _APPLIERS[step.kind](manager, state, desired, step)
+        done.extend(left.steps)
+        state = read(manager, desired)
+        left = plan(state, desired)
+        if not left.changes:
+            return Report(replace(planned, steps=tuple(done)), state)
+    raise Failed(
+        "Failed to bring DCGM: everything was carried out, and still to do is: "
+        + "; ".join(str(step) for step in left.steps)
+    )
+
+
+def _try(manager: PackageManager, state: DcgmState, desired: DesiredDcgm) -> None:
+    """Ask the real resolver. Before the driver's stage has configured its repository there is nobody to ask."""
+    wanted = names(cuda_of(state, desired))
+    offers = manager.offered(wanted)
+    if state.differing(wanted, desired.version) and any(offer.name == CORE for offer in offers):
+        packages = select(offers, wanted, desired.version)
+        check_simulation(manager.simulate(replace(transaction(state, packages), ignore_holds=True)), packages)
+
+
+def _repair(manager: PackageManager, state: DcgmState, _desired: DesiredDcgm, _step: Step) -> None:
+    manager.unhold(list(state.held))
+    manager.repair()
+
+
+def _prepare(manager: PackageManager, _state: DcgmState, _desired: DesiredDcgm, step: Step) -> None:
+    manager.apply(Transaction(tuple(Package(str(name)) for name in step.data["packages"])))
+
+
+def _install(manager: PackageManager, state: DcgmState, desired: DesiredDcgm, _step: Step) -> None:
+    wanted = names(cuda_of(state, desired))
+    packages = _offered(manager, wanted, desired.version)
+    held = list(state.held)
+    manager.unhold(held)
+    try:
+        asked = transaction(state, packages)
+        check_simulation(manager.simulate(asked), packages)
+        if state.active:
+            # It has its libraries open, and the new ones only after a restart.
+            systemd.stop(DCGM_UNIT)
+        manager.apply(asked)
+    except (PackageError, Refused):
+        manager.hold([package for package in _installed(manager) if package.name in held])
+        if state.active:
+            systemd.start(DCGM_UNIT)
+        raise
+
+
+def _offered(manager: PackageManager, wanted: tuple[str, ...], version: str) -> tuple[Package, ...]:
+    try:
+        return select(manager.offered(wanted), wanted, version)
+    except Refused:
+        # What was fetched may be older than the repository.
+        manager.refresh()
+        return select(manager.offered(wanted), wanted, version)
+
+
+def _installed(manager: PackageManager) -> list[Package]:
+    return [Package(name, version) for name, version in manager.installed().items() if name.startswith(FAMILY)]
+
+
+def _hold(manager: PackageManager, _state: DcgmState, _desired: DesiredDcgm, step: Step) -> None:
+    manager.hold([package for package in _installed(manager) if package.name in step.data["packages"]])
+
+
+def _release(manager: PackageManager, state: DcgmState, _desired: DesiredDcgm, _step: Step) -> None:
+    manager.unhold(list(state.held))
+
+
+def _enable(_manager: PackageManager, _state: DcgmState, _desired: DesiredDcgm, step: Step) -> None:
+    systemd.enable([step.target])
+
+
+def _start(_manager: PackageManager, _state: DcgmState, _desired: DesiredDcgm, step: Step) -> None:
+    systemd.start(step.target)
+
+
+def _disable(_manager: PackageManager, _state: DcgmState, _desired: DesiredDcgm, step: Step) -> None:
+    systemd.disable([step.target])
+    systemd.stop(step.target)
+
+
+def _uninstall(manager: PackageManager, _state: DcgmState, _desired: DesiredDcgm, step: Step) -> None:
+    manager.apply(Transaction(remove=tuple(map(str, step.data["packages"]))))
+
+
+_APPLIERS: dict[Kind, Callable[[PackageManager, DcgmState, DesiredDcgm, Step], None]] = {
+    Kind.REPAIR_PACKAGE_DATABASE: _repair,
+    Kind.INSTALL_PREREQUISITES: _prepare,
+    Kind.INSTALL_DCGM: _install,
+    Kind.HOLD_PACKAGES: _hold,
+    Kind.RELEASE_PACKAGES: _release,
+    Kind.ENABLE_SERVICE: _enable,
+    Kind.START_SERVICE: _start,
+    Kind.DISABLE_SERVICE: _disable,
+    Kind.UNINSTALL_PACKAGES: _uninstall,
+}

@@ -1,0 +1,158 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: dcgm
+short_description: Install NVIDIA DCGM and run its host engine
+version_added: 0.1.0
+description:
+  - Brings the packages of DCGM 4 for the CUDA version of the driver to one exact version, as one transaction that is simulated first, holds them
+    there, and has the host engine, C(nvidia-dcgm.service), run now and after a reboot.
+  - Takes DCGM 3 away, which cannot stand beside it.
+  - Refuses versions with published vulnerabilities, and a transaction that would change packages that are not DCGM's.
+  - Configures no repository. DCGM is in NVIDIA's CUDA repository, which M(gpufleet.nvidia.driver) configures, or in a mirror of it.
+  - C(dcgmi diag) is run by M(gpufleet.nvidia.health).
+options:
+  state:
+    description:
+      - Whether DCGM is installed or removed.
+      - V(absent) stops the host engine and removes all packages of DCGM with their holds.
+    type: str
+    choices: [present, absent]
+    default: present
+  version:
+    description: The version of all packages, without epoch and package revision.
+    type: str
+    default: 4.6.0
+  cuda:
+    description:
+      - The major versions of CUDA whose packages are installed.
+      - Empty for the one that the driver brings that is installed for the running kernel.
+    type: list
+    elements: str
+    choices: ['11', '12', '13']
+    default: []
+  hold:
+    description: Whether the package manager holds the packages, so that unattended upgrades do not move them.
+    type: bool
+    default: true
+  allow_vulnerable:
+    description: Take a version with published vulnerabilities. Warns every time.
+    type: bool
+    default: false
+  lock_timeout:
+    description: Seconds to wait for another run that is changing the GPUs of the host.
+    type: int
+    default: 60
+extends_documentation_fragment:
+  - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.attributes.changes
+author:
+  - The gpufleet.nvidia authors (@gpufleet)
+seealso:
+  - module: gpufleet.nvidia.health
+  - module: gpufleet.nvidia.driver
+"""
+
+EXAMPLES = r"""
+- name: DCGM for the driver that is installed
+  gpufleet.nvidia.dcgm:
+    version: 4.6.0
+
+- name: DCGM for V100 boards, whose driver brings a CUDA that they do not have
+  gpufleet.nvidia.dcgm:
+    cuda: ['12', '13']
+
+- name: No DCGM
+  gpufleet.nvidia.dcgm:
+    state: absent
+"""
+
+RETURN = r"""
+packages:
+  description: The installed packages of DCGM, by name; in check mode those that there are.
+  type: dict
+  returned: success
+active:
+  description: Whether the host engine runs.
+  type: bool
+  returned: success
+seconds:
+  description: >-
+    Seconds that were spent on downloads (C(download), with apt), other work of the package manager (C(packages)), other programs (C(programs)) and
+    the module itself (C(own)); what took none is not there.
+  type: dict
+  returned: success
+  sample: {download: 61.0, packages: 38.2, programs: 6.1, own: 1.9}
+plan:
+  description: >-
+    What was, or in check mode would be, done. Its C(steps) have each C(kind) and C(target), which are keys that do not change with the
+    words, C(data), C(text), and of the text C(why) and C(disturbs).
+  type: dict
+  returned: success
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError, manager_for
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.desired import DesiredDcgm
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.packages import CUDA_VERSIONS, DEFAULT_VERSION
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.stage_run import Failed, run_stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import package_manager
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, steps_diff
+
+ARGUMENTS: dict[str, Any] = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "version": {"type": "str", "default": DEFAULT_VERSION},
+    "cuda": {"type": "list", "elements": "str", "choices": list(CUDA_VERSIONS), "default": []},
+    "hold": {"type": "bool", "default": True},
+    "allow_vulnerable": {"type": "bool", "default": False},
+    "lock_timeout": {"type": "int", "default": 60},
+}
+
+
+def desired(params: dict[str, Any]) -> DesiredDcgm:
+    """Return the desired state that the options describe."""
+    return DesiredDcgm(
+        present=params["state"] == "present",
+        version=params["version"],
+        cuda=tuple(params["cuda"]),
+        hold=params["hold"],
+        allow_vulnerable=params["allow_vulnerable"],
+    )
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    try:
+        with Stopwatch() as watch, exclusive(module.params["lock_timeout"]):
+            manager = manager_for(package_manager(HostFiles()) or "unknown")
+            report = run_stage(manager, desired(module.params), module.check_mode)
+    except Refused as refusal:
+        module.fail_json(msg=f"{refusal.message} Nothing was touched.", refusal=refusal.as_dict())
+    except (Failed, PackageError, CommandError, Locked) as error:
+        module.fail_json(msg=str(error))
+    for warning in report.plan.warnings:
+        module.warn(warning)
+    module.exit_json(
+        changed=report.plan.changes,
+        packages=dict(report.after.packages),
+        active=report.after.active,
+        plan=report.plan.as_dict(),
+        seconds=watch.seconds,
+        diff=[steps_diff("DCGM", report.plan.steps), report.plan.diff("DCGM")],
+    )
+
+
+if __name__ == "__main__":
+    main()

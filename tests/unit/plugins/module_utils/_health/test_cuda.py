@@ -1,0 +1,103 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether CUDA is proven: by a program, by DCGM, or not at all, which is said and is no failure."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import CHECKS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.cuda import cuda, obstacle, reason_unproven
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
+    CommandAnswer,
+    Diagnosis,
+    Expectation,
+    evaluate,
+)
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health import dcgm_outputs as outputs
+
+ANY = Expectation()
+SAMPLE = "/usr/local/cuda/extras/demo_suite/vectorAdd"
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "text"),
+    [
+        (None, "skipped", "no command"),
+        (CommandAnswer(0, "Vector addition\nTest PASSED\n"), "passed", "Test PASSED"),
+        (CommandAnswer(1, "error 802: system not yet initialized"), "failed", "ended with 1: error 802"),
+        (CommandAnswer(None, "no answer within 120 s"), "failed", "did not end: no answer within 120 s"),
+        (CommandAnswer(0, ""), "passed", "no output"),
+    ],
+)
+def test_by_a_program(evidence, answer, status, text):
+    found = cuda(evidence(cuda=answer), ANY)
+    assert found.status == status and text in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("text", "rc", "status", "said"),
+    [
+        (outputs.HEALTHY, 0, "passed", "by dcgmi: level 1 of DCGM 4.5.2"),
+        (outputs.LEVEL_2, 226, "warning", "by dcgmi: "),
+        (outputs.NO_HOST_ENGINE, 1, "unproven", "CUDA is not proven: dcgmi could not say: Error: unable to establish"),
+    ],
+)
+def test_by_dcgm(evidence, text, rc, status, said):
+    found = cuda(evidence(cuda=None, cuda_by_dcgm=Diagnosis(1, CommandAnswer(rc, text))), ANY)
+    assert found.status == status and said in found.evidence
+
+
+def test_what_dcgm_finds_is_a_failure_of_cuda_too(evidence):
+    broken = outputs.spoiled(outputs.LEVEL_2, status="Fail", warnings=[{"warning": "x", "error_severity": 2}])
+    assert cuda(evidence(cuda=None, cuda_by_dcgm=Diagnosis(1, CommandAnswer(1, broken))), ANY).status == "failed"
+
+
+def test_not_proven_is_said_and_is_no_failure(evidence, facts):
+    reason = reason_unproven(facts)
+    report = evaluate(CHECKS, evidence(cuda=None, cuda_unproven=reason), ANY)
+    assert report.healthy and report.message == "Every check passed; not proven: cuda."
+    found = next(one for one in report.as_list() if one["name"] == "cuda")
+    assert found["status"] == "unproven" and "nvidia_dcgm_state: present" in found["next_step"]
+    assert "CUDA is not proven: the host has neither vectorAdd nor deviceQuery" in found["evidence"]
+
+
+def test_why_what_is_there_was_not_run(facts):
+    facts["dcgm"], facts["mps"] = {"dcgmi": "/usr/bin/dcgmi"}, []
+    assert reason_unproven(facts) == "/usr/bin/dcgmi was not run for this check"
+    facts["health"] = {"cuda_program": SAMPLE}
+    assert reason_unproven(facts) == f"{SAMPLE} was not run for this check"
+    facts["mps"] = [{"pid": 1}]
+    assert reason_unproven(facts) == f"{SAMPLE} was not run, because MPS serves the GPUs"
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({}, ""),
+        ({"compute_mode": "exclusive_process"}, "GPU 0 is in compute mode exclusive_process"),
+        ({"gpu_instances": []}, "GPU 0 has MIG on and no instance"),
+        ({"processes": [{"pid": 7}]}, "GPU 0 is in use"),
+        ({"processes": None}, "GPU 0 is in use"),
+    ],
+)
+def test_a_sample_is_not_run_where_it_would_fail_or_disturb(facts, change, text):
+    facts["mps"] = []
+    facts["gpus"][0].update(change)
+    assert obstacle(facts) == text
+    facts["gpus"] = None
+    assert obstacle(facts) == "NVML shows no GPU"
+
+
+def test_an_acceptance_that_is_owed_is_a_failure_where_the_pool_asks_for_a_level(evidence, facts):
+    check = next(one for one in CHECKS if one.name == "dcgm")
+    facts["recorded"]["acceptance_owed"] = True
+    assert check.evaluate(evidence(), ANY).status == "skipped"
+    found = check.evaluate(evidence(), Expectation(accepted=True))
+    assert found.status == "failed" and "has not accepted it since" in found.evidence
+    facts["recorded"]["acceptance_owed"] = False
+    assert check.evaluate(evidence(), Expectation(accepted=True)).status == "skipped"
+    facts["recorded"]["acceptance_owed"] = True
+    diagnosed = evidence(dcgm=Diagnosis(2, CommandAnswer(0, outputs.HEALTHY)))
+    assert check.evaluate(diagnosed, Expectation(accepted=True)).status == "passed"
