@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.action import health
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import nvml_action
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import healthy_facts
 
 VARIABLES = {"inventory_hostname": "gpu-1"}
 
@@ -68,6 +69,17 @@ def test_what_the_roles_variables_say_is_expected_too_and_counts_less(call, fact
 def test_without_facts_and_for_cuda_the_host_is_asked(call, on_the_host, arguments):
     assert call(health, arguments, VARIABLES)[0]["healthy"] is True
     assert len(on_the_host) == 1 and "facts" not in on_the_host[0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "text"),
+    [({}, "unproven", "the host has neither"), ({"cuda_check": []}, "skipped", "no command was given")],
+)
+def test_facts_alone_prove_no_cuda_and_say_so(call, on_the_host, asked, status, text):
+    facts = {"schema": 1, **healthy_facts(), "health": {"nvidia_smi": None, "xids": []}}
+    result, _shown = call(health, {"facts": facts, "checks": ["cuda"], **asked}, VARIABLES)
+    (found,) = (check for check in result["checks"] if check["name"] == "cuda")
+    assert found["status"] == status and text in found["evidence"] and result["healthy"] and on_the_host == []
 
 
 @pytest.mark.parametrize("facts", [{"schema": 1}, {"schema": 2, "health": {}}])

@@ -22,7 +22,7 @@ def gate(call, bare_facts):
 
 def test_hosts_with_something_to_do_are_let_in_and_shown_by_pool(gate):
     result, shown = gate()
-    assert result["todo"] == ["a", "b"] and result["refused"] == [] and "failed" not in result
+    assert result["todo"] == result["to_change"] == ["a", "b"] and result["refused"] == [] and "failed" not in result
     assert shown.lines == [
         "  training: 2 to change: a (driver, toolkit, runtime, sharing), b (driver, toolkit, runtime, sharing)"
     ]
@@ -41,7 +41,7 @@ def test_a_refused_host_that_may_be_skipped_stops_nobody(gate, value):
     result, _shown = gate(a={**MISSPELT, "gpu_facts_skip_refused_hosts": value})
     assert "failed" not in result
     # Its own stages refuse it, so that the recap of the run shows it as failed.
-    assert result["todo"] == ["a", "b"] and result["refused"] == ["a"]
+    assert result["todo"] == ["a", "b"] and result["refused"] == ["a"] and result["to_change"] == ["b"]
 
 
 def test_a_host_whose_facts_do_not_fit_hurts_no_other(gate):

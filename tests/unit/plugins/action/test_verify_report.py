@@ -10,6 +10,7 @@ import pytest
 from ansible.errors import AnsibleUndefinedVariable
 from ansible_collections.gpufleet.nvidia.plugins.action import verify_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import healthy_facts
 
 GPUS = {"gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 2}]}
 
@@ -70,6 +71,17 @@ def test_all_hosts_with_evidence_and_next_step_for_people_and_as_json(report, re
     assert result["msg"] == "1 of 2 hosts are not as described: bad."
     assert result["hosts"]["bad"]["failed_check"] == "pci" and not result["healthy"]
     assert "8 are expected" in shown.text and "           next: " in shown.text
+
+
+def test_a_cuda_that_nothing_proves_is_said_and_is_no_failure(report, read):
+    facts = {"schema": 1, **healthy_facts(), "health": {"nvidia_smi": None, "xids": []}}
+    host = {**read, "gpu_facts_host": {"gpu": facts}, "nvidia_health_checks": ["cuda"]}
+    result, shown = report(
+        good={**host, "gpu_facts_gpus": []}, off={**host, "gpu_facts_gpus": [], "nvidia_health_cuda_check": []}
+    )
+    assert result["healthy"] and check_of(result, "good", "cuda")["status"] == "unproven"
+    assert "good: as described, not proven: cuda" in shown.text and "unproven cuda" in shown.text
+    assert check_of(result, "off", "cuda")["status"] == "skipped" and "off: as described\n" in f"{shown.text}\n"
 
 
 def test_an_unreachable_host_and_a_refused_description_say_why(report, read):

@@ -23,6 +23,8 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health i
         ),
         ({"nvidia_driver_branch": "580", "nvidia_driver_state": "absent"}, {}),
         ({"nvidia_toolkit_version": "1.20.0", "nvidia_toolkit_cdi": True}, {}),
+        ({"nvidia_health_dcgm_level": 0}, {}),
+        ({"nvidia_health_dcgm_level": "2"}, {"accepted": True}),
         ({"nvidia_toolkit_version": "1.20.0", "nvidia_toolkit_runtime": "none"}, {}),
         (
             {"nvidia_toolkit_version": "1.20.0", "nvidia_toolkit_runtime": "containerd", "nvidia_toolkit_cdi": "yes"},

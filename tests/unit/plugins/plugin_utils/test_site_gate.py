@@ -18,6 +18,12 @@ READ = {
     "unknown": {},
     "health": {"nvidia_smi": None, "xids": []},
 }
+#: A driver that works, so that checks that need one are looked at.
+DRIVER = {
+    "driver": dict.fromkeys(("loaded_version", "on_disk_version", "library_version"), "580.178.04"),
+    "nvml": {"available": True},
+    "gpus": [{"index": 0, "pci_address": "0000:18:00.0"}],
+}
 
 
 @pytest.fixture
@@ -78,6 +84,32 @@ def test_a_host_that_is_not_healthy_is_looked_at_by_its_stages():
 def test_what_only_the_host_can_prove_is_left_to_its_stages(variables, facts, why):
     work = work_of("a", describe("a", variables, POOLS), facts)
     assert (work.state, work.why) == ("to prove", why)
+
+
+@pytest.mark.usefixtures("stages")
+@pytest.mark.parametrize(
+    ("variables", "owed", "state"),
+    [
+        ({"nvidia_health_dcgm_level": 2}, True, "to prove"),
+        # Nothing was changed: a host in service is not loaded.
+        ({"nvidia_health_dcgm_level": 2}, False, "as described"),
+        # What is not asked for any more is not owed.
+        ({"nvidia_health_dcgm_level": 0}, True, "as described"),
+    ],
+)
+def test_an_acceptance_that_is_owed_lets_a_host_in_again(variables, owed, state):
+    facts = {**READ, "recorded": {"acceptance_owed": owed}}
+    given = {**variables, "nvidia_health_checks": ["dcgm"], "nvidia_health_expect": {}}
+    work = work_of("a", describe("a", given, POOLS), {**facts, **DRIVER})
+    assert (work.state, work.why) == (state, "dcgm" if state == "to prove" else "")
+
+
+@pytest.mark.usefixtures("stages")
+def test_what_the_host_has_for_cuda_is_not_run_where_nothing_was_changed():
+    work = work_of(
+        "a", describe("a", {"nvidia_health_checks": ["pci"], "nvidia_health_cuda_check": ["auto"]}, POOLS), READ
+    )
+    assert (work.state, work.why) == ("as described", "")
 
 
 def test_a_refused_description_comes_before_facts_that_are_missing():
