@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .dcgm import Unreadable, judge, parse
-from .report import CommandAnswer, Evidence, Expectation, Outcome, failed, passed, skipped, unproven
+from .report import FAILED, CommandAnswer, Evidence, Expectation, Outcome, failed, passed, skipped, unproven
 
 #: The value of nvidia_health_cuda_check that takes what is there.
 AUTO = "auto"
@@ -79,6 +79,9 @@ def cuda(evidence: Evidence, _expectation: Expectation) -> Outcome:
             # Somebody installed DCGM and does not run its host engine: no fault of CUDA's.
             return unproven(f"CUDA is not proven: dcgmi could not say: {error}", _NEXT)
         found = judge(asked, evidence.facts)
+        if found.status == FAILED and asked is evidence.dcgm:
+            # Said once, by the check that was asked for it: what it found need not be CUDA's.
+            return unproven("CUDA is not proven: dcgmi found a failure", "See the check dcgm")
         return Outcome(found.status, f"by dcgmi: {found.evidence}", found.next_step)
     if evidence.cuda_unproven:
         return unproven(f"CUDA is not proven: {evidence.cuda_unproven}", _NEXT)

@@ -51,7 +51,11 @@ def test_by_dcgm(evidence, text, rc, status, said):
 
 def test_what_dcgm_finds_is_a_failure_of_cuda_too(evidence):
     broken = outputs.spoiled(outputs.LEVEL_2, status="Fail", warnings=[{"warning": "x", "error_severity": 2}])
-    assert cuda(evidence(cuda=None, cuda_by_dcgm=Diagnosis(1, CommandAnswer(1, broken))), ANY).status == "failed"
+    found = Diagnosis(1, CommandAnswer(1, broken))
+    assert cuda(evidence(cuda=None, cuda_by_dcgm=found), ANY).status == "failed"
+    # Where a level is asked for, the same finding is the check dcgm's.
+    report = evaluate(CHECKS, evidence(cuda=None, cuda_by_dcgm=found, dcgm=found), ANY)
+    assert report.first_failure[0] == "dcgm" and report.outcomes["cuda"].status == "unproven"
 
 
 def test_not_proven_is_said_and_is_no_failure(evidence, facts):
