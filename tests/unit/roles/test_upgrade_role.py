@@ -30,6 +30,7 @@ def test_a_node_is_upgraded_between_drain_and_resume(site):
         "a settings",
         "a mig",
         "a sharing",
+        "a dcgm",
         "a health",
         "a resume",
     ]
@@ -62,6 +63,7 @@ def test_a_failed_change_is_rolled_back_and_the_host_stays_away(site):
         "a settings",
         "a mig",
         "a sharing",
+        "a dcgm",
         "a nvidia-dcgm started",
         "a health",
     ]
