@@ -36,6 +36,8 @@ _PASSED = (
     "nvidia_mig_restart_services",
     "nvidia_mig_lock_timeout",
     "nvidia_sharing_mps_disruption",
+    "nvidia_dcgm_state",
+    "nvidia_dcgm_lock_timeout",
 )
 
 

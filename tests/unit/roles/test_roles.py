@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.gpufleet.nvidia.plugins.action import remove_gate
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import registered
 
 #: It documents the variables of the playbooks for ansible-doc, and has no tasks.
@@ -130,3 +131,13 @@ def test_host_roles_depend_on_the_facts(role):
     dependencies = [entry["role"] for entry in load(role / "meta" / "main.yml")["dependencies"]]
     expected = [] if role.name in ALONE else ["gpufleet.nvidia.gpu_facts"]
     assert dependencies == expected
+
+
+def test_the_removal_is_given_every_variable_of_a_host_that_it_reads():
+    """The gate hands over the values of other roles; what it leaves out is found by no check before a host is touched."""
+    read = {
+        name
+        for path in sorted((PLAYBOOKS.parent / "roles" / "gpu_remove").rglob("*.yml"))
+        for name in re.findall(r"__gpu_remove_host\.(\w+)", path.read_text(encoding="utf-8"))
+    }
+    assert "nvidia_dcgm_state" in read and read <= set(remove_gate._PASSED)
