@@ -7,25 +7,37 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import own
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.nvml_action import NvmlAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, truth
 
 
 class ActionModule(NvmlAction):
-    """Facts that do not fit their schema are not taken in; everything else is in L(NvmlAction)."""
+    """The host is asked for its facts as one text, which the user gets as such or as data. Facts that do not fit their schema are not taken in."""
+
+    def arguments(self) -> dict[str, Any]:
+        return {**super().arguments(), "as_text": True}
 
     def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
-        answer = own(super().ask(task_vars))
-        answer.pop("gpu_text", None)
-        if "gpu" not in answer:
+        answer = super().ask(task_vars)
+        said = {name: answer.pop(name) for name in ("gpu", "gpu_text") if name in answer}
+        if not said:
             return answer
-        facts, unread = facts_of({"gpu": answer["gpu"]})
-        if facts is not None and not truth(self._task.args.get("as_text")):
-            return answer
-        kept = {name: value for name, value in answer.items() if name != "gpu"}
-        if facts is not None:
-            return {**kept, "gpu_text": json.dumps(facts, separators=(",", ":"))}
-        return {**kept, "failed": True, "msg": f"{task_vars.get('inventory_hostname', 'the host')}: {unread}"}
+        facts, unread = facts_of({"gpu": printable(_data_of(said), lines=True, longest=sys.maxsize)})
+        if facts is None:
+            return {**answer, "failed": True, "msg": f"{task_vars.get('inventory_hostname', 'the host')}: {unread}"}
+        if truth(self._task.args.get("as_text")):
+            return {**answer, "gpu_text": json.dumps(facts, separators=(",", ":"))}
+        return {**answer, "gpu": facts}
+
+
+def _data_of(said: Mapping[str, Any]) -> Any:
+    try:
+        return json.loads(said["gpu_text"]) if "gpu_text" in said else said["gpu"]
+    except (TypeError, ValueError, RecursionError):
+        # No facts, which is what L(facts_of) says then.
+        return said["gpu_text"]

@@ -186,6 +186,8 @@ pynvml_missing:
   sample: false
 """
 
+import json
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.zip_imports import compile_once
 
@@ -206,7 +208,6 @@ def main() -> None:
         argument_spec={
             "root": {"type": "path", "default": "/"},
             "gather": {"type": "list", "elements": "str", "choices": list(SUBSETS), "default": []},
-            # Done on the controller.
             "as_text": {"type": "bool", "default": False},
             "_pynvml_archive": {"type": "path"},
         },
@@ -219,7 +220,9 @@ def main() -> None:
             "Give the directory that the host's file system is mounted at."
         )
     document = read_document(Source(files), module.params["_pynvml_archive"], module.params["gather"])
-    module.exit_json(changed=False, gpu=document, pynvml_missing=pynvml_is_wanted(files, document))
+    # Ansible looks at every value of a result, on the host as on the controller: one text is one value.
+    facts = {"gpu_text": json.dumps(document)} if module.params["as_text"] else {"gpu": document}
+    module.exit_json(changed=False, pynvml_missing=pynvml_is_wanted(files, document), **facts)
 
 
 if __name__ == "__main__":

@@ -25,18 +25,22 @@ class NvmlAction(HostAction):
     """
 
     def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
-        arguments = {name: value for name, value in self._task.args.items() if name != ARCHIVE_OPTION}
-        answer: dict[str, Any] = self._execute_module(module_args=arguments, task_vars=task_vars)
+        answer: dict[str, Any] = self._execute_module(module_args=self.arguments(), task_vars=task_vars)
         if answer.get("pynvml_missing"):
             try:
                 archive = self._send(pynvml_archive())
             except PynvmlNotOnController as error:
                 return {"failed": True, "msg": str(error)}
             # _execute_module adds what it needs to the arguments that it gets: the second run starts from a fresh copy.
-            arguments = {name: value for name, value in self._task.args.items() if name != ARCHIVE_OPTION}
-            answer = self._execute_module(module_args={**arguments, ARCHIVE_OPTION: archive}, task_vars=task_vars)
+            answer = self._execute_module(
+                module_args={**self.arguments(), ARCHIVE_OPTION: archive}, task_vars=task_vars
+            )
         answer.pop("pynvml_missing", None)
         return answer
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what the module is called with."""
+        return {name: value for name, value in self._task.args.items() if name != ARCHIVE_OPTION}
 
     def _send(self, archive: bytes) -> str:
         """Put C(archive) into the task's temporary folder on the host, which Ansible removes, and return its path."""

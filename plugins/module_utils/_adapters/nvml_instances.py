@@ -125,7 +125,11 @@ def gpu_instances(
     uuids = _mig_devices(library, device)
     found = []
     for profile in profiles:
+        offered: tuple[ComputeInstanceProfile, ...] | None = None
         for handle in gpu_instance_handles(library, device, profile.id):
+            if offered is None:
+                # GPU instances of one profile offer the same: most of all calls of a GPU with instances would be for this.
+                offered = compute_instance_profiles(library, handle, profile.name, profile.slices, remaining=False)
             info = library.call("nvmlGpuInstanceGetInfo", handle)
             mine = tuple(process for process in processes if process.gpu_instance == info.id)
             found.append(
@@ -135,7 +139,7 @@ def gpu_instances(
                     profile_id=profile.id,
                     placement=Placement(info.placement.start, info.placement.size),
                     memory_mib=profile.memory_mib,
-                    compute_instances=_compute_instances(library, handle, info.id, profile, uuids, mine),
+                    compute_instances=_compute_instances(library, handle, info.id, offered, uuids, mine),
                     processes=mine,
                 )
             )
@@ -162,12 +166,12 @@ def _compute_instances(
     library: Library,
     gpu_instance: Any,
     gpu_instance_id: int,
-    profile: GpuInstanceProfile,
+    profiles: tuple[ComputeInstanceProfile, ...],
     uuids: Mapping[tuple[int, int], tuple[int, str]],
     processes: tuple[Process, ...],
 ) -> tuple[ComputeInstance, ...]:
     found = []
-    for offered in compute_instance_profiles(library, gpu_instance, profile.name, profile.slices, remaining=False):
+    for offered in profiles:
         for handle in compute_instance_handles(library, gpu_instance, offered.id):
             info = library.call("nvmlComputeInstanceGetInfo", handle)
             index, uuid = uuids.get((gpu_instance_id, info.id), (None, None))

@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Callable
+from typing import Callable, TypeVar
 
 from . import command, systemd
 from .command import CommandError, Result
@@ -19,10 +20,35 @@ from .mps_control3 import MpsControl3
 #: Seconds that one command may take. A host whose tools hang still has facts.
 COMMAND_LIMIT = 15.0
 
+_Result = TypeVar("_Result")
+
 
 def run_command(arguments: Sequence[str]) -> Result:
     """Run a command that only reads; see L(command.run)."""
     return command.run(arguments, timeout=COMMAND_LIMIT)
+
+
+def begin(function: Callable[[], _Result]) -> Callable[[], _Result]:
+    """Start a function in a thread, and return what waits for its result, or raises what it raised."""
+    results: list[_Result] = []
+    errors: list[Exception] = []
+
+    def work() -> None:
+        try:
+            results.append(function())
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+
+    def wait() -> _Result:
+        thread.join()
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    return wait
 
 
 @dataclass
@@ -38,15 +64,21 @@ class Source:
 
     files: HostFiles
     run: Callable[[Sequence[str]], Result] = run_command
-    units: Callable[[Sequence[str]], Mapping[str, systemd.Unit]] = systemd.units
+    units: Callable[[Sequence[str]], Mapping[str, systemd.Unit]] = systemd.states
     mps: Callable[[str], MpsControl] = MpsControl
     mps3: Callable[[str], MpsControl3] = MpsControl3
     unknown: dict[str, str] = field(default_factory=dict)
+    _begun: dict[tuple[str, ...], Callable[[], Result]] = field(default_factory=dict)
 
     def note(self, path: str, reason: str | None) -> None:
         """Remember why the value at C(path) is unknown; nothing is noted without a reason."""
         if reason:
             self.unknown[path] = reason
+
+    def begin(self, arguments: Sequence[str]) -> None:
+        """Start a command of the running host whose L(output) is asked for later, so that programs run side by side."""
+        if self.files.local:
+            self._begun[tuple(arguments)] = begin(lambda: self.run(arguments))
 
     def output(self, path: str, arguments: Sequence[str]) -> str | None:
         """Return what a command of the running host prints, or None after noting why it does not at C(path)."""
@@ -54,7 +86,8 @@ class Source:
             self.note(path, f"{arguments[0]} cannot be asked about the host at {self.files.root}")
             return None
         try:
-            answer = self.run(arguments)
+            begun = self._begun.pop(tuple(arguments), None)
+            answer = begun() if begun else self.run(arguments)
         except CommandError as error:
             self.note(path, str(error))
             return None

@@ -14,6 +14,20 @@ from .command import CommandError, find, run
 
 #: There where systemd is the system's first process: sd_booted(3).
 _BOOTED = "/run/systemd/system"
+#: Where the files of units are: systemd.unit(5), "Unit File Load Path".
+_LOAD_PATH = (
+    "/etc/systemd/system.control",
+    "/run/systemd/system.control",
+    "/run/systemd/transient",
+    "/run/systemd/generator.early",
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/run/systemd/generator",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+    "/run/systemd/generator.late",
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +76,30 @@ def units(names: Iterable[str]) -> dict[str, Unit]:
         )
         for name, block in zip(wanted, blocks)
     }
+
+
+def states(names: Iterable[str]) -> dict[str, Unit]:
+    """Return units as L(units) does, for a fifth of the time: asked to show a unit that it has not in memory, systemd looks for its files in all
+    folders, and it tells hundreds of properties of each of the others.
+
+    :raises CommandError: systemd does not answer.
+    """
+    wanted = list(names)
+    if not wanted:
+        return {}
+    listed = run(["systemctl", "list-units", "--all", "--full", "--plain", "--no-legend", *wanted], allowed=(0,)).stdout
+    known = {fields[0]: Unit(*fields[:3]) for fields in map(str.split, listed.splitlines()) if len(fields) > 2}
+    found, doubtful = {}, []
+    for name in wanted:
+        path = next((path for folder in _LOAD_PATH if os.path.lexists(path := f"{folder}/{name}")), None)
+        if path is None or (name in known and known[name].load != "not-found"):
+            found[name] = known.get(name) or Unit(name, "not-found", "inactive")
+        elif name in known or os.path.islink(path):
+            # A file that systemd has not read, or another name of a unit, or one that is masked.
+            doubtful.append(name)
+        else:
+            found[name] = Unit(name, "loaded", "inactive")
+    return {**found, **units(doubtful)}
 
 
 def unit(name: str) -> Unit:

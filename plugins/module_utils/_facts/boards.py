@@ -6,9 +6,14 @@
 
 from __future__ import annotations
 
-from .._adapters.nvml import GpuState
+from typing import TYPE_CHECKING
+
 from .._boards.lookup import find_board
 from .._boards.model import Board
+
+if TYPE_CHECKING:
+    # What reads the bus needs nothing that speaks NVML.
+    from .._adapters.nvml import GpuState
 
 
 def board_of_gpu(gpu: GpuState) -> tuple[str | None, str | None]:

@@ -9,7 +9,6 @@ After an upgrade they differ until the module is reloaded (host.md, section 5).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,44 +17,11 @@ from .._adapters.host_files import HostFiles
 from .._adapters.installed_packages import Package, is_driver, read_packages
 from .._adapters.source import Source
 from .._formats import module_parameters as parameters
+from .library import LIBRARY, library_path, library_version
 from .services import Services
 
-_LIBRARY = "libnvidia-ml.so.1"
-#: The directories of the dynamic linker on the supported systems, and where Debian and Ubuntu put alternatives.
-_LIBRARY_FOLDERS = (
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/lib/x86_64-linux-gnu",
-    "/lib/aarch64-linux-gnu",
-    "/lib64",
-    "/usr/local/lib",
-    "/usr/local/nvidia/lib64",
-    "/usr/lib/x86_64-linux-gnu/nvidia/current",
-    "/usr/lib/aarch64-linux-gnu/nvidia/current",
-)
-_CACHED_LIBRARY = re.compile(rb"\0(/[^\0]*/libnvidia-ml\.so\.1)\0")
-_LIBRARY_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
 #: What NVIDIA's installer leaves behind, and no package has.
 _RUNFILE_MARKS = ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer")
-
-
-def library_path(files: HostFiles) -> str | None:
-    """Return the file that C(libnvidia-ml.so.1) stands for, or None where it is not installed."""
-    for folder in _LIBRARY_FOLDERS:
-        target = files.resolve(f"{folder}/{_LIBRARY}")
-        if target is not None:
-            return target
-    # Anywhere else that the dynamic linker was told of. Its cache lists names and paths, each ended by a zero.
-    cached = _CACHED_LIBRARY.search(files.read_bytes("/etc/ld.so.cache") or b"")
-    return files.resolve(cached.group(1).decode("utf-8", "replace")) if cached else None
-
-
-def library_version(path: str) -> str | None:
-    """Return the driver version that the library's file name carries, or None where it carries none."""
-    match = _LIBRARY_VERSION.search(path)
-    return match.group(1) if match else None
 
 
 def driver_source(files: HostFiles, packages: Sequence[Package], present: bool) -> str | None:
@@ -136,7 +102,7 @@ def _driver_packages(packages: Sequence[Package]) -> dict[str, str]:
 def _read_library(source: Source) -> str | None:
     path = library_path(source.files)
     if path is None:
-        source.note("driver.library_version", f"{_LIBRARY} is not installed")
+        source.note("driver.library_version", f"{LIBRARY} is not installed")
         return None
     version = library_version(path)
     if version is None:

@@ -23,7 +23,7 @@ from .._formats.toml_read import TomlError
 from .._formats.unit_names import DCGM_UNIT, wants_link
 from .._health.metric_units import METRICS_SERVICE, TIMER_LINK, directory_of
 from .._health.repair_places import RECORD as HEAL_RECORD
-from .._mig import journal
+from .._mig.journal_lines import JOURNAL_PATH, is_over, lines_of
 from .._toolkit import config as toolkit_config
 from .runtimes import parse_version
 from .services import Services
@@ -56,7 +56,7 @@ def read_fabric(
     program = source.files.find_program("nv-fabricmanager")
     version = None
     if program is not None:
-        answer = source.output("fabric.manager.version", (program, "--version"))
+        answer = source.output("fabric.manager.version", ("nv-fabricmanager", "--version"))
         match = _FABRIC_VERSION.search(answer or "")
         version = match.group(1) if match else None
     found: dict[str, Any] = {
@@ -180,12 +180,22 @@ def read_recorded(source: Source) -> dict[str, Any]:
             found[name] = recorded
         else:
             source.note(f"recorded.{name}", f"{path} is not a JSON object")
-    last = journal.parse(source.files.read(journal.JOURNAL_PATH) or "")
-    found["mig_unfinished"] = last is not None and last.open
+    found["mig_unfinished"] = _mig_unfinished(source)
     found["upgrade_state"] = _upgrade_state(source)
     found["acceptance_owed"] = source.files.exists(ACCEPTANCE_RECORD)
     found["repartition_unfinished"] = source.files.exists(REPARTITION_RECORD)
     return found
+
+
+def _mig_unfinished(source: Source) -> bool:
+    text = source.files.read(JOURNAL_PATH)
+    if text is None or is_over(lines_of(text)):
+        return False
+    # A run that was cut off is rare, and what reads its layouts takes longer to import than all that is recorded to read.
+    from .._mig import journal
+
+    last = journal.parse(text)
+    return last is not None and last.open
 
 
 def _upgrade_state(source: Source) -> str | None:

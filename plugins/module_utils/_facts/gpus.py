@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -24,14 +24,12 @@ from .._adapters.nvml import (
 )
 from .._adapters.nvml_health import fabric_of, memory_errors, recovery_action
 from .._adapters.nvml_settings import settings_of
+from .._adapters.pynvml_loader import PynvmlMissing
 from .._adapters.source import Source
 from .._boards.lookup import is_complete
 from .._settings.shape import shape_settings
 from .boards import board_of_gpu
-from .isolated import Isolated, call_isolated
-
-#: Seconds for reading all GPUs. Eight GPUs without persistence mode take some seconds to wake up.
-NVML_LIMIT = 60.0
+from .nvml import unavailable
 
 
 def shape_gpu(gpu: GpuState) -> dict[str, Any]:
@@ -153,39 +151,18 @@ def slowest(states: Collection[str | None]) -> str | None:
 _NVML_NAMES = {"nvml_version": "version", "cuda_version": "cuda_version"}
 
 
-def unavailable(code: str, reason: str) -> dict[str, Any]:
-    """Return what L(read_gpus) does where NVML does not answer."""
-    return {
-        "nvml": {"available": False, "reason": reason, "code": code, "version": None, "cuda_version": None},
-        "gpus": None,
-        "fabric_state": None,
-        "unknown": {"gpus": f"NVML does not answer: {reason}"},
-    }
-
-
-def read_gpus(source: Source, archive: str | None, subsets: Sequence[str] = ()) -> Mapping[str, Any]:
-    """Return the parts C(nvml) and C(gpus) of the facts, and C(fabric_state).
+def read_gpus(source: Source, archive: str | None, subsets: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the parts C(nvml) and C(gpus) of the facts, C(fabric_state), and why anything of it is C(unknown).
 
     :param archive: a zip file with pynvml that was sent for this call.
     :param subsets: C(profiles) adds the table of profiles of each GPU, C(errors) the errors of its memory and its recovery action.
-    :raises PynvmlMissing: pynvml is nowhere on this host.
     """
-
-    locks = locked_clocks.parse(source.files.read(locked_clocks.PATH))
-
-    def read() -> dict[str, Any]:
-        try:
-            with open_nvml(archive) as nvml:
-                return _read(nvml, subsets, locks)
-        except NvmlUnavailable as error:
-            return unavailable(error.reason, error.message)
-        except NvmlError as error:
-            return unavailable("unknown", str(error))
-
     try:
-        answer = call_isolated(read, NVML_LIMIT)
-    except Isolated as error:
-        answer = unavailable("no_answer", f"Failed to read the GPUs through NVML: {error}")
-    for path, reason in answer.pop("unknown").items():
-        source.note(path, reason)
-    return answer
+        with open_nvml(archive) as nvml:
+            return _read(nvml, subsets, locked_clocks.parse(source.files.read(locked_clocks.PATH)))
+    except PynvmlMissing as error:
+        return unavailable("pynvml_missing", str(error))
+    except NvmlUnavailable as error:
+        return unavailable(error.reason, error.message)
+    except NvmlError as error:
+        return unavailable("unknown", str(error))

@@ -23,11 +23,11 @@ class Isolated(Exception):
     """The child did not answer; the message says how it ended."""
 
 
-def call_isolated(function: Callable[[], Any], limit: float) -> Any:
-    """Return what C(function) returns, a value that JSON can carry, after running it in a child process.
+def begin_isolated(function: Callable[[], Any], limit: float) -> Callable[[], Any]:
+    """Start C(function) in a child process, and return what waits for its answer, which JSON can carry. That raises L(Isolated) where the child
+    hung, was killed, or C(function) raised an exception.
 
-    :param limit: seconds after which the child is killed.
-    :raises Isolated: the child hung, was killed, or C(function) raised an exception.
+    :param limit: seconds from now after which the child is killed.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -35,8 +35,13 @@ def call_isolated(function: Callable[[], Any], limit: float) -> Any:
         os.close(reader)
         _answer(function, writer)
     os.close(writer)
+    deadline = time.monotonic() + limit
+    return lambda: _wait(child, reader, deadline, limit)
+
+
+def _wait(child: int, reader: int, deadline: float, limit: float) -> Any:
     try:
-        raw = _read_all(reader, time.monotonic() + limit)
+        raw = _read_all(reader, deadline)
     finally:
         os.close(reader)
     if raw is None:

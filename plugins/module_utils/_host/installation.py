@@ -19,6 +19,7 @@ from .._health.metric_units import METRICS_FILE, METRICS_SERVICE, METRICS_TIMER,
 from .._plan import Plan, Refused, Step
 from .._runtime.unit_reload import reload_units
 from .._steps import Kind
+from .compiled import remove_compiled, write_compiled
 from .units import UNIT_DIRECTORY, units
 
 _OF_METRICS = (METRICS_SERVICE, METRICS_TIMER)
@@ -176,6 +177,8 @@ def apply(steps: Plan, source: str | None, version: str, python: str, metrics: s
             content = read_bytes(source) if source else None
             if content is None:
                 raise InstallationError(f"Failed to install {HOST_PROGRAM}: there is no program to install it from")
+            # Before the program, which is looked for to tell whether all is there.
+            write_compiled(content, HOST_PROGRAM)
             write_whole(HOST_PROGRAM, content, mode=0o755)
             write_whole(VERSION_FILE, f"{version}\n")
         elif step.kind is Kind.WRITE_FILE and "unit" in step.data:
@@ -215,6 +218,7 @@ def apply_removal(steps: Plan) -> None:
         if step.kind is Kind.REMOVE_FILE and remove(step.target) and "unit" in step.data:
             removed.add(step.data["unit"])
     remove(VERSION_FILE)
+    remove_compiled(os.path.dirname(HOST_PROGRAM))
     # Where containers would lose their GPUs by it, systemd forgets the units at the next boot.
     with suppress(Refused):
         reload_units(sorted(removed), removed)

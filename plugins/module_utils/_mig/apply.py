@@ -22,7 +22,8 @@ from .apply_exact import plan_exact
 from .apply_machine import Done, Machine, StepFailed
 from .apply_plan import OFF, HostPlan
 from .current import HostGpu
-from .journal import NOT_RESTORED, REACHED, REBOOT_REQUIRED, RESTORED, Entry, previous_layout
+from .journal import Entry, previous_layout
+from .journal_lines import NOT_RESTORED, REACHED, REBOOT_REQUIRED, RESTORED
 from .record import GpuRecord
 
 #: Makes the plan from what is there and from why GPUs cannot be reset now.

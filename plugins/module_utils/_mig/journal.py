@@ -22,15 +22,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._adapters.files import read_text, write_whole
+from .journal_lines import (
+    JOURNAL_PATH,
+    end_of,
+    is_followed,
+    is_unfinished,
+    lines_of,
+)
 from .record import GpuRecord, Unreadable, gpu_records
-
-JOURNAL_PATH = "/var/lib/gpufleet/mig-journal.jsonl"
-
-#: How a run ends.
-REACHED = "reached"
-REBOOT_REQUIRED = "reboot_required"
-RESTORED = "restored"
-NOT_RESTORED = "not_restored"
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Entry:
     @property
     def unfinished(self) -> bool:
         """Whether the run was cut off, or ended without either layout."""
-        return self.outcome in (None, NOT_RESTORED)
+        return is_unfinished(self.outcome)
 
     @property
     def open(self) -> bool:
@@ -92,12 +91,7 @@ class Entry:
 
 def parse(text: str) -> Entry | None:
     """Return what the text of a journal says; None where it does not even hold a whole first line."""
-    lines = []
-    for line in text.splitlines():
-        try:
-            lines.append(json.loads(line))
-        except ValueError:
-            break
+    lines = lines_of(text)
     if not lines or not isinstance(lines[0], dict):
         return None
     head = lines[0]
@@ -106,7 +100,7 @@ def parse(text: str) -> Entry | None:
     except Unreadable:
         return None
     said = [line for line in lines[1:] if isinstance(line, dict)]
-    ends = [line for line in said if "outcome" in line]
+    end = end_of(lines)
     return Entry(
         started=str(head.get("started", "")),
         boot_id=str(head.get("boot_id", "")),
@@ -114,10 +108,10 @@ def parse(text: str) -> Entry | None:
         previous=previous,
         request=head.get("request") or {},
         steps=tuple(str(line["step"]) for line in said if "step" in line),
-        outcome=str(ends[-1]["outcome"]) if ends else None,
-        message=str(ends[-1].get("message", "")) if ends else "",
+        outcome=str(end["outcome"]) if end else None,
+        message=str(end.get("message", "")),
         services=tuple(str(name) for name in head.get("services") or ()),
-        followed=any("followed" in line for line in said),
+        followed=is_followed(lines),
     )
 
 

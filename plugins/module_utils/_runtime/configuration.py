@@ -16,8 +16,6 @@ from typing import Any, Callable
 
 from .._adapters.host_files import HostFiles
 from .._formats.toml_read import dig, loads
-from .crio import Handler, low_level_handler
-from .desired import NAME
 
 
 @dataclass(frozen=True)
@@ -110,6 +108,9 @@ def parse_crio(texts: Sequence[str]) -> Configuration:
 
     :raises TomlError: one of them is no TOML.
     """
+    # Needed on hosts with CRI-O alone.
+    from .crio import NAME, Handler, low_level_handler
+
     handlers: dict[str, Any] = {}
     default = other_default = None
     for text in texts:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import zipfile
 from types import SimpleNamespace
 
@@ -116,12 +117,28 @@ def test_facts_as_text_are_taken_in_and_say_the_same():
     assert facts_of(as_text) == facts_of(read) == (facts, "")
 
 
-def test_a_text_of_the_host_is_no_facts():
-    """Facts are text only after they were held against their schema here."""
-    answer = run(Host([{"changed": False, "gpu_text": '{"schema": 1}'}]), gpu_info.ActionModule, as_text=True)
-    assert answer == {"changed": False}
-    wrong = run(Host([{"changed": False, "gpu": {"schema": "x"}}]), gpu_info.ActionModule, as_text=True)
-    assert wrong["failed"] and "its facts do not fit" in wrong["msg"] and "gpu_text" not in wrong
+@pytest.mark.parametrize("as_text", [True, False])
+def test_the_host_is_asked_for_a_text_whatever_the_user_asked_for(as_text):
+    facts = {"schema": 1, "host": {"name": "gpu01"}, "gpus": []}
+    host = Host([{"changed": False, "gpu_text": json.dumps(facts)}])
+    answer = run(host, gpu_info.ActionModule, as_text=as_text, gather=["health"])
+    assert host.calls == [{"as_text": True, "gather": ["health"]}]
+    assert facts_of(answer) == (facts, "") and ("gpu_text" in answer) is as_text and ("gpu" in answer) is not as_text
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+@pytest.mark.parametrize(
+    "said", [{"gpu_text": '{"schema": "x"}'}, {"gpu_text": "[" * 100_000}, {"gpu": {"schema": "x"}}]
+)
+def test_what_a_host_says_is_facts_only_after_it_was_held_against_their_schema(said, as_text):
+    answer = run(Host([{"changed": False, **said}]), gpu_info.ActionModule, as_text=as_text)
+    assert answer["failed"] and "its facts" in answer["msg"] and not {"gpu", "gpu_text"} & set(answer)
+
+
+def test_a_text_of_the_host_brings_no_control_characters():
+    facts = {"schema": 1, "host": {"name": "gpu\x1b[2J01"}, "gpus": []}
+    answer = run(Host([{"changed": False, "gpu_text": json.dumps(facts)}]), gpu_info.ActionModule, as_text=True)
+    assert json.loads(answer["gpu_text"])["host"]["name"] == "gpu?[2J01"
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema": "x"}', "[" * 100_000])

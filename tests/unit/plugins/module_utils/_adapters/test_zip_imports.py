@@ -4,13 +4,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import zip_imports
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.compiled import remove_compiled, write_compiled
 
 #: Imports a package and a module of it from the archive, and counts how often each of the archive's sources is compiled.
 _PROGRAM = """
@@ -19,8 +23,8 @@ sys.path[:0] = [sys.argv[1], sys.argv[2]]
 import first
 import zip_imports
 if sys.argv[3] == "once":
-    zip_imports.compile_once()
-    zip_imports.compile_once()
+    zip_imports.compile_once(sys.argv[4])
+    zip_imports.compile_once(sys.argv[4])
 counts = {}
 def watch(event, arguments):
     if event == "compile" and str(arguments[1]).startswith(sys.argv[1]):
@@ -33,7 +37,7 @@ print(json.dumps(found))
 """
 
 
-def _import(tmp_path, how):
+def _import(tmp_path, how, compiled="/nowhere", python=sys.executable):
     archive = tmp_path / "archive.zip"
     with zipfile.ZipFile(archive, "w") as opened:
         opened.writestr("first.py", "")
@@ -41,7 +45,10 @@ def _import(tmp_path, how):
         opened.writestr("package/module.py", "VALUE = 7\n")
     folder = str(Path(zip_imports.__file__).parent)
     done = subprocess.run(
-        [sys.executable, "-I", "-c", _PROGRAM, str(archive), folder, how], capture_output=True, text=True, check=True
+        [python, "-I", "-c", _PROGRAM, str(archive), folder, how, str(compiled)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return str(archive), json.loads(done.stdout)
 
@@ -55,3 +62,60 @@ def test_modules_of_an_archive_are_compiled_once_and_are_the_same(tmp_path):
 
 def test_the_files_have_the_names_that_python_gives_them(tmp_path):
     assert _import(tmp_path, "once")[1]["files"] == _import(tmp_path, "as python does")[1]["files"]
+
+
+def _compiled(folder, sources):
+    """Return the bytecode of a program with these sources, as the host program's installation writes it."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as opened:
+        for name, source in sources.items():
+            opened.writestr(name, source)
+    write_compiled(b"#!/usr/bin/env python3\n" + buffer.getvalue(), str(folder / "program.pyz"))
+    (path,) = folder.glob("compiled-*.zip")
+    assert path.name == Path(zip_imports.COMPILED).name
+    return path
+
+
+def test_what_the_host_has_compiled_is_not_compiled_again(tmp_path):
+    compiled = _compiled(tmp_path, {"program/other.py": "VALUE = 7\n", "__main__.py": ""})
+    _archive, found = _import(tmp_path, "once", compiled)
+    assert found["value"] == 7 and found["counts"] == {}
+
+
+def test_another_source_is_compiled_whatever_its_name_is(tmp_path):
+    compiled = _compiled(tmp_path, {"package/module.py": "VALUE = 8\n"})
+    _archive, found = _import(tmp_path, "once", compiled)
+    assert found["value"] == 7 and found["counts"] == {"package/__init__.py": 1, "package/module.py": 1}
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 40], ids=["cut off", "no bytecode"])
+def test_damaged_bytecode_is_passed_over(tmp_path, content):
+    compiled = tmp_path / "compiled.zip"
+    with zipfile.ZipFile(compiled, "w") as opened:
+        for source in (b"", b"VALUE = 7\n"):
+            opened.writestr(zip_imports.entry_name(source), content)
+    assert _import(tmp_path, "once", compiled)[1]["value"] == 7
+    compiled.write_bytes(compiled.read_bytes()[:60])
+    assert _import(tmp_path, "once", compiled)[1]["value"] == 7
+
+
+def test_bytecode_is_that_of_one_program_and_goes_with_it(tmp_path):
+    (tmp_path / "compiled-00000000.zip").write_text("of another Python")
+    _compiled(tmp_path, {"a.py": "1\n"})
+    remove_compiled(str(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def _other_pythons():
+    found = [shutil.which("python3.9"), shutil.which("python3.13")]
+    return [path for path in found if path and not subprocess.run([path, "-c", ""], capture_output=True).returncode]
+
+
+@pytest.mark.parametrize("python", _other_pythons())
+def test_the_oldest_and_the_newest_python_of_hosts_do_the_same(tmp_path, python):
+    code = "import sys; sys.path[:0] = [sys.argv[1]]; import zip_imports; print(zip_imports.COMPILED)"
+    folder = str(Path(zip_imports.__file__).parent)
+    path = subprocess.run([python, "-I", "-c", code, folder], capture_output=True, text=True, check=True).stdout
+    assert path.strip() != zip_imports.COMPILED
+    _archive, found = _import(tmp_path, "once", python=python)
+    assert found["value"] == 7 and found["counts"] == {"package/__init__.py": 1, "package/module.py": 1}

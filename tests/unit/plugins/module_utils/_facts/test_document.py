@@ -8,11 +8,12 @@ import json
 import re
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import kernel
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import kernel, processes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import document as module
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import gpus
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import nvml as nvml_part
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import pynvml_is_wanted, read_document
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.nvml import unavailable
 
 LIB = "/usr/lib/x86_64-linux-gnu"
 ADDRESSES = [f"0000:{bus:02x}:00.0" for bus in (0x18, 0x2A, 0x3A, 0x5D, 0x9A, 0xAB, 0xBA, 0xDB)]
@@ -26,12 +27,10 @@ def running_kernel(monkeypatch):
 def with_nvml(monkeypatch, answer):
     """Let NVML answer with C(answer), or have no pynvml where that is None."""
 
-    def load_pynvml(_archive):
-        if answer is None:
-            raise PynvmlMissing("The Python module pynvml is not on this host")
-
-    monkeypatch.setattr(module, "load_pynvml", load_pynvml)
-    monkeypatch.setattr(module, "read_gpus", lambda _source, _archive, _subsets: dict(answer))
+    missing = unavailable("pynvml_missing", "The Python module pynvml is not on this host")
+    monkeypatch.setattr(
+        gpus, "read_gpus", lambda _source, _archive, _subsets: dict(missing if answer is None else answer)
+    )
 
 
 def gpu(index):
@@ -230,7 +229,7 @@ def test_a_bare_host_starts_no_process_and_looks_for_no_pynvml(tree, monkeypatch
     tree.write("/var/lib/dpkg/status")
     tree.write("/lib/modules/6.1.0-50-amd64/modules.dep")
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
-    monkeypatch.setattr(module, "load_pynvml", lambda _archive: pytest.fail("not needed"))
+    monkeypatch.setattr(nvml_part, "begin_isolated", lambda _function, _limit: pytest.fail("not needed"))
 
     document = read_document(tree.source())
 
@@ -266,8 +265,6 @@ def test_holders_on_request(tree, monkeypatch):
 
 
 def test_hidden_holders_are_noted(tree, monkeypatch):
-    from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import HolderScan
-
     with_nvml(monkeypatch, nvml([]))
-    monkeypatch.setattr(module, "device_holders", lambda _files: HolderScan((), 3))
+    monkeypatch.setattr(processes, "device_holders", lambda _files: processes.HolderScan((), 3))
     assert "3 processes" in read_document(tree.source(), subsets=("holders",))["unknown"]["holders"]

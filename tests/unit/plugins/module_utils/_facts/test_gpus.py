@@ -27,6 +27,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_typ
     Process,
     SystemInfo,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.gpus import (
     read_gpus,
@@ -34,7 +35,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.gpus import
     shape_profile,
     slowest,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.isolated import Isolated
 
 TRAIN = Process(812, "python3", 1200, "C", 1, 0)
 INSTANCE = GpuInstance(
@@ -103,19 +103,6 @@ class FakeNvml:
         return answer
 
 
-@pytest.fixture(autouse=True)
-def same_process(monkeypatch):
-    """Read in this process, where coverage sees it; test_isolated.py tests the other one."""
-
-    def call(function, _limit):
-        try:
-            return function()
-        except RuntimeError as error:
-            raise Isolated(str(error)) from error
-
-    monkeypatch.setattr(gpus, "call_isolated", call)
-
-
 def opened(monkeypatch, nvml=None, error=None):
     @contextmanager
     def open_nvml(_archive):
@@ -175,8 +162,7 @@ def test_a_lost_gpu_is_unknown_in_everything_but_its_index():
 
 def test_everything_is_read(tree, monkeypatch):
     opened(monkeypatch, FakeNvml((H100, LOST), {"cuda_version": "failed", "driver_version": "failed"}))
-    source = tree.source()
-    found = read_gpus(source, None)
+    found = read_gpus(tree.source(), None)
     assert found["nvml"] == {
         "available": True,
         "reason": None,
@@ -186,7 +172,7 @@ def test_everything_is_read(tree, monkeypatch):
     }
     assert [gpu["index"] for gpu in found["gpus"]] == [0, 1]
     assert found["fabric_state"] is None
-    assert source.unknown == {"nvml.cuda_version": "failed", "gpus[1]": LOST.unknown["handle"]}
+    assert found["unknown"] == {"nvml.cuda_version": "failed", "gpus[1]": LOST.unknown["handle"]}
 
 
 @pytest.mark.parametrize(
@@ -225,9 +211,9 @@ def test_profiles_on_request(tree, monkeypatch):
         }
     ]
     opened(monkeypatch, FakeNvml())
-    source = tree.source()
-    assert read_gpus(source, None, ("profiles",))["gpus"][0]["profiles"] is None
-    assert "NO_PERMISSION" in source.unknown["gpus[0].profiles"]
+    found = read_gpus(tree.source(), None, ("profiles",))
+    assert found["gpus"][0]["profiles"] is None
+    assert "NO_PERMISSION" in found["unknown"]["gpus[0].profiles"]
 
 
 def test_a_profile_whose_places_are_not_told():
@@ -331,13 +317,12 @@ def test_the_fabric_is_as_far_as_its_last_gpu(states, expected):
         (NvmlUnavailable("version_mismatch", "Failed to open NVML: ..."), "version_mismatch"),
         (NvmlUnavailable("driver_not_loaded", "Failed to open NVML: ..."), "driver_not_loaded"),
         (NvmlError("nvmlDeviceGetCount", GPU_IS_LOST, "GPU_IS_LOST", "lost"), "unknown"),
-        (RuntimeError("something else"), "no_answer"),
+        (PynvmlMissing("it is nowhere"), "pynvml_missing"),
     ],
 )
 def test_nvml_that_does_not_answer(tree, monkeypatch, error, code):
     opened(monkeypatch, error=error)
-    source = tree.source()
-    found = read_gpus(source, None)
+    found = read_gpus(tree.source(), None)
     assert found["gpus"] is None
     assert found["nvml"]["available"] is False and found["nvml"]["code"] == code
-    assert found["nvml"]["reason"] in source.unknown["gpus"]
+    assert found["nvml"]["reason"] in found["unknown"]["gpus"]

@@ -11,15 +11,15 @@ import time
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import isolated
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.isolated import Isolated, call_isolated
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.isolated import Isolated, begin_isolated
 
 
 def test_the_answer_comes_back():
-    assert call_isolated(lambda: {"gpus": [1, None, "x" * 200_000]}, 10.0)["gpus"][2] == "x" * 200_000
+    assert begin_isolated(lambda: {"gpus": [1, None, "x" * 200_000]}, 10.0)()["gpus"][2] == "x" * 200_000
 
 
 def test_it_runs_elsewhere():
-    assert call_isolated(os.getpid, 10.0) != os.getpid()
+    assert begin_isolated(os.getpid, 10.0)() != os.getpid()
 
 
 def test_a_hang_is_cut_off_and_leaves_no_process(tmp_path):
@@ -29,7 +29,7 @@ def test_a_hang_is_cut_off_and_leaves_no_process(tmp_path):
 
     started = time.monotonic()
     with pytest.raises(Isolated, match=r"no answer within 0.5 s"):
-        call_isolated(hang, 0.5)
+        begin_isolated(hang, 0.5)()
     assert time.monotonic() - started < 10
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
@@ -37,12 +37,12 @@ def test_a_hang_is_cut_off_and_leaves_no_process(tmp_path):
 
 def test_a_library_that_kills_its_caller():
     with pytest.raises(Isolated, match="killed its caller \\(SIGKILL\\)"):
-        call_isolated(lambda: os.kill(os.getpid(), signal.SIGKILL), 10.0)
+        begin_isolated(lambda: os.kill(os.getpid(), signal.SIGKILL), 10.0)()
 
 
 def test_a_library_that_ends_its_caller():
     with pytest.raises(Isolated, match="ended its caller"):
-        call_isolated(lambda: os._exit(0), 10.0)
+        begin_isolated(lambda: os._exit(0), 10.0)()
 
 
 def test_an_exception_is_told():
@@ -50,7 +50,7 @@ def test_an_exception_is_told():
         raise KeyError("gpu")
 
     with pytest.raises(Isolated, match=r"KeyError: 'gpu' \(test_isolated.py:\d+\)"):
-        call_isolated(fail, 10.0)
+        begin_isolated(fail, 10.0)()
 
 
 class Ended(BaseException):
@@ -93,3 +93,12 @@ def test_a_child_that_does_not_die_is_not_waited_for():
     assert isolated._reap(child, 0.05) is None
     os.kill(child, signal.SIGKILL)
     assert isolated._reap(child, 5.0) is not None
+
+
+def test_the_time_runs_from_the_start():
+    answer = begin_isolated(lambda: time.sleep(60), 0.2)
+    time.sleep(0.3)
+    started = time.monotonic()
+    with pytest.raises(Isolated, match=r"no answer within 0.2 s"):
+        answer()
+    assert time.monotonic() - started < 5

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_fil
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import MpsNotRunning
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import NvmlUnavailable, open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.zip_imports import COMPILED
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import METRICS_SERVICE, METRICS_TIMER
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import (
     installation,
@@ -30,10 +32,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import HostSharing
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive import pack
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build
 
 PYTHON = "/usr/bin/python3.11"
-CONTENT = b"#!/usr/bin/env python3\nprogram"
+CONTENT = b"#!/usr/bin/env python3\n" + pack({"__main__.py": b"print(1)\n"})
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
@@ -102,6 +105,7 @@ def test_installing_twice_changes_once_and_never_reloads_systemd(host):
     assert (root / "lib" / "gpufleet-host.pyz").stat().st_mode & 0o777 == 0o755
     assert (root / "lib" / "VERSION").read_text() == "1.2.3\n"
     assert enabled == set(units(PYTHON)) and not reloads
+    assert [path.name for path in (root / "lib").glob("compiled-*")] == [Path(COMPILED).name]
     assert not install(source).changes
 
 

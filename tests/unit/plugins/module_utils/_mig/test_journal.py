@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Entry, Journal, parse, previous_layout
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal_lines import (
     NOT_RESTORED,
     REACHED,
+    REBOOT_REQUIRED,
     RESTORED,
-    Entry,
-    Journal,
-    parse,
-    previous_layout,
+    is_over,
+    lines_of,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import GpuRecord, PlacedInstance
 
@@ -94,3 +95,16 @@ def test_the_services_of_a_run_are_owed_until_they_are_back_or_the_host_booted(j
     assert journal.last().as_dict()["services"] == ["nvidia-dcgm.service"]
     journal.followed()
     assert journal.last().owed("boot") == ()
+
+
+@pytest.mark.parametrize("outcome", [None, REACHED, REBOOT_REQUIRED, RESTORED, NOT_RESTORED])
+@pytest.mark.parametrize("followed", [True, False])
+def test_whether_a_run_is_over_can_be_told_without_its_layouts(journal, outcome, followed):
+    journal.begin(ENTRY)
+    if outcome:
+        journal.end(outcome)
+    if followed:
+        journal.followed()
+    text = Path(journal.path).read_text()
+    assert is_over(lines_of(text)) is not parse(text).open
+    assert is_over(lines_of(text)) is (followed and outcome in (REACHED, REBOOT_REQUIRED, RESTORED))

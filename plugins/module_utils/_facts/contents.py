@@ -1,0 +1,120 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the facts document holds, read while NVML, systemd and other programs answer what L(document) asked them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Callable
+
+from .._adapters.cdi_specifications import read_cdi
+from .._adapters.installed_packages import kernel_packages
+from .._adapters.pci import PciDevice, read_pci_devices
+from .._adapters.source import Source
+from .._printable import LONGEST_OUTPUT, printable
+from .boards import board_of_pci
+from .driver import read_driver
+from .environment import read_dcgm, read_fabric, read_host_program, read_kubelet, read_recorded, read_toolkit
+from .host import read_host
+from .mps import read_mps, read_mps_control
+from .runtimes import read_runtimes
+from .schema_version import SCHEMA
+from .services import Services
+
+#: Parts that hold texts of many lines.
+_WITH_OUTPUT = ("health", "mig_parted")
+
+
+def shape_pci(device: PciDevice) -> dict[str, Any]:
+    """Return one entry of C(pci)."""
+    board, architecture = board_of_pci(device.device_id)
+    return {
+        "address": device.address,
+        "device_id": device.device_id,
+        "subsystem_id": device.subsystem_id,
+        "class": device.class_id,
+        "kind": device.kind,
+        "numa_node": device.numa_node,
+        "kernel_driver": device.kernel_driver,
+        "board": board,
+        "architecture": architecture,
+    }
+
+
+def read_contents(
+    source: Source,
+    subsets: Sequence[str],
+    nvml_answer: Callable[[], dict[str, Any]],
+    services_answer: Callable[[], Services],
+) -> dict[str, Any]:
+    """Return the facts document of the host.
+
+    :param nvml_answer: waits for what L(nvml.begin_gpus) reads.
+    :param services_answer: waits for what L(services.read_services) reads.
+    """
+    devices = read_pci_devices(source.files)
+    if devices is None:
+        source.note("pci", "/sys/bus/pci/devices is not there")
+    services = services_answer()
+    host = read_host(source)
+    driver, packages = read_driver(source, host["package_manager"], services)
+    host["kernel_packages"] = None if packages is None else kernel_packages(packages)
+    nvml = nvml_answer()
+    gpus = nvml["gpus"]
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "host": host,
+        "pci": None if devices is None else [shape_pci(device) for device in devices if device.kind != "other"],
+        "driver": driver,
+        "nvml": nvml["nvml"],
+        "gpus": gpus,
+        "fabric": read_fabric(source, devices, services, nvml["fabric_state"]),
+        "mps": read_mps(source),
+        "mps_control": read_mps_control(source),
+        "toolkit": read_toolkit(source, packages, driver["holds"]),
+        "dcgm": read_dcgm(source, packages, driver["holds"], services),
+        "runtimes": read_runtimes(source, services),
+        "kubelet": read_kubelet(source, services),
+        "cdi": read_cdi(source, gpus),
+        "recorded": read_recorded(source),
+        "host_program": read_host_program(source),
+    }
+    # What few callers need is not imported for all of them.
+    if "health" in subsets:
+        from .health import read_health
+
+        document["health"] = read_health(source)
+    if "holders" in subsets:
+        document["holders"] = _holders(source)
+    if "mig_parted" in subsets:
+        from .mig_parted import read_mig_parted
+
+        document["mig_parted"] = read_mig_parted(source)
+    document["unknown"] = dict(sorted(source.unknown.items()))
+    # Names of processes, for one, are whatever somebody called them.
+    return {name: _shown(name, part) for name, part in document.items()}
+
+
+def _shown(name: str, part: Any) -> Any:
+    return printable(part, lines=True, longest=LONGEST_OUTPUT) if name in _WITH_OUTPUT else printable(part)
+
+
+def _holders(source: Source) -> list[dict[str, Any]]:
+    from .._adapters.processes import device_holders
+
+    scan = device_holders(source.files)
+    if scan.hidden:
+        source.note("holders", f"{scan.hidden} processes of other users cannot be looked into; run as root")
+    return [
+        {
+            "pid": holder.pid,
+            "command": holder.command,
+            "command_line": holder.command_line[:200],
+            "devices": list(holder.devices),
+            "pod_uid": holder.pod_uid,
+            "container_id": holder.container_id,
+        }
+        for holder in scan.holders
+    ]
