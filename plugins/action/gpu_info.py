@@ -24,7 +24,7 @@ class ActionModule(NvmlAction):
 
     def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         answer = super().ask(task_vars)
-        said = {name: answer.pop(name) for name in ("gpu", "gpu_text") if name in answer}
+        said: dict[str, Any] = {name: answer.pop(name) for name in ("gpu", "gpu_text") if name in answer}
         if not said:
             return answer
         facts, unread = facts_of({"gpu": printable(_data_of(said), lines=True, longest=sys.maxsize)})

@@ -10,9 +10,9 @@ import base64
 import datetime
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Callable
 
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
@@ -39,7 +39,13 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read as read_pod
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import is_ready
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, terminal_width, write_report
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import (
+    facts_of,
+    json_lines,
+    plain,
+    terminal_width,
+    write_report,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pools
 
 #: What of the report is in the result, too.
@@ -70,20 +76,23 @@ class _Host:
         return dict(json.loads(self.text)) if self.text else {}
 
 
-class _Documents(Mapping[str, Mapping[str, Any]]):
-    """The facts documents of the hosts that were read, by name, each there only while somebody looks at it."""
+class _Each(Mapping[str, Any]):
+    """Something of each host by name, there only while somebody looks at it."""
 
-    def __init__(self, hosts: Mapping[str, _Host]) -> None:
-        self._hosts = {name: host for name, host in hosts.items() if host.text}
+    def __init__(self, names: Iterable[str], make: Callable[[str], Any]) -> None:
+        self._names = dict.fromkeys(names)
+        self._make = make
 
-    def __getitem__(self, name: str) -> Mapping[str, Any]:
-        return self._hosts[name].facts
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._make(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._hosts)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._hosts)
+        return len(self._names)
 
 
 @dataclass
@@ -142,7 +151,7 @@ class ActionModule(FleetAction):
         resources = {host: _resources(about, node_of(host, variables[host]), cluster) for host, about in hosts.items()}
         unplaced = usage.unplaced(cluster.pods.get("", [])) if cluster else ()
         strangers = _strangers(cluster, task_vars) if cluster else {}
-        documents = _Documents(hosts)
+        documents = _Each((host for host, about in hosts.items() if about.text), lambda host: hosts[host].facts)
         result.update(
             {
                 "unread": {host: about.unread for host, about in hosts.items() if about.unread},
@@ -155,17 +164,18 @@ class ActionModule(FleetAction):
         # What grows with every host is made only for whom it is for.
         as_json = arguments["format"] == "json"
         if as_json or arguments["report"] or not arguments["summary"]:
+            named = {node.name: node for node in nodes}
             large = {
-                "hosts": dict(documents),
-                "expected": {
-                    host: {"pool": about.pool, **about.found.as_dict()} for host, about in hosts.items() if about.found
-                },
+                "hosts": documents,
+                "expected": _Each(
+                    (host for host, about in hosts.items() if about.found), lambda host: _expected(hosts[host])
+                ),
                 "offered": {host: entry.offered for host, entry in resources.items()} if cluster else None,
-                "ledger": usage_text.as_dict(nodes),
+                "ledger": _Each(named, lambda name: usage_text.as_dict(named[name])),
             }
             document = {**{name: result[name] for name in _SMALL}, **large}
             if not arguments["summary"]:
-                result.update(large)
+                result.update({name: dict(part) if isinstance(part, _Each) else part for name, part in large.items()})
         if arguments["html"]:
             when = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
             users = "pods" if cluster else "processes"
@@ -175,7 +185,8 @@ class ActionModule(FleetAction):
         if arguments["report"]:
             result["changed"] |= write_report(arguments["report"], document)
         if as_json:
-            self._display.display(json.dumps(document, indent=2, sort_keys=True))
+            for text in json_lines(document, 2):
+                self._display.display(text)
             return result
         width = 0 if arguments["wide"] else terminal_width()
         self._display.display("")
@@ -198,10 +209,12 @@ class ActionModule(FleetAction):
 
 def _read(host: str, variables: Any, known: Mapping[str, Sequence[str]]) -> _Host:
     """Return what the play knows of a host: a mistake of one host is no reason to leave the others out."""
-    facts, reason = facts_of(registered(variables, "gpu_facts_host"))
+    answer = registered(variables, "gpu_facts_host")
+    facts, reason = facts_of(answer)
     if facts is None:
         return _Host("", unread=f"it could not be read: {reason}".rstrip("."))
-    about = _Host(json.dumps(facts, separators=(",", ":")))
+    # The text that Ansible keeps anyway, and no copy of it.
+    about = _Host((answer or {}).get("gpu_text") or json.dumps(facts, separators=(",", ":")))
     description = describe(host, variables, known)
     if description.refusals:
         about.notes += [refusal.message for refusal in description.refusals]
@@ -221,6 +234,10 @@ def _read(host: str, variables: Any, known: Mapping[str, Sequence[str]]) -> _Hos
     elif sharing.mode == "mps" and sharing.mps_manager == "host":
         about.slice_mib = sharing.slice_mib
     return about
+
+
+def _expected(about: _Host) -> dict[str, Any]:
+    return {"pool": about.pool, **(about.found.as_dict() if about.found else {})}
 
 
 def _node(host: str, about: _Host, variables: Any, cluster: _Cluster | None) -> usage.NodeUsage:

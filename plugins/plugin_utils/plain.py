@@ -13,11 +13,11 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_parts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
@@ -47,7 +47,29 @@ def truth(value: Any) -> bool:
 
 def write_report(path: str, document: Any, mode: int = 0o644) -> bool:
     """Write C(document) as JSON into C(path), which is relative to where the user stands; return whether that changed anything."""
-    return write_whole(os.path.abspath(path), json.dumps(document, indent=1, sort_keys=True) + "\n", mode)
+    return write_parts(os.path.abspath(path), (f"{text}\n".encode() for text in json_lines(document, 1)), mode)
+
+
+def json_lines(document: Any, indent: int) -> Iterator[str]:
+    """Return what C(json.dumps) makes of plain data with sorted keys, in parts that are whole lines, without their last line feed.
+
+    What a report says of each host may be a mapping that makes it only when it is looked at: a part holds one of them.
+    """
+    return _json_lines(document, indent, "", "")
+
+
+def _json_lines(value: Any, indent: int, before: str, after: str) -> Iterator[str]:
+    margin = before[: len(before) - len(before.lstrip(" "))]
+    if not isinstance(value, Mapping) or not value or len(margin) > indent:
+        text = json.dumps(value, indent=indent, sort_keys=True).replace("\n", f"\n{margin}")
+        yield f"{before}{text}{after}"
+        return
+    yield f"{before}{{"
+    names = sorted(value)
+    for name in names:
+        comma = "" if name == names[-1] else ","
+        yield from _json_lines(value[name], indent, f"{margin}{' ' * indent}{json.dumps(name)}: ", comma)
+    yield f"{margin}}}{after}"
 
 
 def terminal_width() -> int:

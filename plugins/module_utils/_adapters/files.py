@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable
+
+#: Bytes that are compared at a time.
+_PART = 1 << 20
 
 
 def read_text(path: str) -> str | None:
@@ -61,15 +65,24 @@ def write_whole(path: str, content: str | bytes, mode: int = 0o644) -> bool:
     wanted = content.encode() if isinstance(content, str) else content
     if read_bytes(path) == wanted and os.stat(path).st_mode & 0o7777 == mode:
         return False
+    return write_parts(path, (wanted,), mode)
+
+
+def write_parts(path: str, parts: Iterable[bytes], mode: int = 0o644) -> bool:
+    """Do as L(write_whole) with what is too long to be in memory as a whole."""
     folder = os.path.dirname(path) or "."
     os.makedirs(folder, mode=0o755, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=".gpufleet-", dir=folder)
     try:
         with os.fdopen(descriptor, "wb") as handle:
-            handle.write(wanted)
+            for part in parts:
+                handle.write(part)
             handle.flush()
             os.fchmod(handle.fileno(), mode)
             os.fsync(handle.fileno())
+        if _same_content(temporary, path) and os.stat(path).st_mode & 0o7777 == mode:
+            os.unlink(temporary)
+            return False
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
@@ -80,6 +93,17 @@ def write_whole(path: str, content: str | bytes, mode: int = 0o644) -> bool:
     finally:
         os.close(parent)
     return True
+
+
+def _same_content(one: str, other: str) -> bool:
+    try:
+        with open(one, "rb") as first, open(other, "rb") as second:
+            while (part := first.read(_PART)) == second.read(_PART):
+                if not part:
+                    return True
+    except OSError:
+        pass
+    return False
 
 
 def remove(path: str) -> bool:

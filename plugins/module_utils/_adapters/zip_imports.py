@@ -42,11 +42,12 @@ class _Importer(zipimporter):
         path = os.path.join(self.archive, self.prefix, fullname.rpartition(".")[2])
         return os.path.join(path, "__init__.py") if self.is_package(fullname) else f"{path}.py"
 
-    def get_code(self, fullname: str) -> CodeType | None:
-        found = self._compiled(fullname) if self.compiled is not None else None
-        return super().get_code(fullname) if found is None else found
+    def get_code(self, fullname: str) -> CodeType:
+        return self._compiled(fullname) or super().get_code(fullname)
 
     def _compiled(self, fullname: str) -> CodeType | None:
+        if self.compiled is None:
+            return None
         try:
             found = marshal.loads(self.compiled.get_data(entry_name(self.get_data(self.get_filename(fullname)))))
         except (OSError, EOFError, ValueError, TypeError):

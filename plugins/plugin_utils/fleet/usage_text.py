@@ -93,43 +93,40 @@ def details(nodes: Sequence[NodeUsage], unit: str = MEMORY, width: int = 0) -> s
     return "\n".join(lines[1:]) + "\n" if lines else ""
 
 
-def as_dict(nodes: Sequence[NodeUsage]) -> dict[str, Any]:
-    """Return the nodes as plain data; memory in MiB."""
+def as_dict(node: NodeUsage) -> dict[str, Any]:
+    """Return a node as plain data; memory in MiB."""
     return {
-        node.name: {
-            "address": node.address,
-            "allocated_mib": node.taken(MEMORY),
-            "total_mib": node.total(MEMORY),
-            "allocated_units": node.taken(UNITS),
-            "total_units": node.total(UNITS),
-            "pending": dict(node.pending),
-            "pending_pods": [pod.title for pod in node.waiting],
-            "notes": list(node.notes),
-            "gpus": [
-                {
-                    "index": gpu.index,
-                    "name": gpu.name,
-                    "lost": gpu.lost,
-                    "allocated_mib": gpu.taken(MEMORY),
-                    "total_mib": gpu.total(MEMORY),
-                    "undivided_slices": gpu.undivided,
-                    "shares": [
-                        {
-                            "device": share.device,
-                            "profile": share.profile or None,
-                            "memory_mib": share.memory_mib,
-                            "replicas": share.replicas,
-                            "taken": share.taken,
-                            "allocated_mib": share.taken_in(MEMORY),
-                            "pods": dict(share.holders),
-                        }
-                        for share in gpu.shares
-                    ],
-                }
-                for gpu in node.gpus
-            ],
-        }
-        for node in nodes
+        "address": node.address,
+        "allocated_mib": node.taken(MEMORY),
+        "total_mib": node.total(MEMORY),
+        "allocated_units": node.taken(UNITS),
+        "total_units": node.total(UNITS),
+        "pending": dict(node.pending),
+        "pending_pods": [pod.title for pod in node.waiting],
+        "notes": list(node.notes),
+        "gpus": [
+            {
+                "index": gpu.index,
+                "name": gpu.name,
+                "lost": gpu.lost,
+                "allocated_mib": gpu.taken(MEMORY),
+                "total_mib": gpu.total(MEMORY),
+                "undivided_slices": gpu.undivided,
+                "shares": [
+                    {
+                        "device": share.device,
+                        "profile": share.profile or None,
+                        "memory_mib": share.memory_mib,
+                        "replicas": share.replicas,
+                        "taken": share.taken,
+                        "allocated_mib": share.taken_in(MEMORY),
+                        "pods": dict(share.holders),
+                    }
+                    for share in gpu.shares
+                ],
+            }
+            for gpu in node.gpus
+        ],
     }
 
 

@@ -108,7 +108,7 @@ def inspected(hosts):
     tables.append(host_table({host: about.facts for host, about in found.items() if about.facts}, {}))
     shown("".join([*tables, page]))
     assert len(page) < 10**6
-    return usage_text.as_dict(nodes)["b"]
+    return next(usage_text.as_dict(node) for node in nodes if node.name == "b")
 
 
 def planned(hosts):

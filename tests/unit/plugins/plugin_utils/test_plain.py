@@ -4,6 +4,10 @@
 
 from __future__ import annotations
 
+import json
+import tracemalloc
+from collections.abc import Mapping
+
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import plain
 
@@ -18,3 +22,55 @@ def test_a_terminal_has_a_width_and_a_file_has_none(monkeypatch, terminal, width
     monkeypatch.setattr(plain.sys, "stdout", Output(terminal))
     monkeypatch.setenv("COLUMNS", "97")
     assert plain.terminal_width() == width
+
+
+DOCUMENTS = (
+    {},
+    {"a": None, "b": [], "c": {}},
+    {
+        "total": 3,
+        "hosts": {"b": {"gpus": [{"name": "a\nb"}, {}], "x": {}}, "a": {}},
+        "unread": {"c": "why"},
+        "\u00e9": ["1"],
+    },
+    ["no", "mapping"],
+)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize("indent", [1, 2])
+def test_a_report_in_parts_is_what_json_makes_of_it(document, indent):
+    assert "\n".join(plain.json_lines(document, indent)) == json.dumps(document, indent=indent, sort_keys=True)
+
+
+class _Made(Mapping):
+    """Hosts of which each is a mebibyte that is made when it is looked at."""
+
+    def __getitem__(self, name):
+        return {"name": name, "text": "x" * (1 << 20)}
+
+    def __iter__(self):
+        return iter([f"gpu{number}" for number in range(len(self))])
+
+    def __len__(self):
+        return 50
+
+
+def test_a_report_of_many_hosts_takes_the_memory_of_one(tmp_path):
+    path = tmp_path / "report.json"
+    tracemalloc.start()
+    try:
+        assert plain.write_report(str(path), {"hosts": _Made()})
+        assert not plain.write_report(str(path), {"hosts": _Made()}), "nothing has changed"
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert path.stat().st_size > 50 << 20 and peak < 10 << 20
+    assert not list(tmp_path.glob(".gpufleet-*"))
+
+
+def test_a_report_with_another_mode_is_written_again(tmp_path):
+    path = tmp_path / "report.json"
+    assert plain.write_report(str(path), {"a": 1}) and not plain.write_report(str(path), {"a": 1})
+    assert plain.write_report(str(path), {"a": 1}, 0o600) and path.stat().st_mode & 0o777 == 0o600
+    assert plain.write_report(str(path), {"a": 2}, 0o600) and json.loads(path.read_text()) == {"a": 2}

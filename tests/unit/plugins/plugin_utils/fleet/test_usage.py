@@ -115,7 +115,7 @@ def test_without_a_cluster_processes_hold_the_gpus():
 
 
 def test_as_data():
-    found = usage_text.as_dict([MIG])["gpu-2"]
+    found = usage_text.as_dict(MIG)
     assert (found["allocated_mib"], found["total_mib"]) == (40448 + 9856, 40448 + 2 * 9856)
     shares = {share["device"]: share for share in found["gpus"][0]["shares"]}
     assert shares["MIG-a"]["pods"] == {"jobs/d": 1}
