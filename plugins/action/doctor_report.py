@@ -14,6 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions impor
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.doctor import Diagnosis
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import of_host
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, write_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
 
@@ -33,7 +34,7 @@ class ActionModule(FleetAction):
             }
         )
         known = pools(plain(task_vars.get("groups", {})))
-        diagnoses = {}
+        racks, diagnoses = Racks(task_vars), {}
         for host in plain(arguments["hosts"]):
             variables = task_vars["hostvars"][host]
             facts, unread = facts_of(registered(variables, "gpu_facts_host"))
@@ -44,7 +45,7 @@ class ActionModule(FleetAction):
                 facts, unread = None, "it was read without what its health is judged by"
             # A host that is in no pool is planned as if it were alone in one: nobody has to have described it.
             alone = {} if any(host in members for members in known.values()) else {host: [host]}
-            stages = describe(host, variables, {**known, **alone}).stages(facts)
+            stages = describe(host, variables, {**known, **alone}, racks=racks).stages(facts)
             diagnoses[host] = Diagnosis(host, facts, of_host(checks, unread or ""), stages)
         for diagnosis in diagnoses.values():
             self._display.display("\n" + "\n".join(diagnosis.lines()))

@@ -28,6 +28,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import 
     node_view,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, terminal_width, write_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pools
 
@@ -67,6 +68,7 @@ class ActionModule(FleetAction):
         )
         groups = plain(task_vars.get("groups", {}))
         known = pools(groups)
+        racks = Racks(task_vars)
         hosts = arguments["hosts"] if arguments["hosts"] is not None else groups.get(GPU_HOSTS, [])
         directory = arguments["facts_directory"]
         planned = []
@@ -79,7 +81,7 @@ class ActionModule(FleetAction):
         for host in hosts:
             variables = task_vars["hostvars"][host]
             facts, unread = _facts(host, variables, directory, arguments["offline"])
-            planned.append(_plan(host, variables, known, facts, unread, cluster))
+            planned.append(_plan(host, variables, known, racks, facts, unread, cluster))
         fleet = FleetPlan(planned, plain(arguments["files"]), plain(arguments["unrendered"]))
         self._display.display("\n" + fleet.text(terminal_width()))
         if not arguments["summary"]:
@@ -150,11 +152,12 @@ def _plan(
     host: str,
     variables: Any,
     known: dict[str, list[str]],
+    racks: Racks,
     facts: dict[str, Any] | None,
     unread: str | None,
     cluster: _Cluster | None,
 ) -> HostPlan:
-    description = describe(host, variables, known)
+    description = describe(host, variables, known, racks=racks)
     node = None
     if cluster and not description.refusals:
         try:

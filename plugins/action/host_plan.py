@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import NODES, Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
 
@@ -33,7 +34,13 @@ class ActionModule(FleetAction):
                 "msg": f"{message}: {unread}" if arguments.get("facts") else f"{message}.",
             }
 
-        description = describe(host, task_vars, pools(plain(task_vars.get("groups", {}))), self._templar.template)
+        description = describe(
+            host,
+            task_vars,
+            pools(plain(task_vars.get("groups", {}))),
+            self._templar.template,
+            Racks(described(task_vars)),
+        )
         result["pool"] = description.pool
         stages = description.stages(facts)
         refusals = [refusal for stage in stages.values() for refusal in stage.refusals]
@@ -42,6 +49,7 @@ class ActionModule(FleetAction):
             result["refusals"] = [refusal.as_dict() for refusal in refusals]
             result["msg"] = "\n".join([*(f"{host}: {refusal.message}" for refusal in refusals), "Nothing was touched."])
             return result
+        result["imex_nodes"] = description.variables[NODES]
         result["stages"] = {name: stage.as_dict() for name, stage in stages.items()}
         result["needed"] = [name for name, stage in stages.items() if stage.needed]
         for stage in stages.values():

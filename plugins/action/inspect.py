@@ -32,6 +32,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection import (
     Resources,
     host_table,
+    imex_table,
     resource_table,
     settings_table,
 )
@@ -39,6 +40,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read as read_pod
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import is_ready
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import (
     facts_of,
     json_lines,
@@ -136,7 +138,8 @@ class ActionModule(FleetAction):
         known = pools(plain(task_vars.get("groups", {})))
         names = plain(task_vars.get("ansible_play_hosts", [])) if names is None else names
         variables = {host: task_vars["hostvars"][host] for host in names}
-        hosts = {host: _read(host, variables[host], known) for host in names}
+        racks = Racks(task_vars)
+        hosts = {host: _read(host, variables[host], known, racks) for host in names}
         for host, about in hosts.items():
             for note in about.notes:
                 self._display.warning(f"{host}: {note}")
@@ -201,13 +204,16 @@ class ActionModule(FleetAction):
         kept = settings_table(documents, width)
         if kept:
             self._display.display(kept)
+        racks_shown = imex_table(documents, width)
+        if racks_shown:
+            self._display.display(racks_shown)
         self._display.display(resource_table(resources, width))
         if arguments["note"]:
             self._display.display(arguments["note"])
         return result
 
 
-def _read(host: str, variables: Any, known: Mapping[str, Sequence[str]]) -> _Host:
+def _read(host: str, variables: Any, known: Mapping[str, Sequence[str]], racks: Racks) -> _Host:
     """Return what the play knows of a host: a mistake of one host is no reason to leave the others out."""
     answer = registered(variables, "gpu_facts_host")
     facts, reason = facts_of(answer)
@@ -215,7 +221,7 @@ def _read(host: str, variables: Any, known: Mapping[str, Sequence[str]]) -> _Hos
         return _Host("", unread=f"it could not be read: {reason}".rstrip("."))
     # The text that Ansible keeps anyway, and no copy of it.
     about = _Host((answer or {}).get("gpu_text") or json.dumps(facts, separators=(",", ":")))
-    description = describe(host, variables, known)
+    description = describe(host, variables, known, racks=racks)
     if description.refusals:
         about.notes += [refusal.message for refusal in description.refusals]
         return about

@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import remove_gate
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, truth
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
 
@@ -53,6 +54,7 @@ class ActionModule(FleetAction):
             argument_spec={"hosts": {"type": "list", "elements": "str", "required": True}}
         )
         known = pools(plain(task_vars.get("groups", {})))
+        racks = Racks(task_vars)
         passed: dict[str, Any] = {}
         refused: dict[str, list[str]] = {}
         hosts = plain(arguments["hosts"])
@@ -60,7 +62,7 @@ class ActionModule(FleetAction):
         gone = {"toolkit": True, "driver": True}
         for host in hosts:
             variables = task_vars["hostvars"][host]
-            description = describe(host, variables, known)
+            description = describe(host, variables, known, racks=racks)
             asked = {name: truth(variables.get(f"gpu_remove_{name}")) for name in gone}
             gone = {name: gone[name] and asked[name] for name in gone}
             facts, unread = facts_of(registered(variables, "gpu_facts_host"))

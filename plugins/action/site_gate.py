@@ -11,6 +11,7 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import site_gate
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe, warnings_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, truth
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
 
@@ -27,11 +28,12 @@ class ActionModule(FleetAction):
             argument_spec={"hosts": {"type": "list", "elements": "str", "required": True}}
         )
         known = pools(plain(task_vars.get("groups", {})))
+        racks = Racks(task_vars)
         found, stopping = [], []
         for host in plain(arguments["hosts"]):
             variables = task_vars["hostvars"][host]
             facts, unread = facts_of(registered(variables, "gpu_facts_host"))
-            work = site_gate.work_of(host, describe(host, variables, known), facts, unread)
+            work = site_gate.work_of(host, describe(host, variables, known, racks=racks), facts, unread)
             found.append(work)
             if work.refusals and not truth(variables.get("gpu_facts_skip_refused_hosts")):
                 stopping.append(work)

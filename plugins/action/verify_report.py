@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health i
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe, warnings_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import CHECKS, verification
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import NODES, Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, said, write_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import node_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
@@ -50,12 +51,13 @@ class ActionModule(FleetAction):
             }
         )
         known = pools(plain(task_vars.get("groups", {})))
+        racks = Racks(task_vars)
         nodes = _Nodes(arguments, self._display.warning)
         hosts, stages = {}, {}
         for host in plain(arguments["hosts"]):
             variables = task_vars["hostvars"][host]
             facts, unread = facts_of(registered(variables, "gpu_facts_host"))
-            description = describe(host, variables, known)
+            description = describe(host, variables, known, racks=racks)
             stages[host] = description.stages(facts)
             refusals = [refusal.message for stage in stages[host].values() for refusal in stage.refusals]
             checks = None
@@ -111,6 +113,7 @@ def _health(
         return judged(facts, {})["checks"], "", []
     # What the roles' defaults say is what site would bring; verified is what somebody wrote.
     given = {name: plain(variables.get(name)) for name in VARIABLES}
+    given[NODES] = description.variables[NODES]
     expected = {**described_health(given), **description.variables["nvidia_health_expect"]}
     try:
         return (

@@ -43,6 +43,8 @@ class Kind(Enum):
     START_SERVICE = "start {target}"
     RESTART_SERVICE = "restart {target}"
     RELOAD_SERVICE = "reload {target}"
+    MASK_SERVICE = "mask {target}"
+    UNMASK_SERVICE = "unmask {target}"
     INSTALL_HOST_PROGRAM = "install {target}"
 
     # The driver.

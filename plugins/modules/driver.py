@@ -126,6 +126,31 @@ options:
     type: str
     choices: [auto, always, never]
     default: auto
+  imex:
+    description:
+      - IMEX on a host of an NVL72 rack (GB200, GB300).
+    type: dict
+    default: {}
+    suboptions:
+      mode:
+        description:
+          - V(host) installs its package at exactly the driver's version and has the service run, V(masked) installs it and masks the service because
+            ComputeDomains run their own, V(unmanaged) leaves all of it as it is. The others are refused on boards that are in no rack.
+        type: str
+        choices: [unmanaged, host, masked]
+        default: unmanaged
+      nodes:
+        description:
+          - IPv4 or IPv6 addresses of all hosts of the rack, this one among them, for C(/etc/nvidia-imex/nodes_config.cfg), where they are sorted.
+        type: list
+        elements: str
+        default: []
+      restart:
+        description:
+          - Whether a service that runs may be stopped or restarted while processes use the GPUs. Jobs on other hosts that have imported their memory
+            lose it.
+        type: bool
+        default: false
   module_parameters:
     description:
       - >-
@@ -297,6 +322,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatc
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import Failed, Stopped, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import MODES, UNMANAGED
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 ARGUMENTS: dict[str, Any] = {
@@ -324,6 +350,15 @@ ARGUMENTS: dict[str, Any] = {
     "reload": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
     "persistence": {"type": "bool", "default": True},
     "fabric_manager": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
+    "imex": {
+        "type": "dict",
+        "default": {},
+        "options": {
+            "mode": {"type": "str", "choices": list(MODES), "default": UNMANAGED},
+            "nodes": {"type": "list", "elements": "str", "default": []},
+            "restart": {"type": "bool", "default": False},
+        },
+    },
     "module_parameters": {"type": "dict", "default": {}},
     "coherent_memory": {"type": "str", "choices": ["default", "driver"], "default": "default"},
     "allow_vulnerable": {"type": "bool", "default": False},

@@ -77,6 +77,18 @@ options:
           - Whether it is a failure that C(site) changed the host and C(dcgmi diag) has not accepted it since. Only where O(dcgm_level) is V(0), so that
             it is not run now.
         type: bool
+      imex:
+        description:
+          - Whether IMEX has to run on a host of an NVL72 rack (V(host)), or has to be masked because ComputeDomains run it (V(masked)).
+        type: str
+        choices:
+          - host
+          - masked
+      imex_nodes:
+        description:
+          - The addresses that C(/etc/nvidia-imex/nodes_config.cfg) must have.
+        type: list
+        elements: str
   as_described:
     description:
       - Also expect what the variables of the host roles say of the host (C(gpu_facts_gpus), and C(nvidia_driver_*), C(nvidia_toolkit_*) and

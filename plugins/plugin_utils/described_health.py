@@ -14,6 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.cuda impor
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import evidence_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import ARGUMENTS, answer
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import NODES
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain, truth
 
 #: The variables that L(described_health) reads.
@@ -23,6 +24,8 @@ VARIABLES = (
     "nvidia_driver_version",
     "nvidia_driver_branch",
     "nvidia_driver_flavour",
+    "nvidia_driver_imex",
+    NODES,
     "nvidia_toolkit_runtime",
     "nvidia_toolkit_version",
     "nvidia_toolkit_cdi",
@@ -47,6 +50,10 @@ def described_health(variables: Mapping[str, Any]) -> dict[str, Any]:
         # A version says more than its branch, and may be of another one than the role's default.
         expected["driver_branch"] = "" if expected["driver_version"] else given("nvidia_driver_branch")
         expected["driver_flavour"] = given("nvidia_driver_flavour")
+    mode = given("nvidia_driver_imex")
+    if mode not in ("", "unmanaged"):
+        expected["imex"] = mode
+        expected["imex_nodes"] = list(variables.get(NODES) or ())
     runtime = given("nvidia_toolkit_runtime") or "none"
     if runtime != "none":
         expected["toolkit_version"] = given("nvidia_toolkit_version")

@@ -12,6 +12,7 @@ from typing import Any, Callable
 
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import NODES, Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import host_names, pool_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect, refusals_of
@@ -49,17 +50,20 @@ def describe(
     variables: Mapping[str, Any],
     known: Mapping[str, Sequence[str]],
     template: Callable[[Any], Any] = lambda value: value,
+    racks: Racks | None = None,
 ) -> Description:
     """Return the description of C(host). What is wrong with it is the mistake of one host, and is no error here.
 
     :param variables: all variables of the host, possibly holding templates.
     :param known: the pools of the inventory.
     :param template: renders a value that may hold templates.
+    :param racks: those of the inventory.
     """
     pool = None
     try:
         pool = pool_of(host, known, plain(template(variables.get("gpu_facts_pool"))))
-        return Description(pool, collect(variables, template))
+        desired = collect(variables, template)
+        return Description(pool, {**desired, NODES: (racks or Racks({})).nodes_of(host, desired)})
     except MISTAKES as error:
         return Description(pool, {}, mistakes(error))
 

@@ -117,6 +117,7 @@ def nvidia_debian(version: str, pinning: bool = True) -> list[StandIn]:
         ),
         StandIn("firmware-nvidia-gsp", full),
         StandIn("nvidia-fabricmanager", full, (f"nvidia-kernel-support (>= {full})",)),
+        StandIn("nvidia-imex", full),
         StandIn("libnvidia-nscq", full),
     ]
     return [*found, *(_pinning(version, "") if pinning else [])]
@@ -151,6 +152,7 @@ def nvidia_ubuntu(version: str) -> list[StandIn]:
             ("nvidia-dkms-kernel",),
         ),
         StandIn("nvidia-fabricmanager" if branch >= 580 else f"nvidia-fabricmanager-{branch}", full),
+        StandIn("nvidia-imex" if branch >= 580 else f"nvidia-imex-{branch}", full),
         *_pinning(version, "ubuntu1"),
     ]
 
@@ -188,6 +190,7 @@ def ubuntu_archive() -> list[StandIn]:
             StandIn(f"nvidia-compute-utils-{branch}-server", full, (f"libnvidia-compute-{branch}-server (= {full})",)),
             StandIn(f"nvidia-utils-{branch}-server", full, (f"libnvidia-compute-{branch}-server (= {full})",)),
             StandIn(f"nvidia-fabricmanager-{branch}", full),
+            StandIn(f"nvidia-imex-{branch}", full),
             StandIn(f"libnvidia-nscq-{branch}", full),
         ]
     jump = "580.178.04-0ubuntu0.24.04.1"

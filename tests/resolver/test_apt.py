@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
     Transaction,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import versioned
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import hold_names
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import driver_version_in
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import DesiredImex
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from repositories import Signer, build_deb_repository
 from roots import StandInSystem, apt_root
@@ -298,6 +302,21 @@ def test_the_fabric_manager_comes_at_exactly_the_drivers_version(system):
     made.bring(DesiredDriver(version=LATER))
     packages = made.read().packages
     assert packages["nvidia-fabricmanager"] == packages["libnvidia-nscq"] == f"{LATER}-1"
+
+
+GB200 = Gpu("0000:1a:00.0", "0x2941", "blackwell", "gb200-186gb")
+RACK = DesiredImex("masked")
+
+
+def test_imex_comes_at_exactly_the_drivers_version_and_moves_with_it(system):
+    made = system("debian", ("debian", "12"))
+    made._base = replace(made._base, gpus=(GB200,))
+    for version in (LATER, NEXT):
+        made.bring(DesiredDriver(version=version, imex=RACK))
+        packages = made.read().packages
+        assert driver_version_in(packages["nvidia-imex"]) == version
+        assert "nvidia-fabricmanager" not in packages
+        assert "nvidia-imex" in made.read().holds
 
 
 def test_a_repository_signed_by_another_key_is_not_read(tmp_path, repositories):

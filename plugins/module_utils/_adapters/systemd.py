@@ -189,6 +189,26 @@ def disable(names: Iterable[str]) -> None:
         raise CommandError(result.command, f"still enabled afterwards: {', '.join(sorted(left))}", result.stderr)
 
 
+def mask(name: str) -> None:
+    """Let nothing start a unit, without a reload of systemd.
+
+    :raises CommandError: it is not masked afterwards.
+    """
+    result = run(["systemctl", "mask", "--no-reload", name])
+    if _at_boot([name]).get(name) != "masked":
+        raise CommandError(result.command, "not masked afterwards", result.stderr)
+
+
+def unmask(name: str) -> None:
+    """Undo L(mask), without a reload of systemd.
+
+    :raises CommandError: it is masked still.
+    """
+    result = run(["systemctl", "unmask", "--no-reload", name])
+    if _at_boot([name]).get(name) == "masked":
+        raise CommandError(result.command, "still masked afterwards", result.stderr)
+
+
 def start(name: str, timeout: float = 120.0) -> None:
     """Start a unit and wait for it.
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from .._adapters.credentials import Credentials, checked_credentials, refuse_credentials_in
 from .._boards.architectures import FIRST_BRANCH_WITHOUT_PROPRIETARY
+from .._formats import imex
 from .._formats.driver_versions import branch_of, is_branch, is_driver_version
 from .._plan import Refused
 from . import parameters
@@ -60,6 +61,7 @@ class DesiredDriver:
     persistence: bool = True
     fabric_manager: str = "auto"
     allow_vulnerable: bool = False
+    imex: imex.DesiredImex = field(default_factory=imex.DesiredImex)
     parameters: tuple[tuple[str, str], ...] = ()
     floors: Mapping[int, Floor] = field(default_factory=lambda: FLOORS, hash=False)
 
@@ -80,7 +82,8 @@ class DesiredDriver:
 
 
 def from_variables(variables: Mapping[str, Any]) -> DesiredDriver:
-    """Return the desired state in the role's variables, where C(nvidia_driver_advisories) has the rows of the files already.
+    """Return the desired state in the role's variables, where C(nvidia_driver_advisories) has the rows of the files already, and
+    C(nvidia_driver_imex_nodes) the addresses of the rack.
 
     :param variables: under their full names; a missing one has its default.
     :raises Refused: they contradict each other.
@@ -95,7 +98,8 @@ def from_variables(variables: Mapping[str, Any]) -> DesiredDriver:
         "username": given.get("repository_username", ""),
         "password": given.get("repository_password", ""),
     }
-    return from_options({**given, "repository": repository})
+    rack = {"mode": given.get("imex"), "nodes": given.get("imex_nodes"), "restart": given.get("imex_restart")}
+    return from_options({**given, "repository": repository, "imex": rack})
 
 
 def from_options(options: Mapping[str, Any]) -> DesiredDriver:
@@ -119,6 +123,7 @@ def from_options(options: Mapping[str, Any]) -> DesiredDriver:
         hold=bool(options.get("hold", True)),
         persistence=bool(options.get("persistence", True)),
         allow_vulnerable=bool(options.get("allow_vulnerable", False)),
+        imex=imex.read(options.get("imex") or {}),
         parameters=parameters.read(
             options.get("module_parameters") or {}, str(options.get("coherent_memory") or "default")
         ),
@@ -161,6 +166,12 @@ def _check(desired: DesiredDriver) -> None:
             f"{PREFIX}flavour",
             f"there are no proprietary kernel modules from branch {FIRST_BRANCH_WITHOUT_PROPRIETARY} on",
             f"Set {PREFIX}flavour: open, or an older branch.",
+        )
+    if desired.state != "absent" and desired.imex.mode == imex.HOST and not desired.imex.nodes:
+        raise Refused(
+            f"{imex.VARIABLE}_group",
+            "IMEX runs on this host, and no host of its rack is known",
+            "Name the rack's group.",
         )
     repository = desired.repository
     own = repository.url or desired.source == "local_repository"

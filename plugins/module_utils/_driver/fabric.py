@@ -10,10 +10,12 @@ from collections.abc import Sequence
 
 from .._boards.lookup import nvlink5_switches
 from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
+from .._formats import imex
 from .._plan import Refused, Step
 from .._steps import Kind
 from .desired import PREFIX, DesiredDriver
 from .host import Host
+from .packages import archive_for
 
 #: NVIDIA's NVLink subnet manager and the tools that the fabric manager's start asks the switches with, with versions of their own
 #: (gpu-driver-container, install.sh of every distribution).
@@ -59,7 +61,55 @@ def modules_step(names: Sequence[str]) -> Step:
 
 
 def fabric_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
-    """Return why the wanted fabric manager is not available on this host."""
+    """Return why the wanted fabric manager, or IMEX, is not available on this host."""
+    return [*_manager_refusals(host, desired), *_imex_refusals(host, desired)]
+
+
+def wants_imex(host: Host, desired: DesiredDriver) -> bool:
+    """Return whether the host gets the package of IMEX: ComputeDomains need it too."""
+    return desired.imex.managed and is_in_rack(host)
+
+
+def imex_packages(host: Host, desired: DesiredDriver) -> tuple[str, ...]:
+    """Return by which names the package of IMEX is called, with their placeholders; empty where no source says it."""
+    names = host.distribution.archive if desired.archive_source == "distribution" else host.distribution.names
+    archive = archive_for(desired.archive_source, names, desired.branch_number)
+    return archive.imex if archive else ()
+
+
+def imex_warnings(host: Host, desired: DesiredDriver) -> list[str]:
+    """Return that nobody said what a rack's host does with IMEX: without it no job gets memory of another host's GPUs."""
+    if desired.imex.managed or not is_in_rack(host):
+        return []
+    return [
+        f"{imex.VARIABLE} is {imex.UNMANAGED}: jobs of several hosts of the rack need IMEX, on the hosts ({imex.HOST}) or in ComputeDomains ({imex.MASKED})"
+    ]
+
+
+def _imex_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
+    if not desired.imex.managed or not host.gpus:
+        return []
+    if not is_in_rack(host):
+        boards = ", ".join(sorted({gpu.board or gpu.device_id for gpu in host.gpus}))
+        return [
+            Refused(
+                imex.VARIABLE,
+                f"it is {desired.imex.mode}, and IMEX is for boards on the NVLink switches of a rack (GB200, GB300), not {boards}",
+                f"Set {imex.VARIABLE}: {imex.UNMANAGED}.",
+            )
+        ]
+    if not imex_packages(host, desired):
+        return [
+            Refused(
+                imex.VARIABLE,
+                f"no source confirms how the package of IMEX is called for {host.distribution.name} with {PREFIX}source: {desired.source}",
+                f"Install it yourself at the driver's version, and set {imex.VARIABLE}: {imex.UNMANAGED}.",
+            )
+        ]
+    return []
+
+
+def _manager_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     if desired.fabric_manager != "always" or not is_in_rack(host):
         return []
     boards = ", ".join(sorted({str(gpu.board) for gpu in host.gpus}))

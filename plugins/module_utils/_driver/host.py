@@ -12,6 +12,7 @@ from typing import Any
 
 from .._distributions.distributions import Distribution, distribution_of
 from .._distributions.kernels import module_flavours
+from .._formats import imex
 from .packages import versioned
 
 
@@ -76,6 +77,7 @@ class Host:
     :param free_mib: free space in MiB, by the paths (joined with commas) that share a file system.
     :param configured_parameters: of the module, in our file; C(loaded_parameters) the values that the loaded module has of them.
     :param lacking_modules: kernel modules that the fabric manager of NVLink 5 needs and that are not loaded.
+    :param imex: what a host of a rack has of it.
     :param missing_for_holds: packages that the package manager needs to hold others, and that are not installed.
     :param interrupted: packages that a transaction which was cut off left half done.
     :param toolkit: version of the container toolkit, or empty.
@@ -109,6 +111,7 @@ class Host:
     fabric_active: bool | None = None
     fabric_version: str | None = None
     lacking_modules: tuple[str, ...] = ()
+    imex: imex.Imex = field(default_factory=imex.Imex)
     container: bool = False
     free_mib: Mapping[str, int] = field(default_factory=dict)
     interrupted: tuple[str, ...] = ()
@@ -180,6 +183,7 @@ def from_facts(facts: Mapping[str, Any], **seen: Any) -> Host:
         "fabric_active": manager.get("active"),
         "fabric_version": manager.get("version"),
         "lacking_modules": tuple(fabric.get("lacking_modules") or ()),
+        "imex": imex.from_facts(fabric),
         "container": bool(host.get("container")),
         "toolkit": str((facts.get("toolkit") or {}).get("version") or ""),
     }

@@ -63,6 +63,21 @@ def impact(facts: Mapping[str, Any], host: Host, desired: DesiredDriver, reboot_
     return Impact(tuple(found))
 
 
+def gpu_users(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return who uses the GPUs, NVIDIA's own services of the host excepted: who has the driver open, where it was looked for, and what NVML tells."""
+    holders = _users(facts.get("holders") or [])
+    found: dict[Any, str] = {user.pid: str(user) for user in holders}
+    for process in (process for gpu in facts.get("gpus") or () for process in _processes(gpu)):
+        found.setdefault(process.get("pid"), f"{process.get('name') or 'a process'} ({process.get('pid')})")
+    return tuple(found.values())
+
+
+def _processes(gpu: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    instances = gpu.get("gpu_instances") or ()
+    parts = [part for instance in instances for part in instance.get("compute_instances") or ()]
+    return [process for one in (gpu, *instances, *parts) for process in one.get("processes") or ()]
+
+
 def _users(holders: list[Mapping[str, Any]]) -> list[User]:
     """Return the processes that nothing of the change ends: NVIDIA's own services of the host are stopped for it."""
     return [

@@ -49,6 +49,7 @@ class Archive:
     :param names: by (flavour, variant).
     :param fabric_manager: alternatives for the fabric manager's package, of which the first that is offered is taken.
     :param fabric_libraries: what goes with it where it is offered.
+    :param imex: the same for IMEX; empty where no source names its package.
     :param pinning_packages: names of NVIDIA's pinning packages, the most exact first.
     :param streams: dnf module stream by flavour.
     :param generation: of SUSE's names (C(G06)); packages of another one have to go.
@@ -62,6 +63,7 @@ class Archive:
     pinning_packages: tuple[str, ...] = ()
     streams: Mapping[str, str] | None = None
     generation: str = ""
+    imex: tuple[str, ...] = ()
 
 
 _ANY = (0, 999)
@@ -69,8 +71,11 @@ _PINNING = ("nvidia-driver-pinning-{version}", "nvidia-driver-pinning-{branch}")
 # Without a suffix from 580 on; gpu-driver-container, precompiled/nvidia-driver [code].
 _FABRIC_FROM_580 = ("nvidia-fabricmanager",)
 _FABRIC_LIBRARIES_FROM_580 = ("libnvidia-nscq",)
+_IMEX_FROM_580 = ("nvidia-imex",)
 _FABRIC_BEFORE_580 = ("nvidia-fabricmanager-{branch}",)
 _FABRIC_LIBRARIES_BEFORE_580 = ("libnvidia-nscq-{branch}",)
+# gpu-driver-container, install.sh of ubuntu24.04, rhel8 and rhel9 (imex_install): from 550 on, without a suffix from 580 on [code].
+_IMEX_BEFORE_580 = ("nvidia-imex-{branch}",)
 
 # NVIDIA's repository for Debian [secondary, four sources].
 _NVIDIA_DEBIAN = {
@@ -182,13 +187,39 @@ _UBUNTU = {
 #: By source and the distribution's C(names) or C(archive).
 ARCHIVES: Mapping[tuple[str, str], tuple[Archive, ...]] = {
     ("nvidia", "debian"): (
-        Archive(0, 579, _NVIDIA_DEBIAN, _FABRIC_BEFORE_580, _FABRIC_LIBRARIES_BEFORE_580, _PINNING),
-        Archive(580, 999, _NVIDIA_DEBIAN, _FABRIC_FROM_580, _FABRIC_LIBRARIES_FROM_580, _PINNING),
+        Archive(
+            0, 579, _NVIDIA_DEBIAN, _FABRIC_BEFORE_580, _FABRIC_LIBRARIES_BEFORE_580, _PINNING, imex=_IMEX_BEFORE_580
+        ),
+        Archive(580, 999, _NVIDIA_DEBIAN, _FABRIC_FROM_580, _FABRIC_LIBRARIES_FROM_580, _PINNING, imex=_IMEX_FROM_580),
     ),
     ("nvidia", "ubuntu"): (
-        Archive(0, 579, _NVIDIA_UBUNTU_BEFORE_590, _FABRIC_BEFORE_580, _FABRIC_LIBRARIES_BEFORE_580, _PINNING),
-        Archive(580, 589, _NVIDIA_UBUNTU_BEFORE_590, _FABRIC_FROM_580, _FABRIC_LIBRARIES_FROM_580, _PINNING),
-        Archive(590, 999, _NVIDIA_UBUNTU_FROM_590, _FABRIC_FROM_580, _FABRIC_LIBRARIES_FROM_580, _PINNING),
+        Archive(
+            0,
+            579,
+            _NVIDIA_UBUNTU_BEFORE_590,
+            _FABRIC_BEFORE_580,
+            _FABRIC_LIBRARIES_BEFORE_580,
+            _PINNING,
+            imex=_IMEX_BEFORE_580,
+        ),
+        Archive(
+            580,
+            589,
+            _NVIDIA_UBUNTU_BEFORE_590,
+            _FABRIC_FROM_580,
+            _FABRIC_LIBRARIES_FROM_580,
+            _PINNING,
+            imex=_IMEX_FROM_580,
+        ),
+        Archive(
+            590,
+            999,
+            _NVIDIA_UBUNTU_FROM_590,
+            _FABRIC_FROM_580,
+            _FABRIC_LIBRARIES_FROM_580,
+            _PINNING,
+            imex=_IMEX_FROM_580,
+        ),
     ),
     ("nvidia", "redhat"): (
         Archive(
@@ -197,6 +228,7 @@ ARCHIVES: Mapping[tuple[str, str], tuple[Archive, ...]] = {
             ("nvidia-fabricmanager", "nvidia-fabric-manager"),
             ("libnvidia-nscq", "libnvidia-nscq-{branch}"),
             streams=_RED_HAT_STREAMS,
+            imex=(*_IMEX_FROM_580, *_IMEX_BEFORE_580),
         ),
     ),
     ("nvidia", "suse"): (
@@ -227,7 +259,9 @@ ARCHIVES: Mapping[tuple[str, str], tuple[Archive, ...]] = {
     ),
     ("distribution", "debian"): (Archive(*_ANY, _DEBIAN, ()),),
     ("distribution", "ubuntu"): (
-        Archive(*_ANY, _UBUNTU, ("nvidia-fabricmanager-{branch}",), ("libnvidia-nscq-{branch}",)),
+        Archive(
+            *_ANY, _UBUNTU, ("nvidia-fabricmanager-{branch}",), ("libnvidia-nscq-{branch}",), imex=_IMEX_BEFORE_580
+        ),
     ),
 }
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from .._formats import imex
 from .._formats import module_parameters as parameters
-from .._formats.unit_names import FABRIC_UNIT, PERSISTENCE_UNIT, wants_link
+from .._formats.unit_names import FABRIC_UNIT, IMEX_UNIT, PERSISTENCE_UNIT, wants_link
 from .._plan import Refused, Step
 from .._steps import Kind
 from .desired import DesiredDriver
-from .fabric import MODULES_FILE, MODULES_TEXT, modules_step, needs_modules, wants_fabric_manager
+from .fabric import MODULES_FILE, MODULES_TEXT, modules_step, needs_modules, wants_fabric_manager, wants_imex
 from .host import Host
+from .imex import plan as plan_imex
 from .reload import PREREQUISITES, SERVICES, Reload, plan_reload, still_used
 from .services import (
     NOUVEAU_FILE,
@@ -68,6 +70,7 @@ class PostInstall:
         self.reload(host)
         if self._desired.state != "absent":
             self._services(host)
+            self._imex(host)
         return self.outcome
 
     def _do(self, step: Step) -> bool:
@@ -135,6 +138,7 @@ class PostInstall:
             MODULES_FILE,
             parameters.FILE,
             *map(wants_link, (PERSISTENCE_UNIT, FABRIC_UNIT)),
+            *((imex.NODES_FILE, imex.MASK, imex.WANTS) if self._desired.imex.managed else ()),
         ):
             there = self._system.has_file(path)
             if there and self._do(Step(Kind.REMOVE_FILE, path, "state is absent")):
@@ -164,6 +168,30 @@ class PostInstall:
             and self._do(Step(Kind.RESTART_SERVICE, FABRIC_UNIT, "it is of another version"))
         ):
             self._system.restart(FABRIC_UNIT)
+
+    def _imex(self, host: Host) -> None:
+        if self.outcome.reboot or not wants_imex(host, self._desired):
+            return
+        users = [str(user) for user in self._system.users() if user.command[:15] not in SERVICES.values()]
+        try:
+            steps = plan_imex(host.imex, self._desired.imex, users)
+        except Refused as refused:
+            self.outcome.problems.append(refused.message)
+            return
+        apply = {
+            Kind.UNMASK_SERVICE: lambda: self._system.unmask(IMEX_UNIT),
+            Kind.MASK_SERVICE: lambda: self._system.mask(IMEX_UNIT),
+            Kind.WRITE_FILE: lambda: self._system.write_file(imex.NODES_FILE, self._desired.imex.text),
+            Kind.ENABLE_SERVICE: lambda: self._system.enable(IMEX_UNIT),
+            Kind.START_SERVICE: lambda: self._system.start(IMEX_UNIT),
+            Kind.RESTART_SERVICE: lambda: self._system.restart(IMEX_UNIT),
+        }
+        if any(step.kind is Kind.RESTART_SERVICE for step in steps) and not self._check:
+            # A run that is cut off behind the file leaves a service that does not run, which the next run sees.
+            self._system.stop(IMEX_UNIT)
+        for step in steps:
+            if self._do(step):
+                apply[step.kind]()
 
     def _at_boot(self, unit: str) -> None:
         if self._system.unit_enabled(unit) or self._system.unit_wanted_at_boot(unit):

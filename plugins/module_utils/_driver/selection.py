@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from .._adapters.packages import Change, Package, Transaction
 from .._adapters.repositories import canonical
 from .._formats.driver_versions import branch_of, driver_key, driver_version_in, nearest, newest
+from .._formats.imex import VARIABLE as IMEX
 from .._plan import Refused
 from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
 from .fabric import (
@@ -24,8 +25,10 @@ from .fabric import (
     SUBNET_MANAGER,
     fabric_refusals,
     has_nvlink5_switches,
+    imex_packages,
     optional_packages,
     wants_fabric_manager,
+    wants_imex,
 )
 from .floors import shortfall
 from .host import Host
@@ -104,6 +107,8 @@ def names_to_ask(host: Host, desired: DesiredDriver) -> tuple[str, ...]:
     asked.update(_mixed(host, desired))
     if has_nvlink5_switches(host):
         asked.update((*PACKAGES, *optional_packages(host)))
+    if wants_imex(host, desired):
+        asked.update(fill(imex_packages(host, desired), branch=branch))
     return tuple(sorted(name for name in asked if "*" not in name))
 
 
@@ -133,6 +138,8 @@ def select(host: Host, desired: DesiredDriver, offered: Iterable[Package]) -> Se
     if wants_fabric_manager(host, desired):
         packages.extend(_fabric(archive, version, available))
         packages.extend(_nvlink5(host, available))
+    if wants_imex(host, desired):
+        packages.append(_imex(fill(imex_packages(host, desired), branch=branch_of(version)), version, available))
     stream = (archive.streams or {}).get(desired.flavour, "") if host.distribution.pinning == "module_stream" else ""
     return Selection(
         version,
@@ -162,7 +169,11 @@ def check_floor(version: str, desired: DesiredDriver) -> str | None:
 
 
 def missing_fabric_packages(host: Host, desired: DesiredDriver) -> tuple[str, ...]:
-    """Return which packages of a wanted fabric manager are not installed, as far as the packages of the driver say."""
+    """Return which packages of a wanted fabric manager or of IMEX are not installed, as far as the packages of the driver say."""
+    if wants_imex(host, desired):
+        # A rack's host has no fabric manager of its own.
+        names = fill(imex_packages(host, desired), branch=desired.branch_number)
+        return () if any(name in host.packages for name in names) else names[:1]
     if not wants_fabric_manager(host, desired):
         return ()
     managers = fill(archive_of(host, desired).fabric_manager, branch=desired.branch_number)
@@ -366,6 +377,17 @@ def _fabric(archive: Archive, version: str, available: Mapping[tuple[str, str], 
         )
     libraries = fill(archive.fabric_libraries, branch=branch)
     return [managers[0], *(available[name, version] for name in libraries if (name, version) in available)]
+
+
+def _imex(names: Sequence[str], version: str, available: Mapping[tuple[str, str], Package]) -> Package:
+    found = [available[name, version] for name in names if (name, version) in available]
+    if not found:
+        raise NotOffered(
+            IMEX,
+            f"IMEX has to be of exactly the driver's version, and {version} is not offered of {' or '.join(names)}",
+            f"Complete the mirror, or choose a version that it has, or set {IMEX}: unmanaged.",
+        )
+    return found[0]
 
 
 def _nvlink5(host: Host, available: Mapping[tuple[str, str], Package]) -> list[Package]:

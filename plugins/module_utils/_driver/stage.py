@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._adapters.package_databases import parse_versionlock
@@ -16,10 +16,11 @@ from .._formats import module_parameters as parameters
 from .._plan import Refused, StagePlan, Step
 from .._steps import Kind
 from .desired import DesiredDriver, from_variables
-from .fabric import fabric_refusals, modules_step, needs_modules, wants_fabric_manager
+from .fabric import fabric_refusals, imex_warnings, modules_step, needs_modules, wants_fabric_manager, wants_imex
 from .floors import not_judged, shortfall, warnings
 from .host import Host, from_facts
-from .impact import Impact, impact
+from .imex import plan as plan_imex
+from .impact import Impact, gpu_users, impact
 from .kernel_headers import later_lacking
 from .packages import DKMS, closure
 from .plan import hold_names, packages_differ, source_of_runfile
@@ -58,19 +59,24 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         return StagePlan(
             "driver", True, unknown="the previous package set is recorded on the host and is read when the stage runs"
         )
-    return _present(host, wanted, noticed)
+    return _present(host, wanted, noticed, gpu_users(facts))
 
 
 def _unmanaged_warnings(desired: Mapping[str, Any]) -> tuple[str, ...]:
-    if not desired.get("nvidia_driver_module_parameters") and desired.get("nvidia_driver_coherent_memory") in (
+    found = []
+    if desired.get("nvidia_driver_module_parameters") or desired.get("nvidia_driver_coherent_memory") not in (
         None,
         "default",
     ):
-        return ()
-    return ("nvidia_driver_state is unmanaged, so the parameters of the module that are described are set by nobody",)
+        found.append(
+            "nvidia_driver_state is unmanaged, so the parameters of the module that are described are set by nobody"
+        )
+    if desired.get("nvidia_driver_imex") not in (None, "unmanaged"):
+        found.append("nvidia_driver_state is unmanaged, so the IMEX that is described is brought by nobody")
+    return tuple(found)
 
 
-def _present(host: Host, desired: DesiredDriver, noticed: Impact) -> StagePlan:
+def _present(host: Host, desired: DesiredDriver, noticed: Impact, users: Sequence[str]) -> StagePlan:
     refused = [
         *board_refusals(host, desired),
         *source_refusals(host, desired),
@@ -80,7 +86,13 @@ def _present(host: Host, desired: DesiredDriver, noticed: Impact) -> StagePlan:
     if not refused:
         # The distribution may have no driver of its own, which is told when its packages are looked for.
         refused.extend(kernel_refusals(host, desired))
-    notes = board_warnings(host)
+    notes = [*board_warnings(host), *imex_warnings(host, desired)]
+    fabric: tuple[Step, ...] = ()
+    if not refused and wants_imex(host, desired):
+        try:
+            fabric = plan_imex(host.imex, desired.imex, users)
+        except Refused as refusal:
+            refused.append(refusal)
     try:
         floor = (
             check_floor(desired.version or _floor_version(host, desired), desired)
@@ -109,7 +121,7 @@ def _present(host: Host, desired: DesiredDriver, noticed: Impact) -> StagePlan:
             f"the repositories did not offer {', '.join(recorded)} when the driver's stage last asked them with this kernel, so after a kernel "
             "update the driver has no module until its headers are installed"
         )
-    steps = _present_steps(host, desired, why, noticed)
+    steps = (*_present_steps(host, desired, why, noticed), *fabric)
     unknown = "the exact packages are known when the repository is asked" if why else None
     return StagePlan("driver", bool(steps), steps, unknown, warnings=tuple(notes))
 

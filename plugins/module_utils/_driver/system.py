@@ -225,6 +225,16 @@ class DriverSystem:
     def enable(self, name: str) -> None:
         systemd.enable([name])
 
+    def mask(self, name: str) -> None:
+        """Stop a unit, and let nothing start it."""
+        systemd.stop(name)
+        systemd.mask(name)
+        reload_units([name], [name])
+
+    def unmask(self, name: str) -> None:
+        systemd.unmask(name)
+        reload_units([name], [name])
+
     def add_wants(self, name: str) -> None:
         run(["systemctl", "add-wants", "--no-reload", "multi-user.target", name], allowed=(0,))
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 from .._formats import module_parameters as parameters
 from .._formats.driver_versions import is_driver_version
+from .._formats.imex import differences as imex_differences
 from .desired import DesiredDriver
-from .fabric import wants_fabric_manager
+from .fabric import wants_fabric_manager, wants_imex
 from .host import Host
 from .packages import DKMS
 from .plan import hold_names
@@ -92,6 +93,8 @@ def running_problems(host: Host, desired: DesiredDriver, version: str, smi: int 
             found.append(f"the fabric manager is of version {host.fabric_version}; it has to be {version} exactly")
         if not host.fabric_active:
             found.append("nvidia-fabricmanager does not run")
+    if wants_imex(host, desired):
+        found += imex_differences(host.imex, desired.imex)
     return found
 
 

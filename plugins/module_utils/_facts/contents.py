@@ -70,7 +70,7 @@ def read_contents(
         "driver": driver,
         "nvml": nvml["nvml"],
         "gpus": gpus,
-        "fabric": read_fabric(source, devices, services, nvml["fabric_state"]),
+        "fabric": read_fabric(source, devices, services, nvml["fabric_state"], packages),
         "mps": read_mps(source),
         "mps_control": read_mps_control(source),
         "toolkit": read_toolkit(source, packages, driver["holds"]),

@@ -18,7 +18,9 @@ from .._adapters.pci import PciDevice
 from .._adapters.pynvml_loader import HOST_PROGRAM
 from .._adapters.source import Source
 from .._boards.lookup import find_board
-from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST
+from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
+from .._formats.driver_versions import driver_version_in
+from .._formats.imex import MASK, NODES_FILE, WANTS
 from .._formats.toml_read import TomlError
 from .._formats.unit_names import DCGM_UNIT, wants_link
 from .._health.metric_units import METRICS_SERVICE, TIMER_LINK, directory_of
@@ -41,15 +43,22 @@ REPARTITION_RECORD = "/var/lib/gpufleet/repartition.json"
 _NVSWITCH_DEVICES = "/proc/driver/nvidia-nvswitch/devices"
 _FABRIC_VERSION = re.compile(r"version is\s*:\s*(\S+)")
 _PACKAGE_VERSION = re.compile(r"^(?:\d+:)?([^-~+]+)")
+#: Lines of a file that are read: more hosts than any rack has.
+_NODES = 1024
 _PROGRAM_VERSION = "/usr/local/lib/gpufleet/VERSION"
 
 
 def read_fabric(
-    source: Source, pci: Sequence[PciDevice] | None, services: Services, state: str | None
+    source: Source,
+    pci: Sequence[PciDevice] | None,
+    services: Services,
+    state: str | None,
+    packages: Sequence[Package] | None = (),
 ) -> dict[str, Any]:
-    """Return the part C(fabric): NVSwitches and the fabric manager, whose version must equal the driver's.
+    """Return the part C(fabric): NVSwitches and the fabric manager, or what a host of a rack has of IMEX; their versions must equal the driver's.
 
     :param state: of the GPUs on the fabric, from NVML; None where there is none.
+    :param packages: NVIDIA's installed ones.
     """
     devices = source.files.names(_NVSWITCH_DEVICES)
     on_bus = sum(1 for device in pci or () if device.kind == "nvswitch")
@@ -72,7 +81,22 @@ def read_fabric(
     boards = [find_board(device.device_id) for device in pci or () if device.kind == "gpu"]
     if any(board and board.nvlink5_switches == SWITCHES_IN_HOST for board in boards):
         found["lacking_modules"] = [name for name in NVLINK5_MODULES if not source.files.exists(f"/sys/module/{name}")]
+    if any(board and board.nvlink5_switches == SWITCHES_IN_RACK for board in boards):
+        found["imex"] = _read_imex(source, services, packages)
     return found
+
+
+def _read_imex(source: Source, services: Services, packages: Sequence[Package] | None) -> dict[str, Any]:
+    """Return what the host has of IMEX; C(version) is that of its package, C(nodes) the lines of its file."""
+    text = source.files.read(NODES_FILE)
+    versions = [driver_version_in(one.version) for one in packages or () if one.name.startswith("nvidia-imex")]
+    return {
+        "version": next(iter(versions), None),
+        "active": services.active("nvidia-imex"),
+        "enabled": source.files.link_name(WANTS) is not None,
+        "masked": source.files.link_name(MASK) == "null",
+        "nodes": None if text is None else [line.strip()[:256] for line in text.splitlines() if line.strip()][:_NODES],
+    }
 
 
 def read_toolkit(source: Source, packages: Sequence[Package] | None, locks: Sequence[str] | None) -> dict[str, Any]:

@@ -203,7 +203,19 @@ _FACTS = fields(
         "nvml": fields({"available": truth, **dict.fromkeys(("reason", "code", "version", "cuda_version"), _TEXT)}),
         "gpus": GPUS,
         "fabric": fields(
-            {"nvswitches": number(0, 1024), "manager": _UNIT, "state": _NAME, "lacking_modules": items(_NAME, 64)}
+            {
+                "nvswitches": number(0, 1024),
+                "manager": _UNIT,
+                "state": _NAME,
+                "lacking_modules": items(_NAME, 64),
+                "imex": fields(
+                    {
+                        **dict.fromkeys(("active", "enabled", "masked"), truth),
+                        "version": _VERSION,
+                        "nodes": items(_NAME, 1024),
+                    }
+                ),
+            }
         ),
         "mps": items(_DAEMON, 4096),
         "mps_control": fields({"installed": truth, "multi_user": truth}),

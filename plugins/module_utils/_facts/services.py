@@ -18,6 +18,7 @@ UNITS = (
     "nvidia-persistenced",
     "nvidia-fabricmanager",
     "nvidia-dcgm",
+    "nvidia-imex",
     "nvidia-cdi-refresh",
     "containerd",
     "docker",

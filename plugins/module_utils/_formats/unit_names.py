@@ -10,6 +10,7 @@ PERSISTENCE_UNIT = "nvidia-persistenced.service"
 FABRIC_UNIT = "nvidia-fabricmanager.service"
 #: DCGM's host engine (config-files/systemd/nvidia-dcgm.service of NVIDIA/DCGM, and its user guide).
 DCGM_UNIT = "nvidia-dcgm.service"
+IMEX_UNIT = "nvidia-imex.service"
 
 MIG_UNIT = "gpufleet-mig.service"
 CDI_UNIT = "gpufleet-cdi.service"

@@ -14,6 +14,8 @@ from typing import Any
 
 from .._boards.lookup import nvlink5_switches
 from .._boards.model import SWITCHES_IN_HOST, SWITCHES_IN_RACK
+from .._formats.imex import DesiredImex, differences
+from .._formats.imex import from_facts as imex_of
 from .report import DRIVER_ROLE, Evidence, Expectation, Outcome, failed, passed, skipped, warning
 
 #: What is wrong with a GPU that still computes, more slowly or with less room.
@@ -25,8 +27,11 @@ _NVLINK5 = (
 )
 
 
-def fabric(evidence: Evidence, _expectation: Expectation) -> Outcome:
-    """On a host with NVLink switches the fabric manager runs, at the driver's version, and every GPU is on the fabric and healthy there."""
+def fabric(evidence: Evidence, expectation: Expectation) -> Outcome:
+    """On a host with NVLink switches the fabric manager runs, at the driver's version, and every GPU is on the fabric and healthy there.
+
+    A host of a rack has no switches of its own; its IMEX is of the driver's version, and runs or is masked as described.
+    """
     facts = evidence.facts.get("fabric") or {}
     gpus: Sequence[Mapping[str, Any]] = [gpu for gpu in evidence.facts.get("gpus") or [] if not gpu.get("lost")]
     switches = {nvlink5_switches(device.get("board")) for device in (*(evidence.facts.get("pci") or ()), *gpus)}
@@ -37,6 +42,8 @@ def fabric(evidence: Evidence, _expectation: Expectation) -> Outcome:
     managed = nvlink5 or bool(facts.get("nvswitches"))
     manager = facts.get("manager") or {}
     wrong = _manager(evidence, manager, what) if managed else None
+    if SWITCHES_IN_RACK in switches:
+        wrong = wrong or _imex(evidence, expectation)
     wrong = wrong or _state(facts, gpus, nvlink5) or _registration(gpus)
     if wrong is not None:
         return wrong
@@ -48,7 +55,9 @@ def fabric(evidence: Evidence, _expectation: Expectation) -> Outcome:
         )
     if not managed:
         told = sum(1 for gpu in gpus if gpu.get("fabric"))
-        return passed(f"{told} GPUs are on the rack's fabric, which this host does not manage")
+        found = imex_of(facts)
+        shown = "masked" if found.masked else "runs" if found.active else "does not run"
+        return passed(f"{told} GPUs are on the rack's fabric, which this host does not manage; IMEX {shown}")
     if manager.get("active") is None:
         return warning(f"{what}; whether the fabric manager runs is unknown", "Look at nvidia-fabricmanager.service")
     return passed(f"{what}, fabric manager {manager.get('version') or 'of unknown version'}")
@@ -65,6 +74,22 @@ def _manager(evidence: Evidence, manager: Mapping[str, Any], what: str) -> Outco
             "nvidia-fabricmanager.service does not run; CUDA will not start", f"Start it; {_LOG} says why it ended"
         )
     return None
+
+
+def _imex(evidence: Evidence, expectation: Expectation) -> Outcome | None:
+    """Return what is wrong with IMEX, by which hosts of a rack share GPU memory: as expected, or by itself where nothing is."""
+    facts = evidence.facts.get("fabric") or {}
+    found, version = imex_of(facts), (facts.get("imex") or {}).get("version")
+    loaded = (evidence.facts.get("driver") or {}).get("loaded_version")
+    if version and version != loaded:
+        return failed(f"IMEX is {version}, the driver {loaded}", DRIVER_ROLE)
+    # Where nobody said more, a service that starts at boot is meant to run, with the nodes that it has.
+    mode = expectation.imex or ("host" if found.enabled and not found.masked else "unmanaged")
+    nodes = found.nodes if expectation.imex_nodes is None else expectation.imex_nodes
+    left = differences(found, DesiredImex(mode, tuple(nodes or ())))
+    if not left:
+        return None
+    return failed("; ".join(left), f"{DRIVER_ROLE}; journalctl -u nvidia-imex says why it ended")
 
 
 def _state(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], nvlink5: bool) -> Outcome | None:

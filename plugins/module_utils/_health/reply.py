@@ -25,6 +25,8 @@ EXPECT: dict[str, Any] = {
     "mig": {"type": "bool"},
     "compute_mode": {"type": "str", "choices": ["default", "exclusive_process", "prohibited"]},
     "accepted": {"type": "bool"},
+    "imex": {"type": "str", "choices": ["host", "masked"]},
+    "imex_nodes": {"type": "list", "elements": "str"},
 }
 
 ARGUMENTS: dict[str, Any] = {

@@ -39,6 +39,8 @@ class Expectation:
     :param mig: whether MIG mode must be on (on every GPU that has it) or off.
     :param compute_mode: such as C(exclusive_process).
     :param accepted: whether a host that C(site) changed must have been accepted by C(dcgmi diag) since.
+    :param imex: C(host), where it has to run, or C(masked).
+    :param imex_nodes: the addresses that its nodes file must have.
     """
 
     gpus: int | None = None
@@ -52,6 +54,8 @@ class Expectation:
     mig: bool | None = None
     compute_mode: str | None = None
     accepted: bool | None = None
+    imex: str | None = None
+    imex_nodes: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)

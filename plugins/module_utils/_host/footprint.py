@@ -20,6 +20,7 @@ from .._driver.desired import REPOSITORY_NAME
 from .._driver.fabric import MODULES_FILE
 from .._driver.previous import PATH as PREVIOUS_DRIVER
 from .._driver.services import NOUVEAU_FILE, PERSISTENCE_DROP_IN, PREFERENCES_NAME
+from .._formats import imex
 from .._formats.module_parameters import FILE as PARAMETERS_FILE
 from .._formats.unit_names import DCGM_UNIT, wants_link
 from .._health.metric_units import METRICS_FILE, METRICS_SERVICE, METRICS_TIMER, TIMER_LINK
@@ -123,6 +124,7 @@ TRACES: tuple[Trace, ...] = (
     Trace(NOUVEAU_FILE, "block of nouveau", "driver", Goes.WITH_DRIVER),
     Trace(PARAMETERS_FILE, "parameters of the kernel module", "driver", Goes.WITH_DRIVER),
     Trace(MODULES_FILE, "kernel modules of NVLink 5", "driver", Goes.WITH_DRIVER),
+    *(Trace(path, "IMEX", "driver", Goes.WITH_DRIVER) for path in (imex.NODES_FILE, imex.MASK, imex.WANTS)),
     *_repository(REPOSITORY_NAME, Goes.WITH_DRIVER, "driver"),
     # DCGM.
     Trace(wants_link(DCGM_UNIT), "host engine of DCGM", "dcgm", Goes.WITH_DCGM),

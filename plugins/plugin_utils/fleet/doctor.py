@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan
 
+from .inspection import imex_state
 from .plan import stage_lines
 from .text import ranges
 from .verification import Verification
@@ -84,6 +85,7 @@ def identity(facts: Mapping[str, Any]) -> dict[str, str]:
         f"kernel {host.get('kernel') or _UNKNOWN}, Secure Boot {_switch(host.get('secure_boot'))}",
         "GPUs": "; ".join(_gpus(facts)) or _NONE,
         "driver": _driver(driver) + _because(facts, "driver.loaded_version", driver.get("loaded_version")),
+        **_imex(facts),
         "toolkit": _versioned(toolkit.get("version"), toolkit.get("holds")),
         "runtimes": _UNKNOWN if runtimes is None else ", ".join(_runtime(*one) for one in runtimes.items()) or _NONE,
         "MPS daemons": _count(facts.get("mps")),
@@ -129,6 +131,15 @@ def _driver(driver: Mapping[str, Any]) -> str:
     text += f" from {driver['source']}" if driver.get("source") else ""
     text += f"; {on_disk} is on the disk" if loaded and on_disk and on_disk != loaded else ""
     return text + (f", held: {', '.join(driver['holds'])}" if driver.get("holds") else "")
+
+
+def _imex(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return the line about IMEX, which only the hosts of racks have."""
+    found = (facts.get("fabric") or {}).get("imex")
+    if found is None:
+        return {}
+    nodes = found.get("nodes") or ()
+    return {"IMEX": f"{found.get('version') or 'not installed'}, {imex_state(found)}, {len(nodes)} nodes"}
 
 
 def _runtime(name: str, runtime: Mapping[str, Any]) -> str:

@@ -155,6 +155,36 @@ def settings_table(hosts: Mapping[str, Mapping[str, Any]], width: int = 0) -> st
     )
 
 
+def imex_table(hosts: Mapping[str, Mapping[str, Any]], width: int = 0) -> str:
+    """Return what the hosts of NVL72 racks have of IMEX; empty where there is no such host.
+
+    :param hosts: host name to facts document.
+    :param width: of the terminal in columns; 0 for no bound.
+    """
+    rows = []
+    for host, facts in hosts.items():
+        found = (facts.get("fabric") or {}).get("imex")
+        if found is None:
+            continue
+        driver = (facts.get("driver") or {}).get("loaded_version") or "not loaded"
+        nodes = "none" if found.get("nodes") is None else str(len(found["nodes"]))
+        rows.append([host, imex_state(found), found.get("version") or "not installed", driver, nodes])
+    return table(["HOST", "IMEX", "VERSION", "DRIVER", "NODES IN ITS FILE"], rows, width) if rows else ""
+
+
+def imex_state(found: Mapping[str, Any]) -> str:
+    """Return the state of C(nvidia-imex.service) in a few words.
+
+    :param found: C(fabric.imex) of the facts.
+    """
+    if found.get("active") is None:
+        return "unknown"
+    running = "runs" if found["active"] else "does not run"
+    if found.get("masked"):
+        return f"masked, {running}" if found["active"] else "masked"
+    return running if found.get("enabled") else f"{running}, not at boot"
+
+
 def _settings(settings: Mapping[str, Any]) -> tuple[str, ...]:
     power, clocks, ecc = (settings.get(name) or {} for name in ("power_w", "clocks_mhz", "ecc"))
     own = power.get("limit") == power.get("default")

@@ -39,7 +39,7 @@ def compile_programs(version: str, virtual_nvml: Path, work: Path) -> dict[str, 
     nvml.mkdir(exist_ok=True)
     run(["make", "-j2", "-C", virtual_nvml, f"BUILD={nvml}", f"VERSION={version}"], log=nvml / "make.log")
     compiler = ["gcc", "-O2", "-Wall", "-Werror", f'-DVERSION="{version}"', f"-DCUDA_VERSION={_CUDA[version[:3]]}"]
-    daemons = {"persistenced": "nvidia-persistenced", "fabricmanager": "nv-fabricmanager"}
+    daemons = {"persistenced": "nvidia-persistenced", "fabricmanager": "nv-fabricmanager", "imex": "nvidia-imex"}
     for source, program in daemons.items():
         run([*compiler, "-o", build / program, _SOURCES / f"{source}.c", "-ldl"])
     shared = [*compiler, "-shared", "-fPIC"]
@@ -52,6 +52,7 @@ def compile_programs(version: str, virtual_nvml: Path, work: Path) -> dict[str, 
         "nvidia-smi": nvml / "nvidia-smi",
         "nvidia-persistenced": build / "nvidia-persistenced",
         "nv-fabricmanager": build / "nv-fabricmanager",
+        "nvidia-imex": build / "nvidia-imex",
         "libcuda": build / "libcuda",
         "libnvidia-cfg": build / "libnvidia-cfg",
         "libnvidia-nscq": build / "libnvidia-nscq",
@@ -153,6 +154,17 @@ def driver_packages(
                 "/usr/share/nvidia/nvswitch/fabricmanager.cfg": File(text="LOG_LEVEL=4\nFABRIC_MODE=0\n"),
             },
             scripts=service("nvidia-fabricmanager.service", enable=False),
+        ),
+        package(
+            "nvidia-imex",
+            "NVIDIA IMEX service for NVLink networks",
+            "libc6",
+            files={
+                "/usr/bin/nvidia-imex": File(source=programs["nvidia-imex"], executable=True),
+                "/lib/systemd/system/nvidia-imex.service": _unit("nvidia-imex.service"),
+                "/etc/nvidia-imex/config.cfg": File(text="IMEX_NODE_CONFIG_FILE=/etc/nvidia-imex/nodes_config.cfg\n"),
+            },
+            scripts=service("nvidia-imex.service", enable=False),
         ),
         pinning(version, debian, f"{version}-*"),
     ]

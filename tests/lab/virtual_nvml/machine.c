@@ -167,9 +167,18 @@ void machine_boot(struct machine *m)
         memset(random, 1, sizeof random);
     for (int i = 0; i < 16; i++)
         snprintf(m->running.boot_id + 2 * i, 3, "%02x", random[i]);
-    m->running.fabric_state = m->hardware.nvswitch_count ? NVML_FABRIC_NOT_STARTED : NVML_FABRIC_NOT_SUPPORTED;
+    m->running.fabric_summary = 1;
+    m->running.fabric_state = m->hardware.nvswitch_count ? NVML_FABRIC_NOT_STARTED
+                              : machine_in_rack(m)       ? NVML_FABRIC_COMPLETED
+                                                         : NVML_FABRIC_NOT_SUPPORTED;
     for (uint32_t i = 0; i < m->hardware.gpu_count; i++)
         gpu_reset_state(m, (int)i);
+}
+
+bool machine_in_rack(const struct machine *m)
+{
+    const char *key = m->hardware.gpu_count ? gpu_board(m, 0)->key : "";
+    return strncmp(key, "gb200", 5) == 0 || strncmp(key, "gb300", 5) == 0;
 }
 
 void gpu_reset_state(struct machine *m, int gpu)

@@ -103,7 +103,8 @@ struct running {
     char boot_id[40], driver_version[32];
     bool open_flavour;
     uint32_t modules;
-    uint8_t fabric_state;
+    uint8_t fabric_state, fabric_summary; /* 1 healthy, 2 unhealthy, 3 limited capacity */
+    uint32_t fabric_status, fabric_mask;  /* of the registration, an error of NVML; what is degraded */
     uint32_t process_count;
     uint64_t event_count;
     struct running_gpu gpus[MAX_GPUS];
@@ -141,6 +142,8 @@ int machine_commit(struct machine *m);         /* write what changed, bring tree
 void machine_abort(struct machine *m);
 void machine_create(const struct hardware *hardware); /* writes the InfoROM and forgets the running state */
 void machine_boot(struct machine *m);          /* fresh running state: what a reboot leaves */
+/* Whether its NVLink switches are those of a rack (GB200, GB300), which bring its fabric up. */
+bool machine_in_rack(const struct machine *m);
 void machine_prune_processes(struct machine *m);
 uint64_t process_start_time(int pid); /* clock ticks after boot; 0: no such process */
 const struct board *gpu_board(const struct machine *m, int gpu);

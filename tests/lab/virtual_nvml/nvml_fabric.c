@@ -78,7 +78,7 @@ NVML_CALL(nvmlDeviceGetGpuFabricInfo, (nvmlDevice_t device, nvmlGpuFabricInfo_t 
     struct machine m;
     nvmlReturn_t result = fabric_of(device, info, &m);
     if (result == NVML_SUCCESS)
-        *info = (nvmlGpuFabricInfo_t){.state = m.running.fabric_state};
+        *info = (nvmlGpuFabricInfo_t){.state = m.running.fabric_state, .status = (nvmlReturn_t)m.running.fabric_status};
     return result;
 }
 
@@ -91,13 +91,14 @@ NVML_CALL(nvmlDeviceGetGpuFabricInfoV, (nvmlDevice_t device, nvmlGpuFabricInfo_v
     bool v2 = info->version == NVML_STRUCT_VERSION(nvmlGpuFabricInfo_v2_t, 2);
     if (!v2 && info->version != NVML_STRUCT_VERSION(nvmlGpuFabricInfo_v3_t, 3))
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    memset(info->clusterUuid, 0, sizeof info->clusterUuid);
-    info->status = NVML_SUCCESS;
-    info->cliqueId = 0;
+    /* The GPUs of a rack are in its cluster; those of one host are by themselves. */
+    memset(info->clusterUuid, machine_in_rack(&m) ? 0x72 : 0, sizeof info->clusterUuid);
+    info->status = (nvmlReturn_t)m.running.fabric_status;
+    info->cliqueId = machine_in_rack(&m);
     info->state = m.running.fabric_state;
-    info->healthMask = 0;
+    info->healthMask = m.running.fabric_mask;
     if (!v2)
-        info->healthSummary = m.running.fabric_state == NVML_FABRIC_COMPLETED;
+        info->healthSummary = m.running.fabric_state == NVML_FABRIC_COMPLETED ? m.running.fabric_summary : 0;
     return NVML_SUCCESS;
 }
 

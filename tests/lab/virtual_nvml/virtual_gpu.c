@@ -30,7 +30,8 @@ static const char usage[] =
     "  hold                          keep NVML open until killed, as a monitoring daemon does\n"
     "  reset [--gpu N]               GPU reset, refused while it is held\n"
     "  lose --gpu N, find --gpu N    fall off the bus, and come back\n"
-    "  fabric not-supported|not-started|in-progress|completed\n"
+    "  fabric not-supported|not-started|in-progress|completed [--status N] [--mask N] [--summary N]\n"
+    "                                NVML's code of the registration, its health mask and its summary; what is not given is healthy\n"
     "  nouveau on|off                the kernel's own driver is bound to the GPUs\n"
     "  xid --gpu N --number X [--text TEXT]\n"
     "                                a critical error event; and the driver's line in the kernel's log, where /dev/kmsg is a plain file\n"
@@ -310,14 +311,21 @@ static int command_fabric(int argc, char **argv)
 {
     static const char *const names[] = {"not-supported", "not-started", "in-progress", "completed"};
     struct machine m;
-    for (uint8_t i = 0; argc == 1 && i < 4; i++)
+    uint32_t status = 0, mask = 0, summary = 1;
+    for (int i = 1; i + 1 < argc; i += 2)
+        *(strcmp(argv[i], "--status") == 0 ? &status : strcmp(argv[i], "--mask") == 0 ? &mask : &summary) =
+            (uint32_t)strtoul(argv[i + 1], NULL, 0);
+    for (uint8_t i = 0; argc % 2 == 1 && i < 4; i++)
         if (strcmp(argv[0], names[i]) == 0) {
             change_or_die(&m);
             m.running.fabric_state = i;
+            m.running.fabric_status = status;
+            m.running.fabric_mask = mask;
+            m.running.fabric_summary = (uint8_t)summary;
             commit_or_die(&m);
             return 0;
         }
-    die(2, "fabric not-supported|not-started|in-progress|completed");
+    die(2, "fabric not-supported|not-started|in-progress|completed [--status N] [--mask N] [--summary N]");
     return 2;
 }
 

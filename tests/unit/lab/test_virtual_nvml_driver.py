@@ -251,6 +251,24 @@ def test_fabric(machine: VirtualMachine) -> None:
     assert "Fabric State: Configured" in machine.text("proc/driver/nvidia-nvswitch/devices/0000:05:00.0")
 
 
+def test_the_fabric_of_a_rack_is_there_at_once_and_can_fail(machine: VirtualMachine) -> None:
+    """The rack's switches bring it up; what NVML tells of a registration is settable, as a driver that fails tells it."""
+    machine.start("gb200-186gb", "--count=4")
+    state = """
+        info = c_nvmlGpuFabricInfo_v3_t()
+        nvmlDeviceGetGpuFabricInfoV(nvmlDeviceGetHandleByIndex(3), byref(info))
+        answer([info.state, info.status, info.healthMask, info.healthSummary, info.cliqueId, bytes(info.clusterUuid) != bytes(16)])
+        """
+    assert machine.nvml(state) == [3, 0, 0, 1, 1, True]
+    machine.gpu("fabric", "completed", "--status", "15", "--mask", "0x1", "--summary", "2")
+    assert machine.nvml(state) == [3, 15, 1, 2, 1, True]
+    machine.gpu("fabric", "in-progress")
+    assert machine.nvml(state)[:4] == [2, 0, 0, 0]
+    machine.gpu("reboot")
+    machine.gpu("load", VERSION, "open")
+    assert machine.nvml(state)[:4] == [3, 0, 0, 1]
+
+
 def test_the_recovery_action_is_a_field_and_a_reset_clears_it(machine: VirtualMachine) -> None:
     machine.start("h100-80gb-sxm", "--count=2")
     fields = """

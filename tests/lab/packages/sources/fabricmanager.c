@@ -6,21 +6,11 @@
  * brings the fabric of the virtual machine up.
  */
 #include <dirent.h>
-#include <regex.h>
 
 #include "daemon.h"
+#include "driver_version.h"
 
 static const char pid_file[] = "/run/nvidia-fabricmanager/nv-fabricmanager.pid";
-
-/* The text of a small file, or an empty one. */
-static void read_text(const char *path, char *text, size_t size)
-{
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t length = file < 0 ? 0 : read(file, text, size - 1);
-    text[length > 0 ? length : 0] = 0;
-    if (file >= 0)
-        close(file);
-}
 
 static int count_switches(void)
 {
@@ -47,18 +37,13 @@ static int set_fabric(const char *state)
 
 int main(int argc, char **argv)
 {
-    char text[512], running[64] = "";
-    regex_t pattern;
-    regmatch_t match[2];
+    char running[64];
     if (argc > 1 && (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-v"))) {
         printf("Fabric Manager version is : %s\n", VERSION);
         return 0;
     }
     int ready = daemon_begin();
-    read_text("/proc/driver/nvidia/version", text, sizeof text);
-    regcomp(&pattern, "Kernel Module[a-z0-9_ ]*  *([0-9.]+)", REG_EXTENDED);
-    if (regexec(&pattern, text, 2, match, 0) == 0)
-        snprintf(running, sizeof running, "%.*s", (int)(match[1].rm_eo - match[1].rm_so), text + match[1].rm_so);
+    driver_version(running, sizeof running);
     if (!running[0]) {
         fprintf(stderr, "request to query NVSwitch device information from NVSwitch driver failed with error:WARNING Nothing to do [NV_WARN_NOTHING_TO_DO]\n");
         return 1;

@@ -28,6 +28,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade impo
     progress,
     wave_node,
 )
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import fleet
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
@@ -101,7 +102,7 @@ def described_once(monkeypatch):
 def inspected(hosts):
     """Return the use of GPUs, the page and the table of what was read of some hosts: name to registered answer and variables."""
     known = {"pool-a": ["a"], "pool-b": ["b"]}
-    found = {host: inspect_action._read(host, variables, known) for host, variables in hosts.items()}
+    found = {host: inspect_action._read(host, variables, known, Racks({})) for host, variables in hosts.items()}
     nodes = [inspect_action._node(host, about, hosts[host], None) for host, about in found.items()]
     page = usage_html.page(nodes, "title", "now", users="processes")
     tables = [usage_text.table(nodes, usage.MEMORY), usage_text.details(nodes, usage.MEMORY)]
@@ -116,7 +117,7 @@ def planned(hosts):
     plans = []
     for host, variables in hosts.items():
         facts, unread = fleet_plan._facts(host, variables, "", False)
-        plans.append(fleet_plan._plan(host, variables, known, facts, unread, None))
+        plans.append(fleet_plan._plan(host, variables, known, Racks({}), facts, unread, None))
     plan = FleetPlan(plans)
     shown(plan.text())
     return json.dumps(plan.as_dict()["hosts"]["b"])

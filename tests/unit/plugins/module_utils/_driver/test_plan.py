@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired im
     from_options,
     from_variables,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.fabric import wants_fabric_manager
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.fabric import imex_packages, wants_fabric_manager
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Build, Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import (
     Repositories,
@@ -39,6 +39,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.verificati
     package_problems,
     running_problems,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import DesiredImex
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 OLD, NEW = "580.126.09", "580.178.04"
@@ -313,6 +314,37 @@ def test_a_host_of_a_rack_has_no_fabric_manager_of_its_own():
     assert not wants_fabric_manager(host, DesiredDriver())
     with pytest.raises(Refused, match="are the rack's"):
         plan_present(host, DesiredDriver(fabric_manager="always"), offers(NEW, extra=FABRIC))
+
+
+@pytest.mark.parametrize(
+    ("distribution", "source", "branch", "names"),
+    [
+        (("debian", "12"), "nvidia", "580", ("nvidia-imex",)),
+        (("ubuntu", "24.04"), "nvidia", "595", ("nvidia-imex",)),
+        (("ubuntu", "24.04"), "nvidia", "570", ("nvidia-imex-{branch}",)),
+        (("ubuntu", "24.04"), "distribution", "580", ("nvidia-imex-{branch}",)),
+        (("rhel", "9"), "nvidia", "580", ("nvidia-imex", "nvidia-imex-{branch}")),
+        (("sles", "15"), "nvidia", "580", ()),
+        (("debian", "12"), "distribution", "535", ()),
+    ],
+)
+def test_the_package_of_imex(distribution, source, branch, names):
+    """gpu-driver-container, imex_install of ubuntu24.04, rhel8 and rhel9; Ubuntu's archive has it with the branch."""
+    host = replace(BARE, distribution=DISTRIBUTIONS[distribution], gpus=(GB200,))
+    assert imex_packages(host, DesiredDriver(source=source, branch=branch)) == names
+
+
+def test_imex_has_to_be_offered_at_exactly_the_drivers_version():
+    host, masked = replace(BARE, gpus=(GB200,)), DesiredDriver(imex=DesiredImex("masked"))
+    assert "nvidia-imex" in names_to_ask(host, masked)
+    with pytest.raises(Refused, match=f"exactly the driver's version, and {NEW} is not offered of nvidia-imex"):
+        plan_present(host, masked, offers(NEW, extra=(Package("nvidia-imex", f"{OLD}-1"),)))
+    plan = plan_present(host, masked, offers(NEW, extra=(Package("nvidia-imex", f"{NEW}-1"), *FABRIC)))
+    chosen = {package.name: package.version for package in plan.transaction.install}
+    assert chosen["nvidia-imex"] == f"{NEW}-1"
+    assert "nvidia-fabricmanager" not in chosen
+    with pytest.raises(Refused, match="not h100-80gb-sxm"):
+        plan_present(BARE, masked, offers(NEW))
 
 
 def test_the_fabric_manager_has_to_be_offered_at_exactly_the_drivers_version():

@@ -29,7 +29,12 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services i
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import Failed, Stopped, run_stage
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import PERSISTENCE_UNIT, wants_link
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES_FILE, Imex
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import (
+    IMEX_UNIT,
+    PERSISTENCE_UNIT,
+    wants_link,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
@@ -153,6 +158,7 @@ class System:
         self.unit = UNIT
         self.load_error = self.unload_error = ""
         self.smi = 0
+        self.masked = False
         self.log = []
 
     def read(self):
@@ -171,6 +177,12 @@ class System:
             persistence_installed=True,
             persistence_active="nvidia-persistenced.service" in self.active,
             fabric_active="nvidia-fabricmanager.service" in self.active,
+            imex=Imex(
+                IMEX_UNIT in self.active,
+                IMEX_UNIT in self.enabled,
+                self.masked,
+                tuple(self.files[NODES_FILE].split()) if self.files.get(NODES_FILE) else None,
+            ),
         )
 
     def repository_url(self, _host, _desired):
@@ -266,6 +278,15 @@ class System:
         self.enabled.add(name)
 
     add_wants = enable
+
+    def mask(self, name):
+        self.log.append(f"mask {name}")
+        self.active.discard(name)
+        self.masked = True
+
+    def unmask(self, name):
+        self.log.append(f"unmask {name}")
+        self.masked = False
 
     def write_file(self, path, text):
         changed = self.files.get(path) != text

@@ -11,6 +11,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.installe
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pci import read_pci_devices
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import environment
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services, read_services
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES_FILE
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import (
     METRICS_SERVICE,
     TIMER_LINK,
@@ -54,6 +55,36 @@ def test_the_modules_that_nvlink5_lacks(tree, device, lacking):
     tree.folder("/sys/module/mlx5_core")
     fabric = environment.read_fabric(tree.source(), read_pci_devices(tree.files), Services(), None)
     assert fabric.get("lacking_modules") == lacking
+
+
+@pytest.mark.parametrize("device", ["0x2941", "0x2330"])
+def test_imex_of_a_racks_host(tree, device):
+    tree.pci("0000:18:00.0", device, "0x030200")
+    tree.folder("/run/systemd/system")
+    tree.active = {"nvidia-imex.service"}
+    tree.write(NODES_FILE, "10.0.0.1\n\n 10.0.0.2\n")
+    tree.link(
+        "/etc/systemd/system/multi-user.target.wants/nvidia-imex.service", "/lib/systemd/system/nvidia-imex.service"
+    )
+    source = tree.source()
+    packages = [Package("nvidia-imex-580", "580.178.04-1", "NVIDIA")]
+    found = environment.read_fabric(source, read_pci_devices(tree.files), read_services(source), "completed", packages)
+    shown = {
+        "version": "580.178.04",
+        "active": True,
+        "enabled": True,
+        "masked": False,
+        "nodes": ["10.0.0.1", "10.0.0.2"],
+    }
+    assert found.get("imex") == (shown if device == "0x2941" else None)
+
+
+def test_a_masked_imex_and_none(tree):
+    tree.pci("0000:18:00.0", "0x2941", "0x030200")
+    bare = environment.read_fabric(tree.source(), read_pci_devices(tree.files), Services(), None)["imex"]
+    assert bare == {"version": None, "active": None, "enabled": False, "masked": False, "nodes": None}
+    tree.link("/etc/systemd/system/nvidia-imex.service", "/dev/null")
+    assert environment.read_fabric(tree.source(), read_pci_devices(tree.files), Services(), None)["imex"]["masked"]
 
 
 def test_switches_that_only_the_driver_shows(tree):

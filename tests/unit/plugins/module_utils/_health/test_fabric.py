@@ -107,3 +107,38 @@ def test_a_host_of_a_rack_has_no_fabric_manager_of_its_own(evidence, facts, nvli
     judge(check(evidence(), ANY), "passed", "2 GPUs are on the rack's fabric")
     facts["fabric"]["state"] = "in_progress"
     judge(check(evidence(), ANY), "failed", "in progress")
+
+
+RUNS = {"version": "580.126.09", "active": True, "enabled": True, "masked": False, "nodes": ["10.0.0.1", "10.0.0.2"]}
+
+
+@pytest.mark.parametrize(
+    ("imex", "expected", "status", "text"),
+    [
+        ({}, {}, "passed", "IMEX runs"),
+        ({"active": False, "enabled": False, "version": None}, {}, "passed", "IMEX does not run"),
+        ({"active": False, "masked": True}, {}, "passed", "IMEX masked"),
+        (
+            {"active": False},
+            {},
+            "failed",
+            "nvidia-imex.service does not run. Run the role gpufleet.nvidia.nvidia_driver",
+        ),
+        ({"version": "580.95.05"}, {}, "failed", "IMEX is 580.95.05, the driver 580.126.09"),
+        ({}, {"imex": "host", "imex_nodes": ["10.0.0.1", "10.0.0.2"]}, "passed", "IMEX runs"),
+        ({}, {"imex": "host", "imex_nodes": ["10.0.0.1"]}, "failed", "has 2 nodes, 10.0.0.1 to 10.0.0.2, not 10.0.0.1"),
+        ({"nodes": None}, {"imex": "host", "imex_nodes": ["10.0.0.1"]}, "failed", "has no node, not 10.0.0.1"),
+        ({"enabled": False}, {"imex": "host"}, "failed", "does not start at boot"),
+        (
+            {},
+            {"imex": "masked"},
+            "failed",
+            "nvidia-imex.service runs, which ComputeDomains do; nvidia-imex.service is not masked",
+        ),
+        ({"active": False, "masked": True}, {"imex": "host"}, "failed", "is masked"),
+    ],
+)
+def test_imex_of_a_racks_host(evidence, facts, nvlink5, imex, expected, status, text):
+    nvlink5("gb200-186gb", COMPLETED, COMPLETED)
+    facts["fabric"].update(manager={"installed": False, "active": False}, imex={**RUNS, **imex})
+    judge(check(evidence(), Expectation(**expected)), status, text)

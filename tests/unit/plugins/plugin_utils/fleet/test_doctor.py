@@ -129,3 +129,15 @@ def test_a_host_that_could_not_be_read_says_why_and_has_no_plan():
         "             next: See the message of the task that failed, or try: ansible <host> -m ansible.builtin.ping",
     ]
     assert diagnosis.as_dict()["identity"] is None and diagnosis.as_dict()["healthy"] is False
+
+
+def test_a_host_of_a_rack_says_what_it_has_of_imex():
+    imex = {
+        "version": "580.178.04",
+        "active": True,
+        "enabled": True,
+        "masked": False,
+        "nodes": ["10.0.0.1", "10.0.0.2"],
+    }
+    assert identity({"fabric": {"imex": imex}})["IMEX"] == "580.178.04, runs, 2 nodes"
+    assert "IMEX" not in identity({"fabric": {}})

@@ -11,6 +11,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection i
     Resources,
     gpu_use,
     host_table,
+    imex_table,
     resource_table,
     settings_table,
 )
@@ -163,3 +164,23 @@ def test_settings_are_shown_of_hosts_that_keep_some():
     for text in ("500 W", "1200 to 1500 MHz", "not locked", "the board's", "on, off after the next reset or reboot"):
         assert text in shown[1]
     assert settings_table({"gpu02": {"gpus": [gpu()]}}) == ""
+
+
+@pytest.mark.parametrize(
+    ("imex", "shown"),
+    [
+        (
+            {"active": True, "enabled": True, "nodes": ["10.0.0.1"], "version": "580.178.04"},
+            ["runs", "580.178.04", "580.126.09", "1"],
+        ),
+        ({"active": False, "masked": True}, ["masked", "not", "installed", "580.126.09", "none"]),
+        ({"active": True, "masked": True, "nodes": []}, ["masked,", "runs", "not", "installed", "580.126.09", "0"]),
+        ({"active": False}, ["does", "not", "run,", "not", "at", "boot", "not", "installed", "580.126.09", "none"]),
+        ({"active": None}, ["unknown", "not", "installed", "580.126.09", "none"]),
+    ],
+)
+def test_imex_is_shown_of_the_hosts_of_racks(imex, shown):
+    facts = {"driver": {"loaded_version": "580.126.09"}, "fabric": {"imex": imex}}
+    lines = imex_table({"gpu01": facts, "gpu02": {"fabric": {}}}).splitlines()
+    assert [line.split() for line in lines[1:]] == [["gpu01", *shown]]
+    assert imex_table({"gpu02": {}}) == ""

@@ -1,0 +1,134 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""IMEX, NVIDIA's service that lets the hosts of an NVL72 rack export GPU memory to each other: what is wanted of it, and what a host has.
+
+Facts: NVIDIA IMEX Service for NVLink Networks, User's Guide. It reads its nodes when it starts (config) and checks that all of them have the same
+addresses (deployment).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._plan import Refused
+from .unit_names import IMEX_UNIT, wants_link
+
+VARIABLE = "nvidia_driver_imex"
+UNMANAGED, HOST, MASKED = "unmanaged", "host", "masked"
+MODES = (UNMANAGED, HOST, MASKED)
+NODES_FILE = "/etc/nvidia-imex/nodes_config.cfg"
+#: The link by which systemd knows that the unit is masked.
+MASK = f"/etc/systemd/system/{IMEX_UNIT}"
+#: The link by which it starts at boot.
+WANTS = wants_link(IMEX_UNIT)
+
+
+@dataclass(frozen=True)
+class DesiredImex:
+    """What the host does with IMEX.
+
+    :param mode: C(host) runs the service here, C(masked) leaves it to ComputeDomains, C(unmanaged) leaves everything as it is.
+    :param nodes: the addresses of the rack's hosts, in the order of the file, which all of them share.
+    :param restart: whether a service that runs may be stopped while processes use the GPUs.
+    """
+
+    mode: str = UNMANAGED
+    nodes: tuple[str, ...] = ()
+    restart: bool = False
+
+    @property
+    def managed(self) -> bool:
+        return self.mode != UNMANAGED
+
+    @property
+    def text(self) -> str:
+        """Return the content of the file with the nodes: an address a line."""
+        return "".join(f"{node}\n" for node in self.nodes)
+
+
+@dataclass(frozen=True)
+class Imex:
+    """What a host has of IMEX.
+
+    :param active: None where systemd did not answer.
+    :param nodes: the lines of the file with the nodes; None where there is none.
+    """
+
+    active: bool | None = None
+    enabled: bool = False
+    masked: bool = False
+    nodes: tuple[str, ...] | None = None
+
+
+def read(options: Mapping[str, Any]) -> DesiredImex:
+    """Return what C(mode), C(nodes) and C(restart) describe.
+
+    :raises Refused: there is no such mode, or a node is not an IP address, or is there twice.
+    """
+    mode = str(options.get("mode") or UNMANAGED)
+    if mode not in MODES:
+        raise Refused(VARIABLE, f"{mode!r} must be one of {', '.join(MODES)}", f"Set {VARIABLE}: {UNMANAGED}.")
+    nodes = tuple(str(node) for node in options.get("nodes") or ())
+    return DesiredImex(mode, in_order(nodes) if mode == HOST else (), bool(options.get("restart")))
+
+
+def in_order(nodes: Sequence[str]) -> tuple[str, ...]:
+    """Return addresses in one order for all hosts of the rack.
+
+    :raises Refused: one is not an IP address, or is there twice.
+    """
+    found = []
+    for node in nodes:
+        try:
+            found.append(ipaddress.ip_address(node))
+        except ValueError:
+            raise Refused(
+                f"{VARIABLE}_address", f"{node!r} is not an IPv4 or IPv6 address", "IMEX takes addresses, no names."
+            ) from None
+    twice = sorted({str(node) for node in found if found.count(node) > 1})
+    if twice:
+        raise Refused(
+            f"{VARIABLE}_address", f"two hosts of the rack have {', '.join(twice)}", "Give each host its own."
+        )
+    return tuple(str(node) for node in sorted(found, key=lambda node: (node.version, int(node))))
+
+
+def from_facts(fabric: Mapping[str, Any]) -> Imex:
+    """Return what the part C(fabric) of the facts says; nothing is there where it says nothing."""
+    found = fabric.get("imex") or {}
+    nodes = found.get("nodes")
+    return Imex(
+        found.get("active"),
+        bool(found.get("enabled")),
+        bool(found.get("masked")),
+        None if nodes is None else tuple(nodes),
+    )
+
+
+def differences(found: Imex, wanted: DesiredImex) -> list[str]:
+    """Return how a host differs from what is wanted, for people."""
+    if wanted.mode == MASKED:
+        running = [f"{IMEX_UNIT} runs, which ComputeDomains do"] if found.active else []
+        return running + ([] if found.masked else [f"{IMEX_UNIT} is not masked"])
+    if wanted.mode != HOST:
+        return []
+    left = [f"{IMEX_UNIT} is masked"] if found.masked else []
+    if found.nodes != wanted.nodes:
+        left.append(f"{NODES_FILE} has {few(found.nodes)}, not {few(wanted.nodes)}")
+    if not found.active:
+        left.append(f"{IMEX_UNIT} does not run")
+    elif not found.enabled:
+        left.append(f"{IMEX_UNIT} does not start at boot")
+    return left
+
+
+def few(nodes: Sequence[str] | None) -> str:
+    """Return the nodes of a rack as a sentence has room for them."""
+    if not nodes:
+        return "no node"
+    return nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes, {nodes[0]} to {nodes[-1]}"
