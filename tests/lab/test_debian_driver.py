@@ -71,6 +71,7 @@ def test_the_branch_comes_at_its_newest_version(answer, host):
     assert host.would_be_moved() == []
 
 
+@pytest.mark.proves("driver", "distribution", rows=["debian-12"], level="real", note="a real build")
 @pytest.mark.usefixtures("answer")
 def test_dkms_built_the_real_modules_for_the_kernel(host, kernel):
     assert host.sh("dkms status").splitlines() == [f"nvidia-current/{FIXED}, {kernel}, x86_64: installed"]

@@ -183,6 +183,7 @@ def meanwhile(host: Host, **arguments: Any) -> Future[dict[str, Any]]:
     return ThreadPoolExecutor(1).submit(host.driver, **arguments)
 
 
+@pytest.mark.proves("driver", "nvidia", rows=["debian-12"], note="faults")
 def test_a_server_that_dies_in_the_middle_of_a_package(at_old, server):
     host = at_old
     path = host.repository["url"].partition("/repository/")[2]
@@ -227,6 +228,7 @@ def test_a_locked_package_database_is_waited_for(at_old):
     host.prove(NEW)
 
 
+@pytest.mark.proves("driver", "nvidia", rows=["debian-12"], note="faults")
 def test_a_full_disk_is_refused_before_anything_is_touched(at_old):
     host = at_old
     before = host.driver_packages()
@@ -255,6 +257,7 @@ def small_disk(at_old):
     )
 
 
+@pytest.mark.proves("driver", "nvidia", rows=["debian-12"], note="faults")
 def test_a_disk_that_fills_up_in_the_middle(small_disk):
     host = small_disk
     # /var has room, as the check before the start sees; the file system of the builds has not.
@@ -265,6 +268,7 @@ def test_a_disk_that_fills_up_in_the_middle(small_disk):
     host.prove(NEW)
 
 
+@pytest.mark.proves("driver", "nvidia", rows=["debian-12"], note="faults")
 @pytest.mark.parametrize(
     ("seen", "killed", "module"),
     [
@@ -288,6 +292,7 @@ def test_kill_in_the_middle_of_a_transaction(at_old, seen, killed, module):
     assert set(host.driver_packages().values()) == {f"{OLD}-1"}
 
 
+@pytest.mark.proves("driver", "nvidia", rows=["debian-12"], note="faults")
 def test_the_module_alone_is_killed_and_apt_goes_on(at_old):
     host = at_old
     run = meanwhile(host, version=NEW)

@@ -123,6 +123,7 @@ def test_check_mode_changes_nothing(host):
     assert host.packages() == before
 
 
+@pytest.mark.proves("driver", "nvidia", rows=["debian-12"])
 def test_installation_is_proven_and_idempotent(host):
     answer = brought(host.driver(version=OLD, allow_vulnerable=True))
     assert answer["version"] == OLD
@@ -144,6 +145,7 @@ def test_unattended_upgrades_cannot_move_it(host):
     assert moved == []
 
 
+@pytest.mark.proves("driver", "nvidia", rows=["debian-12"])
 def test_an_upgrade_is_reloaded_without_a_reboot(host):
     planned = brought(host.driver("--check", version=NEXT))
     assert ("change_driver", NEXT) in changes(planned)
@@ -156,6 +158,7 @@ def test_an_upgrade_is_reloaded_without_a_reboot(host):
     assert ("reload_driver", NEXT) in changes(answer)
 
 
+@pytest.mark.proves("driver", "nvidia", rows=["debian-12"])
 def test_previous_goes_back_to_the_same_package_set(host):
     brought(host.driver(state="previous"))
     assert host.versions() == (OLD, OLD)
@@ -192,6 +195,7 @@ def test_a_killed_apt_is_repaired_by_the_next_run(host):
     assert "libcuda1" in host.sh("apt-mark showhold").split()
 
 
+@pytest.mark.proves("driver", "nvidia", rows=["debian-12"])
 def test_the_other_flavour_replaces_the_first(host):
     brought(host.driver(version=NEW, flavour="proprietary"))
     packages = host.packages()
@@ -199,6 +203,7 @@ def test_the_other_flavour_replaces_the_first(host):
     assert "nvidia-kernel-open-dkms" not in packages
 
 
+@pytest.mark.proves("driver", "nvidia", rows=["debian-12"])
 def test_removal_leaves_neither_packages_nor_pins(host):
     brought(host.driver(state="absent"))
     assert not [

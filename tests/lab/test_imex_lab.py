@@ -58,6 +58,7 @@ def test_two_hosts_with_one_address_are_refused_before_any_is_touched(fleet):
     assert everywhere(fleet, "dpkg-query -W | sha256sum") == before
 
 
+@pytest.mark.proves("fabric", "host", rows=["nvlink5-rack"])
 def test_imex_of_the_drivers_version_runs_with_the_racks_nodes(fleet):
     describe(fleet, "127.0.0.1", "127.0.0.2")
     played = fleet.play("site")
@@ -78,6 +79,7 @@ def test_imex_of_the_drivers_version_runs_with_the_racks_nodes(fleet):
     assert "NODES IN ITS FILE" in inspected.text and "runs" in inspected.text
 
 
+@pytest.mark.proves("fabric", "health", rows=["nvlink5-rack"])
 def test_a_service_that_ended_is_seen_by_verify_and_plan_and_started(fleet):
     fleet.lab.sh(HOSTS[0], "systemctl stop nvidia-imex")
     assert "nvidia-imex.service does not run" in fleet.play("verify").text
@@ -86,12 +88,14 @@ def test_a_service_that_ended_is_seen_by_verify_and_plan_and_started(fleet):
     assert everywhere(fleet, "systemctl is-active nvidia-imex") == {"active"}
 
 
+@pytest.mark.proves("fabric", "health", rows=["nvlink5-rack"])
 def test_a_fabric_that_failed_is_not_healthy(fleet):
     fleet.lab.sh(HOSTS[1], "virtual-gpu fabric completed --status 15")
     assert "the registration of GPU 0 failed with NVML's code 15" in fleet.play("verify").text
     fleet.lab.sh(HOSTS[1], "virtual-gpu fabric completed")
 
 
+@pytest.mark.proves("fabric", "host", rows=["nvlink5-rack"])
 def test_a_restart_that_takes_memory_from_jobs_is_refused_and_done_when_it_is_allowed(fleet):
     fleet.lab.sh(HOSTS[0], "virtual-gpu run --gpu 0 --pid 4242")
     describe(fleet, "127.0.0.1", "127.0.0.3")
@@ -99,7 +103,8 @@ def test_a_restart_that_takes_memory_from_jobs_is_refused_and_done_when_it_is_al
     assert "a process (4242) uses the GPUs" in refused.text, refused.text
     assert everywhere(fleet, f"cat {NODES}") == {"127.0.0.1\n127.0.0.2"}
     describe(fleet, "127.0.0.1", "127.0.0.3", nvidia_driver_imex_restart=True)
-    assert "disturbs jobs of the rack that have imported memory of this host's GPUs" in fleet.play("plan").text
+    planned = fleet.play("plan")
+    assert "disturbs jobs of the rack that have imported memory of this host's GPUs" in planned.text, planned.text
     assert fleet.play("site").rc == 0
     assert everywhere(fleet, "cat /run/nvidia-imex/nodes") == {"127.0.0.1\n127.0.0.3"}
     fleet.lab.sh(HOSTS[0], "virtual-gpu stop --pid 4242")
@@ -115,6 +120,7 @@ def test_an_imex_that_does_not_start_is_no_success(fleet):
     assert fleet.play("site").rc == 0
 
 
+@pytest.mark.proves("fabric", "host", rows=["nvlink5-rack"])
 def test_masked_for_compute_domains_and_back(fleet):
     describe(fleet, nvidia_driver_imex="masked")
     assert fleet.play("site").rc == 0

@@ -93,6 +93,7 @@ def put(changes):
 @pytest.mark.parametrize("desired", DESIRED, ids=["named", "default"])
 @pytest.mark.parametrize(("release", "number"), [(r, n) for r, texts in TEXTS.items() for n in range(len(texts))])
 class TestContainerd:
+    @pytest.mark.proves("runtime", "", rows=["containerd"], note="1.6, 1.7, 2.1 and 2.4 print the merged configuration")
     def test_in_force_idempotent_and_undone(self, release, number, desired, tmp_path):
         text = TEXTS[release][number]
         containerd = engine(release, tmp_path)
@@ -176,6 +177,9 @@ RANCHER_BASE = """version = {version}
 {{{{ end }}}}"""
 
 
+@pytest.mark.proves(
+    "runtime", "", rows=["k3s", "rke2"], note="rendered by Go, read by containerd; the template base is a stand-in"
+)
 @pytest.mark.parametrize("own", ["own", "own-without-newline", "base", "base-and-more"])
 @pytest.mark.parametrize(
     ("release", "version", "section"),
@@ -220,6 +224,7 @@ def test_templates_of_k3s_and_rke2_rendered_by_go_and_read_by_containerd(release
     assert dump.count("SystemdCgroup = true") == 2
 
 
+@pytest.mark.proves("runtime", "", rows=["docker"], note="Debian's dockerd checks the file")
 def test_dockerd_of_debian_takes_the_file(tmp_path):
     """dockerd 20.10 has no --validate: it is started with the file until it complains about something else."""
     try:
@@ -276,6 +281,7 @@ class TestOnAHost:
             "ctr plugins ls | awk '$2 == \"cri\" {print $4}'; sha256sum < /etc/containerd/config.toml",
         ).split("\n")
 
+    @pytest.mark.proves("runtime", "", rows=["containerd"], note="Debian's, with running containers")
     def test_configured_repeated_and_undone_while_a_container_runs(self, lab):
         started, name, process, cri, text = self.facts(lab)[:5]
         assert (name, cri) == ("survivor", "ok")

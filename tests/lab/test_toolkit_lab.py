@@ -79,6 +79,7 @@ def test_another_key_is_refused_and_nothing_is_touched(lab, toolkit):
     assert lab.status(HOST, "test -e /etc/apt/keyrings/nvidia-container-toolkit.gpg") == 1
 
 
+@pytest.mark.proves("toolkit", "", rows=["debian-12"], note="built from NVIDIA's published source")
 def test_check_mode_then_installed_then_nothing_to_do(lab, toolkit):
     lab.sh(HOST, "echo 'deb https://nvidia.github.io/libnvidia-container/stable/ubuntu18.04/amd64 /' "
                  "> /etc/apt/sources.list.d/nvidia-docker.list")  # fmt: skip
@@ -94,6 +95,7 @@ def test_check_mode_then_installed_then_nothing_to_do(lab, toolkit):
     assert not toolkit()["changed"]
 
 
+@pytest.mark.proves("toolkit", "", rows=["debian-12"], note="built from NVIDIA's published source")
 def test_unattended_upgrades_do_not_move_it(lab, toolkit):
     toolkit(version="1.19.1")
     lab.sh(HOST, "apt-get -y -qq -o Dir::Etc::sourceparts=/etc/apt/sources.list.d upgrade")
@@ -112,6 +114,7 @@ def test_the_way_back_and_forth(toolkit):
     assert actions(toolkit()) == ["accept_devices"]
 
 
+@pytest.mark.proves("toolkit", "", rows=["debian-12"], note="built from NVIDIA's published source")
 def test_a_killed_transaction_is_completed(lab, toolkit):
     lab.sh(
         HOST,
@@ -139,6 +142,7 @@ def test_a_repository_that_does_not_answer_stops_nothing_that_is_right(fleet, la
     assert toolkit()["version"] == "1.20.0"
 
 
+@pytest.mark.proves("toolkit", "", rows=["debian-12"], note="built from NVIDIA's published source")
 def test_absent(lab, toolkit):
     toolkit(state="absent")
     assert installed(lab) == {}

@@ -83,6 +83,7 @@ NVIDIA_CASES = [
 ]
 
 
+@pytest.mark.proves("driver", "nvidia", by="distribution")
 @pytest.mark.parametrize(("world", "distribution", "kernel"), NVIDIA_CASES)
 @pytest.mark.parametrize("flavour", ["open", "proprietary"])
 @pytest.mark.parametrize("variant", ["compute", "full"])
@@ -100,12 +101,14 @@ def test_every_plan_resolves_to_one_driver_version(system, world, distribution, 
     assert {f"linux-headers-{kernel}", *following} == {name for name, _version in headers.data["packages"]}
 
 
+@pytest.mark.proves("trap", "", rows=["newer-branch"])
 def test_the_trap_is_real_without_us_apt_takes_the_newest_branch(system):
     apt = system("debian", ("debian", "12")).manager
     changes = apt.simulate(Transaction((Package("nvidia-open", f"{LATER}-1"),)))
     assert {change.name: change.after for change in changes}["nvidia-kernel-open-dkms"] == f"{NEWEST}-1"
 
 
+@pytest.mark.proves("driver", "nvidia", rows=["debian-12"], note="installs")
 def test_install_upgrade_downgrade_flavour_previous_and_removal(system):
     made = system("debian", ("debian", "12"))
     made.bring(DesiredDriver(version=OLD, **VULNERABLE))
@@ -145,6 +148,7 @@ def test_the_pinning_package_of_nvidia_is_installed_before_the_driver(system):
     assert pins == [f"nvidia-driver-pinning-{NEXT}"]
 
 
+@pytest.mark.proves("driver", "mirror", rows=["debian-12"], note="installs")
 def test_a_mirror_without_pinning_packages_is_pinned_by_preferences_and_holds(system):
     made = system("debian-mirror", ("debian", "12"))
     made.bring(DesiredDriver(version=LATER))
@@ -155,6 +159,7 @@ def test_a_mirror_without_pinning_packages_is_pinned_by_preferences_and_holds(sy
     assert made.manager._run(["apt-get", *made.manager._options, "-s", "dist-upgrade"]).stdout.count("Inst ") == 0
 
 
+@pytest.mark.proves("trap", "", rows=["partial-hold"])
 def test_a_partial_hold_makes_apt_refuse_and_ours_covers_the_closure(system):
     made = system("debian-archive", ("debian", "12"))
     desired = DesiredDriver(
@@ -176,6 +181,7 @@ def test_a_partial_hold_makes_apt_refuse_and_ours_covers_the_closure(system):
     assert set(hold_names(made.read().packages)) <= set(apt.holds())
 
 
+@pytest.mark.proves("driver", "distribution", rows=["debian-12"], note="535, below the security floor; installs")
 def test_debians_archive_upgrade_and_the_rollback_of_the_whole_closure(system):
     made = system("debian-archive", ("debian", "12"))
     old = DesiredDriver(version="535.261.03", flavour="proprietary", source="distribution", **VULNERABLE)
@@ -213,6 +219,7 @@ def test_a_branch_that_debian_does_not_have_is_refused_with_what_it_has(system):
         made.plan(DesiredDriver(source="distribution", flavour="proprietary"))
 
 
+@pytest.mark.proves("driver", "distribution", rows=["debian-13"], note="550, below the security floor")
 def test_debian_13s_archive_is_below_the_floor_and_resolves_when_that_is_allowed(system):
     made = system("debian-13-archive", ("debian", "13"))
     desired = {"branch": "550", "flavour": "proprietary", "source": "distribution"}
@@ -222,9 +229,10 @@ def test_debian_13s_archive_is_below_the_floor_and_resolves_when_that_is_allowed
     assert set(versioned({change.name: change.after for change in resolved.changes}).values()) == {"550.163.01"}
 
 
-@pytest.mark.parametrize("release", ["22.04", "24.04"])
-def test_ubuntus_archive_installs_the_precompiled_module_of_the_kernel(system, release):
-    made = system("ubuntu-archive", ("ubuntu", release), UBUNTU_KERNEL)
+@pytest.mark.proves("driver", "distribution", by="distribution", note="precompiled modules; installs")
+@pytest.mark.parametrize("distribution", [("ubuntu", "22.04"), ("ubuntu", "24.04")])
+def test_ubuntus_archive_installs_the_precompiled_module_of_the_kernel(system, distribution):
+    made = system("ubuntu-archive", distribution, UBUNTU_KERNEL)
     with pytest.raises(Refused, match="no metapackage of the running kernel"):
         made.plan(DesiredDriver(source="distribution"))
     made.manager.apply(Transaction((Package("linux-image-generic"),)))
@@ -241,6 +249,7 @@ def test_ubuntus_archive_installs_the_precompiled_module_of_the_kernel(system, r
     assert made.manager.holds() == ()
 
 
+@pytest.mark.proves("driver", "distribution", rows=["ubuntu-24.04"], note="HWE kernel, precompiled modules; installs")
 def test_a_host_on_the_hwe_kernel_gets_its_modules_and_not_those_of_the_first_kernel(system):
     made = system("ubuntu-archive", ("ubuntu", "24.04"), HWE_KERNEL)
     made.manager.apply(Transaction((Package("linux-image-generic-hwe-24.04"),)))
@@ -268,6 +277,7 @@ def test_ubuntus_archive_without_a_module_for_the_kernel_is_refused(system):
         made.plan(DesiredDriver(source="distribution"))
 
 
+@pytest.mark.proves("trap", "", rows=["transitional"])
 def test_a_transitional_package_that_jumps_branches_is_refused(system):
     made = system("ubuntu-archive", ("ubuntu", "24.04"), UBUNTU_KERNEL)
     made.manager.apply(Transaction((Package("linux-image-generic"),)))
@@ -297,6 +307,7 @@ def test_a_version_that_is_not_offered_names_the_nearest(system):
         made.plan(DesiredDriver(version="580.140.01", **VULNERABLE))
 
 
+@pytest.mark.proves("fabric", "packages", rows=["nvswitch"])
 def test_the_fabric_manager_comes_at_exactly_the_drivers_version(system):
     made = system("debian", ("debian", "12"), nvswitches=4)
     made.bring(DesiredDriver(version=LATER))
@@ -308,6 +319,7 @@ GB200 = Gpu("0000:1a:00.0", "0x2941", "blackwell", "gb200-186gb")
 RACK = DesiredImex("masked")
 
 
+@pytest.mark.proves("fabric", "packages", rows=["nvlink5-rack"])
 def test_imex_comes_at_exactly_the_drivers_version_and_moves_with_it(system):
     made = system("debian", ("debian", "12"))
     made._base = replace(made._base, gpus=(GB200,))

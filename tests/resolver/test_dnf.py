@@ -51,6 +51,7 @@ CASES = [
 ]
 
 
+@pytest.mark.proves("driver", "nvidia", by="distribution")
 @pytest.mark.parametrize(("world", "distribution"), CASES)
 @pytest.mark.parametrize("flavour", ["open", "proprietary"])
 @pytest.mark.parametrize("variant", ["compute", "full"])
@@ -95,12 +96,14 @@ def test_the_headers_are_those_of_the_kernels_kind(system, distribution, kernel,
     assert headers.data["packages"] == packages
 
 
+@pytest.mark.proves("trap", "", rows=["newer-branch"])
 def test_the_trap_is_real_without_streams_dnf_takes_the_newest_branch(system):
     dnf = system("flat", ("almalinux", "10")).manager
     changes = dnf.simulate(Transaction((Package("nvidia-open", f"3:{LATER}-1.el9"),)))
     assert {change.name: change.after for change in changes}["kmod-nvidia-open-dkms"].startswith(f"3:{NEWEST}")
 
 
+@pytest.mark.proves("driver", "nvidia", by="distribution", note="installs")
 @pytest.mark.parametrize(("world", "distribution"), [("streams", ("rocky", "9")), ("flat", ("rhel", "10"))])
 def test_install_upgrade_over_streams_previous_and_removal(system, world, distribution):
     made = system(world, distribution)
@@ -132,6 +135,7 @@ def test_install_upgrade_over_streams_previous_and_removal(system, world, distri
     assert "dkms" in made.manager.installed()
 
 
+@pytest.mark.proves("fabric", "packages", rows=["nvswitch"])
 def test_the_fabric_manager_follows_the_driver(system):
     made = system("flat", ("rhel", "10"), nvswitches=4)
     made.bring(DesiredDriver(version=LATER))
@@ -156,6 +160,7 @@ def rebuild(tmp_path, signer, plugins):
     return lambda offered: make(*([release] if offered else []))
 
 
+@pytest.mark.proves("driver", "nvidia", rows=["rocky-10"], note="EPEL and CRB; installs")
 def test_epel_and_crb_are_enabled_before_the_driver(rebuild):
     made, crb = rebuild(True)
     resolved = made.bring(DesiredDriver(version=LATER))

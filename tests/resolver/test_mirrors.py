@@ -139,6 +139,7 @@ def desired_for(url, key_file, signer, **more) -> DesiredDriver:
 EVERYWHERE = [(key, machine) for key, row in DISTRIBUTIONS.items() for machine in row.machines]
 
 
+@pytest.mark.proves("driver", "mirror", by="distribution")
 @pytest.mark.parametrize(
     ("distribution", "machine"), EVERYWHERE, ids=lambda part: "-".join(part) if isinstance(part, tuple) else part
 )
@@ -187,6 +188,7 @@ def test_a_key_with_another_fingerprint_leaves_nothing_behind(bare, mirrors, key
     assert made.manager.repositories() == ()
 
 
+@pytest.mark.proves("trap", "", rows=["key"])
 @each_manager
 def test_a_mirror_that_is_signed_by_somebody_else_is_not_read(tmp_path, bare, key_file, signer, distribution):
     """The key that the user vouches for is the right one, and the packages or lists are not signed by it."""
@@ -282,6 +284,7 @@ def local_repository(made, folder, packages, signer, distribution):
     return f"file:{root}/{place}/", f"{root}/{place}/key.asc"
 
 
+@pytest.mark.proves("driver", "mirror", by="distribution", note="local repository; installs")
 @each_manager
 def test_nvidias_local_repository_package(tmp_path, bare, signer, distribution):
     """Its source file is there and nothing else: no key where apt looks for it, and no lists."""

@@ -130,6 +130,7 @@ ONE_OF_EACH = [("debian", "12"), ("rhel", "9"), ("sles", "15")]
 each_manager = pytest.mark.parametrize("distribution", ONE_OF_EACH, ids=["apt", "dnf", "zypper"])
 
 
+@pytest.mark.proves("toolkit", "", by="distribution", note="installs")
 @each_manager
 def test_installed_held_and_idempotent(make, desired_for, distribution):
     system = make(distribution)
@@ -143,6 +144,7 @@ def test_installed_held_and_idempotent(make, desired_for, distribution):
     assert not run_stage(system, desired, check_mode=False).plan.changes
 
 
+@pytest.mark.proves("toolkit", "", by="distribution", note="installs")
 @each_manager
 def test_down_and_up_past_the_holds_and_away(make, desired_for, distribution):
     system = make(distribution)
@@ -163,6 +165,7 @@ def test_down_and_up_past_the_holds_and_away(make, desired_for, distribution):
     assert not run_stage(system, desired_for(system, present=False), check_mode=False).plan.changes
 
 
+@pytest.mark.proves("toolkit", "", by="distribution")
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda described: "-".join(described))
 def test_a_mirror_is_configured_and_the_four_are_resolved(make, desired_for, distribution, machine):
@@ -175,6 +178,7 @@ def test_a_mirror_is_configured_and_the_four_are_resolved(make, desired_for, dis
     assert changes == {package.name: package.version for package in packages}
 
 
+@pytest.mark.proves("trap", "", rows=["key"])
 @pytest.mark.parametrize("distribution", [("rhel", "9"), ("sles", "15")], ids=["dnf", "zypper"])
 def test_metadata_that_somebody_else_signed_are_not_read(tmp_path, make, desired_for, signer, distribution):
     """The packages are not signed, so everything hangs on the metadata; the forger's key lies beside them."""

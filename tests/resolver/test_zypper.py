@@ -45,6 +45,7 @@ MODULES = {
 }
 
 
+@pytest.mark.proves("driver", "nvidia", rows=["sles-15"])
 @pytest.mark.parametrize(("flavour", "version"), MODULES)
 def test_a_compute_only_plan_resolves_to_one_driver_version(system, flavour, version):
     resolved = system.plan(DesiredDriver(version=version, flavour=flavour, **VULNERABLE))
@@ -55,6 +56,7 @@ def test_a_compute_only_plan_resolves_to_one_driver_version(system, flavour, ver
     assert "nvidia-persistenced" in installed
 
 
+@pytest.mark.proves("driver", "nvidia", rows=["sles-15"])
 def test_the_full_variant_is_kept_in_lockstep_too(system):
     resolved = system.plan(DesiredDriver(version=LATER, variant="full"))
     installed = {change.name: change.after for change in resolved.changes}
@@ -63,6 +65,7 @@ def test_the_full_variant_is_kept_in_lockstep_too(system):
     assert headers.data["packages"] == [["kernel-default-devel", "6.4.0-150600.21.1"]]
 
 
+@pytest.mark.proves("driver", "nvidia", rows=["sles-15"], note="installs")
 def test_install_upgrade_previous_and_removal(system):
     system.bring(DesiredDriver(version=OLD, **VULNERABLE))
     first = system.read()

@@ -2,64 +2,84 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The support matrix names tests that there are, every distribution that the planners know, and no mark that it does not explain."""
+"""docs/support.md is what the marks of the tests say, and a mark says something that the page has room for."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import RUNTIMES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-TEXT = (REPOSITORY / "docs" / "support.md").read_text(encoding="utf-8")
+TOOL = REPOSITORY / "tools" / "support-matrix.py"
 
 
-def named_tests() -> list[tuple[str, str]]:
-    """Every (file, test) that the matrix names; `::test` alone is of the file named before it."""
-    found, path = [], ""
-    for quoted in re.findall(r"`([^`]*::[^`]*)`", TEXT):
-        before, _colons, name = quoted.partition("::")
-        path = before or path
-        found.append((path, name))
-    return found
+@pytest.fixture(scope="module")
+def matrix():
+    spec = importlib.util.spec_from_file_location("support_matrix", TOOL)
+    module = importlib.util.module_from_spec(spec)
+    # Its dataclasses look their module up.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
-@pytest.mark.parametrize(("path", "name"), named_tests())
-def test_every_test_that_is_named_exists(path, name):
-    assert re.search(rf"^\s*def {name}\(", (REPOSITORY / path).read_text(encoding="utf-8"), re.MULTILINE)
+def test_the_page_is_what_the_marks_of_the_tests_say():
+    done = subprocess.run([sys.executable, TOOL, "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
 
 
-def test_every_mark_is_explained_and_used():
-    explained = re.findall(r"^\| ([A-Z]\d) \|", TEXT, re.MULTILINE)
-    assert len(explained) == len(set(explained))
-    cells = [line for line in TEXT.splitlines() if line.startswith("|") and not re.match(r"\| [A-Z]\d \|", line)]
-    assert {mark for line in cells for mark in re.findall(r"\b[A-Z]\d\b", line)} == set(explained)
+def item(path, *, arguments=("driver", "nvidia"), params=None, **options):
+    """A collected test with one mark, and the mark."""
+    made = SimpleNamespace(nodeid=f"{path}::test_x[a]", name="test_x[a]", originalname="test_x")
+    made.callspec = SimpleNamespace(params=params or {})
+    return made, SimpleNamespace(args=arguments, kwargs=options)
 
 
-@pytest.mark.parametrize(("identifier", "version"), DISTRIBUTIONS)
-def test_every_distribution_has_a_row(identifier, version):
-    names = {
-        "debian": "Debian",
-        "ubuntu": "Ubuntu",
-        "rhel": "RHEL",
-        "rocky": "Rocky",
-        "almalinux": "Alma",
-        "sles": "SLES",
-        "ol": "Oracle Linux",
-        "centos": "CentOS Stream",
-        "fedora": "Fedora",
-        "opensuse-leap": "openSUSE Leap",
-        "amzn": "Amazon Linux",
-    }
-    name = names[identifier]
-    rows = [line.split("|")[1] for line in TEXT.partition("## Driver")[2].splitlines() if line.startswith("|")]
-    assert any(name in row and row.strip().endswith(version) for row in rows)
+@pytest.mark.parametrize(
+    ("path", "options", "level"),
+    [
+        ("tests/lab/test_a.py", {}, "lab"),
+        ("tests/resolver/test_a.py", {}, "resolver"),
+        ("tests/unit/deep/test_a.py", {}, "plan"),
+        ("tests/lab/test_a.py", {"level": "real"}, "real"),
+    ],
+)
+def test_the_level_is_where_the_test_is(matrix, path, options, level):
+    (found,) = matrix.proofs_of(*item(path, rows=["debian-12"], **options))
+    assert (found.level, found.row, found.test) == (level, "debian-12", f"{path}::test_x")
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
-def test_every_runtime_has_a_row(runtime):
-    rows = [line.split("|")[1].lower().replace("-", "") for line in TEXT.splitlines() if line.startswith("|")]
-    assert any(runtime in row for row in rows)
+def test_a_row_can_be_a_parameter_of_the_test(matrix):
+    params = {"distribution": ("debian", "12"), "runtime": "crio"}
+    assert matrix.proofs_of(*item("tests/lab/t.py", params=params, by="distribution"))[0].row == "debian-12"
+    assert matrix.proofs_of(*item("tests/lab/t.py", params=params, by="runtime"))[0].row == "crio"
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"rows": ["a"], "by": "b"}, {"rows": ["a"], "nota": "x"}, {"rows": ["a"], "level": "proven"}]
+)
+def test_a_mark_that_says_nothing_or_too_much_is_an_error(matrix, options):
+    with pytest.raises(ValueError, match="test_x"):
+        matrix.proofs_of(*item("tests/lab/t.py", **options))
+
+
+def test_a_proof_of_what_the_page_does_not_have_is_an_error(matrix):
+    proofs = matrix.proofs_of(*item("tests/lab/t.py", rows=["debian-99"]))
+    with pytest.raises(SystemExit, match="debian-99"):
+        matrix.page(proofs)
+    with pytest.raises(SystemExit, match="compilers"):
+        matrix.page(matrix.proofs_of(*item("tests/lab/t.py", arguments=("compilers", ""), rows=["gcc"])))
+
+
+def test_what_no_test_proves_is_unconfirmed_and_a_new_row_needs_no_edit(matrix):
+    text = matrix.page(matrix.proofs_of(*item("tests/lab/t.py", rows=["debian-12"], note="faults")))
+    assert "| Debian 12 | **lab** 1 (faults) | unconfirmed | unconfirmed |" in text
+    driver = text.partition("## Driver")[2].partition("Distributions that")[0]
+    assert len(re.findall(r"^\| (?!\|)(?!---)", driver, re.M)) == len(DISTRIBUTIONS)

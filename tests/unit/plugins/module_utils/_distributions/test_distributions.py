@@ -65,8 +65,10 @@ def test_one_row_adds_a_distribution_for_the_driver_and_the_toolkit(monkeypatch)
     assert parse_os_release('ID=miracle\nID_LIKE="rhel fedora"\nVERSION_ID=9.6\n')["family"] == "redhat"
 
 
-@pytest.mark.parametrize("row", DISTRIBUTIONS.values(), ids=lambda row: row.name)
-def test_a_row_names_what_there_is(row):
+@pytest.mark.proves("driver", "nvidia", by="distribution", note="repository, key and names")
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids="-".join)
+def test_a_row_names_what_there_is(distribution):
+    row = DISTRIBUTIONS[distribution]
     assert ("nvidia", row.names) in ARCHIVES
     assert row.archive is None or ("distribution", row.archive) in ARCHIVES
     assert row.manager in ("apt", "dnf", "zypper")
@@ -77,6 +79,7 @@ def test_a_row_names_what_there_is(row):
     assert not row.key.fingerprint or row.key.fingerprint.endswith(row.key.file[:-4].upper())
 
 
+@pytest.mark.proves("driver", "nvidia", rows=["sles-16", "fedora-43", "ubuntu-26.04"], note="with the key given")
 @pytest.mark.parametrize(
     ("identifier", "version", "kernel"),
     [
@@ -106,12 +109,14 @@ def test_a_key_that_no_two_sources_confirm_has_to_be_given(identifier, version, 
     assert plan_present(host, DesiredDriver(variant="full", repository=mirror), Repositories(False)).unknown
 
 
+@pytest.mark.proves("driver", "distribution", rows=["ubuntu-26.04"], note="precompiled modules")
 def test_ubuntus_own_archive_needs_no_key_of_nvidias():
     given = facts("ubuntu", "26.04", "7.0.0-10-generic")
     given["host"]["kernel_packages"] = ["linux-image-generic"]
     assert not stage(given, {"nvidia_driver_source": "distribution"}).refusals
 
 
+@pytest.mark.proves("unconfirmed", "", rows=["azurelinux-3", "azurelinux-4"], level="refused")
 @pytest.mark.parametrize(("version", "missing"), [("3.0", "tdnf"), ("4.0", "no source was found for the name")])
 def test_what_lacks_more_than_a_key_is_refused_with_what_is_missing(version, missing):
     described = {"id": "azurelinux", "version": version}

@@ -256,11 +256,12 @@ def test_several_refusals_come_together():
         plan_present(replace(BARE, gpus=(V100,), secure_boot=True), DesiredDriver(), offers(NEW))
 
 
-def test_a_distribution_without_a_driver_says_so():
+@pytest.mark.proves("driver", "distribution", by="distribution", level="refused")
+@pytest.mark.parametrize("distribution", [key for key, row in DISTRIBUTIONS.items() if row.archive is None])
+def test_a_distribution_without_a_driver_says_so(distribution):
+    host = replace(BARE, distribution=DISTRIBUTIONS[distribution])
     with pytest.raises(Refused, match="no driver packages of its own"):
-        plan_present(
-            replace(BARE, distribution=DISTRIBUTIONS["rhel", "9"]), DesiredDriver(source="distribution"), Repositories()
-        )
+        plan_present(host, DesiredDriver(source="distribution"), Repositories())
 
 
 HGX_B200 = Gpu("0000:1a:00.0", "0x2901", "blackwell", "b200-180gb")
@@ -272,6 +273,7 @@ FABRIC = (
 )
 
 
+@pytest.mark.proves("fabric", "packages", rows=["nvlink5-host"])
 def test_nvlink5_brings_the_subnet_manager_with_the_fabric_manager():
     """An HGX B200 has no NVSwitch on its PCI bus: the GPU says that there is a fabric."""
     host = replace(BARE, gpus=(HGX_B200,))

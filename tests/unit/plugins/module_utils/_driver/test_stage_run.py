@@ -548,6 +548,7 @@ def nvlink5_host(**changed):
     return system
 
 
+@pytest.mark.proves("fabric", "host", rows=["nvlink5-host"])
 def test_the_modules_of_nvlink5_are_loaded_now_and_at_every_boot():
     system = nvlink5_host(lacking_modules=("mlx5_ib", "ib_umad"))
     report = run_stage(system, DesiredDriver(version=NEW), check=False)

@@ -18,6 +18,7 @@ def judge(outcome, status, *texts):
         assert text in f"{outcome.evidence}. {outcome.next_step}"
 
 
+@pytest.mark.proves("fabric", "health", rows=["nvswitch"])
 @pytest.mark.parametrize(
     ("fabric", "manager", "status", "text"),
     [
@@ -50,6 +51,7 @@ def nvlink5(facts):
     return build
 
 
+@pytest.mark.proves("fabric", "health", rows=["nvlink5-host"])
 @pytest.mark.parametrize("board", ["b200-180gb", "b300-269gb"])
 def test_a_healthy_hgx_host_with_nvlink5(evidence, nvlink5, board):
     nvlink5(board, COMPLETED, COMPLETED)

@@ -153,6 +153,7 @@ def test_what_a_site_wrote_stays(text):
     assert crio.LEFTOVERS[1] not in after({crio.LEFTOVERS[1]: text}, PRESENT)
 
 
+@pytest.mark.proves("runtime", "", rows=["crio"])
 def test_effective():
     found = crio.effective(CTK + "[crio.runtime.runtimes.crun]\nruntime_path = '/usr/bin/crun'\n")
     assert found.shortfalls(PRESENT) == ()

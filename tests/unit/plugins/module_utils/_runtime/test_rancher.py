@@ -73,6 +73,7 @@ def test_other_templates_get_the_runtime_appended(path, text, section):
     assert after({path: changed}, ABSENT) == {path: text}
 
 
+@pytest.mark.proves("runtime", "", rows=["k3s", "rke2"])
 def test_what_will_be_generated():
     wanted = rancher.expected("k3s", {K3S.generated: "version = 2\n"}, "/usr/bin/nvidia-container-runtime")
     assert wanted.shortfalls(PRESENT) == ()
