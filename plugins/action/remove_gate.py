@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
 
 #: What the tasks of the removal need of the variables of the host roles, whose defaults are filled in here.
 _PASSED = (
+    "nvidia_driver_imex",
     "nvidia_driver_manage_repository",
     "nvidia_driver_reload",
     "nvidia_driver_reboot",

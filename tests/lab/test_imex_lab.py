@@ -74,7 +74,7 @@ def test_imex_of_the_drivers_version_runs_with_the_racks_nodes(fleet):
         "not-installed",
     }
     again = fleet.play("site")
-    assert all(again.quiet(host) for host in HOSTS) or "2 of 2 hosts are as described" in again.text, again.text
+    assert "rack: 2 as described" in again.text, again.text
     inspected = fleet.play("inspect")
     assert "NODES IN ITS FILE" in inspected.text and "runs" in inspected.text
 
@@ -124,12 +124,12 @@ def test_an_imex_that_does_not_start_is_no_success(fleet):
 def test_masked_for_compute_domains_and_back(fleet):
     describe(fleet, nvidia_driver_imex="masked")
     assert fleet.play("site").rc == 0
-    assert everywhere(fleet, "systemctl is-enabled nvidia-imex; systemctl is-active nvidia-imex") == {
+    assert everywhere(fleet, "systemctl is-enabled nvidia-imex || true; systemctl is-active nvidia-imex || true") == {
         "masked\ninactive"
     }
     assert everywhere(fleet, "dpkg-query -W -f '${Version}' nvidia-imex") == {f"{VERSION}-1"}
     again = fleet.play("site")
-    assert "2 of 2 hosts are as described" in again.text, again.text
+    assert "rack: 2 as described" in again.text, again.text
     describe(fleet, "127.0.0.1", "127.0.0.2")
     played = fleet.play("site")
     assert played.rc == 0, played.text

@@ -167,7 +167,7 @@ def _check(desired: DesiredDriver) -> None:
             f"there are no proprietary kernel modules from branch {FIRST_BRANCH_WITHOUT_PROPRIETARY} on",
             f"Set {PREFIX}flavour: open, or an older branch.",
         )
-    if desired.state != "absent" and desired.imex.mode == imex.HOST and not desired.imex.nodes:
+    if desired.state == "present" and desired.imex.mode == imex.HOST and not desired.imex.nodes:
         raise Refused(
             f"{imex.VARIABLE}_group",
             "IMEX runs on this host, and no host of its rack is known",

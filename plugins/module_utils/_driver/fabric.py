@@ -66,8 +66,11 @@ def fabric_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
 
 
 def wants_imex(host: Host, desired: DesiredDriver) -> bool:
-    """Return whether the host gets the package of IMEX: ComputeDomains need it too."""
-    return desired.imex.managed and is_in_rack(host)
+    """Return whether IMEX is brought here: its package in both modes, because ComputeDomains need it too.
+
+    With C(state: previous) its package follows the record, and the service is stopped and started with the driver.
+    """
+    return desired.state == "present" and desired.imex.managed and is_in_rack(host)
 
 
 def imex_packages(host: Host, desired: DesiredDriver) -> tuple[str, ...]:

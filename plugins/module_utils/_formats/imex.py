@@ -111,7 +111,7 @@ def from_facts(fabric: Mapping[str, Any]) -> Imex:
 
 
 def differences(found: Imex, wanted: DesiredImex) -> list[str]:
-    """Return how a host differs from what is wanted, for people."""
+    """Return how a host differs from what is wanted, for people; what is not known is no difference."""
     if wanted.mode == MASKED:
         running = [f"{IMEX_UNIT} runs, which ComputeDomains do"] if found.active else []
         return running + ([] if found.masked else [f"{IMEX_UNIT} is not masked"])
@@ -120,9 +120,9 @@ def differences(found: Imex, wanted: DesiredImex) -> list[str]:
     left = [f"{IMEX_UNIT} is masked"] if found.masked else []
     if found.nodes != wanted.nodes:
         left.append(f"{NODES_FILE} has {few(found.nodes)}, not {few(wanted.nodes)}")
-    if not found.active:
+    if found.active is False:
         left.append(f"{IMEX_UNIT} does not run")
-    elif not found.enabled:
+    elif found.active and not found.enabled:
         left.append(f"{IMEX_UNIT} does not start at boot")
     return left
 

@@ -56,7 +56,8 @@ def fabric(evidence: Evidence, expectation: Expectation) -> Outcome:
     if not managed:
         told = sum(1 for gpu in gpus if gpu.get("fabric"))
         found = imex_of(facts)
-        shown = "masked" if found.masked else "runs" if found.active else "does not run"
+        running = {True: "runs", False: "does not run", None: "in an unknown state"}[found.active]
+        shown = "masked" if found.masked else running
         return passed(f"{told} GPUs are on the rack's fabric, which this host does not manage; IMEX {shown}")
     if manager.get("active") is None:
         return warning(f"{what}; whether the fabric manager runs is unknown", "Look at nvidia-fabricmanager.service")

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import User
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import Failed, run_stage
@@ -99,6 +100,15 @@ def test_an_imex_that_does_not_stay_up_is_no_success():
     system.start = lambda name: system.log.append(f"start {name}")
     with pytest.raises(Failed, match=r"nvidia-imex\.service does not run"):
         run_stage(system, DesiredDriver(version=NEW, imex=RACK), check=False)
+
+
+def test_the_way_back_to_the_previous_driver_leaves_imex_to_the_driver():
+    """A rollback knows no rack, and the packages before may have no IMEX."""
+    system = rack_host()
+    system.record = Record(NEW, "open", "nvidia", full(NEW))
+    report = run_stage(system, DesiredDriver(state="previous", imex=DesiredImex("host")), check=False)
+    assert system.files.get(NODES_FILE) is None and "start_service" not in {step.kind.key for step in report.steps}
+    assert from_options({"state": "previous", "imex": {"mode": "host"}}).imex.mode == "host"
 
 
 def test_the_removal_of_the_driver_takes_what_imex_was_given():

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import repair_faults
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.fabric import fabric as check
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Expectation
 
@@ -138,9 +139,18 @@ RUNS = {"version": "580.126.09", "active": True, "enabled": True, "masked": Fals
             "nvidia-imex.service runs, which ComputeDomains do; nvidia-imex.service is not masked",
         ),
         ({"active": False, "masked": True}, {"imex": "host"}, "failed", "is masked"),
+        ({"active": None}, {"imex": "host"}, "passed", "IMEX in an unknown state"),
     ],
 )
 def test_imex_of_a_racks_host(evidence, facts, nvlink5, imex, expected, status, text):
     nvlink5("gb200-186gb", COMPLETED, COMPLETED)
     facts["fabric"].update(manager={"installed": False, "active": False}, imex={**RUNS, **imex})
     judge(check(evidence(), Expectation(**expected)), status, text)
+
+
+def test_heal_leaves_the_imex_of_a_rack_to_site(evidence, facts, nvlink5):
+    """A restart takes memory from jobs of other hosts, and a reboot of this host mends nothing of it."""
+    nvlink5("gb200-186gb", COMPLETED, COMPLETED)
+    facts["fabric"].update(manager={"installed": False, "active": False}, imex={**RUNS, "active": False})
+    (left,) = repair_faults._fabric(evidence(), ANY)
+    assert isinstance(left, str) and "nvidia-imex.service does not run" in left
