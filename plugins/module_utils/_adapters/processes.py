@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from dataclasses import dataclass
 
 from .host_files import HostFiles
@@ -69,16 +70,16 @@ class ProgramProcess:
     user: int | None = None
 
 
-def device_holders(files: HostFiles, prefix: str = _DEVICE) -> HolderScan:
-    """Return every process that has a file whose path starts with C(prefix) open.
+def device_holders(files: HostFiles, node: str | None = None) -> HolderScan:
+    """Return every process that has C(/dev/nvidia*) open.
 
-    :param prefix: C(/dev/nvidia) for all of them, or one device such as C(/dev/nvidia0).
+    :param node: one device such as C(/dev/nvidia0); None for all of them.
     """
     holders = []
     hidden = 0
     for pid in _process_ids(files):
         try:
-            devices = _open_files(files, pid, prefix)
+            devices = _open_devices(files, pid, node)
         except PermissionError:
             hidden += 1
             continue
@@ -154,17 +155,20 @@ def _process_ids(files: HostFiles) -> list[int]:
     return sorted(int(name) for name in files.names("/proc") if name.isdigit())
 
 
-def _open_files(files: HostFiles, pid: int, prefix: str) -> tuple[str, ...]:
+def _open_devices(files: HostFiles, pid: int, node: str | None) -> tuple[str, ...]:
     folder = os.path.join(files.root, f"proc/{pid}/fd")
     found = set()
     for descriptor in os.listdir(folder):
+        path = os.path.join(folder, descriptor)
         try:
-            target = os.readlink(os.path.join(folder, descriptor))
+            target = os.readlink(path)
+            start = target.rfind(_DEVICE)
+            # A container can have the host's devices below another directory, and files of such a name are no devices.
+            if start == 0 or (start > 0 and stat.S_ISCHR(os.stat(path).st_mode)):
+                found.add(target[start:])
         except FileNotFoundError:
             continue
-        if target.startswith(prefix):
-            found.add(target)
-    return tuple(sorted(found))
+    return tuple(sorted(found if node is None else found & {node}))
 
 
 def _arguments(files: HostFiles, pid: int) -> tuple[str, ...]:

@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import os
+import stat
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import processes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import (
     device_holders,
@@ -56,6 +58,26 @@ def test_holders_of_device_files(tree):
     assert [holder.pid for holder in device_holders(tree.files, "/dev/nvidia1").holders] == [901]
 
 
+def test_holders_of_one_of_many_gpus(tree):
+    tree.process(812, ["a"], devices=("/dev/nvidia1", "/dev/nvidiactl"))
+    tree.process(813, ["b"], devices=("/dev/nvidia10", "/dev/nvidiactl"))
+    assert [holder.pid for holder in device_holders(tree.files, "/dev/nvidia1").holders] == [812]
+
+
+def test_devices_that_a_container_has_below_another_directory(tree, monkeypatch):
+    """As a monitor's that mounts the host's / at /host: seen on a real node. A file of such a name is no device."""
+    tree.process(812, ["monitor"], devices=("/host/dev/nvidia0",))
+    tree.process(813, ["backup"], devices=("/srv/dev/nvidia0",))
+    real = os.stat
+
+    def status(path):
+        character = "812" in str(path)
+        return os.stat_result(((stat.S_IFCHR if character else stat.S_IFREG) | 0o666, *real("/")[1:]))
+
+    monkeypatch.setattr(os, "stat", status)
+    assert [(holder.pid, holder.devices) for holder in device_holders(tree.files).holders] == [(812, ("/dev/nvidia0",))]
+
+
 def test_processes_that_end_while_they_are_read(tree, monkeypatch):
     tree.process(812, ["a"], devices=("/dev/nvidia0",))
     tree.process(813, ["b"], devices=("/dev/nvidia0",))
@@ -84,10 +106,11 @@ def test_processes_of_others_are_counted(tree, monkeypatch):
     assert (scan.holders, scan.hidden) == ((), 1)
 
 
-def test_a_device_that_this_process_holds():
+def test_a_device_that_this_process_holds(monkeypatch):
     # The real /proc: what we open ourselves must be found.
+    monkeypatch.setattr(processes, "_DEVICE", "/dev/null")
     with open("/dev/null", "rb"):
-        assert os.getpid() in [holder.pid for holder in device_holders(HostFiles(), "/dev/null").holders]
+        assert os.getpid() in [holder.pid for holder in device_holders(HostFiles()).holders]
 
 
 def test_programs_are_found_by_their_file(tree):
