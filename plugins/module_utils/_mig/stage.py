@@ -41,13 +41,24 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
             )
         found = desired_layout(layout, strategy, gpus, disruption=disruption)
         if not layout:
-            return StagePlan(STAGE, needed=False)
+            return StagePlan(STAGE, needed=False, warnings=_left_alone(gpus, strategy))
         if not live:
             return _without_driver(facts, gpus, found.gpus)
         plan = plan_node(_node_gpus(gpus), found.gpus, disruption)
     except Refused as refused:
         return StagePlan(STAGE, needed=True, refusals=(refused,))
     return _with_driver(facts, gpus, desired, found.gpus, found.unselected, plan)
+
+
+def _left_alone(gpus: Sequence[Mapping[str, Any]], strategy: str) -> tuple[str, ...]:
+    """What is wrong with MIG that no layout describes: the device plugin 0.19 (C(internal/rm)) takes no notice of MIG under C(none)."""
+    divided = [str(gpu["index"]) for gpu in gpus if (gpu.get("mig") or {}).get("current")]
+    if strategy != "none" or not divided:
+        return ()
+    return (
+        f"MIG is on on GPU {', '.join(divided)}, and with nvidia_mig_strategy none a Kubernetes cluster would offer them as whole GPUs, which "
+        "no CUDA program can use; to turn MIG off, set nvidia_mig_layout to [{devices: all, enabled: false}], else use single or mixed",
+    )
 
 
 def gpus_with_pci(facts: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -91,6 +91,17 @@ def test_no_layout_needs_nothing():
     assert not stage({}, {"nvidia_mig_strategy": "none"}).needed
 
 
+@pytest.mark.parametrize(
+    ("strategy", "on", "said"), [("none", True, True), ("none", False, False), ("mixed", True, False)]
+)
+def test_mig_that_nobody_describes_and_that_whole_gpus_do_not_go_with_is_named(strategy, on, said):
+    plan = stage(facts(mode=on, places=PLACES if on else ()), {"nvidia_mig_strategy": strategy})
+    assert not plan.needed
+    assert [
+        warning.startswith("MIG is on on GPU 0, and with nvidia_mig_strategy none") for warning in plan.warnings
+    ] == ([True] if said else [])
+
+
 def test_steps_of_a_change():
     plan = stage(facts(places=PLACES[:3]), DESIRED)
     assert [step.what for step in plan.steps] == ["create GPU instance GPU 0 (0000:18:00.0): 3g.40gb at 4:4"]
