@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Every kind of pool without MIG, on a node whose containerd injects CDI devices and on one whose containerd cannot.
+"""Every kind of pool, on a node whose containerd injects CDI devices and on one whose containerd cannot.
 
 The hosts are changed from one kind to the next as a site changes them: other variables, site, the rendered tree synced. After each
 change the nodes offer what capacity.json says, the rendered example runs until they are full, and its containers see exactly theirs.
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.clients import LABEL, PAUSED
 from demo import Demo, wait_for
 from test_nodes import devices
 
@@ -53,12 +54,14 @@ class Kind:
     :param resources: that a node with 2 x H100 80GB then offers.
     :param example: of the rendered examples, without the pool's name.
     :param shares: how many containers are given the same device.
+    :param mode_changes: whether MIG is switched off for it, which nobody who has a GPU open survives.
     """
 
     variables: dict[str, Any]
     resources: dict[str, int]
     example: str
     shares: int = 1
+    mode_changes: bool = False
 
     @property
     def fits(self) -> int:
@@ -69,8 +72,18 @@ class Kind:
 SLICES = {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 3}
 MPS = {"nvidia_sharing_mode": "mps", "nvidia_sharing_memory_slice": "20GiB"}
 HOST = {**MPS, "nvidia_sharing_mps_manager": "host"}
+MIXED = {
+    "nvidia_mig_strategy": "mixed",
+    "nvidia_mig_layout": [{"devices": "all", "instances": {"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}}],
+}
+WHOLE = {"nvidia_mig_layout": [{"devices": "all", "enabled": False}]}
+SINGLE = {"nvidia_mig_strategy": "single", "nvidia_mig_layout": [{"devices": "all", "instances": {"2g.20gb": 3}}]}
 KINDS = {
-    "whole GPUs": Kind({}, {GPU: 2}, "gpu"),
+    "MIG mixed": Kind(
+        MIXED, {"nvidia.com/mig-1g.10gb": 4, "nvidia.com/mig-2g.20gb": 2, "nvidia.com/mig-3g.40gb": 2}, "mig-1g-10gb"
+    ),
+    "MIG single": Kind(SINGLE, {GPU: 6}, "gpu"),
+    "whole GPUs": Kind(WHOLE, {GPU: 2}, "gpu", mode_changes=True),
     "time slicing": Kind(SLICES, {GPU: 6}, "gpu", shares=3),
     "time slicing, renamed": Kind({**SLICES, "nvidia_sharing_rename": True}, {SHARED: 6}, "gpu-shared", shares=3),
     "MPS by the host, renamed": Kind({**HOST, "nvidia_sharing_rename": True}, {SHARED: 6}, "gpu-shared", shares=3),
@@ -81,11 +94,14 @@ KINDS = {
 class Nodes(Demo):
     """The two nodes, which one set of variables after the other describes."""
 
-    def become(self, variables: dict[str, Any], *arguments: str) -> None:
-        """Describe both pools, change the hosts, render, and bring the cluster to what is rendered."""
+    def describe(self, variables: dict[str, Any]) -> None:
         described = {**COMMON, **variables}
         hosts = {"gpu_hosts": {"vars": described, "children": {pool: {} for pool in POOLS}}}
         self.inventory.write_text(json.dumps(hosts))
+
+    def become(self, variables: dict[str, Any], *arguments: str) -> None:
+        """Describe both pools, change the hosts, render, and bring the cluster to what is rendered."""
+        self.describe(variables)
         self.play("site", *arguments)
         self.lab("charts", str(self.tree))
         if variables.get("nvidia_sharing_mode") == "mps":
@@ -135,6 +151,12 @@ def nodes(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
 def test_a_pod_gets_exactly_what_was_described(nodes, kind):
+    if kind.mode_changes:
+        nodes.kubectl("label", "nodes", "--all", f"{LABEL}={PAUSED}")
+        wait_for(lambda: not nodes.get("pods", "-n", "nvidia-gpu", "-l", PLUGIN)["items"], 120)
+        nodes.describe(kind.variables)
+        nodes.play("site")
+        nodes.kubectl("label", "nodes", "--all", f"{LABEL}-")
     nodes.become(kind.variables)
     assert nodes.expected() == {f"node-{pool}": kind.resources for pool in POOLS}, "what is rendered"
     nodes.offers_what_is_rendered()
