@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Lab hosts that are nodes of a real API server, and the playbooks run against them."""
+"""Three lab hosts that are nodes of a real cluster, and the playbooks run against them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.clients import LABEL
+from hosts.paths import LabPaths
+from nodes.cluster import control_plane_of
 from nodes.control_plane import ControlPlane
-from stand_ins import EXPORTER_LABEL, LABEL, StandIns
+from workloads import EXPORTER_LABEL, Workloads
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LAB = REPOSITORY / "tests" / "lab" / "lab"
@@ -88,12 +92,49 @@ class Fleet:
 
     name: str
     folder: Path
-    plane: ControlPlane
-    stand_ins: StandIns
     runs: int = 0
     nodes: tuple[str, ...] = NODES
     variables: dict[str, Any] = field(default_factory=dict)
     at_work: list[Run] = field(default_factory=list)
+
+    def up(self, spec: Path, **variables: Any) -> None:
+        """From nothing to nodes that offer what the rendered tree says."""
+        self.boot(spec)
+        self.site(**variables)
+
+    def boot(self, spec: Path) -> None:
+        self.lab("down")
+        self.lab("up", "--nodes", "--spec", str(spec))
+
+    def site(self, **variables: Any) -> None:
+        """Set the hosts up, and the cluster as it is rendered for them; its workloads can begin."""
+        run = self.run("site", **variables)
+        assert run.status == 0, run.output[-4000:]
+        self.lab("charts", str(self.tree))
+        capacity = json.loads((self.tree / "capacity.json").read_text())["nodes"]
+        self.wait_for(
+            lambda: all(self.workloads.offered(node) == capacity[node]["resources"] for node in self.nodes), 300
+        )
+        self.workloads.start()
+
+    def down(self) -> None:
+        if "workloads" in self.__dict__:
+            self.workloads.stop()
+        self.lab("down")
+
+    @cached_property
+    def plane(self) -> ControlPlane:
+        return control_plane_of(LabPaths(self.name))
+
+    @cached_property
+    def workloads(self) -> Workloads:
+        return Workloads(str(self.plane.kubeconfig))
+
+    @property
+    def tree(self) -> Path:
+        """Of the one cluster in the rendered tree."""
+        (found,) = self.folder.glob("gitops/clusters/*")
+        return found
 
     def lab(self, *arguments: str) -> str:
         action, *rest = arguments
@@ -166,17 +207,17 @@ class Fleet:
         return {host: self.sh(host, query).partition("-")[0] for host in self.nodes}
 
     def state(self, host: str) -> str | None:
-        return self.stand_ins.annotations(host).get("gpufleet.github.io/upgrade-state")
+        return self.workloads.annotations(host).get("gpufleet.github.io/upgrade-state")
 
     def reason(self, host: str) -> str:
-        return self.stand_ins.annotations(host).get("gpufleet.github.io/upgrade-failed-reason", "")
+        return self.workloads.annotations(host).get("gpufleet.github.io/upgrade-failed-reason", "")
 
     def cordoned(self, host: str) -> bool:
-        return bool(self.stand_ins.node(host)["spec"].get("unschedulable"))
+        return bool(self.workloads.node(host)["spec"].get("unschedulable"))
 
     def resumed(self, host: str) -> bool:
         """Whether nothing of the cluster is kept away from the node."""
-        labels = self.stand_ins.labels(host)
+        labels = self.workloads.labels(host)
         return LABEL not in labels and labels[EXPORTER_LABEL] == "true"
 
     @staticmethod
@@ -188,7 +229,7 @@ class Fleet:
     def reached(self, run: Run, step: str, host: str) -> bool:
         """Whether this run, and none before it, has come to the step; fails the test when it has ended."""
         self.alive(run)
-        found = self.stand_ins.annotations(host)
+        found = self.workloads.annotations(host)
         mine = f"/{run.process.pid}-" in found.get("gpufleet.github.io/upgrade-operator", "")
         return mine and _ORDER.index(found["gpufleet.github.io/upgrade-state"]) >= _ORDER.index(step)
 
@@ -209,8 +250,9 @@ class Fleet:
         self.at_work.clear()
         # The plugin's and the exporter's are of another namespace, and stay.
         for kind in ("replicasets", "poddisruptionbudgets", "daemonsets"):
-            self.plane.kubectl("delete", kind, "--all", "--cascade=background", "--wait=false")
-        self.plane.kubectl("delete", "pods", "--all", "--force", "--grace-period=0", check=False)
+            self.plane.kubectl("delete", kind, "--all", "--cascade=orphan")
+        # Until their kubelets have ended them, their devices are nobody else's.
+        self.plane.kubectl("delete", "pods", "--all", "--grace-period=1", "--timeout=120s")
         keys = [f"gpufleet.github.io/upgrade-{key}-" for key in _KEYS]
         for host in self.nodes:
             self.plane.kubectl("annotate", "node", host, *keys)
@@ -221,7 +263,7 @@ class Fleet:
                 host,
                 "rm -f /var/lib/gpufleet/upgrade.json /var/lib/gpufleet/upgrade-stopped.json /var/lib/gpufleet/repartition.json",
             )
-        self.stand_ins.fewest.clear()
+        self.workloads.fewest.clear()
 
 
 def documented_role() -> str:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Repartition, verify and inspect nodes at work, against a real API server."""
+"""Repartition, verify and inspect real nodes at work."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import re
 
 import pytest
 from fleet import LAYOUT, NODES, OLD
+from workloads import IMAGE, PLUGIN, PLUGIN_NAMESPACE, working
 
 FIRST = NODES[0]
 NIGHT = [{"devices": "all", "instances": {"3g.40gb": 1, "1g.10gb": 4}}]
@@ -21,8 +22,8 @@ def at_work(fleet):
     """A pod on each kind of instance of the first node."""
     for name, profile, count in (("large", "3g.40gb", 1), ("middle", "2g.20gb", 2), ("small", "1g.10gb", 3)):
         resource = f"nvidia.com/mig-{profile}"
-        fleet.stand_ins.workload(name, count, resource, nodeSelector={"kubernetes.io/hostname": FIRST})
-    fleet.wait_for(lambda: all(fleet.stand_ins.fewest.get(name) for name in ("large", "middle", "small")))
+        fleet.workloads.workload(name, count, resource, nodeSelector={"kubernetes.io/hostname": FIRST})
+    fleet.wait_for(lambda: fleet.workloads.complete("large", "middle", "small"))
     yield fleet
     fleet.forget()
     if "2g.20gb" not in fleet.sh(FIRST, "nvidia-smi -L"):
@@ -30,7 +31,7 @@ def at_work(fleet):
 
 
 def uids(fleet, name):
-    return {pod["metadata"]["uid"] for pod in fleet.stand_ins.pods(app=name)}
+    return set(fleet.workloads.places(name))
 
 
 def rendered(fleet):
@@ -54,9 +55,9 @@ def test_a_new_layout_evicts_only_the_pods_on_instances_that_go(at_work):
     assert [resources[node]["nvidia.com/mig-1g.10gb"] for node in NODES] == [4, 4, 4]
 
     # A tenant's pod with the plugin's labels is no concern of ours: neither restarted nor waited for.
-    tenant = {"nodeName": FIRST, "containers": [{"name": "work", "image": "work"}]}
-    labels = "--labels=app=tenant,app.kubernetes.io/name=nvidia-device-plugin"
-    at_work.plane.kubectl("run", "tenant", "--image=work", labels, f"--overrides={json.dumps({'spec': tenant})}")
+    tenant = {**working(), "nodeName": FIRST}
+    labels = f"--labels=app=tenant,{PLUGIN}"
+    at_work.plane.kubectl("run", "tenant", f"--image={IMAGE}", labels, f"--overrides={json.dumps({'spec': tenant})}")
     claimed = uids(at_work, "tenant")
     before = {name: uids(at_work, name) for name in ("large", "middle", "small")}
     options["nvidia_mig_layout"] = NIGHT
@@ -71,12 +72,10 @@ def test_a_new_layout_evicts_only_the_pods_on_instances_that_go(at_work):
     assert uids(at_work, "large") == before["large"]
     assert uids(at_work, "small") == before["small"]
     assert not uids(at_work, "middle") & before["middle"], "their instances are gone"
-    assert {pod["status"]["phase"] for pod in at_work.stand_ins.pods(app="middle")} == {"Pending"}
-    allocatable = at_work.stand_ins.node(FIRST)["status"]["allocatable"]
-    assert allocatable["nvidia.com/mig-1g.10gb"] == "8"
-    assert allocatable["nvidia.com/mig-2g.20gb"] == "0"
+    assert {pod["status"]["phase"] for pod in at_work.workloads.pods("middle")} == {"Pending"}
+    assert at_work.workloads.offered(FIRST) == {"nvidia.com/mig-1g.10gb": 8, "nvidia.com/mig-3g.40gb": 2}
     assert not at_work.cordoned(FIRST)
-    assert not at_work.stand_ins.annotations(FIRST)
+    assert not at_work.workloads.annotations(FIRST)
 
     by_night, resources = rendered(at_work)
     assert [resources[node]["nvidia.com/mig-1g.10gb"] for node in NODES] == [8, 4, 4]
@@ -91,7 +90,7 @@ def test_a_new_layout_evicts_only_the_pods_on_instances_that_go(at_work):
     assert uids(at_work, "large") == before["large"]
     assert uids(at_work, "small") == before["small"], "three of eight fit beside two larger instances"
     assert uids(at_work, "tenant") == claimed
-    at_work.plane.kubectl("delete", "pod", "tenant", "--force", "--grace-period=0")
+    at_work.plane.kubectl("delete", "pod", "tenant", "--grace-period=1")
 
 
 def test_a_repartition_that_is_cut_off_is_finished_by_the_next_run(at_work):
@@ -105,27 +104,36 @@ def test_a_repartition_that_is_cut_off_is_finished_by_the_next_run(at_work):
     again = at_work.run(*arguments, driver=OLD, nvidia_mig_layout=NIGHT)
     assert again.status == 0, again.output[-3000:]
     assert not at_work.cordoned(FIRST)
-    assert not at_work.stand_ins.annotations(FIRST)
-    assert at_work.stand_ins.node(FIRST)["status"]["allocatable"]["nvidia.com/mig-1g.10gb"] == "8"
+    assert not at_work.workloads.annotations(FIRST)
+    assert at_work.workloads.offered(FIRST)["nvidia.com/mig-1g.10gb"] == 8
     assert uids(at_work, "large") == kept
     third = at_work.run(*arguments, driver=OLD, nvidia_mig_layout=NIGHT)
     assert third.status == 0
     assert "changed=0" in third.output, "nothing is left to continue"
 
 
-def test_what_the_plugin_of_before_had_said_is_not_believed(at_work):
-    """The node offers what is predicted, but the plugin that was restarted does not come back."""
+@pytest.fixture
+def no_new_plugin(at_work):
+    """The image of the device plugin is gone from the first node, and no registry has it: who runs goes on, nobody starts."""
+    shown = at_work.plane.kubectl("get", "pods", "-n", PLUGIN_NAMESPACE, "-l", PLUGIN, "-o", "json").stdout
+    images = {container["image"] for pod in json.loads(shown)["items"] for container in pod["spec"]["containers"]}
+    at_work.sh(FIRST, f"ctr --namespace k8s.io images rm --sync {' '.join(images)}")
+
+    def back():
+        at_work.sh(FIRST, "rm -r /var/lib/containerd/gpufleet-lab-images && /usr/lib/gpufleet-lab/import-images")
+
+    yield back
+    back()
+
+
+def test_a_node_whose_plugin_does_not_come_back_stays_out_of_service(at_work, no_new_plugin):
     at_work.sh(FIRST, "echo '{}' > /var/lib/gpufleet/repartition.json")
     arguments = ("repartition", "--limit", FIRST, "--skip-tags", "cluster")
-    at_work.stand_ins.plugin_fails.add(FIRST)
-    try:
-        run = at_work.run(*arguments, driver=OLD, gpu_upgrade_ready_timeout=10)
-    finally:
-        at_work.stand_ins.plugin_fails.discard(FIRST)
+    run = at_work.run(*arguments, driver=OLD, gpu_upgrade_ready_timeout=10)
     assert run.status != 0
     assert "plugin pods: nvidia-gpu/nvidia-device-plugin-" in run.output, run.output[-3000:]
     assert at_work.cordoned(FIRST)
-    assert at_work.stand_ins.node(FIRST)["status"]["allocatable"]["nvidia.com/mig-1g.10gb"] == "4", "as predicted"
+    no_new_plugin()
     again = at_work.run(*arguments, driver=OLD)
     assert again.status == 0, again.output[-3000:]
     assert not at_work.cordoned(FIRST)
@@ -136,31 +144,33 @@ def test_verify_finds_a_node_that_offers_something_else(at_work, tmp_path):
     options = {"gpu_verify_kubeconfig": str(at_work.plane.kubeconfig), "gpu_verify_report": str(report), "driver": OLD}
     good = at_work.run("verify", "--limit", FIRST, **options)
     assert good.status == 0, good.output[-3000:]
-    patch = {"status": {"allocatable": {"nvidia.com/mig-1g.10gb": "3"}}}
-    at_work.plane.kubectl("patch", "node", FIRST, "--subresource=status", "-p", json.dumps(patch))
-    bad = at_work.run("verify", "--limit", FIRST, **options)
-    at_work.stand_ins._register(FIRST)
+    # A kubelet that runs would say the truth again; one that is silent is missed after 40 s only.
+    at_work.sh(FIRST, "systemctl stop kubelet")
+    try:
+        patch = {"status": {"allocatable": {"nvidia.com/mig-1g.10gb": "3"}}}
+        at_work.plane.kubectl("patch", "node", FIRST, "--subresource=status", "-p", json.dumps(patch))
+        bad = at_work.run("verify", "--limit", FIRST, **options)
+    finally:
+        at_work.sh(FIRST, "systemctl start kubelet")
     assert bad.status != 0
     found = json.loads(report.read_text())[FIRST]
     assert found["failed_check"] == "allocatable"
     assert "nvidia.com/mig-1g.10gb: 3 instead of 4" in bad.output
+    at_work.wait_for(lambda: at_work.workloads.offered(FIRST)["nvidia.com/mig-1g.10gb"] == 4)
 
 
-def test_verify_compares_a_node_with_the_rendered_capacity(at_work):
-    boards = [{"board": "h100-80gb-sxm", "count": 2}]
-    rendered = at_work.run("render", driver=OLD, gpu_facts_gpus=boards)
-    assert rendered.status == 0, rendered.output[-3000:]
-    (path,) = at_work.folder.glob("gitops/clusters/*/capacity.json")
-    capacity = json.loads(path.read_text())
+def test_verify_compares_a_node_with_the_rendered_capacity(at_work, tmp_path):
+    capacity = json.loads((at_work.tree / "capacity.json").read_text())
     labels = capacity["configurations"][capacity["nodes"][FIRST]["configuration"]]["node_labels"]
-    options = {"gpu_verify_kubeconfig": str(at_work.plane.kubeconfig), "gpu_verify_capacity": str(path), "driver": OLD}
-    missing = at_work.run("verify", "--limit", FIRST, **options)
-    assert missing.status != 0
-    assert f"gpufleet.github.io/pool=missing instead of {labels['gpufleet.github.io/pool']}" in missing.output
-    at_work.plane.kubectl("label", "node", FIRST, *(f"{name}={value}" for name, value in labels.items()))
-    good = at_work.run("verify", "--limit", FIRST, **options)
-    at_work.plane.kubectl("label", "node", FIRST, *(f"{name}-" for name in labels))
+    options = {"gpu_verify_kubeconfig": str(at_work.plane.kubeconfig), "driver": OLD}
+    good = at_work.run("verify", "--limit", FIRST, gpu_verify_capacity=str(at_work.tree / "capacity.json"), **options)
     assert good.status == 0, good.output[-3000:]
+    pool, labels["gpufleet.github.io/pool"] = labels["gpufleet.github.io/pool"], "another"
+    other = tmp_path / "capacity.json"
+    other.write_text(json.dumps(capacity))
+    missing = at_work.run("verify", "--limit", FIRST, gpu_verify_capacity=str(other), **options)
+    assert missing.status != 0
+    assert f"gpufleet.github.io/pool={pool} instead of another" in missing.output
 
 
 def test_a_plan_against_the_cluster_names_the_pods_that_a_change_disturbs(at_work, tmp_path):
@@ -174,7 +184,7 @@ def test_a_plan_against_the_cluster_names_the_pods_that_a_change_disturbs(at_wor
     assert found["node"]["differs"] == []
     assert found["reboot"] == "needed", "the plugin's pod has the driver open"
     (host,) = [who for who in found["disturbs"] if who.startswith("the host, ")]
-    assert re.search(r"needs a reboot .*: virtual-gpu \(\d+\) uses the driver", host)
+    assert re.search(r"needs a reboot .*: nvidia-device-p \(\d+\) uses the driver", host)
     assert "8 MIG instances, which a reload destroys" in " ".join(found["disturbs"])
     assert "1 to change, 1 of them not without a reboot" in run.output
     wrong = at_work.run("plan", "--limit", FIRST, gpu_plan_kubecnofig="x")

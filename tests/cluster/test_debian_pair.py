@@ -18,7 +18,6 @@ import os
 import pytest
 from debian import EXACT, FIXED, HERE, RELEASED, REVISIONS
 from fleet import Fleet, Run
-from stand_ins import StandIns
 from transcript import stale
 
 NODES = ("debian-node-1", "debian-node-2", "debian-node-3")
@@ -80,13 +79,11 @@ apt-get -q update
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    from nodes.control_plane import control_plane
-
     folder = tmp_path_factory.mktemp("pair")
     name = f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-debian"
     spec = folder / "lab.json"
-    boards = [{"board": "t4", "count": 2}]
-    spec.write_text(json.dumps({"hosts": [{"name": node, "group": "debian", "boards": boards} for node in NODES]}))
+    host = {"group": "debian", "boards": [{"board": "t4", "count": 2}], "node": "containerd-1.6"}
+    spec.write_text(json.dumps({"hosts": [{"name": node, **host} for node in NODES]}))
     desired = {
         "nvidia_driver_source": "distribution",
         "nvidia_driver_flavour": "proprietary",
@@ -97,27 +94,17 @@ def pair(tmp_path_factory):
         "nvidia_mig_strategy": "none",
         "nvidia_mig_layout": [],
     }
-    with control_plane(workloads=True) as plane:
-        found = Fleet(name, folder, plane, None, nodes=NODES, variables=desired)
-        found.lab("down")
-        found.lab("up", "--spec", str(spec))
-        try:
-            makefile = "LOADABLE := yes\n" + (HERE / "debian_kernel.mk").read_text() + BUILD_WAITS
-            for node in NODES:
-                found.sh(node, f"cat > /usr/src/linux-headers-$(uname -r)/Makefile <<'END'\n{makefile}\nEND")
-                found.sh(node, VIRTUAL)
-            site = found.run(
-                "site", "--skip-tags", "cluster", driver=RELEASED, nvidia_toolkit_version=TOOLKIT[RELEASED]
-            )
-            assert site.status == 0, site.output[-4000:]
-            hosts = {node: lambda script, node=node: found.sh(node, script) for node in NODES}
-            found.stand_ins = StandIns(str(plane.kubeconfig), hosts)
-            found.stand_ins.start()
-            yield found
-        finally:
-            if found.stand_ins:
-                found.stand_ins.stop()
-            found.lab("down")
+    found = Fleet(name, folder, nodes=NODES, variables=desired)
+    try:
+        found.boot(spec)
+        makefile = "LOADABLE := yes\n" + (HERE / "debian_kernel.mk").read_text() + BUILD_WAITS
+        for node in NODES:
+            found.sh(node, f"cat > /usr/src/linux-headers-$(uname -r)/Makefile <<'END'\n{makefile}\nEND")
+            found.sh(node, VIRTUAL)
+        found.site(driver=RELEASED, nvidia_toolkit_version=TOOLKIT[RELEASED])
+        yield found
+    finally:
+        found.down()
 
 
 def prove(fleet: Fleet, host: str, version: str) -> None:
@@ -163,8 +150,8 @@ def test_the_one_of_three_nodes_that_fails_goes_back_and_the_last_is_not_begun(p
         bring(pair, host, RELEASED)
         pair.sh(host, "touch /run/not-rebooted")
     pair.sh(SECOND, "touch /etc/broken")
-    pair.stand_ins.workload("train", 3, "nvidia.com/gpu", max_unavailable=1)
-    pair.wait_for(lambda: pair.stand_ins.fewest.get("train") == 3)
+    pair.workloads.workload("train", 3, "nvidia.com/gpu", max_unavailable=1)
+    pair.wait_for(lambda: pair.workloads.complete("train"))
 
     run = pair.run("upgrade", **desired())
     assert run.status != 0
@@ -175,19 +162,18 @@ def test_the_one_of_three_nodes_that_fails_goes_back_and_the_last_is_not_begun(p
     assert [pair.cordoned(host) for host in NODES] == [False, True, False]
     assert "The check cuda failed" in pair.reason(SECOND)
     assert f"Rolled back to driver {RELEASED}, which works" in pair.reason(SECOND)
-    assert pair.stand_ins.fewest["train"] >= 2, "the budget allows one pod to be away at a time"
+    assert pair.workloads.fewest["train"] >= 2, "the budget allows one pod to be away at a time"
     for host in NODES:
         pair.sh(host, "test -e /run/not-rebooted")
-        allocatable = pair.stand_ins.node(host)["status"]["allocatable"]
-        assert allocatable["nvidia.com/gpu"] == "2"
+        assert pair.workloads.offered(host) == {"nvidia.com/gpu": 2}
     assert stale(run.output) == [], f"write it anew: python tests/cluster/transcript.py {run.log}"
 
 
 def test_a_run_that_is_killed_at_every_step_is_continued_where_it_stopped(pair):
     """One upgrade of a node that people had cordoned, in seven runs; each starts from what the one before it left."""
     bring(pair, THIRD, RELEASED)
-    pair.stand_ins.workload("train", 3, "nvidia.com/gpu", max_unavailable=1)
-    pair.wait_for(lambda: pair.stand_ins.fewest.get("train") == 3)
+    pair.workloads.workload("train", 3, "nvidia.com/gpu", max_unavailable=1)
+    pair.wait_for(lambda: pair.workloads.complete("train"))
     pair.plane.kubectl("cordon", THIRD)
 
     def start():
@@ -195,7 +181,7 @@ def test_a_run_that_is_killed_at_every_step_is_continued_where_it_stopped(pair):
 
     def kept(state):
         """What the first run had found is what the record says, whatever is on the host by now."""
-        found = {key.rpartition("/")[2]: value for key, value in pair.stand_ins.annotations(THIRD).items()}
+        found = {key.rpartition("/")[2]: value for key, value in pair.workloads.annotations(THIRD).items()}
         assert found["upgrade-state"] == state
         assert (found["upgrade-from"], found["upgrade-from-toolkit"]) == (RELEASED, TOOLKIT[RELEASED])
         assert found["upgrade-initial-unschedulable"] == "true"
@@ -246,7 +232,7 @@ def test_a_run_that_is_killed_at_every_step_is_continued_where_it_stopped(pair):
     prove(pair, THIRD, FIXED)
     kept("done")
     assert pair.resumed(THIRD)
-    assert pair.stand_ins.fewest["train"] >= 2
+    assert pair.workloads.fewest["train"] >= 2
 
 
 def test_a_rollback_that_is_cut_off_in_its_package_transaction_is_finished_by_the_next_run(pair):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Draining is what is left when GPU pods cannot be evicted. With the rights of docs/upgrade.md, against a real API server."""
+"""Draining is what is left when GPU pods cannot be evicted. With the rights of docs/upgrade.md, on real nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import json
 
 import pytest
 from fleet import NODES, OLD, documented_role
-from stand_ins import HOLDS
+from workloads import holding, working
 
 FIRST, SECOND, THIRD = NODES
 MIG = "nvidia.com/mig-1g.10gb"
@@ -24,50 +24,45 @@ def operator(fleet):
     fleet.forget()
 
 
-def uids(fleet, name):
-    return {pod["metadata"]["uid"]: pod["spec"].get("nodeName") for pod in fleet.stand_ins.pods(app=name)}
+@pytest.fixture
+def static_pod(fleet):
+    """A pod that the kubelet of the first node starts from a file: nothing of the API ends it."""
+    metadata = {"name": "static", "namespace": "default", "labels": {"app": "static"}}
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": working(MIG)}
+    path = "/etc/kubernetes/manifests/static.json"
+    fleet.sh(FIRST, f"cat > {path} <<'END'\n{json.dumps(document)}\nEND")
+    fleet.wait_for(lambda: fleet.workloads.running("static"))
+    yield
+    fleet.sh(FIRST, f"rm {path}")
+    fleet.wait_for(lambda: not fleet.workloads.pods("static"))
 
 
-def static_pod(fleet, name, node):
-    """What the API shows of a pod that the kubelet started from a file: nothing of the API ends it."""
-    metadata = {
-        "name": name,
-        "namespace": "default",
-        "labels": {"app": name},
-        "annotations": {"kubernetes.io/config.mirror": "0" * 32},
-    }
-    container = {"name": "work", "image": "work", "resources": {"limits": {MIG: "1"}}}
-    spec = {"nodeName": node, "containers": [container]}
-    document = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    fleet.plane.kubectl("create", "-f", "-", text=json.dumps(document))
-
-
-def only_on(fleet, node, names):
+def only_on(fleet, node, *names):
     """Workloads that were made while the other nodes took no pods run on this one."""
-    fleet.wait_for(lambda: all(fleet.stand_ins.fewest.get(name) for name in names))
+    fleet.wait_for(lambda: fleet.workloads.complete(*names))
     for other in set(NODES) - {node}:
         fleet.plane.kubectl("uncordon", other)
     for name in names:
-        assert set(uids(fleet, name).values()) == {node}
+        assert set(fleet.workloads.places(name).values()) == {node}
 
 
+@pytest.mark.usefixtures("static_pod")
 def test_a_node_is_drained_where_its_gpu_pods_cannot_be_evicted(fleet, operator):
     """A static GPU pod cannot leave, so no GPU pod is touched. With a drain all that can leave does, as far as budgets have room."""
-    static_pod(fleet, "static", FIRST)
-    fleet.stand_ins.daemon_set("network", volumes=[{"name": "run", "emptyDir": {}}])
+    fleet.workloads.daemon_set("network", volumes=[{"name": "run", "emptyDir": {}}])
     for other in (SECOND, THIRD):
         fleet.plane.kubectl("cordon", other)
-    fleet.stand_ins.workload("train", 1, MIG)
-    fleet.stand_ins.workload("web", 3, "cpu", max_unavailable=1)
-    only_on(fleet, FIRST, ("train", "web"))
-    fleet.wait_for(lambda: len(uids(fleet, "network")) == 3)
-    before = {name: uids(fleet, name) for name in ("train", "web", "network", "static")}
+    fleet.workloads.workload("train", 1, MIG)
+    fleet.workloads.workload("web", 3, max_unavailable=1)
+    only_on(fleet, FIRST, "train", "web")
+    fleet.wait_for(lambda: len(fleet.workloads.places("network")) == 3)
+    before = {name: fleet.workloads.places(name) for name in ("train", "web", "network", "static")}
 
     refused = fleet.run("upgrade", "--limit", FIRST, **operator)
     assert refused.status != 0
     assert fleet.state(FIRST) == "refused", refused.output[-3000:]
-    assert "default/static: it is a static pod of the kubelet" in fleet.reason(FIRST)
-    assert {name: uids(fleet, name) for name in before} == before
+    assert f"default/static-{FIRST}: it is a static pod of the kubelet" in fleet.reason(FIRST)
+    assert {name: fleet.workloads.places(name) for name in before} == before
     assert not fleet.cordoned(FIRST)
     assert fleet.versions()[FIRST] == OLD
 
@@ -75,12 +70,12 @@ def test_a_node_is_drained_where_its_gpu_pods_cannot_be_evicted(fleet, operator)
     assert drained.status == 0, drained.output[-3000:]
     assert fleet.state(FIRST) == "done"
     assert not fleet.cordoned(FIRST)
-    fleet.wait_for(lambda: len(uids(fleet, "web")) == 3 and None not in uids(fleet, "web").values())
+    fleet.wait_for(lambda: len(fleet.workloads.running("web")) == 3)
     for name in ("train", "web"):
-        assert not set(uids(fleet, name)) & set(before[name]), f"{name} left"
-    assert fleet.stand_ins.fewest["web"] >= 2, "the budget allows one pod to be away at a time"
-    assert uids(fleet, "network") == before["network"], "pods of DaemonSets stay, whatever volumes they have"
-    assert uids(fleet, "static") == before["static"]
+        assert not set(fleet.workloads.places(name)) & set(before[name]), f"{name} left"
+    assert fleet.workloads.fewest["web"] >= 2, "the budget allows one pod to be away at a time"
+    assert fleet.workloads.places("network") == before["network"], "pods of DaemonSets stay, whatever volumes they have"
+    assert fleet.workloads.places("static") == before["static"]
 
     back = fleet.run("rollback", "--limit", FIRST, gpu_upgrade_drain=True, **operator)
     assert back.status == 0, back.output[-3000:]
@@ -88,9 +83,10 @@ def test_a_node_is_drained_where_its_gpu_pods_cannot_be_evicted(fleet, operator)
 
 
 def test_a_pod_that_never_ends_is_not_taken_for_drained(fleet, operator):
-    labels = {"test.gpufleet.github.io/never-leaves": "true"}
-    fleet.stand_ins.workload("stubborn", 1, MIG, labels=labels, nodeSelector={"kubernetes.io/hostname": FIRST})
-    fleet.wait_for(lambda: fleet.stand_ins.fewest.get("stubborn") == 1)
+    fleet.workloads.workload(
+        "stubborn", 1, MIG, nodeSelector={"kubernetes.io/hostname": FIRST}, terminationGracePeriodSeconds=60
+    )
+    fleet.wait_for(lambda: fleet.workloads.complete("stubborn"))
     options = {**operator, "gpu_upgrade_evict_timeout": 8}
     run = fleet.run("upgrade", "--limit", FIRST, gpu_upgrade_drain=True, **options)
     assert run.status != 0
@@ -104,23 +100,23 @@ def test_where_eviction_is_enough_nothing_else_leaves(fleet, operator):
     """A pod that holds the driver without having asked for a GPU is evicted like one that did, so that no reboot is needed."""
     for other in (FIRST, THIRD):
         fleet.plane.kubectl("cordon", other)
-    fleet.stand_ins.workload("train", 1, MIG)
-    fleet.stand_ins.workload("web", 2, "cpu")
-    fleet.stand_ins.workload("monitor", 1, "cpu", labels={HOLDS: "true"})
-    only_on(fleet, SECOND, ("train", "web", "monitor"))
-    before = {name: uids(fleet, name) for name in ("train", "web", "monitor")}
+    fleet.workloads.workload("train", 1, MIG)
+    fleet.workloads.workload("web", 2)
+    fleet.workloads.workload("monitor", 1, pod=holding())
+    only_on(fleet, SECOND, "train", "web", "monitor")
+    before = {name: fleet.workloads.places(name) for name in ("train", "web", "monitor")}
     (monitor,) = before["monitor"]
-    fleet.sh(SECOND, f"systemctl is-active hold-{monitor} && touch /run/not-rebooted")
+    fleet.sh(SECOND, f"systemctl is-active hold-{monitor}.scope && touch /run/not-rebooted")
 
     run = fleet.run("upgrade", "--limit", SECOND, gpu_upgrade_drain=True, **operator)
     assert run.status == 0, run.output[-3000:]
     assert fleet.state(SECOND) == "done"
-    assert uids(fleet, "web") == before["web"], "they use no GPU"
+    assert fleet.workloads.places("web") == before["web"], "they use no GPU"
     for name in ("train", "monitor"):
-        assert not set(uids(fleet, name)) & set(before[name]), f"{name} left"
+        assert not set(fleet.workloads.places(name)) & set(before[name]), f"{name} left"
     fleet.sh(SECOND, "test -e /run/not-rebooted")
 
     back = fleet.run("rollback", "--limit", SECOND, **operator)
     assert back.status == 0, back.output[-3000:]
-    assert uids(fleet, "web") == before["web"]
+    assert fleet.workloads.places("web") == before["web"]
     assert fleet.versions()[SECOND] == OLD

@@ -2,18 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A repair on a node in service: only the pods on the GPU that is reset leave. A real API server, with the rights of docs/upgrade.md.
-
-The kubelets are stand-ins that give out devices and write the checkpoint as a kubelet does; the GPUs are virtual.
-"""
+"""A repair on a real node in service: only the pods on the GPU that is reset leave. With the rights of docs/upgrade.md; the GPUs are virtual."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-from fleet import NODES, OLD, documented_condition_role, documented_role
-from stand_ins import CHECKPOINT
+from fleet import NEW, NODES, OLD, documented_condition_role, documented_role
+from workloads import CHECKPOINT
 
 FIRST, SECOND, THIRD = NODES
 MIG = "nvidia.com/mig-1g.10gb"
@@ -39,16 +36,6 @@ def operator(fleet):
     fleet.forget()
 
 
-def running(fleet, name):
-    """UID of every pod that runs, with its node."""
-    found = {pod["metadata"]["uid"]: pod for pod in fleet.stand_ins.pods(app=name)}
-    return {
-        uid: pod["spec"].get("nodeName")
-        for uid, pod in found.items()
-        if (pod.get("status") or {}).get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
-    }
-
-
 def on_gpu(fleet, node, index):
     """UIDs of the pods to which a device of this GPU was given."""
     shown = json.loads(fleet.sh(node, "virtual-gpu show"))["gpus"][index]
@@ -67,9 +54,9 @@ def train(fleet, operator):
     """Pods on every 1g instance of the first node, and one that uses no GPU."""
     for other in (SECOND, THIRD):
         fleet.plane.kubectl("cordon", other)
-    fleet.stand_ins.workload("train", PODS, MIG)
-    fleet.stand_ins.workload("web", 1, "cpu")
-    fleet.wait_for(lambda: len(running(fleet, "train")) == PODS and len(running(fleet, "web")) == 1)
+    fleet.workloads.workload("train", PODS, MIG)
+    fleet.workloads.workload("web", 1)
+    fleet.wait_for(lambda: len(fleet.workloads.running("train")) == PODS and len(fleet.workloads.running("web")) == 1)
     for other in (SECOND, THIRD):
         fleet.plane.kubectl("uncordon", other)
     return operator
@@ -77,16 +64,13 @@ def train(fleet, operator):
 
 def healthy(fleet, node):
     """The condition of the node: status and reason."""
-    found = [one for one in fleet.stand_ins.node(node)["status"]["conditions"] if one["type"] == CONDITION]
+    found = [one for one in fleet.workloads.node(node)["status"]["conditions"] if one["type"] == CONDITION]
     return [(one["status"], one["reason"]) for one in found]
 
 
-def allocatable(fleet, node):
-    return {key: value for key, value in fleet.stand_ins.node(node)["status"]["allocatable"].items() if "nvidia" in key}
-
-
 def test_only_the_pods_on_the_gpu_that_is_reset_leave(fleet, train):
-    before, web, offered = running(fleet, "train"), running(fleet, "web"), allocatable(fleet, FIRST)
+    workloads = fleet.workloads
+    before, web, offered = workloads.running("train"), workloads.running("web"), workloads.offered(FIRST)
     fleet.sh(FIRST, "virtual-gpu recovery --gpu 1 --action 1")
     broken, others = on_gpu(fleet, FIRST, 1), on_gpu(fleet, FIRST, 0)
     assert len(broken) == len(others) == 2 and broken | others == set(before)
@@ -94,33 +78,33 @@ def test_only_the_pods_on_the_gpu_that_is_reset_leave(fleet, train):
     shown = fleet.run("heal", "--limit", FIRST, "--check", **train)
     assert shown.status == 0, shown.output[-3000:]
     assert f"{FIRST}: reset gpu" in shown.output and "Pods that leave: default/train-" in shown.output
-    assert running(fleet, "train") == before and not fleet.cordoned(FIRST)
+    assert fleet.workloads.running("train") == before and not fleet.cordoned(FIRST)
 
     done = fleet.run("heal", "--limit", FIRST, **train)
     assert done.status == 0, done.output[-4000:]
-    fleet.wait_for(lambda: len(running(fleet, "train")) == PODS)
-    after = running(fleet, "train")
+    fleet.wait_for(lambda: len(fleet.workloads.running("train")) == PODS)
+    after = fleet.workloads.running("train")
     assert others <= set(after), "they kept running, with their UIDs"
     assert not broken & set(after)
-    assert running(fleet, "web") == web
+    assert fleet.workloads.running("web") == web
     assert not fleet.cordoned(FIRST) and fleet.resumed(FIRST)
-    assert allocatable(fleet, FIRST) == offered
-    assert fleet.stand_ins.annotations(FIRST)["gpufleet.github.io/heal-state"] == "done"
+    assert fleet.workloads.offered(FIRST) == offered
+    assert fleet.workloads.annotations(FIRST)["gpufleet.github.io/heal-state"] == "done"
     assert healthy(fleet, FIRST) == [("True", "Repaired")]
 
 
 def test_a_pod_that_must_not_leave_keeps_the_gpu_and_the_node_in_service(fleet, train):
     fleet.sh(FIRST, "virtual-gpu recovery --gpu 1 --action 1")
-    before = running(fleet, "train")
+    before = fleet.workloads.running("train")
     fleet.plane.kubectl("create", "-f", "-", text=json.dumps({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "train"},
         "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "train"}}},
     }))  # fmt: skip
     refused = fleet.run("heal", "--limit", FIRST, **{**train, "gpu_upgrade_evict_timeout": 8})
     assert refused.status != 0 and "Failed to evict pods" in refused.output, refused.output[-3000:]
-    assert running(fleet, "train") == before
+    assert fleet.workloads.running("train") == before
     assert not fleet.cordoned(FIRST) and fleet.resumed(FIRST)
-    marked = fleet.stand_ins.annotations(FIRST)
+    marked = fleet.workloads.annotations(FIRST)
     assert marked["gpufleet.github.io/heal-state"] == "refused"
     assert healthy(fleet, FIRST) == [("False", "NotRepaired")]
 
@@ -132,9 +116,9 @@ def test_what_is_for_people_stays_cordoned_and_pods_on_the_other_gpu_go_on(fleet
     run = fleet.run("heal", "--limit", FIRST, **train)
     assert run.status != 0 and "Handed over to people" in run.output, run.output[-3000:]
     assert fleet.cordoned(FIRST)
-    assert others <= set(running(fleet, "train"))
+    assert others <= set(fleet.workloads.running("train"))
     assert healthy(fleet, FIRST) == [("False", "HandedOver")]
-    reason = fleet.stand_ins.annotations(FIRST)["gpufleet.github.io/heal-failed-reason"]
+    reason = fleet.workloads.annotations(FIRST)["gpufleet.github.io/heal-failed-reason"]
     assert "asks for something that this release does not know (value_9)" in reason
     fleet.sh(FIRST, "test -s $(ls -d /var/lib/gpufleet/bundles/*)/facts.json")
 
@@ -142,3 +126,38 @@ def test_what_is_for_people_stays_cordoned_and_pods_on_the_other_gpu_go_on(fleet
     back = fleet.run("heal", "--limit", FIRST, gpu_heal_retry=True, **train)
     assert back.status == 0, back.output[-3000:]
     assert not fleet.cordoned(FIRST)
+
+
+def test_what_the_device_plugin_took_away_after_an_error_is_offered_again(fleet, operator):
+    """The plugin 0.19 marks one device per resource of a GPU with a critical Xid unhealthy, and never takes it back (k8s-device-plugin issue 1014)."""
+    offered = fleet.workloads.offered(FIRST)
+    left = {resource: count - 1 for resource, count in offered.items()}
+    fleet.sh(FIRST, "virtual-gpu xid --gpu 1 --number 48 && virtual-gpu recovery --gpu 1 --action 1 --until reset")
+    fleet.wait_for(lambda: fleet.workloads.offered(FIRST) == left)
+    done = fleet.run("heal", "--limit", FIRST, **operator)
+    assert done.status == 0, done.output[-3000:]
+    assert fleet.workloads.offered(FIRST) == offered, "before the node is in service again"
+    assert not fleet.cordoned(FIRST)
+    assert healthy(fleet, FIRST) == [("True", "Repaired")]
+
+
+def test_a_gpu_that_fails_during_an_upgrade_keeps_the_node_out_of_service_until_it_is_repaired(fleet, operator):
+    run = fleet.start("upgrade", "--limit", SECOND, **{**operator, "driver": NEW})
+    fleet.wait_for(lambda: fleet.reached(run, "installing", SECOND))
+    fleet.sh(SECOND, "virtual-gpu recovery --gpu 1 --action 1 --until reset")
+    run.wait()
+    assert run.status != 0
+    assert fleet.state(SECOND) == "failed", run.output[-3000:]
+    assert fleet.cordoned(SECOND)
+    assert "GPU 1" in fleet.reason(SECOND) and "reset" in fleet.reason(SECOND)
+    assert fleet.versions()[SECOND] == OLD, "the new driver was not proven"
+
+    repaired = fleet.run("heal", "--limit", SECOND, **operator)
+    assert repaired.status == 0, repaired.output[-3000:]
+    assert fleet.cordoned(SECOND), "that is the rollout's"
+    again = fleet.run("upgrade", "--limit", SECOND, gpu_upgrade_retry=True, **{**operator, "driver": NEW})
+    assert again.status == 0, again.output[-3000:]
+    assert fleet.state(SECOND) == "done"
+    assert not fleet.cordoned(SECOND)
+    back = fleet.run("rollback", "--limit", SECOND, **operator)
+    assert back.status == 0, back.output[-3000:]

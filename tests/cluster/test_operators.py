@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A run that dies is continued from another operator's machine, against a real API server."""
+"""A run that dies is continued from another operator's machine, on real nodes."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def has_ended(fleet):
 def test_a_run_that_died_is_continued_from_another_machine(fleet, tmp_path):
     """Taken over by hand while its lease holds; then a rollback that died, when its lease has ended by itself."""
     there = Machine("operator-2", tmp_path)
-    fleet.stand_ins.workload("train", 2, MIG, max_unavailable=1)
-    fleet.wait_for(lambda: fleet.stand_ins.fewest.get("train") == 2)
+    fleet.workloads.workload("train", 2, MIG, max_unavailable=1)
+    fleet.wait_for(lambda: fleet.workloads.complete("train"))
     fleet.plane.kubectl("cordon", FIRST)
     first = fleet.start("upgrade", "--limit", FIRST)
     fleet.wait_for(lambda: fleet.reached(first, "installing", FIRST))
     fleet.wait_for(lambda: '"state": "installing"' in fleet.sh(FIRST, "cat /var/lib/gpufleet/upgrade.json"))
     first.kill()
-    found, held = fleet.stand_ins.annotations(FIRST), lease(fleet)
+    found, held = fleet.workloads.annotations(FIRST), lease(fleet)
     here = f"@{socket.gethostname()}/{first.process.pid}-"
     assert here in held["holderIdentity"]
     record = fleet.sh(FIRST, "cat /var/lib/gpufleet/upgrade.json")
@@ -67,7 +67,7 @@ def test_a_run_that_died_is_continued_from_another_machine(fleet, tmp_path):
     assert refused.status != 0
     assert f"{held['holderIdentity']} works on this fleet since" in refused.output, refused.output[-3000:]
     assert "gpu_upgrade_take_over=true" in refused.output
-    assert fleet.stand_ins.annotations(FIRST) == found
+    assert fleet.workloads.annotations(FIRST) == found
     assert lease(fleet) == held
     assert fleet.sh(FIRST, "cat /var/lib/gpufleet/upgrade.json") == record
 
@@ -76,12 +76,12 @@ def test_a_run_that_died_is_continued_from_another_machine(fleet, tmp_path):
     assert f"1 cut off earlier ({FIRST})" in taken.output
     assert fleet.state(FIRST) == "done"
     assert fleet.versions()[FIRST] == NEW
-    annotations = fleet.stand_ins.annotations(FIRST)
+    annotations = fleet.workloads.annotations(FIRST)
     assert annotations["gpufleet.github.io/upgrade-from"] == OLD, "not the half-installed driver"
     assert annotations["gpufleet.github.io/upgrade-from-toolkit"] == TOOLKIT[OLD]
     assert "@operator-2/" in annotations["gpufleet.github.io/upgrade-operator"]
     assert fleet.cordoned(FIRST), "it was cordoned by hand before the first run, and stays so"
-    assert fleet.stand_ins.fewest["train"] >= 1
+    assert fleet.workloads.fewest["train"] >= 1
     assert not lease(fleet).get("holderIdentity")
 
     died = fleet.start("rollback", "--limit", FIRST, gpu_upgrade_lease_duration=20)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The upgrade of three nodes, against a real API server."""
+"""The upgrade of three real nodes, with pods on their GPUs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import time
 
 import pytest
 from fleet import LAYOUT, NEW, NODES, OLD, TOOLKIT
+from workloads import IMAGE, alone
 
 FIRST, SECOND, THIRD = NODES
 #: Another layout than the one that the nodes have.
@@ -33,6 +34,11 @@ def install_proof(fleet, broken):
     fleet.sh(broken, "touch /etc/new-driver-is-broken")
 
 
+def start_job(fleet):
+    fleet.plane.kubectl("run", "job", f"--image={IMAGE}", "--labels=app=job", f"--overrides={alone(FIRST, MIG)}")
+    fleet.wait_for(lambda: fleet.workloads.running("job"))
+
+
 def refused(fleet, host, run):
     """Nothing was changed, the node is in service, and the reason is on it."""
     assert run.status != 0
@@ -44,24 +50,20 @@ def refused(fleet, host, run):
 
 
 def test_a_budget_that_never_has_room_ends_in_a_recorded_refusal(fleet):
-    fleet.stand_ins.workload("train", 3, MIG, max_unavailable=0)
-    fleet.wait_for(lambda: fleet.stand_ins.fewest.get("train") == 3)
-    before = {pod["metadata"]["uid"] for pod in fleet.stand_ins.pods(app="train")}
+    fleet.workloads.workload("train", 3, MIG, max_unavailable=0)
+    fleet.wait_for(lambda: fleet.workloads.complete("train"))
+    before = fleet.workloads.running("train")
     run = fleet.run("upgrade", gpu_upgrade_evict_timeout=8)
     refused(fleet, FIRST, run)
     assert "Cannot evict pod as it would violate the pod's disruption budget" in fleet.reason(FIRST)
-    assert {pod["metadata"]["uid"] for pod in fleet.stand_ins.pods(app="train")} == before
+    assert fleet.workloads.running("train") == before
 
 
 def test_a_pod_that_never_leaves_ends_in_a_recorded_refusal(fleet):
-    fleet.stand_ins.workload(
-        "stubborn",
-        1,
-        MIG,
-        labels={"test.gpufleet.github.io/never-leaves": "true"},
-        nodeSelector={"kubernetes.io/hostname": FIRST},
+    fleet.workloads.workload(
+        "stubborn", 1, MIG, nodeSelector={"kubernetes.io/hostname": FIRST}, terminationGracePeriodSeconds=60
     )
-    fleet.wait_for(lambda: fleet.stand_ins.fewest.get("stubborn") == 1)
+    fleet.wait_for(lambda: fleet.workloads.complete("stubborn"))
     run = fleet.run("upgrade", gpu_upgrade_evict_timeout=8)
     refused(fleet, FIRST, run)
     assert "its eviction was accepted, and it does not end" in fleet.reason(FIRST)
@@ -69,19 +71,17 @@ def test_a_pod_that_never_leaves_ends_in_a_recorded_refusal(fleet):
 
 def test_a_pod_that_nothing_would_make_again_is_not_touched(fleet):
     fleet.plane.kubectl(
-        "run", "alone", "--image=work", "--labels=app=alone", f"--overrides={_alone(FIRST)}", "--restart=Never"
+        "run", "alone", f"--image={IMAGE}", "--labels=app=alone", f"--overrides={alone(FIRST, MIG)}", "--restart=Never"
     )
-    fleet.wait_for(lambda: fleet.stand_ins.pods(app="alone")[0]["status"].get("phase") == "Running")
-    uid = fleet.stand_ins.pods(app="alone")[0]["metadata"]["uid"]
+    before = fleet.wait_for(lambda: fleet.workloads.running("alone"))
     run = fleet.run("upgrade", gpu_upgrade_evict_timeout=8)
     refused(fleet, FIRST, run)
     assert "it has no controller" in fleet.reason(FIRST)
-    assert [pod["metadata"]["uid"] for pod in fleet.stand_ins.pods(app="alone")] == [uid]
+    assert fleet.workloads.running("alone") == before
 
 
 def test_of_two_operators_the_second_ends_with_a_message(fleet):
-    fleet.plane.kubectl("run", "job", "--image=work", "--labels=app=job", f"--overrides={_alone(FIRST)}")
-    fleet.wait_for(lambda: fleet.stand_ins.pods(app="job")[0]["status"].get("phase") == "Running")
+    start_job(fleet)
     first = fleet.start("upgrade", gpu_upgrade_wait_for_jobs="app=job", gpu_upgrade_lease_duration=9)
     try:
         fleet.wait_for(lambda: fleet.state(FIRST) == "waiting-for-jobs")
@@ -104,8 +104,7 @@ def test_of_two_operators_the_second_ends_with_a_message(fleet):
 
 def test_a_node_follows_as_soon_as_another_ends_and_waits_for_no_slow_one(fleet):
     """The first node waits for its job until the third is done, which needs the room that the second left."""
-    fleet.plane.kubectl("run", "job", "--image=work", "--labels=app=job", f"--overrides={_alone(FIRST)}")
-    fleet.wait_for(lambda: fleet.stand_ins.pods(app="job")[0]["status"].get("phase") == "Running")
+    start_job(fleet)
     run = fleet.start(
         "upgrade",
         gpu_upgrade_wait_for_jobs="app=job",
@@ -125,7 +124,7 @@ def test_a_node_follows_as_soon_as_another_ends_and_waits_for_no_slow_one(fleet)
         assert fleet.state(FIRST) == "waiting-for-jobs"
         assert fleet.state(SECOND) == "done"
         assert max(map(len, most)) == 2, f"the budget is used, and kept: {most}"
-        fleet.plane.kubectl("delete", "pod", "job")
+        fleet.plane.kubectl("delete", "pod", "job", "--grace-period=1")
         run.wait()
     finally:
         if run.process.poll() is None:
@@ -141,11 +140,11 @@ def test_a_node_follows_as_soon_as_another_ends_and_waits_for_no_slow_one(fleet)
 def test_a_node_whose_new_driver_does_not_work_is_rolled_back_and_nothing_else_is_touched(fleet):
     """The canary succeeds, the second node fails its verification and goes back, the third is never begun; the job is never lost."""
     install_proof(fleet, SECOND)
-    fleet.stand_ins.workload("train", 3, MIG, max_unavailable=1)
-    fleet.wait_for(lambda: fleet.stand_ins.fewest.get("train") == 3)
+    fleet.workloads.workload("train", 3, MIG, max_unavailable=1)
+    fleet.wait_for(lambda: fleet.workloads.complete("train"))
     # Gone after a reboot: while pods of the cluster hold the driver, it could not be changed without one.
     for host in NODES:
-        fleet.sh(host, "touch /run/not-rebooted; systemctl is-active nvidia-device-plugin nvidia-dcgm-exporter")
+        fleet.sh(host, "touch /run/not-rebooted; pgrep nvidia-device && pgrep -f 'virtual-gpu hold'")
     run = fleet.run("upgrade", nvidia_health_cuda_check=[CUDA])
     assert run.status != 0
     assert fleet.versions() == {FIRST: NEW, SECOND: OLD, THIRD: OLD}, run.output[-3000:]
@@ -157,7 +156,7 @@ def test_a_node_whose_new_driver_does_not_work_is_rolled_back_and_nothing_else_i
     assert [fleet.cordoned(host) for host in NODES] == [False, True, False]
     assert "CUDA error 999" in fleet.reason(SECOND)
     assert f"Rolled back to driver {OLD}, which works" in fleet.reason(SECOND)
-    assert fleet.stand_ins.fewest["train"] >= 2, "the budget allows one pod to be away at a time"
+    assert fleet.workloads.fewest["train"] >= 2, "the budget allows one pod to be away at a time"
     listing = fleet.sh(SECOND, "nvidia-smi -L")
     assert len(re.findall("MIG 1g.10gb", listing)) == 4, "the layout is back after the rollback"
     assert "at most 0 may" in run.output
@@ -169,7 +168,7 @@ def test_a_node_whose_new_driver_does_not_work_is_rolled_back_and_nothing_else_i
     assert fleet.versions() == dict.fromkeys(NODES, NEW)
     assert [fleet.state(host) for host in NODES] == ["done"] * 3
     assert not any(fleet.cordoned(host) for host in NODES)
-    assert fleet.stand_ins.fewest["train"] >= 2
+    assert fleet.workloads.fewest["train"] >= 2
 
     # And back by hand, with the toolkit that the rollout had found; a node that people cordoned stays so.
     fleet.plane.kubectl("cordon", THIRD)
@@ -183,23 +182,23 @@ def test_a_node_whose_new_driver_does_not_work_is_rolled_back_and_nothing_else_i
 
 def test_a_run_that_is_killed_at_every_step_is_continued_where_it_stopped(fleet):
     """One upgrade, killed five times; each run starts from what the one before it left on the node."""
-    fleet.stand_ins.workload("train", 2, MIG, max_unavailable=1)
-    fleet.wait_for(lambda: fleet.stand_ins.fewest.get("train") == 2)
+    fleet.workloads.workload("train", 2, MIG, max_unavailable=1)
+    fleet.wait_for(lambda: fleet.workloads.complete("train"))
     fleet.plane.kubectl("cordon", FIRST)
     jobs = {"gpu_upgrade_wait_for_jobs": "app=job"}
     for step in ("started", "waiting-for-jobs", "evicting", "installing", "verifying"):
         if step == "waiting-for-jobs":
-            fleet.plane.kubectl("run", "job", "--image=work", "--labels=app=job", f"--overrides={_alone(FIRST)}")
+            start_job(fleet)
         run = fleet.start("upgrade", "--limit", FIRST, **jobs)
         fleet.wait_for(lambda run=run, step=step: fleet.reached(run, step, FIRST))
         run.kill()
         assert fleet.cordoned(FIRST)
         assert fleet.state(FIRST) not in (None, "done"), "it was caught in the act"
-        assert fleet.stand_ins.annotations(FIRST)["gpufleet.github.io/upgrade-from"] == OLD
+        assert fleet.workloads.annotations(FIRST)["gpufleet.github.io/upgrade-from"] == OLD
         if step == "waiting-for-jobs":
             assert fleet.state(FIRST) == step
-            assert fleet.stand_ins.pods(app="job"), "nothing of it was touched"
-            fleet.plane.kubectl("delete", "pod", "job")
+            assert fleet.workloads.pods("job"), "nothing of it was touched"
+            fleet.plane.kubectl("delete", "pod", "job", "--grace-period=1")
     last = fleet.run("upgrade", "--limit", FIRST, **jobs)
     assert last.status == 0, last.output[-3000:]
     assert "1 cut off earlier (gpu-node-1)" in last.output
@@ -207,8 +206,8 @@ def test_a_run_that_is_killed_at_every_step_is_continued_where_it_stopped(fleet)
     assert fleet.state(FIRST) == "done"
     assert fleet.resumed(FIRST)
     assert fleet.cordoned(FIRST), "it was cordoned by hand before the first run, and stays so"
-    assert fleet.stand_ins.annotations(FIRST)["gpufleet.github.io/upgrade-from"] == OLD
-    assert fleet.stand_ins.fewest["train"] >= 1
+    assert fleet.workloads.annotations(FIRST)["gpufleet.github.io/upgrade-from"] == OLD
+    assert fleet.workloads.fewest["train"] >= 1
 
 
 def test_a_rollback_that_is_cut_off_is_finished_by_the_next_run(fleet):
@@ -271,7 +270,7 @@ def test_plain_hosts_are_upgraded_and_rolled_back_with_the_hooks_of_another_sche
     assert fleet.toolkits()[THIRD] == TOOLKIT[NEW]
     assert log.read_text() == f"drain {THIRD}\nresume {THIRD}\n"
     assert '"state": "done"' in fleet.sh(THIRD, "cat /var/lib/gpufleet/upgrade.json")
-    assert not fleet.stand_ins.annotations(THIRD), "no cluster was touched"
+    assert not fleet.workloads.annotations(THIRD), "no cluster was touched"
     back = fleet.run("rollback", "--limit", THIRD, **hooks)
     assert back.status == 0, back.output[-3000:]
     assert fleet.versions()[THIRD] == OLD
@@ -307,9 +306,3 @@ def test_a_host_that_never_comes_back_from_its_reboot_stays_cordoned_with_the_re
     assert again.status == 0, again.output[-3000:]
     assert fleet.versions()[THIRD] == NEW
     assert not fleet.cordoned(THIRD)
-
-
-def _alone(host):
-    resources = f'{{"limits": {{"{MIG}": "1"}}}}'
-    container = f'{{"name": "work", "image": "work", "resources": {resources}}}'
-    return f'{{"spec": {{"nodeName": "{host}", "containers": [{container}]}}}}'

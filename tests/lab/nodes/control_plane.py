@@ -34,9 +34,6 @@ from hosts.progress import Progress
 from . import programs
 
 _STARTS_WITHIN = 120.0
-ALL_CONTROLLERS = "*"
-#: Where there are no kubelets: the controller of nodes would take nodes for dead.
-WITHOUT_KUBELETS = "replicaset-controller,daemonset-controller,disruption-controller"
 _PR_SET_PDEATHSIG = 1
 
 
@@ -61,13 +58,13 @@ class ControlPlane:
 
     :param data: keys, tokens, logs and the data of etcd.
     :param folder: where the programs are.
-    :param controllers: those that run; with none of them there is no scheduler either.
+    :param controllers: whether they run, and the scheduler.
     """
 
     data: Path
     folder: Path
     endpoints: Endpoints
-    controllers: str = ALL_CONTROLLERS
+    controllers: bool = True
 
     @property
     def kubeconfig(self) -> Path:
@@ -145,7 +142,6 @@ class ControlPlane:
         keys = self.data / "certificates"
         manager = [
             *common,
-            f"--controllers={self.controllers}",
             f"--root-ca-file={keys / 'ca.crt'}",
             f"--service-account-private-key-file={keys / 'service-account.key'}",
             "--use-service-account-credentials=true",
@@ -185,7 +181,7 @@ class ControlPlane:
     def _apiserver(self) -> list[str]:
         keys = self.data / "certificates"
         # Without the controller that makes service accounts no pod would be admitted.
-        accounts = [] if self.controllers == ALL_CONTROLLERS else ["--disable-admission-plugins=ServiceAccount"]
+        accounts = [] if self.controllers else ["--disable-admission-plugins=ServiceAccount"]
         return [
             *accounts,
             f"--etcd-servers=http://{self.endpoints.address}:{self.endpoints.etcd}",
@@ -243,20 +239,13 @@ class ControlPlane:
 
 
 @contextlib.contextmanager
-def control_plane(workloads: bool = False) -> Iterator[ControlPlane]:
-    """Start a control plane without nodes on free loopback ports; end it, and remove its data, on leaving.
-
-    :param workloads: whether ReplicaSets and DaemonSets get pods, pods get nodes, and PodDisruptionBudgets are kept.
-    """
+def control_plane() -> Iterator[ControlPlane]:
+    """Start an API server alone on free loopback ports; end it, and remove its data, on leaving."""
     data = Path(tempfile.mkdtemp(prefix="gpufleet-control-plane-"))
     processes: list[subprocess.Popen[bytes]] = []
     try:
-        plane = ControlPlane(
-            data,
-            programs.kubernetes(Progress()),
-            Endpoints("127.0.0.1", *_free_ports(3)),
-            WITHOUT_KUBELETS if workloads else "",
-        )
+        endpoints = Endpoints("127.0.0.1", *_free_ports(3))
+        plane = ControlPlane(data, programs.kubernetes(Progress()), endpoints, controllers=False)
         plane.prepare()
         processes = plane.start()
         yield plane

@@ -51,7 +51,8 @@ def node_files(runtime: str, name: str, index: int, network: Network, plane: Con
 
 
 def write_node_files(root: Path, files: dict[str, str]) -> None:
-    """Write them below C(root)."""
+    """Write them below C(root), and make the directory of static pods."""
+    (root / "etc/kubernetes/manifests").mkdir(parents=True)
     for path, text in files.items():
         target = root / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -95,6 +96,7 @@ def _kubelet(address: str) -> dict[str, object]:
             "x509": {"clientCAFile": "/etc/kubernetes/pki/ca.crt"},
         },
         "authorization": {"mode": "Webhook"},
+        "staticPodPath": "/etc/kubernetes/manifests",
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
         # The cgroup of a lab host has no controllers.
         "cgroupDriver": "cgroupfs",
