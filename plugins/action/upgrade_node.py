@@ -100,7 +100,7 @@ class ActionModule(ClusterAction):
 
 
 def _write(cluster: Cluster, name: str, record: Record, before: Record, state: str) -> None:
-    """Cordon with the first record, and give the node back with the last: never one that people had cordoned."""
+    """Cordon with the first record, and uncordon with the last: never one that people had cordoned."""
     unschedulable: bool | None = None
     if state in (_STARTED, _ROLLING_BACK):
         unschedulable = True

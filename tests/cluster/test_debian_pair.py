@@ -217,7 +217,7 @@ def test_a_run_that_is_killed_at_every_step_is_continued_where_it_stopped(pair):
     meets(pair, THIRD, run, REACHED)
     run.kill()
     run = start()
-    pair.wait_for(lambda: pair.alive(run) and "TASK [gpufleet.nvidia.nvidia_driver : Bring the driver]" in run.output)
+    pair.wait_for(lambda: pair.alive(run) and "TASK [gpufleet.nvidia.nvidia_driver : Install the driver]" in run.output)
     half_done(pair, THIRD)
     kept("installing")
     pair.sh(THIRD, f"touch /run/proof-waits; rm {HELD.format(FIXED)}")

@@ -19,6 +19,8 @@ import pytest
 if TYPE_CHECKING:
     from virtual_machine import VirtualMachine
 
+#: Linux gives processes smaller numbers (PID_MAX_LIMIT): nobody on this machine has it.
+NOBODY = 4194304
 SEEN = """
 def migs(gpu):
     found = []
@@ -157,12 +159,12 @@ def test_a_control_node_that_cannot_be_opened_is_an_unknown_error(gpus: VirtualM
 
 
 def test_processes_of_others_stay_in_the_state_and_out_of_sight(gpus: VirtualMachine) -> None:
-    gpus.gpu("run", "--gpu", "0", "--memory", "1024", "--name", "train", "--pid", "4242")
+    gpus.gpu("run", "--gpu", "0", "--memory", "1024", "--name", "train", "--pid", str(NOBODY))
     listing = "answer([p.pid for p in nvmlDeviceGetComputeRunningProcesses(nvmlDeviceGetHandleByIndex(0))])"
     inside = InContainer(gpus, "nvidiactl", "nvidia0")
     assert inside.nvml(listing) == []
     inside.nvml("nvmlDeviceSetPersistenceMode(nvmlDeviceGetHandleByIndex(0), 1); answer(None)")
-    assert gpus.nvml(listing) == [4242]
+    assert gpus.nvml(listing) == [NOBODY]
 
 
 def test_time_slice_is_set_on_the_gpu_that_has_the_index_inside(gpus: VirtualMachine) -> None:

@@ -23,7 +23,7 @@ def test_a_node_is_upgraded_between_drain_and_resume(site):
     done = site.run("upgrade", "--limit", "a")
     assert done.returncode == 0, done.stdout[-3000:]
     assert site.log == [
-        "a bring (check)",
+        "a install (check)",
         "a drain",
         "a driver",
         "a toolkit",
@@ -38,14 +38,14 @@ def test_a_node_is_upgraded_between_drain_and_resume(site):
 
 
 def test_a_refused_transaction_touches_nothing_not_even_the_other_scheduler(site):
-    site.fail(a="bring")
+    site.fail(a="install")
     (site.folder / "a" / "driver-previous.json").unlink()
     (site.folder / "a").rmdir()
     done = site.run("upgrade")
     assert done.returncode != 0
-    assert site.log == ["a bring (check)"], "the host was not drained, so that nobody gives it back"
+    assert site.log == ["a install (check)"], "the host was not drained, so that nobody gives it back"
     assert site.record("a")["state"] == "refused"
-    assert "bring does not work" in site.record("a")["failed_reason"]
+    assert "install does not work" in site.record("a")["failed_reason"]
     assert not site.record("b"), "the rollout stops"
 
 
@@ -59,7 +59,7 @@ def test_a_failed_change_is_rolled_back_and_the_host_stays_away(site):
         "a driver",
         # It is looked for again: a verification that failed had started it.
         "a nvidia-dcgm stopped",
-        "a bring",
+        "a install",
         "a settings",
         "a mig",
         "a sharing",
@@ -78,9 +78,9 @@ def test_what_works_is_not_rolled_back_because_the_other_scheduler_does_not_take
     done = site.run("upgrade", "--limit", "a")
     assert done.returncode != 0
     assert site.log[-2:] == ["a health", "a resume"]
-    assert "a bring" not in site.log
+    assert "a install" not in site.log
     assert site.record("a")["state"] == "failed"
-    assert "Give the host back to the other scheduler" in site.record("a")["failed_reason"]
+    assert "Return the host to the other scheduler" in site.record("a")["failed_reason"]
 
 
 def test_a_host_that_cannot_be_given_back_says_both_reasons(site):
@@ -92,7 +92,7 @@ def test_a_host_that_cannot_be_given_back_says_both_reasons(site):
     record = site.record("a")
     assert record["state"] == "failed"
     assert "nvidia-dcgm stopped does not work" in record["failed_reason"]
-    assert "It could not be given back: Give the host back to the other scheduler" in record["failed_reason"]
+    assert "It could not be returned to service: Return the host to the other scheduler" in record["failed_reason"]
     assert not site.record("b")
 
 
@@ -108,11 +108,11 @@ def test_services_that_a_run_stopped_before_it_was_cut_off_are_started_again(sit
 
 def test_a_failed_node_that_cannot_even_begin_again_is_still_ours(site):
     site.keep("a", state="failed", failed_reason="old")
-    site.fail(a="bring")
+    site.fail(a="install")
     done = site.run("upgrade", "--limit", "a", "-e", "gpu_upgrade_retry=true")
     assert done.returncode != 0
     assert site.record("a")["state"] == "failed"
-    assert "bring does not work" in site.record("a")["failed_reason"]
+    assert "install does not work" in site.record("a")["failed_reason"]
 
 
 def test_check_mode_goes_through_all_nodes_and_leaves_nothing(site):
@@ -123,7 +123,7 @@ def test_check_mode_goes_through_all_nodes_and_leaves_nothing(site):
     assert not site.record("a") and not site.record("b")
 
 
-@pytest.mark.parametrize(("step", "state"), [("health", "failed"), ("bring", "failed")])
+@pytest.mark.parametrize(("step", "state"), [("health", "failed"), ("install", "failed")])
 def test_a_rollback_by_hand_that_fails_stops_there_with_its_reason(site, step, state):
     site.fail(a=step)
     done = site.run("rollback")
@@ -149,13 +149,13 @@ def test_a_host_that_is_lost_in_the_middle_keeps_its_step_and_no_other_is_begun(
 
 
 def test_a_host_without_room_for_its_record_says_both_reasons(site):
-    site.fail(a="bring")
+    site.fail(a="install")
     (site.folder / "a" / "driver-previous.json").unlink()
     (site.folder / "a").rmdir()
     (site.folder / "a").write_text("no folder")
     done = site.run("upgrade")
     assert done.returncode != 0
-    assert "a: failed: bring: bring does not work It could not be given back: " in done.stdout
+    assert "a: failed: install: install does not work It could not be returned to service: " in done.stdout
     assert not site.record("b")
 
 

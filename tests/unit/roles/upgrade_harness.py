@@ -69,7 +69,7 @@ def _facts(version: str) -> dict:
 _PLAN = {"needed": ["driver"], "stages": {"driver": {"needed": True}}}
 #: Role to the task files of it that are called, each of which stands for one step.
 _ROLES = {
-    "nvidia_driver": {"main.yml": "driver", "bring.yml": "bring"},
+    "nvidia_driver": {"main.yml": "driver", "install.yml": "install"},
     "nvidia_toolkit": {"main.yml": "toolkit", "back.yml": "toolkit back"},
     "nvidia_settings": {"main.yml": "settings"},
     "nvidia_mig": {"main.yml": "mig"},
