@@ -23,6 +23,8 @@ _ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))
 _REGISTER = re.compile(r"^\s*register: (\w+)\s*$", re.MULTILINE)
 _WORD = re.compile(r"\w+")
 _MOST_DIGITS = 4300
+#: Of one role that are named one by one: a list of thousands is not read.
+_MOST_MISTAKES = 20
 _HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
 #: What a value of a type of an argument specification has to be, in a sentence.
 _KINDS = {
@@ -146,7 +148,11 @@ def validated(interface: RoleInterface, given: dict[str, Any]) -> tuple[dict[str
         return given, [
             _infinite(interface, name, checked[name]) for name in checked if _breaks(interface, checked, name)
         ]
-    wrong = [_explained(interface, message.rstrip("."), given) for message in outcome.error_messages]
+    messages = outcome.error_messages
+    wrong = [_explained(interface, message.rstrip("."), given) for message in messages[:_MOST_MISTAKES]]
+    if len(messages) > _MOST_MISTAKES:
+        rest = f"{len(messages) - _MOST_MISTAKES} more values cannot be taken"
+        wrong.append(Refused(f"the variables of role gpufleet.nvidia.{interface.role}", rest, interface.described))
     taken = plain(outcome.validated_parameters)
     for name in sorted(name for name in taken if name in checked):
         reason = _unusable(taken[name])

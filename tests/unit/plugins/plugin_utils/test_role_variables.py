@@ -155,6 +155,14 @@ def test_variables_that_mean_something_else_are_left_alone(name):
     assert collected(**{name: "x"}) == collected()
 
 
+def test_of_thousands_of_mistakes_in_a_role_some_are_named_and_the_rest_is_counted():
+    with pytest.raises(VariablesRefused) as caught:
+        collect({"gpu_facts_gpus": ["x"] * 20000}, lambda value: value)
+    refusals = [one for one in caught.value.refusals if "gpu_facts" in one.thing]
+    assert len(refusals) == 21
+    assert "more values cannot be taken" in refusals[-1].reason
+
+
 def test_a_single_refusal_stands_for_itself():
     refusal = Refused("thing", "reason")
     assert refusals_of(refusal) == (refusal,)
