@@ -10,6 +10,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -230,3 +231,15 @@ def _recap(text: str) -> dict[str, dict[str, int]]:
             pairs = (pair.split("=") for pair in counters.split())
             found[host.strip()] = {name: int(value) for name, value in pairs}
     return found
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """What dcgmi wrote on real machines."""
+    folder = REPOSITORY / "tests" / "unit" / "plugins" / "module_utils" / "_health"
+    sys.path.insert(0, str(folder))
+    try:
+        import dcgm_outputs
+    finally:
+        sys.path.remove(str(folder))
+    return dcgm_outputs

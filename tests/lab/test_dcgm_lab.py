@@ -11,8 +11,6 @@ what the one before left.
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +19,6 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="the lab needs root: run this as root"),
 ]
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 HOST = "dcgm-1"
 PLACE = "/var/lib/lab-dcgm"
 WANTED = {
@@ -40,18 +37,6 @@ MIG = {
 @pytest.fixture(scope="module")
 def fleet(make_fleet):
     return make_fleet("dcgm-tests", {"name": HOST, "group": "g", "boards": [{"board": "h100-80gb-sxm", "count": 2}]})
-
-
-@pytest.fixture(scope="module")
-def recorded():
-    """What dcgmi wrote on real machines."""
-    folder = REPOSITORY / "tests" / "unit" / "plugins" / "module_utils" / "_health"
-    sys.path.insert(0, str(folder))
-    try:
-        import dcgm_outputs
-    finally:
-        sys.path.remove(str(folder))
-    return dcgm_outputs
 
 
 def site(fleet, *options, playbook="site", **variables):

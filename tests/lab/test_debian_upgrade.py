@@ -21,6 +21,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from debian import DESIRED, EXACT, FIXED, HERE, RELEASED, REVISIONS, DebianHost
 
 pytestmark = pytest.mark.lab
+DEBIAN_12 = pytest.mark.proves(
+    "driver",
+    "distribution",
+    rows=["debian-12"],
+    level="real",
+    note="535, proprietary, compute; the compiler's work is a stand-in",
+)
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +61,7 @@ def test_below_the_floor_is_refused(host):
     assert host.packages() == {}
 
 
-@pytest.mark.proves(
-    "driver",
-    "distribution",
-    rows=["debian-12"],
-    level="real",
-    note="535, proprietary, compute; the compiler's work is a stand-in",
-)
+@DEBIAN_12
 def test_the_release_is_installed_held_and_idempotent(host):
     desired = {"version": RELEASED}
     planned = host.driver("--check", **desired)
@@ -79,13 +80,7 @@ def test_the_real_persistence_daemon_is_there_and_starts_at_boot(host):
     assert host.sh("systemctl is-enabled nvidia-persistenced").strip() == "enabled"
 
 
-@pytest.mark.proves(
-    "driver",
-    "distribution",
-    rows=["debian-12"],
-    level="real",
-    note="535, proprietary, compute; the compiler's work is a stand-in",
-)
+@DEBIAN_12
 def test_real_unattended_upgrades_do_not_move_it(host):
     host.sh(
         "apt-get -q -y -o DPkg::Lock::Timeout=600 install --no-install-recommends unattended-upgrades; "
@@ -112,13 +107,7 @@ def test_without_hold_and_pin_it_would_be_moved(host):
     assert set(host.sh("apt-mark showhold").split()) == set(held)
 
 
-@pytest.mark.proves(
-    "driver",
-    "distribution",
-    rows=["debian-12"],
-    level="real",
-    note="535, proprietary, compute; the compiler's work is a stand-in",
-)
+@DEBIAN_12
 def test_a_newer_version_replaces_it(host):
     answer = host.driver(version=FIXED)
     assert answer["version"] == FIXED
@@ -126,13 +115,7 @@ def test_a_newer_version_replaces_it(host):
     assert not host.driver(version=FIXED)["changed"]
 
 
-@pytest.mark.proves(
-    "driver",
-    "distribution",
-    rows=["debian-12"],
-    level="real",
-    note="535, proprietary, compute; the compiler's work is a stand-in",
-)
+@DEBIAN_12
 def test_previous_restores_the_package_set_as_one_transaction(host):
     answer = host.driver(state="previous")
     assert [step["kind"] for step in answer["steps"]].count("change_driver") == 1
@@ -140,13 +123,7 @@ def test_previous_restores_the_package_set_as_one_transaction(host):
     assert not host.driver(state="previous")["changed"]
 
 
-@pytest.mark.proves(
-    "driver",
-    "distribution",
-    rows=["debian-12"],
-    level="real",
-    note="535, proprietary, compute; the compiler's work is a stand-in",
-)
+@DEBIAN_12
 def test_removal_leaves_neither_packages_nor_modules_nor_pins(host):
     host.driver(state="absent")
     assert host.packages() == {}

@@ -13,7 +13,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -267,18 +266,6 @@ def test_what_is_handed_over_stays_drained_in_slurm(fleet, slurm):
     back = heal(fleet, gpu_heal_retry=True, **slurm)
     assert back.rc == 0, back.text[-3000:]
     assert not state(fleet).startswith("drain")
-
-
-@pytest.fixture(scope="module")
-def recorded():
-    """What dcgmi wrote on real machines."""
-    folder = REPOSITORY / "tests" / "unit" / "plugins" / "module_utils" / "_health"
-    sys.path.insert(0, str(folder))
-    try:
-        import dcgm_outputs
-    finally:
-        sys.path.remove(str(folder))
-    return dcgm_outputs
 
 
 def dcgmi(fleet, text, status):

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from .._adapters.installed_packages import is_dcgm
 from .._toolkit.floors import version_in
-from .packages import DEFAULT_VERSION, FAMILY
+from .packages import DEFAULT_VERSION
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class DcgmState:
     @property
     def held(self) -> tuple[str, ...]:
         """Return which packages of DCGM are held: also those that are gone, whose locks keep new ones out."""
-        return tuple(name for name in self.holds if name.startswith(FAMILY))
+        return tuple(name for name in self.holds if is_dcgm(name))
 
     def differing(self, wanted: Iterable[str], version: str) -> dict[str, str]:
         """Return which of the wanted packages are not at C(version), with what is installed (empty for nothing)."""

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from .._adapters.installed_packages import is_dcgm
 from .._adapters.packages import Change, Package, Transaction
 from .._formats.driver_versions import branch_of
 from .._formats.unit_names import DCGM_UNIT
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from .._toolkit.floors import version_in
+from .._toolkit.plan import check_changes
 from .desired import DcgmState, DesiredDcgm
-from .packages import CORE, FAMILY, OLD_PACKAGES, PREFIX, check_version, cuda_of_branch, is_of_cuda, names
+from .packages import CORE, OLD_PACKAGES, PREFIX, check_version, cuda_of_branch, is_of_cuda, names
 
 #: What stands for all packages in a plan.
 DCGM = "DCGM"
@@ -117,24 +119,8 @@ def transaction(state: DcgmState, packages: Sequence[Package]) -> Transaction:
 
 
 def check_simulation(changes: Sequence[Change], packages: Sequence[Package]) -> None:
-    """Refuse a transaction that does more than it was asked for.
-
-    :raises Refused: it touches packages that are none of DCGM's and were there, or brings another version.
-    """
-    wanted = {package.name: package.version for package in packages}
-    for change in changes:
-        if not change.name.startswith(FAMILY) and change.action != "install":
-            raise Refused(
-                "the package transaction",
-                f"the package manager would {change.action} {change.name} {change.before} to install DCGM",
-                "Find out with the package manager what they conflict about; nothing was installed.",
-            )
-        if change.name in wanted and change.action != "remove" and change.after != wanted[change.name]:
-            raise Refused(
-                "the package transaction",
-                f"the package manager would install {change.name} {change.after} in place of {wanted[change.name]}",
-                "Look for a pin or lock on it; nothing was installed.",
-            )
+    """Refuse a transaction that touches packages that are none of DCGM's and were there, or does what L(check_changes) refuses."""
+    check_changes(changes, packages, lambda change: change.action != "install" and not is_dcgm(change.name), "DCGM")
 
 
 def _present(state: DcgmState, desired: DesiredDcgm) -> Plan:

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 
 from .._adapters import kernel, systemd
 from .._adapters.host_files import HostFiles
+from .._adapters.installed_packages import is_dcgm
 from .._adapters.packages import Package, PackageError, PackageManager, Transaction
 from .._adapters.source import run_command
 from .._formats.unit_names import DCGM_UNIT
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from .desired import DcgmState, DesiredDcgm
-from .packages import CORE, FAMILY, names
+from .packages import CORE, names
 from .plan import check_simulation, cuda_of, plan, select, transaction
 
 #: What the new packages bring (the host engine's unit) is only seen once they are there.
@@ -45,7 +46,7 @@ def read(manager: PackageManager, desired: DesiredDcgm) -> DcgmState:
     unit = systemd.unit(DCGM_UNIT)
     disk, _reason = kernel.module_on_disk(HostFiles(), kernel.running_kernel(), run_command)
     return DcgmState(
-        packages={name: version for name, version in manager.installed().items() if name.startswith(FAMILY)},
+        packages={name: version for name, version in manager.installed().items() if is_dcgm(name)},
         holds=tuple(manager.holds()),
         interrupted=tuple(manager.interrupted()),
         missing_for_holds=manager.missing_for_holds() if desired.present and desired.hold else (),
@@ -138,7 +139,7 @@ def _offered(manager: PackageManager, wanted: tuple[str, ...], version: str) -> 
 
 
 def _installed(manager: PackageManager) -> list[Package]:
-    return [Package(name, version) for name, version in manager.installed().items() if name.startswith(FAMILY)]
+    return [Package(name, version) for name, version in manager.installed().items() if is_dcgm(name)]
 
 
 def _hold(manager: PackageManager, _state: DcgmState, _desired: DesiredDcgm, step: Step) -> None:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .._adapters.cdi_specifications import GPU_KIND
@@ -54,16 +54,29 @@ def transaction(state: ToolkitState, packages: Sequence[Package]) -> Transaction
 
 
 def check_simulation(changes: Sequence[Change], packages: Sequence[Package]) -> None:
+    """Refuse a transaction that removes a package that is none of the toolkit's, or does what L(check_changes) refuses."""
+    ours = (*PACKAGES, *OLD_PACKAGES)
+    check_changes(
+        changes, packages, lambda change: change.action == "remove" and change.name not in ours, "the container toolkit"
+    )
+
+
+def check_changes(
+    changes: Sequence[Change], packages: Sequence[Package], is_too_much: Callable[[Change], bool], what: str
+) -> None:
     """Refuse a transaction that does more than it was asked for.
 
-    :raises Refused: it removes a package that is none of the toolkit's, or brings another version.
+    :param packages: those that are asked for.
+    :param is_too_much: whether a change is of a package that has to stay as it is.
+    :param what: the packages' product, for the message.
+    :raises Refused: it makes such a change, or brings another version.
     """
     wanted = {package.name: package.version for package in packages}
     for change in changes:
-        if change.action == "remove" and change.name not in (*PACKAGES, *OLD_PACKAGES):
+        if is_too_much(change):
             raise Refused(
                 "the package transaction",
-                f"the package manager would remove {change.name} {change.before} to install the container toolkit",
+                f"the package manager would {change.action} {change.name} {change.before} to install {what}",
                 "Find out with the package manager what they conflict about; nothing was installed.",
             )
         if change.name in wanted and change.action != "remove" and change.after != wanted[change.name]:
