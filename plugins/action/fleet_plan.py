@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Callable
 
 from ansible.errors import AnsibleError
@@ -20,6 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mo
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, by_node
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import MISTAKES, describe, mistakes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import capacity
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import Published, counts, published
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import Expected
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import (
     FleetPlan,
@@ -74,14 +76,14 @@ class ActionModule(FleetAction):
         planned = []
         try:
             cluster = _Cluster.read(arguments["kubeconfig"], arguments["context"], self._display.warning)
+            for host in hosts:
+                variables = task_vars["hostvars"][host]
+                facts, unread = _facts(host, variables, directory, arguments["offline"])
+                planned.append(_plan(host, variables, known, racks, facts, unread, cluster))
         except (ApiError, AnsibleError) as error:
             result["failed"] = True
             result["msg"] = str(error)
             return result
-        for host in hosts:
-            variables = task_vars["hostvars"][host]
-            facts, unread = _facts(host, variables, directory, arguments["offline"])
-            planned.append(_plan(host, variables, known, racks, facts, unread, cluster))
         fleet = FleetPlan(planned, plain(arguments["files"]), plain(arguments["unrendered"]))
         self._display.display("\n" + fleet.text(terminal_width()))
         if not arguments["summary"]:
@@ -124,6 +126,12 @@ class _Cluster:
 
     nodes: Mapping[str, Mapping[str, Any]]
     pods: Mapping[str, list[Mapping[str, Any]]]
+    slices: Callable[[], list[dict[str, Any]]]
+
+    @cached_property
+    def published(self) -> Mapping[str, tuple[Published, ...]]:
+        """Devices in ResourceSlices, by node; asked for where a pool is served by the DRA driver, and once."""
+        return published(self.slices())
 
     @classmethod
     def read(cls, kubeconfig: str, context: str, notify: Callable[[str], None]) -> _Cluster | None:
@@ -135,7 +143,7 @@ class _Cluster:
             return None
         api = Cluster(kubeconfig, context, 30, notify)
         pods = by_node(api.pods())
-        return cls(api.nodes(), pods)
+        return cls(api.nodes(), pods, lambda: api.resource_slices())
 
     def view(self, host: str, variables: Any, facts: Mapping[str, Any], desired: Mapping[str, Any]) -> NodeView:
         name = node_of(host, variables)
@@ -144,8 +152,9 @@ class _Cluster:
             found = capacity(
                 facts["gpus"], desired["nvidia_mig_strategy"], desired["nvidia_mig_layout"], modes.read(dict(desired))
             )
-            wanted = Expected(found.resources, found.labels)
-        return node_view(name, self.nodes.get(name), self.pods.get(name, []), wanted)
+            wanted = Expected(found.resources, found.labels, devices=found.devices)
+        published = counts(self.published.get(name, ())) if wanted and wanted.devices else None
+        return node_view(name, self.nodes.get(name), self.pods.get(name, []), wanted, published)
 
 
 def _plan(

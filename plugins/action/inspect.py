@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, by_node, titles
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import usage, usage_html, usage_text
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import claims, usage, usage_html, usage_text
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import (
     GPU,
     HAMI_SPLIT,
@@ -103,11 +103,16 @@ class _Cluster:
 
     nodes: Mapping[str, Mapping[str, Any]]
     pods: Mapping[str, list[Pod]]
+    published: Mapping[str, Sequence[claims.Published]]
+    claimed: Mapping[str, Sequence[Holding]]
 
     @classmethod
-    def read(cls, api: Cluster) -> _Cluster:
+    def read(cls, api: Cluster, with_claims: bool) -> _Cluster:
+        """Read it; devices of claims only where the DRA driver serves a pool, since that needs rights of its own."""
         pods = {name: [read_pod(pod) for pod in there] for name, there in by_node(api.pods()).items()}
-        return cls(api.nodes(), pods)
+        published = claims.published(api.resource_slices()) if with_claims else {}
+        claimed = claims.holdings(api.resource_claims(), published) if with_claims else {}
+        return cls(api.nodes(), pods, published, claimed)
 
 
 class ActionModule(FleetAction):
@@ -147,7 +152,8 @@ class ActionModule(FleetAction):
         try:
             if arguments["kubeconfig"]:
                 api = Cluster(arguments["kubeconfig"], arguments["context"], 30, self._display.warning)
-                cluster = _Cluster.read(api)
+                by_claims = any(about.found and about.found.devices for about in hosts.values())
+                cluster = _Cluster.read(api, by_claims)
         except (ApiError, AnsibleError) as error:
             return {**result, "failed": True, "msg": getattr(error, "message", None) or str(error)}
         nodes = [_node(host, about, variables[host], cluster) for host, about in hosts.items()]
@@ -267,25 +273,30 @@ def _node(host: str, about: _Host, variables: Any, cluster: _Cluster | None) -> 
         if (node.get("spec") or {}).get("unschedulable"):
             notes.append("the node is cordoned")
     pods = cluster.pods.get(name, [])
-    claims = [pod.title for pod in pods if pod.claims and not pod.ended]
-    if claims:
-        notes.append(f"what {titles(claims)} holds by resource claims is not shown here")
+    claimed = cluster.claimed.get(name, ())
+    shown = {holding.pod_uid for holding in claimed}
+    others = [pod.title for pod in pods if pod.claims and not pod.ended and pod.uid not in shown]
+    if others:
+        notes.append(f"what {titles(others)} holds by resource claims is not shown here")
     held: Sequence[Holding] = ()
     if facts:
         try:
             held = _holdings(plain(registered(variables, "gpu_inspect_checkpoint") or {}))
         except Refused as refusal:
-            if any(pod.uses_gpu and not pod.ended for pod in pods):
+            if any(pod.resources and not pod.ended for pod in pods):
                 notes.append(f"which pod holds which device is not known: {refusal.message}")
-    return usage.node_usage(name, address, facts, about.replicas, held, pods, None, about.slice_mib, notes)
+    return usage.node_usage(name, address, facts, about.replicas, (*held, *claimed), pods, None, about.slice_mib, notes)
 
 
 def _resources(about: _Host, node: str, cluster: _Cluster | None) -> Resources:
-    expected = about.found.resources if about.found else None
+    expected = about.found.offers if about.found else None
     if cluster is None:
         return Resources(node, about.pool, expected)
     there = cluster.nodes.get(node)
-    return Resources(node, about.pool, expected, True, None if there is None else gpu_allocatable(there))
+    if there is None:
+        return Resources(node, about.pool, expected, True, None)
+    offered = {**gpu_allocatable(there), **claims.counts(cluster.published.get(node, ()))}
+    return Resources(node, about.pool, expected, True, offered)
 
 
 def _holdings(answer: Mapping[str, Any]) -> Sequence[Holding]:

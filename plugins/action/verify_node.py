@@ -57,6 +57,7 @@ class ActionModule(ClusterAction):
                 wanted,
                 arguments["facts"],
                 arguments["restarted"],
+                lambda: cluster.resource_slices(),
             )
             bad = [check for check in checks if check.status == expectations.FAILED]
             now = time.monotonic()

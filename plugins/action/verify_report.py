@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Callable
 
 from ansible.errors import AnsibleError
@@ -137,12 +138,14 @@ class _Nodes:
         self.unasked = ""
         self._capacity = str(arguments["capacity"])
         self._cluster: Cluster | None = None
+        self._slices: Callable[[], Sequence[Mapping[str, Any]]] = tuple
         self._nodes: Mapping[str, Mapping[str, Any]] = {}
         if not arguments["kubeconfig"]:
             return
         try:
-            self._cluster = Cluster(arguments["kubeconfig"], arguments["context"], _TIMEOUT, warn)
-            self._nodes = self._cluster.nodes()
+            cluster = self._cluster = Cluster(arguments["kubeconfig"], arguments["context"], _TIMEOUT, warn)
+            self._nodes = cluster.nodes()
+            self._slices = cache(lambda: cluster.resource_slices())
         except (ApiError, AnsibleError) as error:
             self._cluster = None
             self.unasked = str(error)
@@ -159,7 +162,9 @@ class _Nodes:
             wanted = node_expectations.expected(
                 name, facts, lambda: collect(variables, lambda value: value, node_expectations.ROLES), self._capacity
             )
-            found = node_expectations.checks(name, self._nodes.get(name), lambda: cluster.pods_on(name), wanted, facts)
+            found = node_expectations.checks(
+                name, self._nodes.get(name), lambda: cluster.pods_on(name), wanted, facts, slices=self._slices
+            )
         except (Refused, ApiError, AnsibleError) as error:
             return None, getattr(error, "message", None) or str(error)
         return [one.as_dict() for one in found], ""

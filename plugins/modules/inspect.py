@@ -117,13 +117,14 @@ not_in_inventory:
   returned: success
 expected:
   description:
-    - For every host its pool, the extended resources and labels that the cluster must show, and the memory of a slice in MiB.
+    - For every host its pool, the extended resources, devices of claims and labels that the cluster must show, and the memory of a slice in MiB.
     - This follows from the GPUs of the host and the variables of its pool. It does not say what the cluster shows.
   type: dict
   returned: success
 offered:
   description:
-    - For every host the GPU resources that its node offers (C(status.allocatable)), or null when the cluster has no such node.
+    - For every host the GPU resources that its node offers (C(status.allocatable), and of pools with C(nvidia_sharing_backend=dra) the devices in its
+      ResourceSlices by DeviceClass and MIG profile), or null when the cluster has no such node.
     - Null when the cluster was not asked.
   type: dict
   returned: success

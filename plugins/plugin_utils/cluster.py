@@ -149,6 +149,15 @@ class Cluster:
         answer = self.call("GET", "/apis/apps/v1/daemonsets", "list the DaemonSets", resourceVersion="0")
         return list(answer["items"])
 
+    def resource_slices(self) -> list[dict[str, Any]]:
+        return self._claims_api("resourceslices", "list the ResourceSlices")
+
+    def resource_claims(self) -> list[dict[str, Any]]:
+        return self._claims_api("resourceclaims", "list the ResourceClaims")
+
+    def _claims_api(self, kind: str, what: str) -> list[dict[str, Any]]:
+        return list(self.call("GET", f"/apis/resource.k8s.io/v1/{kind}", what, resourceVersion="0")["items"])
+
     def evict(self, namespace: str, name: str, uid: str) -> str | None:
         """Ask for the eviction of one pod; return why it may not go now, or None.
 

@@ -12,7 +12,7 @@ from typing import Any, Callable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clients, expectations, plugin_pod
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import claims, clients, expectations, plugin_pod
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import capacity
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import is_ready
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import HOST_ROLES
@@ -49,6 +49,7 @@ def expected(
         predicted.labels if labels else {},
         mig_manager=operator,
         mps_of_host=sharing.mps_of_host,
+        devices=predicted.devices,
     )
 
 
@@ -59,6 +60,7 @@ def checks(
     wanted: expectations.Expected,
     facts: Mapping[str, Any],
     restarted: Sequence[Mapping[str, Any]] = (),
+    slices: Callable[[], Sequence[Mapping[str, Any]]] = tuple,
 ) -> tuple[expectations.Check, ...]:
     """Return what a node shows beside what it must show. The first failure is the one to mend.
 
@@ -66,6 +68,7 @@ def checks(
     :param pods: gives the objects of the pods on it; not called where the node alone says enough.
     :param facts: the facts document of the host.
     :param restarted: pods that were restarted, and must have been replaced.
+    :param slices: gives the cluster's ResourceSlices; not called where no DRA driver is to serve the node.
     """
     if node is None:
         step = "Set gpu_upgrade_node to the node's name, or join the host to the cluster."
@@ -84,4 +87,5 @@ def checks(
     plugin = [plugin_pod.check(there, facts)]
     if wanted.mps_of_host:
         plugin.append(plugin_pod.mps_check(there, sorted(wanted.resources), facts.get("mps") or []))
-    return (ready, *plugin, *expectations.compare(node, wanted))
+    devices = claims.counts(claims.published(slices()).get(name, ())) if wanted.devices else None
+    return (ready, *plugin, *expectations.compare(node, wanted, devices))

@@ -33,6 +33,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing, refuse_on_mig
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU, mig_resource
 
+from .claims import GPU_CLASS, mig_devices
+
 #: HAMi offers each GPU this many times (C(devicePlugin.deviceSplitCount)).
 HAMI_SPLIT = 10
 
@@ -76,6 +78,7 @@ class Capacity:
     :param slices: what one unit of each resource is.
     :param replicas: resource, as it is called before it is renamed, to the replicas that the device plugin is told to make.
     :param assumed: what could not be read and was taken from the table of boards.
+    :param devices: kind of device to count, as the DRA driver publishes them in ResourceSlices; such a node has no extended resources.
     """
 
     resources: Mapping[str, int]
@@ -84,10 +87,17 @@ class Capacity:
     slices: Mapping[str, Slice] = field(default_factory=dict)
     replicas: Mapping[str, int] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
+    devices: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def offers(self) -> dict[str, int]:
+        """What pods can ask of the node, by a limit or by a claim."""
+        return {**self.resources, **self.devices}
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "resources": dict(sorted(self.resources.items())),
+            **({"devices": dict(sorted(self.devices.items()))} if self.devices else {}),
             "labels": dict(sorted(self.labels.items())),
             "labels_approximate": dict(sorted(self.approximate.items())),
             "slices": {name: unit.as_dict() for name, unit in sorted(self.slices.items())},
@@ -154,7 +164,7 @@ def capacity(gpus: Sequence[Mapping[str, Any]], strategy: str, layout: Any, shar
     refuse_on_mig(sharing, strategy)
     divided = _divided(gpus, strategy, layout)
     if sharing.backend == "dra":
-        return Capacity({}, {}, assumed=("with DRA the GPUs are in ResourceSlices, not in extended resources",))
+        return _claimed(gpus, divided, sharing)
     if sharing.backend == "hami":
         return _hami(gpus, divided, sharing)
     groups = _groups(gpus, divided, strategy, sharing)
@@ -183,23 +193,27 @@ def merged(capacities: Sequence[Capacity]) -> Capacity:
     """
     if len(capacities) == 1:
         return capacities[0]
-    resources: dict[str, int] = {}
     slices: dict[str, Slice] = {}
     replicas: dict[str, int] = {}
     for one in capacities:
-        for name, count in one.resources.items():
-            resources[name] = max(count, resources.get(name, 0))
         for name, unit in one.slices.items():
             slices[name] = min(unit, slices.get(name, unit), key=lambda each: each.memory_mib or 0)
         replicas.update(one.replicas)
     return Capacity(
-        resources,
+        _highest([one.resources for one in capacities]),
         _common([one.labels for one in capacities]),
         _common([one.approximate for one in capacities]),
         slices,
         replicas,
         tuple(sorted({note for one in capacities for note in one.assumed})),
+        _highest([one.devices for one in capacities]),
     )
+
+
+def _highest(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    return {
+        name: max(one.get(name, 0) for one in counts) for name in dict.fromkeys(name for one in counts for name in one)
+    }
 
 
 def _common(labels: Sequence[Mapping[str, str]]) -> dict[str, str]:
@@ -302,6 +316,26 @@ def _hami(gpus: Sequence[Mapping[str, Any]], divided: Mapping[int, DesiredGpu], 
     known = [memory for memory in memories if memory is not None]
     unit = Slice(HAMI_SPLIT, min(known) if known else None, sharing.slice_mib, None)
     return Capacity({GPU: HAMI_SPLIT * len(gpus)}, {}, slices={GPU: unit}, assumed=_assumed(gpus))
+
+
+def _claimed(gpus: Sequence[Mapping[str, Any]], divided: Mapping[int, DesiredGpu], sharing: Sharing) -> Capacity:
+    """Return what the DRA driver publishes: GPUs without MIG, and the MIG devices of the others."""
+    found: dict[str, list[int | None]] = {}
+    for gpu in gpus:
+        desired = divided[int(gpu["index"])]
+        if not desired.enabled:
+            found.setdefault(GPU_CLASS, []).append(gpu.get("memory_mib"))
+            continue
+        for instance in desired.instances:
+            for width in instance.compute:
+                kind = mig_devices(compute_name(instance.profile, width))
+                found.setdefault(kind, []).append(_profile_memory(gpu, instance.profile))
+    slices = {
+        kind: Slice(1, min((one for one in memories if one is not None), default=None), sharing.slice_mib, None)
+        for kind, memories in found.items()
+    }
+    counts = {kind: len(memories) for kind, memories in found.items()}
+    return Capacity({}, {}, slices=slices, assumed=_assumed(gpus), devices=counts)
 
 
 def _assumed(gpus: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

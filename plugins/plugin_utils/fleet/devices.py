@@ -45,6 +45,7 @@ class Holding:
 
     :param device: UUID of the GPU or MIG device, without the number of its replica.
     :param replica: that number, of a shared device; else empty.
+    :param memory_mib: how much of its memory a claim consumes; None where the device is not divided so.
     """
 
     pod_uid: str
@@ -52,6 +53,7 @@ class Holding:
     resource: str
     device: str
     replica: str = ""
+    memory_mib: int | None = None
 
 
 def holdings(text: str) -> tuple[Holding, ...]:

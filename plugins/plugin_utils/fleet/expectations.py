@@ -46,6 +46,7 @@ class Expected:
     :param node_labels: labels that the rendered tree gives the node.
     :param mig_manager: whether the GPU Operator's MIG manager partitions its GPUs.
     :param mps_of_host: whether an MPS daemon of the host serves what the device plugin offers.
+    :param devices: kind of device to count, as in ResourceSlices; empty where the DRA driver does not serve the node.
     """
 
     resources: Mapping[str, int]
@@ -53,6 +54,7 @@ class Expected:
     node_labels: Mapping[str, str] = field(default_factory=dict)
     mig_manager: bool = False
     mps_of_host: bool = False
+    devices: Mapping[str, int] = field(default_factory=dict)
 
 
 def expected(text: str, source: str, node: str) -> Expected:
@@ -79,7 +81,8 @@ def expected(text: str, source: str, node: str) -> Expected:
     node_labels = item.get("node_labels") or {}
     labels = entry.get("labels", item.get("labels")) or {}
     of_host = bool((item.get("sharing") or {}).get("mps_of_host"))
-    return Expected(entry["resources"], labels, node_labels, MIG_CONFIG_LABEL in node_labels, of_host)
+    devices = entry.get("devices") or {}
+    return Expected(entry["resources"], labels, node_labels, MIG_CONFIG_LABEL in node_labels, of_host, devices)
 
 
 def gpu_allocatable(node: Mapping[str, Any]) -> dict[str, int]:
@@ -92,9 +95,14 @@ def gpu_allocatable(node: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def compare(node: Mapping[str, Any], wanted: Expected) -> tuple[Check, ...]:
-    """Return the checks of a node against what its description predicts."""
+def compare(node: Mapping[str, Any], wanted: Expected, published: Mapping[str, int] | None = None) -> tuple[Check, ...]:
+    """Return the checks of a node against what its description predicts.
+
+    :param published: kind of device to count in the node's ResourceSlices; None where nobody asked, because no DRA driver is to serve it.
+    """
     checks: tuple[Check, ...] = (_allocatable(node, wanted.resources), _labels(node, wanted.labels))
+    if published is not None:
+        checks = (_devices(published, wanted.devices), *checks)
     if wanted.mig_manager:
         # What the node offers follows from its layout, so this is the first to mend.
         checks = (_mig_manager(node), *checks)
@@ -127,7 +135,7 @@ def _mig_manager(node: Mapping[str, Any]) -> Check:
 
 
 def different_resources(offered: Mapping[str, int], wanted: Mapping[str, int]) -> list[str]:
-    """Return, for people, where the resources that a node offers are not those that it must; a missing one counts as 0."""
+    """Return, for people, where what a node offers is not what it must; what is missing counts as 0."""
     return [
         f"{name}: {offered.get(name, 0)} instead of {wanted.get(name, 0)}"
         for name in sorted({*offered, *wanted})
@@ -148,6 +156,19 @@ def _allocatable(node: Mapping[str, Any], resources: Mapping[str, int]) -> Check
         FAILED,
         "; ".join(wrong),
         "Restart the device plugin's pod on the node. If it stays so, its log says which configuration it reads.",
+    )
+
+
+def _devices(there: Mapping[str, int], wanted: Mapping[str, int]) -> Check:
+    wrong = different_resources(there, wanted)
+    if not wrong:
+        shown = ", ".join(f"{kind}: {count}" for kind, count in sorted(there.items()))
+        return Check("devices of claims", PASSED, shown)
+    return Check(
+        "devices of claims",
+        FAILED,
+        f"in the node's ResourceSlices {'; '.join(wrong)}",
+        "Restart the pod of the DRA driver on the node: it publishes what it found when it started. If it stays so, see its log.",
     )
 
 

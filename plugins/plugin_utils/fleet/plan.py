@@ -54,19 +54,24 @@ class NodeView:
 
 
 def node_view(
-    name: str, node: Mapping[str, Any] | None, pods: Iterable[Mapping[str, Any]], wanted: Expected | None
+    name: str,
+    node: Mapping[str, Any] | None,
+    pods: Iterable[Mapping[str, Any]],
+    wanted: Expected | None,
+    published: Mapping[str, int] | None = None,
 ) -> NodeView:
     """Return what a node is now beside what its host's description predicts.
 
     :param node: the object of the API; None when the cluster has none of that name.
     :param pods: objects of the API, those on the node.
     :param wanted: what it must show; None when that is not known.
+    :param published: kind of device to count in the node's ResourceSlices; None where nobody asked.
     """
     if node is None:
         return NodeView(name, (f"the cluster has no node {name}",), (), "not there")
     found = (read(document) for document in pods)
     users = [pod.title for pod in found if pod.uses_gpu and not pod.ended and pod.controller != "DaemonSet"]
-    checks = compare(node, wanted) if wanted else ()
+    checks = compare(node, wanted, published) if wanted else ()
     differs = tuple(f"{check.name}: {check.evidence}" for check in checks if check.status == FAILED)
     cordoned = (node.get("spec") or {}).get("unschedulable")
     unavailable = "cordoned" if cordoned else "" if is_ready(node) else "not Ready"

@@ -4,8 +4,8 @@
 
 """What of a cluster's GPUs is given to which pod, for every way of sharing. Pure.
 
-The kubelet's checkpoint says which pod holds which device, the facts say on which GPU that device is. HAMi's scheduler writes on the
-pod itself what it gave.
+The kubelet's checkpoint and the resource claims say which pod holds which device, the facts say on which GPU that device is. HAMi's
+scheduler writes on the pod itself what it gave.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Share:
     :param replicas: how often it is offered.
     :param holders: the pods that hold it, by title, with how many replicas of it.
     :param limit_mib: memory of one replica, where that is less than an equal part.
-    :param held_mib: memory that each pod was given, where replicas do not tell (HAMi).
+    :param held_mib: memory that each pod was given, where replicas do not tell (HAMi, claims for memory).
     """
 
     device: str
@@ -163,7 +163,7 @@ def node_usage(
 
     :param facts: the facts document.
     :param replicas: resource, as it is called before it is renamed, to the replicas of each of its devices.
-    :param holdings: what the kubelet's checkpoint says.
+    :param holdings: what the kubelet's checkpoint says, and what resource claims were allocated.
     :param pods: the pods on the node.
     :param users: who else holds devices, such as L(process_users) where there is no cluster.
     :param slice_mib: memory of one replica of a GPU, where an MPS daemon of the host sets it.
@@ -183,6 +183,9 @@ def node_usage(
         # What the kubelet gave in HAMi's name is not the GPU that the pod is on.
         if pod is not None and not pod.hami:
             give(pod, holding.device)
+            if holding.memory_mib:
+                amounts = memory.setdefault(holding.device, {})
+                amounts[pod.title] = amounts.get(pod.title, 0) + holding.memory_mib
     for pod in living.values():
         for device, mib in pod.hami:
             give(pod, device)

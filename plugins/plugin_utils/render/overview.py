@@ -65,9 +65,7 @@ def _title(item: Configuration) -> str:
 
 
 def _resources(item: Configuration) -> str:
-    return (
-        ", ".join(f"`{name}: {count}`" for name, count in sorted(item.capacity.resources.items())) or "ResourceSlices"
-    )
+    return ", ".join(f"`{name}: {count}`" for name, count in sorted(item.capacity.offers.items())) or "none"
 
 
 def _units(item: Configuration) -> str:

@@ -105,6 +105,7 @@ def capacity(cluster: Cluster) -> dict[str, Any]:
             "pool": item.pool,
             "configuration": item.name,
             "resources": dict(sorted(shown.resources.items())),
+            **({"devices": dict(sorted(shown.devices.items()))} if shown.devices else {}),
             **({"labels": dict(sorted(shown.labels.items()))} if shown.labels != item.capacity.labels else {}),
         }
         for item in cluster.configurations

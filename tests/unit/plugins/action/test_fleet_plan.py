@@ -159,3 +159,14 @@ def test_a_cluster_that_does_not_answer_ends_the_plan(plan, monkeypatch):
     result, _shown = plan(arguments={"kubeconfig": "x"})
     assert result["failed"]
     assert result["msg"] == "Failed to list the nodes: refused"
+
+
+def test_devices_of_claims_are_compared_where_the_pool_is_served_by_them(plan, monkeypatch):
+    monkeypatch.setattr(fleet_plan, "Cluster", FakeCluster)
+    monkeypatch.setattr(FakeCluster, "resource_slices", lambda _self: [], raising=False)
+    gpu = {"index": 0, "name": "NVIDIA L40S", "memory_mib": 46068, "mig": {"supported": False, "current": False}}
+    host = {"gpu_facts_host": {"gpu": {"gpus": [gpu]}}, "nvidia_sharing_backend": "dra"}
+    result, _shown = plan(hosts={"a": host}, arguments={"kubeconfig": "x"})
+    assert result["plan"]["hosts"]["a"]["node"]["differs"] == [
+        "devices of claims: in the node's ResourceSlices gpu.nvidia.com: 0 instead of 1"
+    ]

@@ -87,8 +87,15 @@ def test_hosts_that_were_not_read_are_named_and_wrong_ones_are_warned_of(show):
 
 
 class FakeApi:
-    def __init__(self, nodes, pods):
-        self._nodes, self._pods = nodes, pods
+    def __init__(self, nodes, pods, slices=None, claims=None):
+        self._nodes, self._pods, self._slices, self._claims = nodes, pods, slices, claims
+
+    def resource_slices(self):
+        assert self._slices is not None, "no pool is served by claims: they need not be allowed"
+        return self._slices
+
+    def resource_claims(self):
+        return self._claims
 
     def nodes(self):
         return self._nodes
@@ -132,8 +139,8 @@ def checkpoint(**held):
 
 @pytest.fixture
 def in_cluster(show, monkeypatch):
-    def run(nodes, pods, arguments=None, **options):
-        monkeypatch.setattr(inspect, "Cluster", lambda *_arguments: FakeApi(nodes, pods))
+    def run(nodes, pods, arguments=None, slices=None, claims=None, **options):
+        monkeypatch.setattr(inspect, "Cluster", lambda *_arguments: FakeApi(nodes, pods, slices, claims))
         return show({"kubeconfig": "/kube", **(arguments or {})}, **options)
 
     return run
@@ -297,3 +304,29 @@ def test_the_page_of_the_documentation_shows_what_is_printed(in_cluster):
     if os.environ.get("RECORD_TRANSCRIPTS"):
         TRANSCRIPT.write_text(text, encoding="utf-8")
     assert TRANSCRIPT.read_text(encoding="utf-8") == text
+
+
+def devices_of_claims(*names):
+    devices = [
+        {"name": f"gpu-{name}", "attributes": {"type": {"string": "gpu"}, "uuid": {"string": f"GPU-{name}"}}}
+        for name in names
+    ]
+    pool = {"name": "a", "generation": 1}
+    return [{"spec": {"driver": "gpu.nvidia.com", "nodeName": "a", "pool": pool, "devices": devices}}]
+
+
+def test_devices_of_claims_are_counted_as_extended_resources_are(in_cluster):
+    uuids = [{**gpu, "uuid": f"GPU-{gpu['index']}"} for gpu in FACTS["gpus"]]
+    host = {"gpu_facts_host": {"gpu": {**FACTS, "gpus": uuids}}, "nvidia_sharing_backend": "dra"}
+    trainer = pod("train", "a", count=None, resourceClaims=[{"name": "gpus"}])
+    allocated = {"results": [{"driver": "gpu.nvidia.com", "pool": "a", "device": "gpu-1"}]}
+    status = {"reservedFor": [{"resource": "pods", "uid": "uid-train"}], "allocation": {"devices": allocated}}
+    result, shown = in_cluster(
+        {"a": node(gpus="0")}, [trainer], slices=devices_of_claims(0, 1), claims=[{"status": status}], a=host
+    )
+    assert result["offered"]["a"] == {"gpu.nvidia.com": 2} and result["mismatches"] == {}
+    held = [share["pods"] for gpu in result["ledger"]["a"]["gpus"] for share in gpu["shares"]]
+    assert held == [{}, {"jobs/train": 1}]
+    assert "resource claims" not in shown.text
+    result, _shown = in_cluster({"a": node(gpus="0")}, [], slices=devices_of_claims(0), claims=[], a=host)
+    assert result["mismatches"] == {"a": ["gpu.nvidia.com: 1 instead of 2"]}

@@ -46,6 +46,11 @@ class Scenario:
     def pods_on(self, _name):
         return self.at(self.changes)
 
+    def resource_slices(self):
+        devices = [{"name": "gpu-0", "attributes": {"type": {"string": "gpu"}}}]
+        pool = {"name": "n", "generation": 1}
+        return [{"spec": {"driver": "gpu.nvidia.com", "nodeName": "n", "pool": pool, "devices": devices}}]
+
     def monotonic(self):
         return self.now
 
@@ -138,3 +143,10 @@ def test_a_plugin_whose_devices_the_host_refuses_comes_before_all_that_follows(v
     (pipe,) = [check for check in result["checks"] if check["name"] == "MPS pipe"]
     assert pipe["status"] == "failed"
     assert "/run/nvidia/mps/nvidia.com/gpu/pipe, and no MPS daemon runs" in pipe["evidence"]
+
+
+def test_devices_of_claims_are_compared_with_what_the_dra_driver_publishes(verify):
+    found = verify(Scenario([(0, 0)]), variables={"nvidia_sharing_backend": "dra"}, timeout=0)
+    assert found["failed"]
+    assert "devices of claims: in the node's ResourceSlices gpu.nvidia.com: 1 instead of 2" in found["msg"]
+    assert verify(Scenario([(0, 0)]), variables={"nvidia_sharing_backend": "dra"}, facts={"gpus": GPUS[:1]})["healthy"]

@@ -13,6 +13,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes imp
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import (
     capacity,
     gpus_of_inventory,
+    merged,
     product,
 )
 
@@ -183,11 +184,25 @@ def test_a_daemon_of_the_host_has_the_clients_of_cuda_and_not_those_of_the_plugi
 
 def test_hami_and_dra():
     assert capacity(H100, "none", [], sharing(memory_slice="4GiB", backend="hami")).resources == {"nvidia.com/gpu": 80}
-    assert capacity(H100, "none", [], sharing(memory_slice="4GiB", backend="dra")).resources == {}
+    claimed = capacity(H100, "none", [], sharing(memory_slice="4GiB", backend="dra"))
+    assert (claimed.resources, claimed.devices) == ({}, {"gpu.nvidia.com": 8})
+    assert claimed.slices["gpu.nvidia.com"].limit_mib == 4096
     with pytest.raises(
         Refused, match=r"operating mode hami-core, which shares whole GPUs.*operating mode mig makes and destroys"
     ):
         capacity(H100, "mixed", "all-balanced", sharing(memory_slice="4GiB", backend="hami"))
+
+
+def test_devices_of_claims_are_the_mig_devices_of_the_layout_and_the_gpus_without_mig():
+    layout = [{"devices": [0, 1], "instances": {"1g.10gb": 4, "3g.40gb": 1}}]
+    found = capacity(H100, "mixed", layout, sharing(backend="dra"))
+    assert found.devices == {"gpu.nvidia.com": 6, "mig.nvidia.com/1g.10gb": 8, "mig.nvidia.com/3g.40gb": 2}
+    assert found.as_dict()["devices"] == found.devices == found.offers
+
+
+def test_nodes_of_one_configuration_are_shown_with_the_most_devices_of_any():
+    two, eight = (capacity(H100[:count], "none", [], sharing(backend="dra")) for count in (2, 8))
+    assert merged([two, eight]).devices == {"gpu.nvidia.com": 8}
 
 
 def test_what_the_table_only_knows_about_is_called_approximate():

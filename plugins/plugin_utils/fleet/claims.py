@@ -1,0 +1,110 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Devices that NVIDIA's DRA driver publishes in ResourceSlices, and who was allocated which by a ResourceClaim. Pure, over objects of the API.
+
+Names of attributes and kinds are the driver's (dra-driver-nvidia-gpu, C(cmd/gpu-kubelet-plugin/deviceinfo.go)), those of the classes its chart's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .devices import Holding
+from .pods import quantity
+
+#: The driver that a ResourceSlice names, and the DeviceClass of whole GPUs.
+GPU_CLASS = "gpu.nvidia.com"
+MIG_CLASS = "mig.nvidia.com"
+_MIB = 1024**2
+
+
+def mig_devices(profile: str) -> str:
+    """Return how MIG devices of a profile are called where devices are counted: their DeviceClass and the profile."""
+    return f"{MIG_CLASS}/{profile}"
+
+
+@dataclass(frozen=True)
+class Published:
+    """One device of a node in a ResourceSlice.
+
+    :param kind: C(gpu.nvidia.com), or C(mig.nvidia.com/PROFILE).
+    """
+
+    pool: str
+    name: str
+    kind: str
+    uuid: str
+
+
+def published(slices: Iterable[Mapping[str, Any]]) -> dict[str, tuple[Published, ...]]:
+    """Return the GPUs and MIG devices that each node offers to claims.
+
+    :param slices: ResourceSlices, of any driver. Of a pool only those of the newest generation are valid.
+    """
+    specs = [spec for one in slices if (spec := one.get("spec") or {}).get("driver") == GPU_CLASS]
+    newest: dict[str, int] = {}
+    for spec in specs:
+        name, generation = _pool(spec)
+        newest[name] = max(generation, newest.get(name, generation))
+    found: dict[str, list[Published]] = {}
+    for spec in specs:
+        name, generation = _pool(spec)
+        for device in (spec.get("devices") or ()) if generation == newest[name] else ():
+            attributes = device.get("attributes") or {}
+            kind = _kind(attributes)
+            if kind:
+                one = Published(name, str(device.get("name")), kind, _text(attributes, "uuid"))
+                found.setdefault(str(spec.get("nodeName")), []).append(one)
+    return {node: tuple(devices) for node, devices in found.items()}
+
+
+def counts(devices: Iterable[Published]) -> dict[str, int]:
+    """Return how many devices of each kind there are."""
+    return dict(sorted(Counter(device.kind for device in devices).items()))
+
+
+def holdings(
+    claims: Iterable[Mapping[str, Any]], devices: Mapping[str, Iterable[Published]]
+) -> dict[str, tuple[Holding, ...]]:
+    """Return, by node, which pod was allocated which of C(devices), and how much memory of it where the claim consumes some.
+
+    :param claims: ResourceClaims. A claim that is allocated and reserved for no pod is held by nobody yet.
+    :param devices: what L(published) returned.
+    """
+    known = {(device.pool, device.name): (node, device) for node, there in devices.items() for device in there}
+    found: dict[str, list[Holding]] = {}
+    for claim in claims:
+        status = claim.get("status") or {}
+        users = [str(user.get("uid")) for user in status.get("reservedFor") or () if user.get("resource") == "pods"]
+        results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
+        for result in results:
+            node, device = known.get((str(result.get("pool")), str(result.get("device"))), ("", None))
+            # Who watches a device by admin access holds nothing of it.
+            if result.get("driver") != GPU_CLASS or device is None or result.get("adminAccess"):
+                continue
+            consumed = quantity((result.get("consumedCapacity") or {}).get("memory", 0)) // _MIB
+            given = [Holding(uid, "", device.kind, device.uuid, memory_mib=consumed or None) for uid in users]
+            if given:
+                found.setdefault(node, []).extend(given)
+    return {node: tuple(given) for node, given in found.items()}
+
+
+def _pool(spec: Mapping[str, Any]) -> tuple[str, int]:
+    pool = spec.get("pool") or {}
+    return str(pool.get("name")), int(pool.get("generation") or 0)
+
+
+def _kind(attributes: Mapping[str, Any]) -> str:
+    kind = _text(attributes, "type")
+    if kind == "gpu":
+        return GPU_CLASS
+    return mig_devices(_text(attributes, "profile")) if kind == "mig" else ""
+
+
+def _text(attributes: Mapping[str, Any], name: str) -> str:
+    return str((attributes.get(name) or {}).get("string") or "")
