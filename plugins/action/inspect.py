@@ -45,6 +45,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import (
     facts_of,
     json_lines,
     plain,
+    said,
     terminal_width,
     write_report,
 )
@@ -281,7 +282,7 @@ def _node(host: str, about: _Host, variables: Any, cluster: _Cluster | None) -> 
     held: Sequence[Holding] = ()
     if facts:
         try:
-            held = _holdings(plain(registered(variables, "gpu_inspect_checkpoint") or {}))
+            held = _holdings(registered(variables, "gpu_inspect_checkpoint") or {})
         except Refused as refusal:
             if any(pod.resources and not pod.ended for pod in pods):
                 notes.append(f"which pod holds which device is not known: {refusal.message}")
@@ -304,9 +305,10 @@ def _holdings(answer: Mapping[str, Any]) -> Sequence[Holding]:
 
     :raises Refused: it could not be read, or it is none.
     """
-    content = answer.get("content")
+    content = plain(answer.get("content"))
     if not content:
-        reason = str(answer.get("msg") or "there is none").strip().rstrip(".")
+        # Of a task that failed there is more than data in the answer.
+        reason = (said(answer) or "there is none").rstrip(".")
         raise Refused("the kubelet's checkpoint of devices", reason, "See whether the kubelet runs on the host.")
     try:
         text = base64.b64decode(str(content)).decode(errors="replace")

@@ -33,7 +33,7 @@ _PREFIXES = (
 _DISCOVERED = ("discovered_interpreter_", "ansible_discovered_interpreter_")
 _NOT_TAKEN = frozenset({"ansible_facts", "ansible_facts_cacheable", "add_host", "add_group"})
 #: Parts of a result that ansible-core keeps as objects of its own, which become text where a template reads them.
-_OF_CONTROLLER = frozenset({"warnings", "deprecations", "exception"})
+_OF_CONTROLLER = frozenset({"warnings", "deprecations", "exception", "failed_when_suppressed_exception"})
 _OF_ANSIBLE = frozenset({"_ansible_parsed", "_ansible_no_log"})
 
 

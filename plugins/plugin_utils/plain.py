@@ -61,7 +61,8 @@ def json_lines(document: Any, indent: int) -> Iterator[str]:
 def _json_lines(value: Any, indent: int, before: str, after: str) -> Iterator[str]:
     margin = before[: len(before) - len(before.lstrip(" "))]
     if not isinstance(value, Mapping) or not value or len(margin) > indent:
-        text = json.dumps(value, indent=indent, sort_keys=True).replace("\n", f"\n{margin}")
+        data = dict(value) if isinstance(value, Mapping) else value
+        text = json.dumps(data, indent=indent, sort_keys=True).replace("\n", f"\n{margin}")
         yield f"{before}{text}{after}"
         return
     yield f"{before}{{"

@@ -29,6 +29,7 @@ TIERS = {
     "test_gitops": "gitops",
     "test_heal": "upgrade",
     "test_nodes": "nodes",
+    "test_claims": "nodes",
     "test_pods_bypass": "nodes",
     "test_pods": "pods",
     "test_pool_kinds": "nodes",

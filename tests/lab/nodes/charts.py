@@ -25,6 +25,7 @@ from .control_plane import ControlPlane
 NAMESPACE = "nvidia-gpu"
 _DISCOVERY = "node-feature-discovery"
 _PLUGIN = "nvidia-device-plugin"
+_CLAIMS = "dra-driver-nvidia-gpu"
 
 
 class Charts:
@@ -49,6 +50,8 @@ class Charts:
         releases = [path.stem for path in sorted((self._tree / "values").glob(f"{_PLUGIN}-*.yaml"))]
         plugin, discovery = programs.chart(_PLUGIN), programs.chart("nfd-master")
         self.release(_DISCOVERY, discovery)
+        if (self._tree / "values" / f"{_CLAIMS}.yaml").exists():
+            self.release(_CLAIMS, programs.chart(programs.CLAIMS[0]))
         with ThreadPoolExecutor(max_workers=3) as pool:
             list(pool.map(lambda name: self.release(name, plugin, settings), releases))
         # The rules are of a kind that the chart defines.

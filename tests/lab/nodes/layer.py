@@ -20,11 +20,11 @@ from hosts.paths import layers
 from hosts.progress import Progress
 
 from . import programs
-from .images import images, write_archive
+from .images import claims_image, images, write_archive
 
 _IMAGE = Path(__file__).resolve().parent / "image"
 _SOURCES = ("layer.py", "images.py", "programs.py")
-_PACKAGES = ("busybox-static", "containernetworking-plugins")
+_PACKAGES = ("bash-static", "busybox-static", "containernetworking-plugins")
 CONTAINERD_1_6, CONTAINERD_2_4 = "containerd-1.6", "containerd-2.4"
 RUNTIMES = (CONTAINERD_1_6, CONTAINERD_2_4)
 _IMAGES = "usr/lib/gpufleet-lab/images"
@@ -35,10 +35,12 @@ def ensure_node_layer(runtime: str, base: Path, progress: Progress) -> Path:
     kubernetes = programs.kubernetes(progress)
     plugin = programs.tools(programs.DEVICE_PLUGIN, progress)
     discovery = programs.tools(programs.DISCOVERY, progress)
+    # The DRA driver needs a runtime that injects CDI devices.
     engine = programs.tools(programs.CONTAINERD, progress) if runtime == CONTAINERD_2_4 else []
+    claims = programs.tools(programs.CLAIMS, progress) if runtime == CONTAINERD_2_4 else []
     files = [path for path in _IMAGE.rglob("*") if path.is_file()]
     files += [Path(__file__).with_name(name) for name in _SOURCES]
-    made_of = [str(kubernetes), *map(str, (*plugin, *discovery, *engine))]
+    made_of = [str(kubernetes), *map(str, (*plugin, *discovery, *engine, *claims))]
     name = cache.content_hash(runtime, made_of, cache.files_hash(files), base.name, platform.machine())
 
     def build(directory: Path) -> None:
@@ -46,7 +48,7 @@ def ensure_node_layer(runtime: str, base: Path, progress: Progress) -> Path:
         shutil.copytree(_IMAGE, directory, dirs_exist_ok=True, symlinks=True)
         _copy(kubernetes / "kubelet", directory / "usr/bin/kubelet")
         _network_plugins(directory, base)
-        _images(directory, base, kubernetes, plugin, discovery)
+        _images(directory, base, kubernetes, plugin, discovery, claims)
         _runtime(directory, base, engine)
         _enable(directory)
 
@@ -69,10 +71,12 @@ def _network_plugins(directory: Path, base: Path) -> None:
     (directory / "opt/cni/bin").symlink_to("/usr/lib/cni")
 
 
-def _images(directory: Path, base: Path, kubernetes: Path, plugin: list[Path], discovery: list[Path]) -> None:
+def _images(
+    directory: Path, base: Path, kubernetes: Path, plugin: list[Path], discovery: list[Path], claims: list[Path]
+) -> None:
     work = directory / "work"
     version = kubernetes.name.split("-")[1]
-    for program in (*plugin, *discovery):
+    for program in (*plugin, *discovery, *claims):
         # Symbols double the time that every node needs for the import.
         run(["strip", "-o", work / program.name, program])
     sources = programs.module_source(f"k8s.io/kubernetes@{version}") / "build/pause/linux"
@@ -84,6 +88,11 @@ def _images(directory: Path, base: Path, kubernetes: Path, plugin: list[Path], d
         {path.name: work / path.name for path in discovery},
         programs.version(discovery[0].name),
     )
+    if claims:
+        files = {path.name: work / path.name for path in claims}
+        script = programs.source(claims[0].name) / "hack" / "kubelet-plugin-prestart.sh"
+        files |= {script.name: script, "bash": work / "files/bin/bash-static"}
+        made.append(claims_image(files, programs.version(claims[0].name)))
     target = directory / _IMAGES
     target.mkdir(parents=True)
     for number, image in enumerate(made):

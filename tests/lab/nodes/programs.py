@@ -17,6 +17,8 @@ _KUBERNETES = _TESTS / "cluster" / "build.sh"
 _HELM = _TESTS / "charts" / "build-helm.sh"
 DEVICE_PLUGIN = ("nvidia-device-plugin", "gpu-feature-discovery", "config-manager", "mps-control-daemon")
 DISCOVERY = ("nfd-master", "nfd-worker", "nfd-gc")
+#: NVIDIA's DRA driver for GPUs, and the hook that it brings to nodes for containers.
+CLAIMS = ("gpu-kubelet-plugin", "nvidia-cdi-hook")
 CONTAINERD = ("containerd", "containerd-shim-runc-v2", "ctr")
 
 

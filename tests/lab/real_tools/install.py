@@ -86,6 +86,8 @@ TOOLS = {
     for tool in (
         Tool("nvidia-mig-parted", "mig-parted"),
         Tool("nvidia-ctk", "nvidia-container-toolkit"),
+        Tool("nvidia-cdi-hook", "nvidia-container-toolkit"),
+        Tool("gpu-kubelet-plugin", "dra-driver-nvidia-gpu", takes="3 minutes"),
         Tool("gpu-feature-discovery", "k8s-device-plugin"),
         Tool("nvidia-device-plugin", "k8s-device-plugin"),
         Tool("config-manager", "k8s-device-plugin"),

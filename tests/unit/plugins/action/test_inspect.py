@@ -86,6 +86,10 @@ def test_hosts_that_were_not_read_are_named_and_wrong_ones_are_warned_of(show):
     assert shown.text.count("NVIDIA L40S") == 2
 
 
+class Trace:
+    """What ansible-core adds to the answer of a task that failed, and what is no data."""
+
+
 class FakeApi:
     def __init__(self, nodes, pods, slices=None, claims=None):
         self._nodes, self._pods, self._slices, self._claims = nodes, pods, slices, claims
@@ -202,7 +206,11 @@ def test_pods_of_every_kind_and_nodes_in_every_state(in_cluster, tmp_path):
         {"details": True, "html": str(page), "report": str(report)},
         play_hosts=("a", "b", "c"),
         a={**WITH_UUIDS, **held},
-        b={**WITH_UUIDS, "gpu_upgrade_node": "node-b", "gpu_inspect_checkpoint": {"msg": "file not found"}},
+        b={
+            **WITH_UUIDS,
+            "gpu_upgrade_node": "node-b",
+            "gpu_inspect_checkpoint": {"msg": "file not found", "of": Trace()},
+        },
         c=WITH_UUIDS,
     )
     rows = [line.split() for line in shown.lines[1].splitlines()]

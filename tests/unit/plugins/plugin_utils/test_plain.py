@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import plain
@@ -41,6 +42,12 @@ DOCUMENTS = (
 @pytest.mark.parametrize("indent", [1, 2])
 def test_a_report_in_parts_is_what_json_makes_of_it(document, indent):
     assert "\n".join(plain.json_lines(document, indent)) == json.dumps(document, indent=indent, sort_keys=True)
+
+
+def test_a_mapping_that_is_made_when_it_is_looked_at_may_be_empty():
+    assert "\n".join(plain.json_lines({"expected": MappingProxyType({}), "total": 0}, 1)) == (
+        '{\n "expected": {},\n "total": 0\n}'
+    )
 
 
 class _Made(Mapping):

@@ -4,10 +4,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of, pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import OF_PLAYBOOKS, pool_of, pools
 
+REPOSITORY = Path(__file__).parents[4]
 GROUPS = {
     "all": ["a", "b", "c", "web"],
     "ungrouped": [],
@@ -47,3 +51,11 @@ def test_several_groups_need_a_word():
 def test_a_wrong_pool_is_refused_with_the_nearest(host, named, message):
     with pytest.raises(Refused, match=message):
         pool_of(host, pools(GROUPS), named)
+
+
+def test_groups_that_a_playbook_makes_while_it_runs_are_no_pools():
+    made = set()
+    for path in (*REPOSITORY.glob("playbooks/*.yml"), *REPOSITORY.glob("roles/*/tasks/*.yml")):
+        made |= set(re.findall(r"^ +groups: (\w+)$", path.read_text(encoding="utf-8"), re.MULTILINE))
+    assert made == set(OF_PLAYBOOKS)
+    assert pools({**GROUPS, **{name: ["a", "b"] for name in made}}) == pools(GROUPS)

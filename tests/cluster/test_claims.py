@@ -1,0 +1,114 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A pool that NVIDIA's own DRA driver serves: one GPU as a whole, the other in MIG devices, claimed by the rendered examples.
+
+The driver is 0.4.1 from its own chart, the newest that can be built here; what is rendered is for 0.5.0.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+import yaml
+from demo import Demo, devices, wait_for
+
+NODE, GPU = "node-claims", "gpu.nvidia.com"
+SPEC = {
+    "hosts": [
+        {
+            "name": NODE,
+            "group": "claims",
+            "boards": [{"board": "h100-80gb-sxm", "count": 2}],
+            "driver": "installed",
+            "node": "containerd-2.4",
+        }
+    ]
+}
+DESCRIBED = {
+    "nvidia_driver_branch": "580",
+    "nvidia_driver_state": "unmanaged",
+    "nvidia_toolkit_version": "1.20.0",
+    "nvidia_sharing_backend": "dra",
+    "nvidia_mig_strategy": "mixed",
+    "nvidia_mig_layout": [{"devices": [1], "instances": {"3g.40gb": 1, "1g.10gb": 2}}],
+    "gpu_kubernetes_cluster": "demo",
+    "gpu_kubernetes_version": "1.34.4",
+}
+DEVICES = {GPU: 1, "mig.nvidia.com/1g.10gb": 2, "mig.nvidia.com/3g.40gb": 1}
+EXAMPLES = {GPU: "claims-gpu", "mig.nvidia.com/1g.10gb": "claims-mig-1g-10gb"}
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("claims")
+    spec, inventory = folder / "lab.json", folder / "inventory.json"
+    spec.write_text(json.dumps(SPEC))
+    inventory.write_text(json.dumps({"gpu_hosts": {"vars": DESCRIBED, "children": {"claims": {}}}}))
+    found = Demo(f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-claims", folder, inventory, spec)
+    try:
+        found.lab("down")
+        found.lab("up", "--nodes", "--spec", str(spec))
+        found.play("site")
+        found.lab("charts", str(found.tree))
+        yield found
+    finally:
+        found.lab("down")
+
+
+def inspected(node):
+    report = node.folder / "inspect.json"
+    kubeconfig = node.lab("kubeconfig").strip()
+    node.play("inspect", "-e", f"gpu_inspect_kubeconfig={kubeconfig}", "-e", f"gpu_inspect_report={report}")
+    return json.loads(report.read_text())
+
+
+def claiming(node, example, count):
+    """The rendered claim once, and so many pods that make one of it each."""
+    template, pod = yaml.safe_load_all((node.tree / "examples" / f"{example}.yaml").read_text())
+    claims = pod["spec"]["containers"][0]["resources"]["claims"]
+    pods = []
+    for number in range(count):
+        one = node.staying(json.loads(json.dumps(pod)), number)
+        one["spec"]["containers"][0]["resources"]["claims"] = claims
+        pods.append(one)
+    node.kubectl("create", "-f", "-", text=yaml.safe_dump_all([template, *pods]))
+
+
+def test_the_driver_publishes_what_is_rendered_and_verify_compares_it(node):
+    assert node.capacity["nodes"][NODE]["devices"] == DEVICES
+    wait_for(lambda: inspected(node)["offered"][NODE] == DEVICES, 180)
+    kubeconfig = node.lab("kubeconfig").strip()
+    shown = node.play(
+        "verify", "-e", f"gpu_verify_kubeconfig={kubeconfig}", "-e", f"gpu_verify_capacity={node.tree}/capacity.json"
+    )
+    assert "devices of claims gpu.nvidia.com: 1, mig.nvidia.com/1g.10gb: 2, mig.nvidia.com/3g.40gb: 1" in shown
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_each_claim_gets_exactly_its_device_and_the_next_one_waits(node, kind):
+    example, fits = EXAMPLES[kind], DEVICES[kind]
+    claiming(node, example, fits + 1)
+    try:
+        wait_for(lambda: [pod["status"]["phase"] for pod in node.pods(example)].count("Running") == fits, 180)
+        pods = {pod["metadata"]["name"]: pod["status"]["phase"] for pod in node.pods(example)}
+        assert set(pods.values()) == {"Running", "Pending"}
+        running = [name for name, phase in pods.items() if phase == "Running"]
+        seen = {name: devices(node.kubectl("exec", name, "--", "nvidia-smi", "-L")) for name in running}
+        assert seen == {name: devices(node.kubectl("logs", name)) for name in running}
+        given = [uuid for found in seen.values() for uuid in found]
+        assert len(given) == len(set(given)) == fits, "one device for each, and none for two"
+        held = {
+            share["device"]: share["pods"]
+            for gpu in inspected(node)["ledger"][NODE]["gpus"]
+            for share in gpu["shares"]
+            if share["pods"]
+        }
+        assert held == {seen[name][0]: {f"default/{name}": 1} for name in running}
+    finally:
+        node.kubectl("delete", "pods", "-l", f"example={example}", "--force", "--grace-period=0")
+        node.kubectl("delete", "resourceclaimtemplates", example)
+        wait_for(lambda: not node.pods(example), 120)
