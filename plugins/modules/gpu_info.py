@@ -128,7 +128,9 @@ gpu:
       type: dict
       returned: always
     mps:
-      description: The MPS control daemons that run, whether they answer, their servers and the number of their clients.
+      description: >-
+        The MPS control daemons that run, the device plugin's in its container among them, whether they answer, what they limit clients to, their
+        servers and the number of their clients.
       type: list
       elements: dict
       returned: always

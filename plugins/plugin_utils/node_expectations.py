@@ -49,6 +49,7 @@ def expected(
         predicted.labels if labels else {},
         mig_manager=operator,
         mps_of_host=sharing.mps_of_host,
+        mps_replicas={name: unit.replicas for name, unit in predicted.slices.items()} if sharing.mps_of_plugin else {},
         devices=predicted.devices,
     )
 
@@ -87,5 +88,7 @@ def checks(
     plugin = [plugin_pod.check(there, facts)]
     if wanted.mps_of_host:
         plugin.append(plugin_pod.mps_check(there, sorted(wanted.resources), facts.get("mps") or []))
+    if wanted.mps_replicas:
+        plugin.append(plugin_pod.mps_limits_check(wanted.mps_replicas, facts))
     devices = claims.counts(claims.published(slices()).get(name, ())) if wanted.devices else None
     return (ready, *plugin, *expectations.compare(node, wanted, devices))

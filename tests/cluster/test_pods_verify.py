@@ -92,6 +92,22 @@ def test_what_gives_pods_nothing_is_red_and_says_what_to_do(demo, releases, tmp_
         as_rendered(demo)
 
 
+def test_limits_that_somebody_told_the_daemon_are_red_and_site_sets_them_back(demo):
+    told = f"CUDA_MPS_PIPE_DIRECTORY={PIPE} nvidia-cuda-mps-control"
+    ask = ("exec", SHARED, "--", "sh", "-c")
+    demo.lab(*ask, f"echo set_default_device_pinned_mem_limit 0 1G | {told}")
+    demo.lab(*ask, f"echo set_default_active_thread_percentage 10 | {told}")
+    sharing = verify(demo)[SHARED]["sharing"]
+    assert sharing["status"] == "failed"
+    assert "the MPS daemon node gives a client 10 % of the threads, recorded is 100 %" in sharing["evidence"]
+    assert "limits a client to 1G on its device 0, recorded is 4096 MiB" in sharing["evidence"]
+    assert "nvidia_sharing" in sharing["next_step"]
+
+    demo.play("site", "--limit", SHARED)
+    assert demo.lab(*ask, f"echo get_default_device_pinned_mem_limit 0 | {told}").strip() == "4G"
+    assert verify(demo)[SHARED]["sharing"]["status"] == "passed"
+
+
 def test_a_plugin_without_its_runtime_class_and_a_stopped_daemon_are_red(demo, releases):
     try:
         releases.plugin("batch", "runtimeClassName=null")

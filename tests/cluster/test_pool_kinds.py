@@ -164,6 +164,40 @@ def test_a_pod_gets_exactly_what_was_described(nodes, kind):
         list(pool.map(lambda name: fill(nodes, kind, name), POOLS))
 
 
+def test_verify_is_red_where_somebody_told_the_plugins_mps_daemon_other_limits(nodes):
+    """And green again when the daemon's pod was made anew, as it says."""
+    nodes.become(MPS)
+    nodes.offers_what_is_rendered()
+
+    def limits():
+        report = nodes.folder / "verify.json"
+        values = {
+            "gpu_verify_kubeconfig": nodes.lab("kubeconfig").strip(),
+            "gpu_verify_capacity": str(nodes.tree / "capacity.json"),
+            "gpu_verify_report": str(report),
+            "gpu_verify_fail": False,
+        }
+        nodes.play("verify", "-e", json.dumps(values))
+        found = json.loads(report.read_text())
+        return {
+            name: check for name, host in found.items() for check in host["checks"] if check["name"] == "MPS limits"
+        }
+
+    assert [check["status"] for check in limits().values()] == ["passed", "passed"]
+    ask = "CUDA_MPS_PIPE_DIRECTORY=/run/nvidia/mps/nvidia.com/gpu/pipe nvidia-cuda-mps-control"
+    told = f"echo set_default_device_pinned_mem_limit 1 1G | {ask}"
+    nodes.lab("exec", "node-mounts", "--", "sh", "-c", told)
+    red = limits()
+    assert {name: check["status"] for name, check in red.items()} == {"node-mounts": "failed", "node-cdi": "passed"}
+    assert "limits a client to 1G on GPU 1 instead of 27186 MiB" in red["node-mounts"]["evidence"]
+    assert "mps-control-daemon" in red["node-mounts"]["next_step"]
+
+    pods = nodes.get("pods", "-n", "nvidia-gpu", "--field-selector=spec.nodeName=node-mounts")["items"]
+    (daemon,) = [name for pod in pods if "mps-control-daemon" in (name := pod["metadata"]["name"])]
+    nodes.kubectl("delete", "pod", "-n", "nvidia-gpu", daemon)
+    wait_for(lambda: limits()["node-mounts"]["status"] == "passed", 120)
+
+
 def test_the_way_that_nvidia_ships_works_where_a_site_wants_it(nodes):
     """With envvar the plugin has no privilege at all."""
     # For one of them the lab's own inventory says otherwise.

@@ -281,6 +281,9 @@ def test_other_limits_reach_the_daemon_without_a_restart(fleet):
 
 def test_what_somebody_set_by_hand_is_set_back(fleet):
     ask(fleet, WHOLE, "set_default_device_pinned_mem_limit 0 1G")
+    answer = fleet.module(WHOLE, "health")
+    assert answer["failed_check"] == "sharing"
+    assert "the MPS daemon node limits a client to 1G on its device 0, recorded is 6144 MiB" in answer["msg"]
     assert settled(fleet, WHOLE, OTHER) == ["set_mps_defaults node"]
     assert settings(fleet, WHOLE, 2) == ("25.0", "1", "6G", "8G")
 

@@ -100,8 +100,10 @@ FACTS = {
         {
             "pipe_directory": "/run/nvidia-mps/0",
             "pid": 9,
+            "in_container": False,
             "responds": True,
             "percentage": 25.0,
+            "limits": ["4G"],
             "clients": 2,
             "servers": [910],
         }

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""MPS control daemons that run on the host, whoever started them.
+"""MPS control daemons that run on the host, whoever started them: those of the host, of users, and the device plugin's in its container.
 
 A daemon counts as responding when it answers C(get_default_active_thread_percentage) with a number, which is also what
 Kubernetes' device plugin asks (host.md, section 9.3).
@@ -18,11 +18,16 @@ from .._adapters.mps_control import MpsControl, MpsError, multi_user_option_of
 from .._adapters.mps_control3 import MpsControl3
 from .._adapters.processes import ProgramProcess, program_processes
 from .._adapters.source import Source
+from .._sharing.host import ROOT
 from .._sharing.mps_instances import is_instance
 
 CONTROL = "nvidia-cuda-mps-control"
 SERVER = "nvidia-cuda-mps-server"
 DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"
+#: Where the device plugin's daemon has L(ROOT) of the host (k8s-device-plugin, cmd/mps-control-daemon/mps/root.go).
+_ROOT_IN_CONTAINER = "/mps"
+#: As many devices as a host has GPUs, and more than a daemon can serve.
+_MOST_DEVICES = 64
 
 
 def is_daemon(process: ProgramProcess) -> bool:
@@ -53,29 +58,58 @@ def read_mps(source: Source) -> list[dict[str, Any]]:
     for position, daemon in enumerate(daemons):
         path = f"mps[{position}]"
         servers = [process.pid for process in processes if process.parent == daemon.pid and not is_daemon(process)]
+        # Ours have a /dev/shm of their own, and the host's paths otherwise.
+        contained = daemon.foreign and not is_instance(daemon.unit)
         pipe = _pipe_directory(daemon)
+        if contained and pipe is not None:
+            pipe = _pipe_on_host(source, pipe) or pipe
         facts: dict[str, Any] = {
             "pipe_directory": pipe,
             "pid": daemon.pid,
+            "in_container": contained,
             "responds": None,
             "percentage": None,
+            "limits": None,
             "clients": None,
             "servers": servers,
         }
         if pipe is None:
             source.note(f"{path}.pipe_directory", "the daemon's environment cannot be read; run as root")
-        elif daemon.foreign and not is_instance(daemon.unit):
-            # Ours have a /dev/shm of their own, and the host's paths otherwise.
-            source.note(f"{path}.responds", "the daemon runs in a container of its own")
         elif daemon.user not in (None, 0, os.geteuid()):
             # Its pipe is where its user wants it: root does not open it.
             source.note(f"{path}.responds", f"the daemon belongs to the user {daemon.user}, and is not asked")
+        elif contained and not pipe.startswith(f"{ROOT}/"):
+            source.note(
+                f"{path}.responds", f"the daemon runs in a container of its own, and its pipe is not below {ROOT}"
+            )
         elif not source.files.local:
             source.note(f"{path}.responds", "the daemon of another host cannot be asked")
         else:
-            facts.update(_ask(source, path, source.mps3(pipe) if speaks_3(daemon) else source.mps(pipe), servers))
+            control = source.mps3(pipe) if speaks_3(daemon) else source.mps(pipe)
+            facts.update(_ask(source, path, control, servers))
+            if facts["responds"]:
+                facts["limits"] = _limits(source, path, control, _devices(source, daemon))
         found.append(facts)
     return found
+
+
+def _pipe_on_host(source: Source, pipe: str) -> str | None:
+    """Return where the host has a pipe directory of the device plugin's daemon, or None when it is none of the plugin's.
+
+    Which directory that is, the container says: only what lies where the plugin makes it is taken.
+    """
+    if not pipe.startswith(f"{_ROOT_IN_CONTAINER}/"):
+        return None
+    there = ROOT + pipe[len(_ROOT_IN_CONTAINER) :]
+    # Clients can write there: a link leads anywhere.
+    return there if source.files.is_directory(there) and source.files.resolve(there) == there else None
+
+
+def _devices(source: Source, daemon: ProgramProcess) -> int:
+    """Return how many devices a daemon serves: those that it was started for, or all GPUs."""
+    named = (daemon.environment or {}).get("CUDA_VISIBLE_DEVICES")
+    count = len(source.files.names("/proc/driver/nvidia/gpus")) if named is None else len(named.split(","))
+    return min(count, _MOST_DEVICES)
 
 
 def _pipe_directory(daemon: ProgramProcess) -> str | None:
@@ -103,3 +137,19 @@ def _ask(source: Source, path: str, daemon: MpsControl | MpsControl3, servers: l
         source.note(f"{path}.percentage", str(error))
         return {"responds": False}
     return {"responds": True, "percentage": percentage, "clients": clients}
+
+
+def _limits(source: Source, path: str, daemon: MpsControl | MpsControl3, devices: int) -> list[str] | None:
+    """Return the memory limit of a client on each device as the daemon prints it, empty for none; or None when it does not tell them."""
+    found = []
+    for ordinal in range(devices):
+        try:
+            limit = daemon.memory_limit(ordinal)
+        except (CommandError, MpsError) as error:
+            source.note(f"{path}.limits", str(error))
+            return None
+        if limit is None:
+            source.note(f"{path}.limits", f"the daemon's answer for device {ordinal} is no limit")
+            return None
+        found.append(limit)
+    return found

@@ -146,8 +146,9 @@ _DAEMON = fields(
     {
         "pipe_directory": _TEXT,
         "pid": _PID,
-        "responds": truth,
+        **dict.fromkeys(("responds", "in_container"), truth),
         "percentage": number(0, 100, real=True),
+        "limits": items(_NAME, 64),
         "clients": number(0, 65536),
         "servers": items(_PID),
     },

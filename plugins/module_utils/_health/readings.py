@@ -126,9 +126,11 @@ def _mps(facts: Mapping[str, Any]) -> Iterator[Sample]:
         pipe = daemon.get("pipe_directory")
         if pipe is None:
             continue
-        serving.pop(pipe, None)
-        if daemon.get("responds") is not None:
-            serving[pipe] = bool(daemon["responds"])
+        # Of the device plugin's daemon nothing is recorded: its node says whether it serves.
+        if not daemon.get("in_container"):
+            serving.pop(pipe, None)
+            if daemon.get("responds") is not None:
+                serving[pipe] = bool(daemon["responds"])
         if daemon.get("clients") is not None:
             yield Sample(Metrics.MPS_CLIENTS.value, daemon["clients"], (pipe,))
     for pipe, serves in serving.items():

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._adapters.cdi_specifications import GPU_KIND
+from .._formats.mps_commands import limit_text
 from .._mig import from_facts, record
 from .._sharing import mps_units
 from .._sharing.host import Daemon, HostSharing
@@ -23,6 +24,7 @@ from .settings import setting_differences
 _TOOLKIT_ROLE = "Run the role gpufleet.nvidia.nvidia_toolkit"
 _MIG_ROLE = "Run the role gpufleet.nvidia.nvidia_mig"
 _SHARING_ROLE = "Run the role gpufleet.nvidia.nvidia_sharing"
+_WHO_CHANGES_MPS = "Every client of a daemon can change it: see the README of that role"
 _REFRESH = "Restart gpufleet-cdi.service, or run nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml"
 
 
@@ -153,7 +155,7 @@ def _layout(gpus: Sequence[Mapping[str, Any]]) -> str:
 
 def sharing(evidence: Evidence, _expectation: Expectation) -> Outcome:
     """Every MPS daemon answers, and those that are recorded run with the settings that are recorded."""
-    running = evidence.facts.get("mps") or []
+    running = mps_of_host(evidence.facts)
     dead = [str(daemon["pid"]) for daemon in running if daemon.get("responds") is False]
     if dead:
         return failed(
@@ -169,28 +171,36 @@ def sharing(evidence: Evidence, _expectation: Expectation) -> Outcome:
         return failed(f"/etc/gpufleet/sharing.json cannot be used: {type(error).__name__}: {error}", _SHARING_ROLE)
     different = _sharing_differences(wanted, running)
     if different:
+        text = "; ".join(different.values())
+        by_pipe = _by_pipe_directory(running)
+        if all(daemon.pipe_directory in by_pipe for daemon in wanted.daemons):
+            return failed(
+                text, f"{_SHARING_ROLE}: it tells the daemon what is recorded, and no client ends. {_WHO_CHANGES_MPS}"
+            )
         units = " ".join(map(mps_units.instance, different))
-        return failed(
-            "; ".join(different.values()), f"See journalctl and systemctl restart for {units}, or: {_SHARING_ROLE}"
-        )
+        return failed(text, f"See journalctl and systemctl restart for {units}, or: {_SHARING_ROLE}")
     if not wanted.daemons:
         return passed("no MPS daemon is recorded")
     by_pipe = _by_pipe_directory(running)
     unsure = [daemon.name for daemon in wanted.daemons if by_pipe[daemon.pipe_directory].get("responds") is None]
     if unsure:
         return warning(f"whether the MPS daemon {', '.join(unsure)} answers is unknown", "Run as root on the host")
-    return passed(f"{len(wanted.daemons)} MPS daemons answer with the recorded percentage")
+    return passed(f"{len(wanted.daemons)} MPS daemons answer with the recorded limits of memory and threads")
+
+
+def mps_of_host(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the MPS daemons that are not in a container, as the device plugin's is: nothing is recorded of that."""
+    return [daemon for daemon in facts.get("mps") or [] if not daemon.get("in_container")]
 
 
 def broken_daemons(facts: Mapping[str, Any]) -> list[str]:
-    """Return the recorded MPS daemons that do not run, do not answer or have other settings; none where the record cannot be used."""
+    """Return the recorded MPS daemons that do not run or do not answer; none where the record cannot be used.
+
+    One that has other settings is not among them: it can be told the recorded ones, and a restart would end its clients.
+    """
     wanted = _recorded_sharing(facts)
-    if wanted is None:
-        return []
-    running = facts.get("mps") or []
-    silent = {found.get("pipe_directory") for found in running if found.get("responds") is False}
-    different = _sharing_differences(wanted, running)
-    return [one.name for one in wanted.daemons if one.name in different or one.pipe_directory in silent]
+    answering = {one.get("pipe_directory") for one in mps_of_host(facts) if one.get("responds") is not False}
+    return [one.name for one in wanted.daemons if one.pipe_directory not in answering] if wanted else []
 
 
 def _by_pipe_directory(running: Sequence[Mapping[str, Any]]) -> dict[Any, Mapping[str, Any]]:
@@ -210,9 +220,14 @@ def _daemon_differs(wanted: Daemon, running: Mapping[Any, Mapping[str, Any]]) ->
     # 0 is recorded for "no limit", which a daemon shows as 100.
     percentage = wanted.percentage or 100.0
     present = found.get("percentage")
+    wrong = []
     if present is not None and abs(present - percentage) > 0.05:
-        return f"the MPS daemon {wanted.name} gives a client {present:g} % of the threads, recorded is {percentage:g} %"
-    return None
+        wrong.append(f"gives a client {present:g} % of the threads, recorded is {percentage:g} %")
+    for device, (limit, mib) in enumerate(zip(found.get("limits") or (), wanted.limits_mib)):
+        if limit != limit_text(mib):
+            limited = f"limits a client to {limit}" if limit else "limits no client"
+            wrong.append(f"{limited} on its device {device}, recorded is {f'{mib} MiB' if mib else 'no limit'}")
+    return f"the MPS daemon {wanted.name} {' and '.join(wrong)}" if wrong else None
 
 
 def compute_mode(evidence: Evidence, expectation: Expectation) -> Outcome:
@@ -249,7 +264,7 @@ def drift(facts: Mapping[str, Any]) -> dict[str, bool]:
             found["mig"] = True
     if recorded.get("sharing") is not None:
         wanted = _recorded_sharing(facts)
-        found["sharing"] = wanted is None or bool(_sharing_differences(wanted, facts.get("mps") or []))
+        found["sharing"] = wanted is None or bool(_sharing_differences(wanted, mps_of_host(facts)))
         if wanted is not None and wanted.compute_mode is not None and gpus is not None:
             found["compute_mode"] = bool(_other_compute_mode(gpus, wanted.compute_mode))
     if recorded.get("settings") is not None and gpus is not None:

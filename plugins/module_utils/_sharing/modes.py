@@ -69,6 +69,11 @@ class Sharing:
         return self.mode == "mps" and self.mps_manager == "host" and self.replicated
 
     @property
+    def mps_of_plugin(self) -> bool:
+        """Whether the device plugin's own daemon serves clients."""
+        return (self.mode, self.backend, self.mps_manager) == ("mps", "mps", "device_plugin")
+
+    @property
     def replicated(self) -> bool:
         """Whether the device plugin is told to replicate devices.
 

@@ -195,13 +195,15 @@ def _observed(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> mp
     """What facts tell of the present sharing. Who the clients of a daemon are, only the module on the host sees."""
     recorded = _recorded(facts)
     answering = {
-        str(daemon.get("pipe_directory")): daemon for daemon in facts.get("mps") or () if daemon.get("responds")
+        str(daemon.get("pipe_directory")): daemon
+        for daemon in facts.get("mps") or ()
+        if daemon.get("responds") and not daemon.get("in_container")
     }
     return mps_plan.Observed(
         gpus=tuple(
             mps_plan.ObservedGpu(int(gpu["index"]), str(gpu.get("uuid")), gpu.get("compute_mode")) for gpu in gpus
         ),
-        daemons=tuple(_daemon(daemon, daemon.pipe_directory in answering) for daemon in recorded.daemons)
+        daemons=tuple(_daemon(daemon, answering.get(daemon.pipe_directory)) for daemon in recorded.daemons)
         if recorded
         else (),
         recorded=recorded,
@@ -216,14 +218,19 @@ def _recorded(facts: Mapping[str, Any]) -> HostSharing | None:
         return UNREADABLE
 
 
-def _daemon(daemon: Daemon, responds: bool) -> mps_plan.ObservedDaemon:
-    """A recorded daemon is taken for configured as recorded: its unit and its record are written together."""
+def _daemon(daemon: Daemon, found: Mapping[str, Any] | None) -> mps_plan.ObservedDaemon:
+    """A recorded daemon is taken for configured as recorded: its unit and its record are written together.
+
+    :param found: what facts tell of it, None where it does not answer. Settings that they do not tell are taken for the recorded ones.
+    """
+    told = found or {}
+    percentage, limits = told.get("percentage"), told.get("limits")
     return mps_plan.ObservedDaemon(
         name=daemon.name,
         configured=daemon,
-        responds=responds,
+        responds=found is not None,
         enabled=True,
-        percentage=daemon.percentage,
-        limits=tuple(mps_plan.limit_text(mib) for mib in daemon.limits_mib),
+        percentage=daemon.percentage if percentage is None else percentage,
+        limits=tuple(map(mps_plan.limit_text, daemon.limits_mib)) if limits is None else tuple(limits),
         priority=str(daemon.priority),
     )

@@ -47,6 +47,7 @@ class Expected:
     :param mig_manager: whether the GPU Operator's MIG manager partitions its GPUs.
     :param mps_of_host: whether an MPS daemon of the host serves what the device plugin offers.
     :param devices: kind of device to count, as in ResourceSlices; empty where the DRA driver does not serve the node.
+    :param mps_replicas: resource to its replicas, where the device plugin's own MPS daemon serves it.
     """
 
     resources: Mapping[str, int]
@@ -55,6 +56,7 @@ class Expected:
     mig_manager: bool = False
     mps_of_host: bool = False
     devices: Mapping[str, int] = field(default_factory=dict)
+    mps_replicas: Mapping[str, int] = field(default_factory=dict)
 
 
 def expected(text: str, source: str, node: str) -> Expected:
@@ -80,9 +82,18 @@ def expected(text: str, source: str, node: str) -> Expected:
     item = configurations.get(entry.get("configuration")) or {}
     node_labels = item.get("node_labels") or {}
     labels = entry.get("labels", item.get("labels")) or {}
-    of_host = bool((item.get("sharing") or {}).get("mps_of_host"))
-    devices = entry.get("devices") or {}
-    return Expected(entry["resources"], labels, node_labels, MIG_CONFIG_LABEL in node_labels, of_host, devices)
+    sharing = item.get("sharing") or {}
+    of_host = bool(sharing.get("mps_of_host"))
+    of_plugin = (sharing.get("mode"), sharing.get("backend")) == ("mps", "mps") and not of_host
+    return Expected(
+        entry["resources"],
+        labels,
+        node_labels,
+        mig_manager=MIG_CONFIG_LABEL in node_labels,
+        mps_of_host=of_host,
+        mps_replicas={name: int(unit["replicas"]) for name, unit in (item.get("slices") or {}).items() if of_plugin},
+        devices=entry.get("devices") or {},
+    )
 
 
 def gpu_allocatable(node: Mapping[str, Any]) -> dict[str, int]:

@@ -10,14 +10,17 @@ the container runtime takes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils import _injection as injection
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.mps_commands import limit_text
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.arithmetic import mps_limits
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import ROOT
 
 from .expectations import FAILED, PASSED, SKIPPED, Check
 
-CHECK, MPS_CHECK = "device plugin", "MPS pipe"
+CHECK, MPS_CHECK, MPS_LIMITS_CHECK = "device plugin", "MPS pipe", "MPS limits"
 #: The program of the device plugin, in its own chart and in the GPU Operator.
 _PROGRAM = "nvidia-device-plugin"
 _CONTAINERS = (f"{_PROGRAM}-ctr", _PROGRAM)
@@ -67,7 +70,7 @@ def mps_check(
     root = next((value for pod in pods for one in _containers(pod) if (value := _environment(one).get("MPS_ROOT"))), "")
     if not root:
         return Check(MPS_CHECK, SKIPPED, "no device plugin runs on the node")
-    served = {str(daemon.get("pipe_directory")): daemon for daemon in daemons}
+    served = {str(daemon.get("pipe_directory")): daemon for daemon in daemons if not daemon.get("in_container")}
     wanted = [f"{root}/{name}/pipe" for name in resources]
     missing = [path for path in wanted if path not in served]
     if missing:
@@ -87,6 +90,49 @@ def mps_check(
             "Look at its log: journalctl -u 'gpufleet-mps*'.",
         )
     return Check(MPS_CHECK, PASSED, ", ".join(wanted))
+
+
+def mps_limits_check(replicas: Mapping[str, int], facts: Mapping[str, Any]) -> Check:
+    """Return whether the device plugin's own MPS daemons limit their clients as they do at their start.
+
+    A client of a daemon, and whoever enters its container, can tell it others; those of before are back when it starts again.
+
+    :param replicas: of each resource that such a daemon serves.
+    """
+    daemons = [one for one in facts.get("mps") or () if one.get("in_container")]
+    served = {str(one.get("pipe_directory")): one for one in daemons}
+    log = "See its log: kubectl logs of the pod nvidia-device-plugin-...-mps-control-daemon of the node."
+    wrong: list[str] = []
+    for name, count in sorted(replicas.items()):
+        pipe = f"{ROOT}/{name}/pipe"
+        found = served.get(pipe)
+        if found is None or found.get("responds") is False:
+            what = "runs" if found is None else "answers"
+            return Check(MPS_LIMITS_CHECK, FAILED, f"no MPS daemon of the device plugin {what} at {pipe}", log)
+        if found.get("percentage") is None or found.get("limits") is None:
+            return Check(MPS_LIMITS_CHECK, SKIPPED, f"the MPS daemon at {pipe} did not tell its limits")
+        wrong += _wrong_limits(pipe, count, found, facts.get("gpus") or ())
+    if wrong:
+        step = (
+            "Drain the node, then delete its pod nvidia-device-plugin-...-mps-control-daemon, which ends all clients: the daemon starts with "
+            "what is described. Every client of a daemon can change its limits."
+        )
+        return Check(MPS_LIMITS_CHECK, FAILED, "; ".join(wrong), step)
+    return Check(MPS_LIMITS_CHECK, PASSED, "clients have the limits that follow from the pool's replicas")
+
+
+def _wrong_limits(
+    pipe: str, replicas: int, daemon: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    whole = [gpu for gpu in gpus if gpu.get("memory_mib")]
+    percentage = mps_limits(0, replicas).active_thread_percentage
+    if abs(daemon["percentage"] - percentage) > 0.05:
+        yield f"the MPS daemon at {pipe} gives a client {daemon['percentage']:g} % of the threads instead of {percentage} %"
+    for gpu, present in zip(whole, daemon["limits"]):
+        mib = mps_limits(int(gpu["memory_mib"]), replicas).memory_mib
+        if present != limit_text(mib):
+            limited = f"limits a client to {present}" if present else "limits no client"
+            yield f"the MPS daemon at {pipe} {limited} on GPU {gpu['index']} instead of {mib} MiB"
 
 
 def _containers(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -9,7 +9,7 @@ import os
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import processes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import MpsNotRunning
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import MpsError, MpsNotRunning
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import mps
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.mps import read_mps, read_mps_control
 
@@ -18,10 +18,11 @@ SERVER = "nvidia-cuda-mps-server"
 
 
 class Daemon:
-    def __init__(self, percentage=100.0, clients=None, error=None):
+    def __init__(self, percentage=100.0, clients=None, error=None, limits=()):
         self.percentage = percentage
         self.by_server = clients or {}
         self.error = error
+        self.limits = limits
 
     def thread_percentage(self):
         if self.error:
@@ -30,6 +31,12 @@ class Daemon:
 
     def clients(self, server):
         return self.by_server[server]
+
+    def memory_limit(self, ordinal):
+        limit = self.limits[ordinal]
+        if isinstance(limit, Exception):
+            raise limit
+        return limit
 
 
 @pytest.fixture
@@ -52,8 +59,10 @@ def test_a_daemon_with_clients(host):
         {
             "pipe_directory": "/run/nvidia-mps/0",
             "pid": 900,
+            "in_container": False,
             "responds": True,
             "percentage": 25.0,
+            "limits": [],
             "clients": 2,
             "servers": [910],
         }
@@ -109,10 +118,52 @@ def test_a_daemon_that_may_not_be_asked(host):
     assert "run as root" in source.unknown["mps[0].pipe_directory"]
 
 
-def test_the_device_plugins_daemon_is_in_its_own_container(host):
-    host.process(900, [CONTROL, "-d"], environment={"CUDA_MPS_PIPE_DIRECTORY": "/mps/pipe"}, namespace="mnt:[2]")
+@pytest.mark.parametrize(
+    ("limits", "found", "reason"),
+    [
+        (["4G", "900M"], ["4G", "900M"], ""),
+        (["", "4G"], ["", "4G"], ""),
+        (["4G", None], None, "the daemon's answer for device 1 is no limit"),
+        (["4G", MpsError("Unknown command")], None, "Unknown command"),
+    ],
+)
+def test_the_limits_of_the_devices_that_a_daemon_was_started_for(host, limits, found, reason):
+    environment = {"CUDA_MPS_PIPE_DIRECTORY": "/run/nvidia-mps/0", "CUDA_VISIBLE_DEVICES": "GPU-1,GPU-0"}
+    host.process(900, [CONTROL, "-d"], environment=environment)
+    host.daemons["/run/nvidia-mps/0"] = Daemon(limits=limits)
     source = host.source()
-    assert read_mps(source)[0]["responds"] is None
+    daemon = read_mps(source)[0]
+    assert (daemon["responds"], daemon["limits"]) == (True, found)
+    assert source.unknown.get("mps[0].limits", "") == reason
+
+
+PLUGINS = "/run/nvidia/mps/nvidia.com/gpu/pipe"
+
+
+def plugins_daemon(host, pipe="/mps/nvidia.com/gpu/pipe"):
+    host.process(900, [CONTROL, "-d"], environment={"CUDA_MPS_PIPE_DIRECTORY": pipe}, namespace="mnt:[2]")
+
+
+def test_the_device_plugins_daemon_is_asked_where_the_host_has_its_pipe(host):
+    plugins_daemon(host)
+    host.write(f"{PLUGINS}/control", "")
+    for bus in ("0000:18:00.0", "0000:2a:00.0"):
+        host.write(f"/proc/driver/nvidia/gpus/{bus}/information", "")
+    host.daemons[PLUGINS] = Daemon(10.0, limits=["8G", "8G"])
+    (found,) = read_mps(host.source())
+    assert (found["pipe_directory"], found["in_container"], found["responds"]) == (PLUGINS, True, True)
+    assert (found["percentage"], found["limits"]) == (10.0, ["8G", "8G"])
+
+
+@pytest.mark.parametrize("pipe", ["/mps/nvidia.com/gpu/pipe", "/mps/../../../home/eve", "/home/eve"])
+def test_a_container_does_not_say_which_pipe_of_the_host_is_opened(host, pipe):
+    """There is none, or it is a link, or it is elsewhere."""
+    plugins_daemon(host, pipe)
+    host.write("/home/eve/control", "")
+    host.link(PLUGINS, "/home/eve")
+    source = host.source()
+    (found,) = read_mps(source)
+    assert (found["responds"], found["in_container"]) == (None, True)
     assert "container" in source.unknown["mps[0].responds"]
 
 

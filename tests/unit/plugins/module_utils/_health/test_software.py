@@ -147,12 +147,39 @@ def test_sharing_as_recorded(evidence, facts):
         ({"pipe_directory": "/elsewhere"}, "failed", "the recorded MPS daemon node does not run"),
         ({"percentage": 100.0}, "failed", "gives a client 100 % of the threads, recorded is 25 %"),
         ({"percentage": 25.04}, "passed", "answer"),
+        ({"limits": ["4G", "4G"]}, "passed", "with the recorded limits of memory and threads"),
+        (
+            {"limits": ["4G", "1G"]},
+            "failed",
+            "the MPS daemon node limits a client to 1G on its device 1, recorded is 4096 MiB",
+        ),
+        (
+            {"limits": ["", "4G"]},
+            "failed",
+            "the MPS daemon node limits no client on its device 0, recorded is 4096 MiB",
+        ),
+        (
+            {"percentage": 50.0, "limits": ["1G", "4G"]},
+            "failed",
+            "gives a client 50 % of the threads, recorded is 25 % and limits a client to 1G",
+        ),
+        ({"in_container": True}, "failed", "the recorded MPS daemon node does not run"),
         ({"responds": None, "percentage": None}, "warning", "unknown"),
     ],
 )
 def test_daemons(evidence, facts, daemon, status, text):
     facts["mps"][0].update(daemon)
     judge(software.sharing(evidence(), ANY), status, text)
+
+
+def test_settings_that_somebody_changed_are_told_again_and_no_client_ends(evidence, facts):
+    """A restart, by hand or by heal, would end the clients of all for what one of them can do."""
+    facts["mps"][0]["limits"] = ["1G", "4G"]
+    judge(software.sharing(evidence(), ANY), "failed", "limits a client to 1G", "no client ends")
+    assert software.drift(facts)["sharing"] is True
+    assert software.broken_daemons(facts) == []
+    facts["mps"][0]["responds"] = False
+    assert software.broken_daemons(facts) == ["node"]
 
 
 def test_no_recorded_percentage_is_all_threads(evidence, facts):

@@ -135,6 +135,27 @@ def test_a_record_that_cannot_be_read_is_written_anew():
         assert actions == ["record_sharing"]
 
 
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({"percentage": 100.0, "limits": ["4G", "4G"]}, ""),
+        ({}, ""),
+        ({"percentage": 100.0, "limits": ["4G", "1G"]}, "limit 1G on device 1 in place of 4096 MiB"),
+        ({"percentage": 10.0}, "active thread percentage 10.0 in place of 100"),
+        ({"percentage": 100.0, "limits": ["", "4G"]}, "limit none on device 0"),
+    ],
+)
+def test_a_daemon_that_somebody_told_other_limits_is_told_the_described_ones(told, why):
+    devices = gpus(compute_mode="exclusive_process")
+    daemon = {"pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe", "responds": True, **told}
+    facts = {"gpus": devices, "recorded": recorded(HOST, devices), "mps": [daemon]}
+    plan = stage(facts, desired(**HOST))
+    assert [step.kind.key for step in plan.steps] == (["set_mps_defaults"] if why else [])
+    assert plan.needed is bool(why) and all(why in step.why for step in plan.steps)
+    daemon["in_container"] = True
+    assert [step.kind.key for step in stage(facts, desired(**HOST)).steps] == ["start_mps_daemon"]
+
+
 def test_daemons_of_mig_devices_that_are_there_and_answer_need_nothing():
     options = {"mode": "mps", "replicas": 2, "mps_manager": "host", "mps_scope": "instance"}
     part = {"id": 0, "profile": "1g.10gb", "uuid": "MIG-1"}

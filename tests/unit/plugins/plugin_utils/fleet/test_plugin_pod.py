@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plugin_pod import check, mps_check
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plugin_pod import check, mps_check, mps_limits_check
 
 SYS_ADMIN = {"capabilities": {"add": ["SYS_ADMIN"]}}
 
@@ -106,3 +106,40 @@ def test_a_daemon_that_does_not_answer():
     daemon = {"pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe", "responds": False}
     assert "does not answer" in mps_check([plugin()], ["nvidia.com/gpu"], [daemon]).evidence
     assert mps_check([], ["nvidia.com/gpu"], [daemon]).status == "skipped"
+
+
+def plugins_daemon(**changes):
+    """Of 2 x H100 80GB in ten slices."""
+    pipe = "/run/nvidia/mps/nvidia.com/gpu/pipe"
+    daemon = {
+        "pipe_directory": pipe,
+        "in_container": True,
+        "responds": True,
+        "percentage": 10.0,
+        "limits": ["7G", "7G"],
+    }
+    return {"gpus": [{"index": index, "memory_mib": 81559} for index in range(2)], "mps": [{**daemon, **changes}]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "evidence"),
+    [
+        ({}, "passed", "follow from the pool's replicas"),
+        ({"limits": ["7G", "1G"]}, "failed", "gpu/pipe limits a client to 1G on GPU 1 instead of 8155 MiB"),
+        ({"limits": ["", "7G"]}, "failed", "limits no client on GPU 0"),
+        ({"percentage": 100.0}, "failed", "gives a client 100 % of the threads instead of 10 %"),
+        ({"responds": False}, "failed", "no MPS daemon of the device plugin answers at /run/nvidia/mps"),
+        ({"in_container": False}, "failed", "no MPS daemon of the device plugin runs at /run/nvidia/mps"),
+        ({"limits": None}, "skipped", "did not tell its limits"),
+    ],
+)
+def test_the_limits_of_the_device_plugins_own_daemon(changes, status, evidence):
+    found = mps_limits_check({"nvidia.com/gpu": 10}, plugins_daemon(**changes))
+    assert found.status == status
+    assert evidence in found.evidence
+    assert bool(found.next_step) is (status == "failed")
+
+
+def test_a_daemon_of_the_plugin_is_none_of_the_host():
+    daemon = {"pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe", "in_container": True, "responds": True}
+    assert "no MPS daemon runs" in mps_check([plugin()], ["nvidia.com/gpu"], [daemon]).evidence

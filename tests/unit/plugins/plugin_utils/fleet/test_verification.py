@@ -112,6 +112,21 @@ def test_a_node_can_show_other_labels_than_its_configuration():
     assert (wanted.resources, wanted.labels) == ({"nvidia.com/gpu": 7}, {"nvidia.com/gpu.count": "7"})
 
 
+@pytest.mark.parametrize(
+    ("sharing", "replicas"),
+    [
+        ({"mode": "mps", "backend": "mps", "mps_of_host": False}, {"nvidia.com/gpu": 10}),
+        ({"mode": "mps", "backend": "mps", "mps_of_host": True}, {}),
+        ({"mode": "mps", "backend": "hami", "mps_of_host": False}, {}),
+        ({"mode": "time_slicing", "mps_of_host": False}, {}),
+    ],
+)
+def test_where_the_device_plugin_runs_mps_a_rendered_file_says_what_its_daemon_is_told(sharing, replicas):
+    item = {"labels": {}, "sharing": sharing, "slices": {"nvidia.com/gpu": {"replicas": 10}}}
+    document = {**CAPACITY, "configurations": {"a": item}}
+    assert expected(json.dumps(document), "capacity.json", "gpu-1").mps_replicas == replicas
+
+
 def check(name, status):
     return {"name": name, "status": status, "evidence": "e", "next_step": ""}
 
