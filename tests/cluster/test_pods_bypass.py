@@ -42,6 +42,9 @@ class Attempt:
     mounts: dict[str, dict[str, Any]] = field(default_factory=dict)
     limits: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
+    #: Of the container, and of the pod.
+    more: dict[str, Any] = field(default_factory=dict)
+    spec: dict[str, Any] = field(default_factory=dict)
 
 
 #: Nothing of it gives a GPU, with or without the runtime class.
@@ -54,14 +57,30 @@ CLOSED = {
     "annotation-cdi": Attempt(annotations={"cdi.k8s.io/x": "nvidia.com/gpu=all"}),
     "magic-path-emptydir": Attempt(mounts={f"{MAGIC}/all": {"emptyDir": {}}}),
     "dev-of-the-host": Attempt("all", mounts={"/host-dev": {"hostPath": {"path": "/dev"}}}),
+    "dev-of-the-host-by-proc": Attempt("all", mounts={"/host-dev": {"hostPath": {"path": "/proc/1/root/dev"}}}),
+    "variable-from-a-config-map": Attempt(more={"envFrom": [{"configMapRef": {"name": "all"}}]}),
+    "ipc-of-the-host": Attempt("all", spec={"hostIPC": True}),
+    "another-class-of-the-same-handler": Attempt("all", spec={"runtimeClassName": "mine"}),
 }
+#: What the attempts name.
+NAMED = [
+    {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "all"},
+        "data": {"NVIDIA_VISIBLE_DEVICES": "all"},
+    },
+    {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "mine"}, "handler": "nvidia"},
+]
+#: Has every device node of the host, whatever hands devices over.
+PRIVILEGED = {"privileged": Attempt("all", more={"securityContext": {"privileged": True}})}
 #: The NVIDIA runtime takes it for the device plugin's own mount where that is how devices are handed over.
 OPEN_TO_VOLUME_MOUNTS = {
     "magic-path-all": Attempt(mounts={f"{MAGIC}/all": DEV_NULL}),
     "magic-path-gpu-uuid": Attempt(mounts={f"{MAGIC}/GPU": DEV_NULL}),
     "magic-path-mig-uuid": Attempt(mounts={f"{MAGIC}/MIG": DEV_NULL}),
 }
-ATTEMPTS = {**CLOSED, **OPEN_TO_VOLUME_MOUNTS}
+ATTEMPTS = {**CLOSED, **OPEN_TO_VOLUME_MOUNTS, **PRIVILEGED}
 CLASSES = {"without-class": None, "runtime-class": "nvidia"}
 #: Asks for one device, by right, and names all: with a neighbour in its pod that asks for nothing.
 GREEDY = "asks-for-one-and-names-all"
@@ -97,6 +116,7 @@ def container(name: str, attempt: Attempt, here: dict[str, list[str]]) -> dict[s
         "volumeMounts": [
             {"name": f"v{number}", "mountPath": filled(path)} for number, path in enumerate(attempt.mounts)
         ],
+        **attempt.more,
     }
 
 
@@ -109,6 +129,7 @@ def pod(
         "containers": containers,
         "volumes": [{"name": f"v{number}", **source} for number, source in enumerate(attempt.mounts.values())],
         **({"runtimeClassName": runtime_class} if runtime_class else {}),
+        **attempt.spec,
     }
     metadata = {"name": f"{name}-{node}", "labels": {"tries": node}, "annotations": attempt.annotations}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -130,7 +151,7 @@ def tried(demo):
         greedy = Attempt("all", limits={RESOURCES[node]: "1"})
         both = [container("main", greedy, here), container("neighbour", Attempt("all"), here)]
         pods.append(pod(node, GREEDY, "nvidia", greedy, both))
-    demo.kubectl("create", "-f", "-", text=yaml.safe_dump_all(pods))
+    demo.kubectl("create", "-f", "-", text=yaml.safe_dump_all([*NAMED, *pods]))
 
     def over():
         there = demo.get("pods", "-l", "tries")["items"]
@@ -150,6 +171,7 @@ def tried(demo):
         yield found
     finally:
         demo.kubectl("delete", "pods", "-l", "tries", "--force", "--grace-period=0")
+        demo.kubectl("delete", "-f", "-", text=yaml.safe_dump_all(NAMED))
 
 
 def sees_none(log: str) -> bool:
@@ -185,6 +207,36 @@ def test_without_policies_a_hostpath_at_the_magic_path_stays_open_under_volume_m
     here = tried.there[NODES["volume_mounts"]]
     expected = {"all": here["MIG"], "gpu": here["GPU"][:1], "mig": here["MIG"][:1]}[attempt.split("-")[2]]
     assert devices(log) == sorted(expected), log
+
+
+@pytest.mark.parametrize("runtime_class", CLASSES)
+@pytest.mark.parametrize("way", NODES)
+def test_without_policies_a_privileged_pod_has_every_gpu(tried, way, runtime_class):
+    """As on any node: only Pod Security or the policies keep such pods out."""
+    log = tried.log(way, "privileged", runtime_class)
+    nodes = {f"/dev/nvidia{index}" for index in range(len(tried.there[NODES[way]]["GPU"]))}
+    assert nodes <= set(log.splitlines()), log
+
+
+@pytest.mark.parametrize("way", NODES)
+def test_a_debug_container_in_a_pod_with_a_gpu_is_given_none(demo, tried, way):
+    """It starts in the pod's runtime class, and its image says all."""
+    node = NODES[way]
+    greedy = Attempt(limits={RESOURCES[node]: "1"})
+    main = {**container("main", greedy, tried.there[node]), "command": ["sleep", "86400"]}
+    item = pod(node, "debugged", "nvidia", greedy, [main])
+    name = item["metadata"]["name"]
+    demo.kubectl("create", "-f", "-", text=json.dumps(item))
+    demo.kubectl("wait", "--for=condition=Ready", "--timeout=60s", f"pod/{name}")
+    demo.kubectl("debug", name, f"--image={IMAGE}", "--container=debugger", "--", "sh", "-c", PROBE + "true")
+
+    def ended():
+        status = demo.get("pod", name)["status"]
+        return [one for one in status.get("ephemeralContainerStatuses", []) if "terminated" in one["state"]]
+
+    wait_for(ended, 60)
+    log = demo.kubectl("logs", name, "--container=debugger")
+    assert sees_none(log), log
 
 
 @pytest.mark.parametrize("way", NODES)

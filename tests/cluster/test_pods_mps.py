@@ -88,3 +88,58 @@ def test_limits_are_no_wall_against_a_pod_that_tells_the_daemon_others(demo, pod
     finally:
         ask(demo, second, "set_default_device_pinned_mem_limit 0 4G")
     assert ask(demo, first, LIMIT) == "4G"
+
+
+def test_without_policies_a_pod_without_a_gpu_that_mounts_the_hosts_directory_reaches_the_daemon(demo):
+    """The policies refuse the hostPath, and Pod Security does."""
+    mounts = {"/mps": "/run/nvidia/mps", "/bin/control": "/usr/bin/nvidia-cuda-mps-control"}
+    container = {
+        "name": "main",
+        "image": demo.example(EXAMPLE)["spec"]["containers"][0]["image"],
+        "command": ["sh", "-c", f"echo {PERCENTAGE} | CUDA_MPS_PIPE_DIRECTORY={IN_POD} /bin/control"],
+        "volumeMounts": [{"name": f"v{number}", "mountPath": path} for number, path in enumerate(mounts)],
+    }
+    spec = {
+        "restartPolicy": "Never",
+        "nodeSelector": {"kubernetes.io/hostname": NODE},
+        "containers": [container],
+        "volumes": [{"name": f"v{number}", "hostPath": {"path": path}} for number, path in enumerate(mounts.values())],
+    }
+    item = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "reaches-mps"}, "spec": spec}
+    demo.kubectl("create", "-f", "-", text=json.dumps(item))
+    try:
+        demo.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=60s", "pod/reaches-mps")
+        assert demo.kubectl("logs", "reaches-mps").strip() == "100.0"
+    finally:
+        demo.kubectl("delete", "pod", "reaches-mps", "--force", "--grace-period=0")
+
+
+def test_after_a_power_cut_the_pool_serves_clients_with_the_same_limits(demo):
+    """The daemon is there before its clients are; those that ran fail, as the kubelet has it, and are replaced."""
+    item = demo.staying(demo.example(EXAMPLE))
+    del item["spec"]["restartPolicy"]
+    template = {"metadata": {"labels": {"survives": "a-power-cut"}}, "spec": item["spec"]}
+    spec = {"replicas": 1, "selector": {"matchLabels": template["metadata"]["labels"]}, "template": template}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "survives"}, "spec": spec}
+    demo.kubectl("create", "-f", "-", text=json.dumps(deployment))
+
+    def running():
+        """Name and start of the container, once it is ready."""
+        return [
+            (pod["metadata"]["name"], one["state"]["running"]["startedAt"])
+            for pod in demo.get("pods", "-l", "survives")["items"]
+            for one in pod["status"].get("containerStatuses", [])
+            if one["ready"] and not pod["metadata"].get("deletionTimestamp")
+        ]
+
+    try:
+        before = wait_for(running, 120)
+        demo.lab("power-cut", NODE)
+        ((name, _started),) = wait_for(lambda: [one for one in running() if one not in before], 400)
+        assert (ask(demo, name, PERCENTAGE), ask(demo, name, LIMIT)) == ("100.0", "4G")
+        inode = "stat -c %i {}/control"
+        assert inside(demo, name, inode.format(IN_POD)) == on_host(demo, inode.format(ON_HOST))
+        expected = demo.capacity["nodes"][NODE]["resources"]
+        wait_for(lambda: demo.offered()[NODE] == expected, 120)
+    finally:
+        demo.kubectl("delete", "deployment", "survives", "--cascade=foreground", "--grace-period=1")

@@ -6,7 +6,8 @@
 
 The hosts are changed from one kind to the next as a site changes them: other variables, site, the rendered tree synced. After each
 change the nodes offer what capacity.json says, the rendered example runs until they are full, and its containers see exactly theirs.
-Pods with several slices of MPS are not among them: the device plugin 0.19, the newest that can be built here, refuses them, 0.20 does not.
+N GiB over M GPUs is shown with time slices. The device plugin 0.19, the newest that can be built here, refuses a container that asks for two
+slices of MPS whatever its configuration says (C(internal/rm/rm.go), C(ValidateRequest)); 0.20 does not (its pull request 1762).
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Kind:
     :param resources: that a node with 2 x H100 80GB then offers.
     :param example: of the rendered examples, without the pool's name.
     :param shares: how many containers are given the same device.
+    :param gpus: how many devices each container is given.
     :param mode_changes: whether MIG is switched off for it, which nobody who has a GPU open survives.
     """
 
@@ -61,15 +63,22 @@ class Kind:
     resources: dict[str, int]
     example: str
     shares: int = 1
+    gpus: int = 1
     mode_changes: bool = False
 
     @property
     def fits(self) -> int:
         """How many pods of the example a node holds: the example is for the first of the resources."""
-        return next(iter(self.resources.values()))
+        return next(iter(self.resources.values())) // self.gpus
 
 
 SLICES = {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 3}
+OVER_TWO = {
+    "nvidia_sharing_mode": "time_slicing",
+    "nvidia_sharing_memory_slice": "20GiB",
+    "nvidia_sharing_gpus_per_pod": 2,
+    "gpu_kubernetes_requests": [{"memory": "40GiB", "gpus": 2}],
+}
 MPS = {"nvidia_sharing_mode": "mps", "nvidia_sharing_memory_slice": "20GiB"}
 HOST = {**MPS, "nvidia_sharing_mps_manager": "host"}
 MIXED = {
@@ -82,10 +91,18 @@ KINDS = {
     "MIG mixed": Kind(
         MIXED, {"nvidia.com/mig-1g.10gb": 4, "nvidia.com/mig-2g.20gb": 2, "nvidia.com/mig-3g.40gb": 2}, "mig-1g-10gb"
     ),
+    # The resource that no number is given for is not shared.
+    "MIG mixed, time slices of one profile": Kind(
+        {**MIXED, "nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": {"nvidia.com/mig-1g.10gb": 2}},
+        {"nvidia.com/mig-1g.10gb": 8, "nvidia.com/mig-2g.20gb": 2, "nvidia.com/mig-3g.40gb": 2},
+        "mig-1g-10gb",
+        shares=2,
+    ),
     "MIG single": Kind(SINGLE, {GPU: 6}, "gpu"),
     "whole GPUs": Kind(WHOLE, {GPU: 2}, "gpu", mode_changes=True),
     "time slicing": Kind(SLICES, {GPU: 6}, "gpu", shares=3),
     "time slicing, renamed": Kind({**SLICES, "nvidia_sharing_rename": True}, {SHARED: 6}, "gpu-shared", shares=3),
+    "40 GiB over 2 GPUs, time slices": Kind(OVER_TWO, {GPU: 6}, "40gib-over-2", shares=3, gpus=2),
     "MPS by the host, renamed": Kind({**HOST, "nvidia_sharing_rename": True}, {SHARED: 6}, "gpu-shared", shares=3),
     "MPS by the device plugin": Kind(MPS, {GPU: 6}, "gpu", shares=3),
 }
@@ -218,7 +235,9 @@ def fill(nodes: Nodes, kind: Kind, pool: str) -> None:
         running = [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"]
         seen = {name: devices(nodes.kubectl("logs", name)) for name in running}
         assert seen == {name: devices(nodes.kubectl("exec", name, "--", "nvidia-smi", "-L")) for name in running}
-        assert {len(found) for found in seen.values()} == {1}, "the device that it asked for, and no other"
+        assert {len(set(found)) for found in seen.values()} == {kind.gpus}, (
+            "the devices that it asked for, and no other"
+        )
         given = Counter(uuid for found in seen.values() for uuid in found)
         assert set(given) <= set(devices(nodes.lab("exec", f"node-{pool}", "--", "nvidia-smi", "-L")))
         assert set(given.values()) == {kind.shares}, "evenly over the devices that it was given"
