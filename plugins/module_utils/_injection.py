@@ -182,12 +182,22 @@ def accepted_by(facts: Mapping[str, Any]) -> dict[str, bool]:
     toolkit = facts.get("toolkit") or {}
     found = {ENVVAR: toolkit.get("accept_envvar_unprivileged"), VOLUME_MOUNTS: toolkit.get("accept_volume_mounts")}
     answers = [
-        refuse_runtime(Injection(CDI), name, runtime.get("version")) is None
+        refuse_runtime(Injection(CDI), name, runtime.get("version")) is None and not is_switched_off(name, runtime)
         for name, runtime in (facts.get("runtimes") or {}).items()
         if isinstance(runtime, Mapping) and runtime.get("version")
     ]
     found[CDI] = any(answers) if answers else None
     return {method: value for method, value in found.items() if value is not None}
+
+
+def is_switched_off(runtime: str, found: Mapping[str, Any]) -> bool:
+    """Whether a runtime could inject CDI devices and does not: containerd 1.7 has to be told to, newer ones do by themselves.
+
+    :param found: of the runtime, as the facts have it; without C(nvidia) its configuration was not read.
+    """
+    if found.get("cdi") is None and found.get("nvidia") is True and runtime == "containerd":
+        return str(found.get("version")).startswith("1.7.")
+    return found.get("cdi") is False
 
 
 def _numbers(version: str) -> tuple[int, ...]:

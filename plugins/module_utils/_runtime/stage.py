@@ -47,7 +47,7 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         steps.append(_step(Kind.SET_DEFAULT_RUNTIME, runtime, f"it is {default or 'not known'}"))
     if not desired["nvidia_toolkit_default_runtime"] and default == NAME:
         steps.append(_step(Kind.SET_DEFAULT_RUNTIME, runtime, "nvidia_toolkit_default_runtime is false", "runc"))
-    if desired["nvidia_toolkit_cdi"] and _without_cdi(runtime, found):
+    if desired["nvidia_toolkit_cdi"] and injection.is_switched_off(runtime, found):
         steps.append(_step(Kind.ENABLE_CDI, runtime, "it is switched off"))
     unknown = None if found.get("version") else f"{runtime} does not say its version"
     return StagePlan("runtime", bool(steps) or unknown is not None, tuple(steps), unknown)
@@ -55,13 +55,6 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
 
 def _step(kind: Kind, engine: str, why: str, runtime: str = NAME) -> Step:
     return Step(kind, engine, why, (), {"runtime": runtime})
-
-
-def _without_cdi(runtime: str, found: Mapping[str, Any]) -> bool:
-    """Whether the runtime could inject CDI devices and does not: containerd 1.7 has to be told to, newer ones do by themselves."""
-    if found.get("cdi") is None and found.get("nvidia") is True and runtime == "containerd":
-        return str(found.get("version")).startswith("1.7.")
-    return found.get("cdi") is False
 
 
 def _drift(runtime: str, found: Mapping[str, Any]) -> list[Step]:

@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Device plugin configurations inside other files: ConfigMaps, and values of NVIDIA's charts."""
+"""Device plugin configurations inside other files (ConfigMaps, values of NVIDIA's charts), and what such files tell the plugin beside them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from .yaml import HAS_C_LIBRARY, HAS_YAML
 
@@ -15,22 +15,65 @@ if HAS_YAML:
     import yaml
 
 
-def configurations(name: str, text: str) -> list[tuple[str, str]]:
+_STRATEGY = "DEVICE_LIST_STRATEGY"
+#: A file with one of them is a configuration, whatever else is in it.
+_OF_A_CONFIGURATION = {"version", "flags", "sharing"}
+
+
+class Configuration(NamedTuple):
+    """A configuration and where it was found.
+
+    :param told: device list strategies that the plugin is started with, which beat those of its file; empty where the file decides.
+    """
+
+    name: str
+    text: str
+    told: tuple[str, ...] = ()
+
+
+def configurations(name: str, text: str) -> list[Configuration]:
     """Return the configurations in a file, each with a name that says where it is; the file itself when it is none of these.
+
+    Values of a chart and DaemonSets that name a device list strategy, and no configuration, count as an empty one.
 
     :param name: of the file.
     """
     try:
         documents = list(yaml.load_all(text, Loader=yaml.CSafeLoader if HAS_C_LIBRARY else yaml.SafeLoader))
     except yaml.YAMLError:
-        return [(name, text)]
-    found = [entry for document in documents for entry in _inside(document)]
-    return [(f"{name}[{path}]", inner) for path, inner in found] or [(name, text)]
+        return [Configuration(name, text)]
+    found = []
+    for document in documents:
+        if not isinstance(document, Mapping):
+            continue
+        told = _told(document)
+        inside = list(_inside(document)) or ([(str(document.get("kind") or "values"), "version: v1\n")] if told else [])
+        found += [Configuration(f"{name}[{path}]", inner, told) for path, inner in inside]
+    return found or [Configuration(name, text)]
 
 
-def _inside(document: Any) -> Iterator[tuple[str, str]]:
-    if not isinstance(document, Mapping):
-        return
+def _told(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the strategies that values of the plugin's chart or of the GPU Operator, or a DaemonSet, start the plugin with."""
+    if _OF_A_CONFIGURATION & set(document):
+        return ()
+    containers = _below(document, "spec", "template", "spec", "containers")
+    said: Any = _environment(_below(document, "devicePlugin", "env"))
+    for container in containers if document.get("kind") == "DaemonSet" and isinstance(containers, list) else ():
+        said = said or _environment(_below(container, "env"))
+    said = document.get("deviceListStrategy") or said
+    if not said and isinstance(document.get("devicePlugin"), Mapping) and _below(document, "cdi", "enabled") is True:
+        # What the GPU Operator gives its plugin then.
+        return ("cdi-annotations", "cdi-cri")
+    parts = said.split(",") if isinstance(said, str) else said if isinstance(said, list) else ()
+    return tuple(part.strip() for part in map(str, parts) if part.strip())
+
+
+def _environment(entries: Any) -> Any:
+    named = [one for one in entries if isinstance(one, Mapping)] if isinstance(entries, list) else []
+    return next((one.get("value") for one in named if one.get("name") == _STRATEGY), None)
+
+
+def _inside(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if document.get("kind") == "ConfigMap" and isinstance(document.get("data"), Mapping):
         places = [("data", document["data"])]
     else:

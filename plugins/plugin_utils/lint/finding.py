@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
+from ...module_utils._printable import printable
 
 #: The plugin, gpu-feature-discovery or the MPS daemon does not start with this file.
 ERROR = "error"

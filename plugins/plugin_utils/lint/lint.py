@@ -10,7 +10,7 @@ ignore, or understand otherwise than it looks. A file without findings does what
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,16 +41,17 @@ class Verdict:
         }
 
 
-def lint(text: str, facts: Mapping[str, Any] | None = None) -> Verdict:
+def lint(text: str, facts: Mapping[str, Any] | None = None, told: Sequence[str] = ()) -> Verdict:
     """Check the text of a device plugin configuration file.
 
     :param text: the file.
     :param facts: of the node on which it will be used, as M(gpufleet.nvidia.gpu_info) returns them; what depends on a node
         (its resources, MIG, the limit of MPS on old GPUs) is checked only with them.
+    :param told: device list strategies that the plugin is started with, which beat those of the file.
     """
     report = Report()
     try:
-        return _lint(text, facts, report)
+        return _lint(text, facts, told, report)
     except TooManyFindings:
         message = f"it has more than {MOST} findings: what follows was not looked at"
         report.findings.insert(
@@ -59,7 +60,7 @@ def lint(text: str, facts: Mapping[str, Any] | None = None) -> Verdict:
         return _verdict(report, None)
 
 
-def _lint(text: str, facts: Mapping[str, Any] | None, report: Report) -> Verdict:
+def _lint(text: str, facts: Mapping[str, Any] | None, told: Sequence[str], report: Report) -> Verdict:
     try:
         document = yaml.load(text, report)
     except yaml.YamlError as error:
@@ -84,7 +85,7 @@ def _lint(text: str, facts: Mapping[str, Any] | None, report: Report) -> Verdict
         return _verdict(report, None)
     # From here on the plugin has read the file; what follows goes wrong later, in the daemon or on the node.
     rules.mps_daemon(config, report)
-    node.check(config, node.node_of(facts), report)
+    node.check(config, node.node_of(facts), report, told)
     return _verdict(report, effective(config))
 
 

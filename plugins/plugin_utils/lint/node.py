@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,13 +86,16 @@ def mig_devices(gpu: Mapping[str, Any]) -> list[str]:
     return profiles
 
 
-def check(config: Mapping[str, Any], node: Node | None, report: Report) -> None:
-    """Check a decoded configuration against C(node); without a node, say only what depends on one."""
+def check(config: Mapping[str, Any], node: Node | None, report: Report, told: Sequence[str] = ()) -> None:
+    """Check a decoded configuration against C(node); without a node, say only what depends on one.
+
+    :param told: device list strategies that the plugin is started with, which beat those of the configuration.
+    """
     flags = config.get("flags") or {}
     strategy = flags.get("migStrategy") or "none"
     sharing = config.get("sharing") or {}
     mps, time_slicing = sharing.get("mps"), sharing.get("timeSlicing")
-    strategies = (flags.get("plugin") or {}).get("deviceListStrategy")
+    strategies = list(told) or (flags.get("plugin") or {}).get("deviceListStrategy")
     _cdi(strategies, node, report)
     if node is None:
         return

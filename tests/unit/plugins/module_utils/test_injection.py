@@ -87,3 +87,20 @@ def test_every_runtime_has_a_default_and_every_method_a_strategy():
     assert set(injection._DEFAULTS) == {*RUNTIMES, "none"}
     assert set(injection.FIRST_WITH_CDI) == set(RUNTIMES)
     assert set(injection.STRATEGIES) == set(injection.METHODS)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "accepted"),
+    [
+        ({"version": "2.1.5"}, True),
+        ({"version": "2.1.5", "nvidia": True, "cdi": None}, True),
+        ({"version": "2.1.5", "nvidia": True, "cdi": False}, False),
+        ({"version": "1.7.22", "nvidia": True, "cdi": True}, True),
+        ({"version": "1.7.22", "nvidia": True, "cdi": None}, False),
+        ({"version": "1.7.22"}, True),
+        ({"version": "1.6.20", "nvidia": True, "cdi": True}, False),
+    ],
+)
+def test_a_runtime_that_could_inject_and_is_told_not_to_does_not(runtime, accepted):
+    """Read from its configuration; one that was not read proves nothing."""
+    assert injection.accepted_by({"runtimes": {"containerd": runtime}}) == {"cdi": accepted}

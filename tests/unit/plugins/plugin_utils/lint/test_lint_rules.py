@@ -211,14 +211,53 @@ def test_merge_below_the_keys_overwrites_them():
 
 def test_configurations_inside_other_files():
     config_map = "kind: ConfigMap\ndata:\n  a: |\n    version: v1\n  b: |\n    version: v2\n"
-    assert configurations("f", config_map) == [("f[data.a]", "version: v1\n"), ("f[data.b]", "version: v2\n")]
+    assert configurations("f", config_map) == [("f[data.a]", "version: v1\n", ()), ("f[data.b]", "version: v2\n", ())]
     assert configurations("f", "config:\n  map:\n    a: |\n      version: v1\n") == [
-        ("f[config.map.a]", "version: v1\n")
+        ("f[config.map.a]", "version: v1\n", ())
     ]
     operator = "devicePlugin:\n  config:\n    data:\n      a: |\n        version: v1\n"
-    assert configurations("f", operator) == [("f[devicePlugin.config.data.a]", "version: v1\n")]
-    assert configurations("f", "version: v1\n") == [("f", "version: v1\n")]
-    assert configurations("f", "a: [") == [("f", "a: [")]
+    assert configurations("f", operator) == [("f[devicePlugin.config.data.a]", "version: v1\n", ())]
+    assert configurations("f", "version: v1\n") == [("f", "version: v1\n", ())]
+    assert configurations("f", "a: [") == [("f", "a: [", ())]
+
+
+PLUGINS_VALUES = "deviceListStrategy: {0}\nconfig: {{map: {{a: 'version: v1'}}}}\n"
+OPERATORS_VALUES = "devicePlugin: {{env: [{{name: DEVICE_LIST_STRATEGY, value: '{0}'}}]}}\n"
+DAEMON_SET = """kind: DaemonSet
+spec: {{template: {{spec: {{containers: [{{env: [{{name: DEVICE_LIST_STRATEGY, value: '{0}'}}]}}]}}}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (PLUGINS_VALUES, "f[config.map.a]"),
+        ("deviceListStrategy: [{0}]\n", "f[values]"),
+        (OPERATORS_VALUES, "f[values]"),
+        (DAEMON_SET, "f[DaemonSet]"),
+    ],
+)
+def test_a_strategy_in_other_peoples_values_is_held_against_the_node(text, name):
+    """It beats that of the file, and is nowhere in it."""
+    (found,) = configurations("f", text.format("envvar"))
+    assert (found.name, found.told) == (name, ("envvar",))
+    (finding,) = lint(found.text, accepting(), found.told).findings
+    assert (finding.level, finding.path) == ("error", "flags.plugin.deviceListStrategy")
+    assert "do not accept envvar" in finding.message and "nvidia_toolkit_device_injection" in finding.remedy
+    assert not lint(found.text, accepting(envvar=True), found.told).findings
+    assert not lint(PLUGIN.format("deviceListStrategy: [envvar]"), accepting(), ("cdi-cri",)).findings
+
+
+def test_the_operator_with_cdi_gives_its_plugin_both_strategies_of_cdi():
+    (found,) = configurations("f", "devicePlugin: {enabled: true}\ncdi: {enabled: true}\n")
+    assert found.told == ("cdi-annotations", "cdi-cri")
+    (finding,) = lint(found.text, accepting(containerd="1.6.20"), found.told).findings
+    assert "do not accept cdi-annotations, cdi-cri" in finding.message
+
+
+def test_a_configuration_with_a_key_of_the_charts_values_is_a_configuration():
+    text = "version: v1\ndeviceListStrategy: envvar\n"
+    assert configurations("f", text) == [("f", text, ())]
 
 
 def accepting(envvar=False, mounts=False, containerd="2.1.5"):

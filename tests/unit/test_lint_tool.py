@@ -1,0 +1,57 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The linter as a program of its own, as pre-commit and people start it: Python and PyYAML, and no Ansible."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOL = Path(__file__).resolve().parents[2] / "tools" / "device-plugin-lint"
+NODE = {
+    "gpus": [{"index": 0, "mig": {"current": False}}],
+    "toolkit": {"accept_envvar_unprivileged": False, "accept_volume_mounts": False},
+    "runtimes": {"containerd": {"version": "2.1.5"}},
+}
+VALUES = "config: {map: {a: 'version: v1'}}\n"
+
+
+def run(tmp_path, text, *arguments):
+    file = tmp_path / "values.yaml"
+    file.write_text(text)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, str(TOOL), *arguments, str(file)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "said"),
+    [
+        (
+            f"deviceListStrategy: envvar\n{VALUES}",
+            1,
+            "error: this node's container toolkit and runtime do not accept envvar",
+        ),
+        (VALUES, 0, "warning: the plugin's default is envvar"),
+        ("config: {map: {a: 'version: v2'}}\n", 1, "values.yaml[config.map.a]: version: error: unknown version: v2"),
+    ],
+)
+def test_somebody_elses_values_with_the_facts_of_a_node(tmp_path, text, status, said):
+    facts = tmp_path / "facts.json"
+    facts.write_text(json.dumps(NODE))
+    done = run(tmp_path, text, "--facts", str(facts))
+    assert (done.returncode, done.stderr) == (status, "")
+    assert said in done.stdout
+
+
+def test_a_file_that_is_not_there_is_no_clean_file(tmp_path):
+    done = run(tmp_path, "version: v1\n", "missing.yaml")
+    assert done.returncode == 2
+    assert "missing.yaml" in done.stderr
