@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.clients impo
 from hosts.paths import LabPaths
 from nodes.cluster import control_plane_of
 from nodes.control_plane import ControlPlane
-from workloads import EXPORTER_LABEL, Workloads
+from workloads import CHECKPOINT, EXPORTER_LABEL, Workloads
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LAB = REPOSITORY / "tests" / "lab" / "lab"
@@ -211,6 +211,15 @@ class Fleet:
 
     def reason(self, host: str) -> str:
         return self.workloads.annotations(host).get("gpufleet.github.io/upgrade-failed-reason", "")
+
+    def held(self, host: str) -> dict[str, set[str]]:
+        """UID of each pod to the devices that it was given, as the kubelet has written it down."""
+        found: dict[str, set[str]] = {}
+        for entry in json.loads(self.sh(host, f"cat {CHECKPOINT}"))["Data"]["PodDeviceEntries"]:
+            given = entry["DeviceIDs"]
+            for listed in given.values() if isinstance(given, dict) else [given]:
+                found.setdefault(entry["PodUID"], set()).update(listed)
+        return found
 
     def cordoned(self, host: str) -> bool:
         return bool(self.workloads.node(host)["spec"].get("unschedulable"))

@@ -10,7 +10,6 @@ import json
 
 import pytest
 from fleet import NEW, NODES, OLD, documented_condition_role, documented_role
-from workloads import CHECKPOINT
 
 FIRST, SECOND, THIRD = NODES
 MIG = "nvidia.com/mig-1g.10gb"
@@ -40,13 +39,7 @@ def on_gpu(fleet, node, index):
     """UIDs of the pods to which a device of this GPU was given."""
     shown = json.loads(fleet.sh(node, "virtual-gpu show"))["gpus"][index]
     devices = {part["uuid"] for one in shown["gpu_instances"] for part in one["compute_instances"]}
-    entries = json.loads(fleet.sh(node, f"cat {CHECKPOINT}"))["Data"]["PodDeviceEntries"]
-    return {
-        entry["PodUID"]
-        for entry in entries
-        for listed in (entry["DeviceIDs"].values() if isinstance(entry["DeviceIDs"], dict) else [entry["DeviceIDs"]])
-        if devices.intersection(listed)
-    }
+    return {uid for uid, held in fleet.held(node).items() if held & devices}
 
 
 @pytest.fixture

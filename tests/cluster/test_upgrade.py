@@ -17,6 +17,8 @@ FIRST, SECOND, THIRD = NODES
 #: Another layout than the one that the nodes have.
 OTHER = [{"devices": "all", "instances": {"3g.40gb": 2}}]
 MIG = "nvidia.com/mig-3g.40gb"
+#: What a node with two GPUs in fleet.LAYOUT offers, with either driver.
+OFFERED = {"nvidia.com/mig-1g.10gb": 4, "nvidia.com/mig-2g.20gb": 2, MIG: 2}
 #: A CUDA program that does not run with the new driver on one node: what a canary is for.
 CUDA = "/usr/local/bin/cuda-proof"
 BROKEN = f"#!/bin/sh\nif grep -q {NEW} /sys/module/nvidia/version && test -e /etc/new-driver-is-broken; then\n  echo 'CUDA error 999'; exit 1\nfi\n"
@@ -37,6 +39,14 @@ def install_proof(fleet, broken):
 def start_job(fleet):
     fleet.plane.kubectl("run", "job", f"--image={IMAGE}", "--labels=app=job", f"--overrides={alone(FIRST, MIG)}")
     fleet.wait_for(lambda: fleet.workloads.running("job"))
+
+
+def each_ones_own(fleet, name):
+    """The devices of a workload's running pods; empty where one has none, several, or that of another."""
+    running = fleet.workloads.running(name)
+    given = [held for host in NODES for uid, held in fleet.held(host).items() if uid in running]
+    devices = set().union(*given)
+    return devices if len(given) == len(running) == len(devices) and all(len(held) == 1 for held in given) else set()
 
 
 def refused(fleet, host, run):
@@ -168,6 +178,7 @@ def test_a_node_whose_new_driver_does_not_work_is_rolled_back_and_nothing_else_i
     assert fleet.versions() == dict.fromkeys(NODES, NEW)
     assert [fleet.state(host) for host in NODES] == ["done"] * 3
     assert not any(fleet.cordoned(host) for host in NODES)
+    assert {host: fleet.workloads.offered(host) for host in NODES} == dict.fromkeys(NODES, OFFERED)
     assert fleet.workloads.fewest["train"] >= 2
 
     # And back by hand, with the toolkit that the rollout had found; a node that people cordoned stays so.
@@ -176,6 +187,8 @@ def test_a_node_whose_new_driver_does_not_work_is_rolled_back_and_nothing_else_i
     assert back.status == 0, back.output[-3000:]
     assert fleet.versions() == dict.fromkeys(NODES, OLD)
     assert fleet.toolkits() == dict.fromkeys(NODES, TOOLKIT[OLD])
+    assert {host: fleet.workloads.offered(host) for host in NODES} == dict.fromkeys(NODES, OFFERED)
+    fleet.wait_for(lambda: len(each_ones_own(fleet, "train")) == 3)
     assert [fleet.cordoned(host) for host in NODES] == [False, False, True]
     assert f"Rolled back by hand to driver {OLD}" in fleet.reason(FIRST)
 
