@@ -159,20 +159,6 @@ def test_verify_finds_a_node_that_offers_something_else(at_work, tmp_path):
     at_work.wait_for(lambda: at_work.workloads.offered(FIRST)["nvidia.com/mig-1g.10gb"] == 4)
 
 
-def test_verify_compares_a_node_with_the_rendered_capacity(at_work, tmp_path):
-    capacity = json.loads((at_work.tree / "capacity.json").read_text())
-    labels = capacity["configurations"][capacity["nodes"][FIRST]["configuration"]]["node_labels"]
-    options = {"gpu_verify_kubeconfig": str(at_work.plane.kubeconfig), "driver": OLD}
-    good = at_work.run("verify", "--limit", FIRST, gpu_verify_capacity=str(at_work.tree / "capacity.json"), **options)
-    assert good.status == 0, good.output[-3000:]
-    pool, labels["gpufleet.github.io/pool"] = labels["gpufleet.github.io/pool"], "another"
-    other = tmp_path / "capacity.json"
-    other.write_text(json.dumps(capacity))
-    missing = at_work.run("verify", "--limit", FIRST, gpu_verify_capacity=str(other), **options)
-    assert missing.status != 0
-    assert f"gpufleet.github.io/pool={pool} instead of another" in missing.output
-
-
 def test_a_plan_against_the_cluster_names_the_pods_that_a_change_disturbs(at_work, tmp_path):
     report = tmp_path / "plan.json"
     options = {"gpu_plan_kubeconfig": str(at_work.plane.kubeconfig), "gpu_plan_report": str(report)}
