@@ -58,6 +58,7 @@ class ActionModule(ClusterAction):
                 arguments["facts"],
                 arguments["restarted"],
                 lambda: cluster.resource_slices(),
+                waiting=True,
             )
             bad = [check for check in checks if check.status == expectations.FAILED]
             now = time.monotonic()

@@ -62,6 +62,7 @@ def checks(
     facts: Mapping[str, Any],
     restarted: Sequence[Mapping[str, Any]] = (),
     slices: Callable[[], Sequence[Mapping[str, Any]]] = tuple,
+    waiting: bool = False,
 ) -> tuple[expectations.Check, ...]:
     """Return what a node shows beside what it must show. The first failure is the one to mend.
 
@@ -70,6 +71,7 @@ def checks(
     :param facts: the facts document of the host.
     :param restarted: pods that were restarted, and must have been replaced.
     :param slices: gives the cluster's ResourceSlices; not called where no DRA driver is to serve the node.
+    :param waiting: whether the node is asked until it agrees: facts of before say nothing of a daemon that comes with the plugin's pods.
     """
     if node is None:
         step = "Set gpu_upgrade_node to the node's name, or join the host to the cluster."
@@ -88,7 +90,7 @@ def checks(
     plugin = [plugin_pod.check(there, facts)]
     if wanted.mps_of_host:
         plugin.append(plugin_pod.mps_check(there, sorted(wanted.resources), facts.get("mps") or []))
-    if wanted.mps_replicas:
+    if wanted.mps_replicas and not waiting:
         plugin.append(plugin_pod.mps_limits_check(wanted.mps_replicas, facts))
     devices = claims.counts(claims.published(slices()).get(name, ())) if wanted.devices else None
     return (ready, *plugin, *expectations.compare(node, wanted, devices))

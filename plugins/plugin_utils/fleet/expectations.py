@@ -113,7 +113,7 @@ def compare(node: Mapping[str, Any], wanted: Expected, published: Mapping[str, i
     """
     checks: tuple[Check, ...] = (_allocatable(node, wanted.resources), _labels(node, wanted.labels))
     if published is not None:
-        checks = (_devices(published, wanted.devices), *checks)
+        checks = (_devices(published, wanted.devices), *checks, _left_over(node))
     if wanted.mig_manager:
         # What the node offers follows from its layout, so this is the first to mend.
         checks = (_mig_manager(node), *checks)
@@ -143,6 +143,21 @@ def _mig_manager(node: Mapping[str, Any]) -> Check:
         return Check("mig manager", FAILED, f"{asked}: the MIG manager {what} ({MIG_STATE_LABEL}={state})", step)
     step = "See whether the operator runs nvidia-mig-manager on the node (gpu_kubernetes_mig_manager: operator), and its log."
     return Check("mig manager", FAILED, f"{asked}, {MIG_STATE_LABEL}={state or 'missing'}", step)
+
+
+def _left_over(node: Mapping[str, Any]) -> Check:
+    """A kubelet keeps what a device plugin once offered, with 0 of it, and the scheduler then looks for no claim in its place."""
+    offered = ((node.get("status") or {}).get("allocatable")) or {}
+    names = sorted(str(name) for name in offered if str(name).startswith(GPU_PREFIXES) and not quantity(offered[name]))
+    if not names:
+        return Check("left over", PASSED, "no resource of a device plugin is left on the node")
+    return Check(
+        "left over",
+        WARNING,
+        f"the node keeps 0 of {', '.join(names)} of a device plugin that it had: pods that ask for it wait for ever, although the DRA driver could serve them",
+        "Drain it, stop the kubelet, remove /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint, remove the resource from the node's status "
+        "(kubectl patch node --subresource=status), and start the kubelet.",
+    )
 
 
 def different_resources(offered: Mapping[str, int], wanted: Mapping[str, int]) -> list[str]:

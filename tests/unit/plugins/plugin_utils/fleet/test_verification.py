@@ -112,6 +112,21 @@ def test_a_node_can_show_other_labels_than_its_configuration():
     assert (wanted.resources, wanted.labels) == ({"nvidia.com/gpu": 7}, {"nvidia.com/gpu.count": "7"})
 
 
+def test_what_a_device_plugin_left_on_a_node_of_dra_is_named():
+    item = {"labels": {}, "sharing": {"mode": "none", "backend": "dra", "mps_of_host": False}}
+    entry = {"configuration": "a", "resources": {}, "devices": {"gpu.nvidia.com": 1}}
+    document = {"nodes": {"gpu-1": entry}, "configurations": {"a": item}}
+    wanted = expected(json.dumps(document), "capacity.json", "gpu-1")
+    assert statuses(compare(node({"cpu": "8"}), wanted, wanted.devices))["left over"] == "passed"
+    found = compare(node({"cpu": "8", "nvidia.com/gpu": "0"}), wanted, wanted.devices)[-1]
+    assert (found.name, found.status) == ("left over", "warning")
+    assert (
+        "keeps 0 of nvidia.com/gpu of a device plugin" in found.evidence
+        and "kubelet_internal_checkpoint" in found.next_step
+    )
+    assert "left over" not in statuses(compare(node({"nvidia.com/gpu": "0"}), Expected({}, {})))
+
+
 @pytest.mark.parametrize(
     ("sharing", "replicas"),
     [
