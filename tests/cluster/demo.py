@@ -108,6 +108,13 @@ class Demo:
     def labels(self, node: str) -> dict[str, str]:
         return self.get("node", node)["metadata"]["labels"]
 
+    def expected_labels(self, node: str) -> dict[str, str]:
+        """All that the rendered tree gives a node, and predicts of gpu-feature-discovery."""
+        entry = self.capacity["nodes"][node]
+        configuration = self.capacity["configurations"][entry["configuration"]]
+        labels = entry.get("labels", configuration["labels"])
+        return {**configuration["node_labels"], **labels, **configuration["labels_approximate"]}
+
     def example(self, name: str) -> dict[str, Any]:
         """A rendered example, as the object that it is."""
         return yaml.safe_load((self.tree / "examples" / f"{name}.yaml").read_text())

@@ -29,8 +29,7 @@ def test_every_node_offers_what_is_rendered_and_nothing_else(demo):
 
 @pytest.mark.parametrize("node", [TRAINING, BATCH, SHARED])
 def test_every_label_is_the_predicted_one(demo, node):
-    configuration = demo.capacity["configurations"][demo.capacity["nodes"][node]["configuration"]]
-    expected = {**configuration["node_labels"], **configuration["labels"], **configuration["labels_approximate"]}
+    expected = demo.expected_labels(node)
     wait_for(lambda: expected.keys() <= demo.labels(node).keys(), 90)
     found = demo.labels(node)
     assert {name: found.get(name) for name in expected} == expected

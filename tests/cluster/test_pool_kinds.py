@@ -5,13 +5,15 @@
 """Every kind of pool, on a node whose containerd injects CDI devices and on one whose containerd cannot.
 
 The hosts are changed from one kind to the next as a site changes them: other variables, site, the rendered tree synced. After each
-change the nodes offer what capacity.json says, the rendered example runs until they are full, and its containers see exactly theirs.
+change the nodes offer what capacity.json says, and have its labels; the rendered example runs until they are full, and its containers see
+exactly theirs.
 N GiB over M GPUs is shown with time slices. The device plugin 0.19, the newest that can be built here, refuses a container that asks for two
 slices of MPS whatever its configuration says (C(internal/rm/rm.go), C(ValidateRequest)); 0.20 does not (its pull request 1762).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections import Counter
@@ -146,6 +148,14 @@ class Nodes(Demo):
         """A resource that was offered before stays on a node with 0."""
         wait_for(lambda: {name: _nonzero(found) for name, found in self.offered().items()} == self.expected(), 180)
 
+    def shows_its_labels(self, node: str) -> None:
+        """gpu-feature-discovery writes them after the plugin has come, and Node Feature Discovery reads them once a minute."""
+        expected = self.expected_labels(node)
+        with contextlib.suppress(AssertionError):
+            wait_for(lambda: expected.items() <= self.labels(node).items(), 150)
+        found = self.labels(node)
+        assert {name: found.get(name) for name in expected} == expected
+
 
 def _nonzero(resources: dict[str, int]) -> dict[str, int]:
     return {name: count for name, count in resources.items() if count}
@@ -179,6 +189,8 @@ def test_a_pod_gets_exactly_what_was_described(nodes, kind):
     nodes.offers_what_is_rendered()
     with ThreadPoolExecutor(max_workers=2) as pool:
         list(pool.map(lambda name: fill(nodes, kind, name), POOLS))
+    for pool in POOLS:
+        nodes.shows_its_labels(f"node-{pool}")
 
 
 def test_verify_is_red_where_somebody_told_the_plugins_mps_daemon_other_limits(nodes):

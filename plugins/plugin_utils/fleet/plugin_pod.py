@@ -124,11 +124,14 @@ def mps_limits_check(replicas: Mapping[str, int], facts: Mapping[str, Any]) -> C
 def _wrong_limits(
     pipe: str, replicas: int, daemon: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
-    whole = [gpu for gpu in gpus if gpu.get("memory_mib")]
     percentage = mps_limits(0, replicas).active_thread_percentage
     if abs(daemon["percentage"] - percentage) > 0.05:
         yield f"the MPS daemon at {pipe} gives a client {daemon['percentage']:g} % of the threads instead of {percentage} %"
-    for gpu, present in zip(whole, daemon["limits"]):
+    told = dict(enumerate(daemon["limits"]))
+    for gpu in gpus:
+        present = told.get(int(gpu["index"]))
+        if present is None or not gpu.get("memory_mib"):
+            continue
         mib = mps_limits(int(gpu["memory_mib"]), replicas).memory_mib
         if present != limit_text(mib):
             limited = f"limits a client to {present}" if present else "limits no client"

@@ -140,6 +140,12 @@ def test_the_limits_of_the_device_plugins_own_daemon(changes, status, evidence):
     assert bool(found.next_step) is (status == "failed")
 
 
+def test_a_gpu_that_fell_off_the_bus_moves_no_limit_to_another():
+    found = plugins_daemon(limits=["7G", "1G"])
+    found["gpus"][0] = {"index": 0, "lost": True}
+    assert "on GPU 1 instead of" in mps_limits_check({"nvidia.com/gpu": 10}, found).evidence
+
+
 def test_a_daemon_of_the_plugin_is_none_of_the_host():
     daemon = {"pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe", "in_container": True, "responds": True}
     assert "no MPS daemon runs" in mps_check([plugin()], ["nvidia.com/gpu"], [daemon]).evidence
