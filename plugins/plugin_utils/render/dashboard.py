@@ -132,14 +132,12 @@ def _datasource_variable() -> dict[str, Any]:
 
 
 def _instance_variable() -> dict[str, Any]:
-    query = f"label_values({_M['LAST_RUN']}, instance)"
     return {
         "name": "instance",
         "label": "Host",
         "type": "query",
         "datasource": dict(_DATASOURCE),
-        "query": {"query": query, "refId": "instance"},
-        "definition": query,
+        "query": {"query": f"label_values({_M['LAST_RUN']}, instance)", "refId": "instance"},
         "refresh": 2,
         "multi": True,
         "includeAll": True,
