@@ -207,6 +207,13 @@ healthy:
   returned: always
   type: bool
   sample: true
+accepted:
+  description:
+    - Whether the host is healthy and C(dcgmi diag) ran at O(dcgm_level) and found no failure. V(false) where it ran at level 1 because a program uses
+      a GPU.
+  returned: always
+  type: bool
+  sample: false
 checks:
   description: The checks in the order in which they ran.
   returned: always

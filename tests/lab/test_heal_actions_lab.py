@@ -276,14 +276,19 @@ def dcgmi(fleet, text, status):
 
 
 def test_nvidias_diagnostic_decides_whether_the_host_returns(fleet, recorded):
+    """It also pays what the host owes of site, by the same diagnostic."""
+    owed = "test -e /var/lib/gpufleet/acceptance.json"
+    fleet.lab.write(HOST, "/var/lib/gpufleet/acceptance.json", '{"level": 2}')
     fleet.lab.sh(HOST, "virtual-gpu recovery --gpu 1 --action 1 --until reset")
     dcgmi(fleet, recorded.NO_HOST_ENGINE, 1)
     failed = heal(fleet, nvidia_health_dcgm_level=2)
     assert failed.rc != 0 and "unable to establish a connection" in failed.text, failed.text[-3000:]
     assert record(fleet)["state"] == "failed" and "The check dcgm failed" in record(fleet)["reason"]
+    assert fleet.lab.status(HOST, owed) == 0
     # The next run finds nothing to repair, and proves the host.
     dcgmi(fleet, recorded.LEVEL_2, 226)
     proven = heal(fleet, nvidia_health_dcgm_level=2)
     assert proven.rc == 0, proven.text[-4000:]
     assert record(fleet)["state"] == "done"
+    assert fleet.lab.status(HOST, owed) == 1
     assert fleet.lab.sh(HOST, "cat /run/dcgmi.calls").splitlines() == ["diag -r 2 -j"]

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .report import Diagnosis, Evidence, Expectation, Outcome, failed, passed, skipped, warning
+from .report import FAILED, Diagnosis, Evidence, Expectation, Outcome, failed, passed, skipped, warning
 
 #: What the first version and all since have around the tests.
 _ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
@@ -118,6 +118,11 @@ def dcgm(evidence: Evidence, expectation: Expectation) -> Outcome:
             )
         return skipped("DCGM is not asked: no level was given (nvidia_health_dcgm_level)")
     return judge(asked, evidence.facts)
+
+
+def accepts(asked: Diagnosis | None, facts: Mapping[str, Any]) -> bool:
+    """Return whether the diagnostic ran at the level that was asked for, and not a lower one beside somebody's programs, and found no failure."""
+    return asked is not None and not asked.why and judge(asked, facts).status != FAILED
 
 
 def judge(asked: Diagnosis, facts: Mapping[str, Any]) -> Outcome:

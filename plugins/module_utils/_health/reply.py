@@ -11,6 +11,7 @@ from typing import Any
 
 from .checks import CHECKS, NAMES
 from .cuda import AUTO
+from .dcgm import accepts
 from .report import Evidence, Expectation, evaluate
 
 EXPECT: dict[str, Any] = {
@@ -53,6 +54,7 @@ def answer(evidence: Evidence, parameters: Mapping[str, Any], check_mode: bool) 
     result = {
         "changed": False,
         "healthy": report.healthy,
+        "accepted": report.healthy and accepts(evidence.dcgm, evidence.facts),
         "checks": report.as_list(),
         "failed_check": failure[0] if failure else None,
         "msg": report.message,

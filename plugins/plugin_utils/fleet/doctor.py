@@ -39,12 +39,13 @@ class Diagnosis:
         """Return what is printed for people."""
         lines = [f"{self.host}: {self._summary()}"]
         lines += [f"  {name + ':':12} {text}" for name, text in identity(self.facts).items()] if self.facts else []
-        wrong = [check for check in self.found.checks if check["status"] in ("failed", "warning")]
-        lines += ["  What is wrong:"] if wrong else []
-        for check in wrong:
-            lines.append(f"    {check['status']:8} {check['name']}: {check['evidence']}")
-            if check["next_step"]:
-                lines.append(f"             next: {check['next_step']}")
+        for title, statuses in (("What is wrong", ("failed", "warning")), ("What is not proven", ("unproven",))):
+            checks = [check for check in self.found.checks if check["status"] in statuses]
+            lines += [f"  {title}:"] if checks else []
+            for check in checks:
+                lines.append(f"    {check['status']:8} {check['name']}: {check['evidence']}")
+                if check["next_step"]:
+                    lines.append(f"             next: {check['next_step']}")
         steps = stage_lines(self.stages)
         if self.facts is not None:
             lines += (
@@ -61,7 +62,8 @@ class Diagnosis:
         if self.facts is None:
             return "could not be read"
         failed, warned = len(self.found.failed), sum(1 for check in self.found.checks if check["status"] == "warning")
-        return f"{failed} checks failed, {warned} warnings" if failed or warned else "nothing is wrong"
+        found = f"{failed} checks failed, {warned} warnings" if failed or warned else "nothing is wrong"
+        return found + (f", not proven: {', '.join(self.found.unproven)}" if self.found.unproven else "")
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -38,6 +38,11 @@ class Verification:
         return tuple(check for check in self.checks if check["status"] == "failed")
 
     @property
+    def unproven(self) -> tuple[str, ...]:
+        """The names of the checks that nothing on the host could show."""
+        return tuple(check["name"] for check in self.checks if check["status"] == "unproven")
+
+    @property
     def healthy(self) -> bool:
         return not self.failed
 
@@ -46,11 +51,10 @@ class Verification:
         if self.failed:
             return f"not as described, first failure: {self.failed[0]['name']}"
         warnings = sum(1 for check in self.checks if check["status"] == "warning")
-        unproven = [check["name"] for check in self.checks if check["status"] == "unproven"]
         return (
             "as described"
             + (f", {warnings} warnings" if warnings else "")
-            + (f", not proven: {', '.join(unproven)}" if unproven else "")
+            + (f", not proven: {', '.join(self.unproven)}" if self.unproven else "")
         )
 
     def as_dict(self) -> dict[str, Any]:

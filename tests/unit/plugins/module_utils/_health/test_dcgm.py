@@ -8,6 +8,7 @@ import json
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.dcgm import Unreadable, dcgm, parse
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import answer
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
     CommandAnswer,
     Diagnosis,
@@ -99,6 +100,34 @@ def test_what_is_no_result_is_said(text, said):
 def test_the_check(evidence, diagnosis, status, text):
     outcome = dcgm(evidence(dcgm=diagnosis), Expectation())
     assert (outcome.status, text in outcome.evidence) == (status, True), outcome
+
+
+IN_USE = "level 2 was not run, because GPU 0 is in use"
+
+
+@pytest.mark.parametrize(
+    ("diagnosis", "accepted"),
+    [
+        (None, False),
+        (Diagnosis(2, CommandAnswer(0, outputs.HEALTHY)), True),
+        # A matter of configuration is a warning, as it is for site.
+        (Diagnosis(2, CommandAnswer(226, outputs.LEVEL_2)), True),
+        (Diagnosis(1, CommandAnswer(0, outputs.HEALTHY), why=IN_USE), False),
+        (Diagnosis(2, CommandAnswer(226, outputs.spoiled(outputs.LEVEL_2, status="Fail", warnings=[ISOLATE]))), False),
+        (Diagnosis(2, CommandAnswer(1, outputs.NO_HOST_ENGINE)), False),
+        (Diagnosis(2, CommandAnswer(None, ""), installed=False), False),
+    ],
+    ids=["none was run", "healthy", "configuration", "level 1 only", "broken", "no answer", "not installed"],
+)
+def test_what_pays_an_acceptance(evidence, diagnosis, accepted):
+    parameters = {"expect": {}, "checks": ["dcgm"], "fail": False}
+    assert answer(evidence(dcgm=diagnosis), parameters, False)["accepted"] is accepted
+
+
+def test_a_host_that_is_not_healthy_is_not_accepted(evidence):
+    parameters = {"expect": {"gpus": 99}, "checks": ["pci", "dcgm"], "fail": False}
+    answered = answer(evidence(dcgm=Diagnosis(2, CommandAnswer(0, outputs.HEALTHY))), parameters, False)
+    assert (answered["failed_check"], answered["accepted"]) == ("pci", False)
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,7 @@ def test_what_the_facts_do_not_tell_is_not_known():
         ("passed", "nothing is wrong", True),
         ("warning", "0 checks failed, 1 warnings", True),
         ("failed", "1 checks failed, 0 warnings", False),
+        ("unproven", "nothing is wrong, not proven: driver", True),
     ],
 )
 def test_what_is_wrong_comes_with_its_next_step(status, summary, healthy):
