@@ -59,6 +59,8 @@ struct hardware_gpu {
     bool mig_mode; /* in the InfoROM: Ampere keeps it over a reboot */
     bool ecc_pending;
     uint8_t recovery_action; /* what the driver asks for again after every reset and boot: the board is broken */
+    bool remap_failed; /* no spare row is left */
+    unsigned remapped_correctable, remapped_uncorrectable; /* rows of memory that were replaced in the board's life */
 };
 
 struct hardware {
@@ -80,6 +82,8 @@ struct running_gpu {
     bool mig_current, mig_pending, persistence, ecc_current, lost;
     uint8_t compute_mode, timeslice, recovery_action; /* what the driver asks for; a reset clears it */
     unsigned power_limit, graphics_lock[2], memory_lock[2], application[2]; /* mW, MHz; 0: the board's own, not locked */
+    bool remap_pending; /* rows are replaced at the next reset */
+    unsigned uncorrected_errors; /* since the driver was loaded */
     bool recovery_until_boot, reset_with_peers; /* only a boot clears it; only all GPUs can be reset together */
     struct gpu_instance instances[MAX_GPU_INSTANCES];
     struct mig_slot slots[MAX_MIG_DEVICES]; /* a MIG device keeps its index; a destroyed one leaves a hole */

@@ -435,7 +435,7 @@ NVML_CALL(nvmlDeviceGetTotalEccErrors, (nvmlDevice_t device, int error, int coun
         return NVML_ERROR_NOT_SUPPORTED;
     if (error < 0 || error > 1 || counter < 0 || counter > 1)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *count = 0;
+    *count = error == 1 ? m.running.gpus[gpu].uncorrected_errors : 0;
     return NVML_SUCCESS;
 }
 
@@ -449,7 +449,10 @@ NVML_CALL(nvmlDeviceGetRemappedRows, (nvmlDevice_t device, unsigned *correctable
         return result;
     if (gpu_board(&m, gpu)->architecture < NVML_ARCH_AMPERE)
         return NVML_ERROR_NOT_SUPPORTED;
-    *correctable = *uncorrectable = *pending = *failed = 0;
+    *correctable = m.hardware.gpus[gpu].remapped_correctable;
+    *uncorrectable = m.hardware.gpus[gpu].remapped_uncorrectable;
+    *pending = m.running.gpus[gpu].remap_pending;
+    *failed = m.hardware.gpus[gpu].remap_failed;
     return NVML_SUCCESS;
 }
 

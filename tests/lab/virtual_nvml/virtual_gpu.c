@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const char usage[] =
@@ -37,6 +36,8 @@ static const char usage[] =
     "                                a critical error event; and the driver's line in the kernel's log, where /dev/kmsg is a plain file\n"
     "  recovery --gpu N --action X [--until reset|boot|replaced]\n"
     "                                the number of what the driver asks for (0: nothing), and what ends it\n"
+    "  memory --gpu N [--uncorrected N] [--remapped-correctable N] [--remapped-uncorrectable N] [--remap none|pending|failed]\n"
+    "                                errors of the memory, and rows that were replaced; a reset ends what is pending\n"
     "  peers on|off                  the GPUs can only be reset all together, or one by one\n"
     "  fail SYMBOL ACTION [--nth N] [--count K]        ACTION: ERROR-NAME, after:ERROR-NAME, kill, kill-after, hang:S, delay:MS\n"
     "  fail --clear | --list\n"
@@ -55,19 +56,19 @@ void die(int status, const char *format, ...)
     exit(status);
 }
 
-static void change_or_die(struct machine *m)
+void change_or_die(struct machine *m)
 {
     if (machine_change(m) != 0)
         die(1, "No machine at %s, or no right to change it: create one with `virtual-gpu create`, as root", path_inforom());
 }
 
-static void commit_or_die(struct machine *m)
+void commit_or_die(struct machine *m)
 {
     if (machine_commit(m) != 0)
         die(1, "Failed to write %s: %s", path_state(), strerror(errno));
 }
 
-static int number(const char *option, const char *text)
+int number(const char *option, const char *text)
 {
     char *end;
     long value = strtol(text, &end, 10);
@@ -76,7 +77,7 @@ static int number(const char *option, const char *text)
     return (int)value;
 }
 
-static int gpu_number(const struct machine *m, const char *text)
+int gpu_number(const struct machine *m, const char *text)
 {
     int gpu = number("--gpu", text);
     if (gpu >= (int)m->hardware.gpu_count)
@@ -84,8 +85,7 @@ static int gpu_number(const struct machine *m, const char *text)
     return gpu;
 }
 
-/* The value of --name among the arguments; NULL when it is not given. */
-static const char *option(int argc, char **argv, const char *name)
+const char *option(int argc, char **argv, const char *name)
 {
     for (int i = 0; i + 1 < argc; i++)
         if (strcmp(argv[i], name) == 0)
@@ -235,130 +235,6 @@ static int command_hold(void)
         pause();
 }
 
-/* ---- Faults of the hardware ---- */
-
-static int reset_one(struct machine *m, int gpu)
-{
-    if (m->hardware.passthrough)
-        return NVML_ERROR_NOT_SUPPORTED;
-    if (m->running.gpus[gpu].lost)
-        return NVML_ERROR_GPU_IS_LOST;
-    if (gpu_is_used(m, gpu, 0) || sessions_open(-1))
-        return NVML_ERROR_IN_USE;
-    gpu_reset_state(m, gpu);
-    return NVML_SUCCESS;
-}
-
-static int command_reset(int argc, char **argv)
-{
-    struct machine m;
-    const char *gpu = option(argc, argv, "--gpu");
-    change_or_die(&m);
-    for (int i = 0; i < (int)m.hardware.gpu_count; i++) {
-        if (gpu && i != gpu_number(&m, gpu))
-            continue;
-        int failed = reset_one(&m, i);
-        if (failed) {
-            machine_abort(&m);
-            die(failed, "GPU %d cannot be reset: %s", i, nvml_error_name(failed));
-        }
-    }
-    commit_or_die(&m);
-    return 0;
-}
-
-static int command_lose(int argc, char **argv, bool lost)
-{
-    struct machine m;
-    const char *gpu = option(argc, argv, "--gpu");
-    if (!gpu)
-        die(2, "%s --gpu N", lost ? "lose" : "find");
-    change_or_die(&m);
-    m.running.gpus[gpu_number(&m, gpu)].lost = lost;
-    commit_or_die(&m);
-    return 0;
-}
-
-static int command_recovery(int argc, char **argv)
-{
-    struct machine m;
-    const char *gpu = option(argc, argv, "--gpu"), *action = option(argc, argv, "--action"), *until = option(argc, argv, "--until");
-    if (!gpu || !action || (until && strcmp(until, "reset") != 0 && strcmp(until, "boot") != 0 && strcmp(until, "replaced") != 0))
-        die(2, "recovery --gpu N --action X [--until reset|boot|replaced]");
-    change_or_die(&m);
-    int which = gpu_number(&m, gpu);
-    uint8_t asked = (uint8_t)number("--action", action);
-    m.running.gpus[which].recovery_action = asked;
-    m.running.gpus[which].recovery_until_boot = asked && until && strcmp(until, "boot") == 0;
-    m.hardware.gpus[which].recovery_action = until && strcmp(until, "replaced") == 0 ? asked : 0;
-    commit_or_die(&m);
-    return 0;
-}
-
-static int command_peers(int argc, char **argv)
-{
-    struct machine m;
-    if (argc != 1 || (strcmp(argv[0], "on") != 0 && strcmp(argv[0], "off") != 0))
-        die(2, "peers on|off");
-    change_or_die(&m);
-    for (uint32_t i = 0; i < m.hardware.gpu_count; i++)
-        m.running.gpus[i].reset_with_peers = strcmp(argv[0], "on") == 0;
-    commit_or_die(&m);
-    return 0;
-}
-
-static int command_fabric(int argc, char **argv)
-{
-    static const char *const names[] = {"not-supported", "not-started", "in-progress", "completed"};
-    struct machine m;
-    uint32_t status = 0, mask = 0, summary = 1;
-    for (int i = 1; i + 1 < argc; i += 2)
-        *(strcmp(argv[i], "--status") == 0 ? &status : strcmp(argv[i], "--mask") == 0 ? &mask : &summary) =
-            (uint32_t)strtoul(argv[i + 1], NULL, 0);
-    for (uint8_t i = 0; argc % 2 == 1 && i < 4; i++)
-        if (strcmp(argv[0], names[i]) == 0) {
-            change_or_die(&m);
-            m.running.fabric_state = i;
-            m.running.fabric_status = status;
-            m.running.fabric_mask = mask;
-            m.running.fabric_summary = (uint8_t)summary;
-            commit_or_die(&m);
-            return 0;
-        }
-    die(2, "fabric not-supported|not-started|in-progress|completed [--status N] [--mask N] [--summary N]");
-    return 2;
-}
-
-/* The line as the driver writes it, in the shape of a record of /dev/kmsg. Never into a real one: that is the machine's, for all labs. */
-static void log_xid(const struct machine *m, int gpu, int xid, const char *text)
-{
-    struct stat found;
-    char address[32];
-    const char *path = getenv("VIRTUAL_GPU_KMSG") ? getenv("VIRTUAL_GPU_KMSG") : "/dev/kmsg";
-    FILE *log = stat(path, &found) == 0 && S_ISREG(found.st_mode) ? fopen(path, "a") : NULL;
-    if (!log)
-        return;
-    gpu_address(m, gpu, address, sizeof address);
-    *strrchr(address, '.') = '\0';
-    fprintf(log, "4,%llu,%llu,-;NVRM: Xid (PCI:%s): %d, %s\n", (unsigned long long)m->running.event_count, (unsigned long long)m->running.event_count,
-            address, xid, text ? text : "pid='<unknown>', name=<unknown>");
-    fclose(log);
-}
-
-static int command_xid(int argc, char **argv)
-{
-    struct machine m;
-    const char *gpu = option(argc, argv, "--gpu"), *xid = option(argc, argv, "--number");
-    if (!gpu || !xid)
-        die(2, "xid --gpu N --number X [--text TEXT]");
-    change_or_die(&m);
-    log_xid(&m, gpu_number(&m, gpu), number("--number", xid), option(argc, argv, "--text"));
-    struct gpu_event *event = &m.running.events[m.running.event_count++ % MAX_EVENTS];
-    *event = (struct gpu_event){m.running.event_count, gpu_number(&m, gpu), NVML_EVENT_XID_CRITICAL, (uint64_t)number("--number", xid)};
-    commit_or_die(&m);
-    return 0;
-}
-
 /* ---- Failing calls ---- */
 
 static int command_fail(int argc, char **argv)
@@ -398,7 +274,8 @@ int main(int argc, char **argv)
     char **words = argv + 2;
     const struct { const char *name; int (*run)(int, char **); } commands[] = {
         {"create", command_create}, {"load", command_load}, {"unload", command_unload}, {"nouveau", command_nouveau}, {"run", command_run},
-        {"stop", command_stop}, {"reset", command_reset}, {"fabric", command_fabric}, {"xid", command_xid}, {"recovery", command_recovery}, {"peers", command_peers}, {"fail", command_fail},
+        {"stop", command_stop}, {"reset", command_reset}, {"fabric", command_fabric}, {"xid", command_xid}, {"recovery", command_recovery}, {"peers", command_peers},
+        {"memory", command_memory}, {"fail", command_fail},
         {"trace", command_trace}, {"show", command_show}, {"boards", command_boards},
     };
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)

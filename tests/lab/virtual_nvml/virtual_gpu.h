@@ -10,10 +10,22 @@
 
 __attribute__((noreturn, format(printf, 2, 3))) void die(int status, const char *format, ...);
 void print_file(const char *path); /* nothing when it is not there */
+void change_or_die(struct machine *m);
+void commit_or_die(struct machine *m);
+int number(const char *option, const char *text);
+int gpu_number(const struct machine *m, const char *text);
+const char *option(int argc, char **argv, const char *name); /* its value among the arguments; NULL when it is not given */
 
 int command_create(int argc, char **argv);
 int command_boards(int argc, char **argv);
 int command_trace(int argc, char **argv);
 int command_show(int argc, char **argv);
+int command_reset(int argc, char **argv);
+int command_lose(int argc, char **argv, bool lost);
+int command_recovery(int argc, char **argv);
+int command_memory(int argc, char **argv);
+int command_peers(int argc, char **argv);
+int command_fabric(int argc, char **argv);
+int command_xid(int argc, char **argv);
 
 #endif

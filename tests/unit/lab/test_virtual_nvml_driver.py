@@ -305,6 +305,40 @@ def test_the_collections_adapter_reads_fabric_and_recovery_through_the_binary_in
     ]
 
 
+def test_the_collections_adapter_reads_the_memorys_errors_and_what_ends_them(machine: VirtualMachine) -> None:
+    machine.start("h100-80gb-sxm", "--count=2")
+    collections = str(Path(nvml_health.__file__).parents[6])
+    reading = f"""
+        import dataclasses, sys
+        sys.path.insert(0, {collections!r})
+        from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import nvml_health
+        from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
+        with open_nvml(None) as nvml:
+            answer([dataclasses.asdict(nvml_health.memory_errors(nvml, index)) for index in (0, 1)])
+        """
+    sound = {
+        "remap_pending": False,
+        "remap_failed": False,
+        "uncorrected": 0,
+        "remapped_correctable": 0,
+        "remapped_uncorrectable": 0,
+    }
+    assert machine.nvml(reading) == [sound, sound]
+    machine.gpu("memory", "--gpu", "1", "--uncorrected", "2", "--remapped-uncorrectable", "1", "--remap", "pending")
+    bad = {**sound, "uncorrected": 2, "remapped_uncorrectable": 1, "remap_pending": True}
+    assert machine.nvml(reading) == [sound, bad]
+    machine.gpu("reset", "--gpu", "1")
+    replaced = {**sound, "remapped_uncorrectable": 1}
+    assert machine.nvml(reading) == [sound, replaced], "the board keeps count of what it replaced"
+    machine.gpu("memory", "--gpu", "1", "--remapped-correctable", "511", "--remap", "failed")
+    machine.gpu("reset", "--gpu", "1")
+    machine.gpu("reboot")
+    machine.gpu("load", VERSION, "open")
+    assert machine.nvml(reading) == [sound, {**replaced, "remapped_correctable": 511, "remap_failed": True}]
+    machine.gpu("memory", "--gpu", "1", "--remap", "none")
+    assert machine.nvml(reading)[1]["remap_failed"] is False
+
+
 def test_compute_mode(machine: VirtualMachine) -> None:
     machine.start("h100-80gb-sxm")
     assert machine.nvml(
