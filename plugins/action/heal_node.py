@@ -56,10 +56,7 @@ class ActionModule(ClusterAction):
         node = cluster.node(arguments["node"]) if cluster else None
         if node is not None:
             unschedulable = bool((node.get("spec") or {}).get("unschedulable"))
-            marks = repair.marks(node)
-            # What the node says counts more than the file on a host that may be another one by now.
-            if marks[repair.UNSCHEDULABLE]:
-                before = replace(before, initial_unschedulable=marks[repair.UNSCHEDULABLE] == "true")
+            before = repair.known(before, repair.marks(node))
         if state == STARTED and cluster:
             why = repair.no_room(cluster.nodes(), arguments["members"], arguments["node"], arguments["max_unavailable"])
             if why:

@@ -52,6 +52,7 @@ class ActionModule(ClusterAction):
         plans: dict[str, HostPlan] = {}
         refused: dict[str, str] = {}
         boots: dict[str, str] = {}
+        states: dict[str, str] = {}
         names: dict[str, str] = {}
         for host in arguments["hosts"]:
             variables = task_vars["hostvars"][host]
@@ -61,12 +62,11 @@ class ActionModule(ClusterAction):
                 if facts is None or "health" not in facts:
                     raise Refused("the host", f"it could not be read: {unread or 'its health is not among its facts'}")
                 _refuse(names[host], facts, nodes)
-                plans[host] = plan_repair(
-                    evidence_of(facts),
-                    _expected(variables),
-                    from_values((facts.get("recorded") or {}).get("heal")),
-                    policy,
-                )
+                record = from_values((facts.get("recorded") or {}).get("heal"))
+                if nodes is not None:
+                    record = repair.known(record, repair.marks(nodes[names[host]]))
+                plans[host] = plan_repair(evidence_of(facts), _expected(variables), record, policy)
+                states[host] = record.state
                 boots[host] = str((facts.get("host") or {}).get("boot_id") or "")
             except MISTAKES as mistake:
                 refused[host] = mistake.message if isinstance(mistake, Refused) else f"its variables: {mistake}"
@@ -89,7 +89,12 @@ class ActionModule(ClusterAction):
         )
         result = {
             "plans": {
-                host: {**plan.as_dict(), "boot_id": boots[host], "dealt_with": list(plan.dealt_with)}
+                host: {
+                    **plan.as_dict(),
+                    "boot_id": boots[host],
+                    "dealt_with": list(plan.dealt_with),
+                    "state_before": states[host],
+                }
                 for host, plan in plans.items()
             },
             "refused": refused,

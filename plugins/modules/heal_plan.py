@@ -85,7 +85,8 @@ RETURN = r"""
 plans:
   description: >-
     By host, the C(action) (V(nothing), V(restart_service), V(drain), V(reset_gpu), V(reload_driver), V(reboot) or V(hand_over)), its C(faults),
-    the C(gpus) and C(services) that it is about, the devices that are C(disturbed), the GPUs that are C(untouched), and C(notes).
+    the C(gpus) and C(services) that it is about, the devices that are C(disturbed), the GPUs that are C(untouched), C(notes), and in which step
+    or end the last repair of the host was (C(state_before)).
   type: dict
   returned: always
 order:

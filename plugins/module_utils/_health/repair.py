@@ -80,6 +80,7 @@ class HostPlan:
     :param together: why more GPUs are reset than have a fault.
     :param notes: what is not repaired here, and who does it.
     :param resumed: whether a run before was cut off here.
+    :param errors: numbers of the Xid errors that ask for something, by which hosts are compared.
     :param handed_over: since when the host is out of service for people, and why; nothing is done to it then.
     """
 
@@ -94,6 +95,7 @@ class HostPlan:
     together: str = ""
     notes: tuple[str, ...] = ()
     resumed: bool = False
+    errors: frozenset[int] = frozenset()
     handed_over: str = ""
     dealt_with: tuple[str, ...] = field(default=(), repr=False)
 
@@ -105,11 +107,6 @@ class HostPlan:
     @property
     def keys(self) -> tuple[tuple[str, str], ...]:
         return tuple(dict.fromkeys(one.fault.key for one in self.decided))
-
-    @property
-    def errors(self) -> frozenset[int]:
-        """The numbers of the Xid errors that ask for something."""
-        return frozenset(one.fault.error for one in self.decided if one.fault.error is not None)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -172,6 +169,7 @@ def plan_repair(evidence: Evidence, expectation: Expectation, record: Record, po
         notes=findings.notes,
         # A host that is out of service because of a repair goes back only when it is proven.
         resumed=record.ours,
+        errors=findings.errors,
         dealt_with=errors,
     )
 

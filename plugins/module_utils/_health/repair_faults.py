@@ -33,6 +33,8 @@ from .xid_catalogue import CATALOGUE
 
 #: The subject of a fault that is not of one GPU.
 HOST = "host"
+#: The number of the Xid that announces another recovery action.
+_CHANGED_RECOVERY = 154
 _SITE = "Run gpufleet.nvidia.site on this host"
 
 
@@ -48,7 +50,6 @@ class Fault:
     :param services: units to restart, for C(restart_service).
     :param every_gpu: whether the programs on all GPUs of the host have to end for it.
     :param remedy: what people do, where the action is theirs.
-    :param error: the number of an Xid error, by which hosts are compared.
     """
 
     subject: str
@@ -59,7 +60,6 @@ class Fault:
     services: tuple[str, ...] = ()
     every_gpu: bool = False
     remedy: str = ""
-    error: int | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -72,10 +72,13 @@ class Findings:
 
     :param faults: what a repair can end, or has to hand over.
     :param notes: what is not repaired here, and who does it.
+    :param errors: numbers of the Xid errors behind the faults, by which hosts are compared. Also where the driver's recovery action or a GPU that
+        is lost decides what is done: on many hosts at once the same error is no fault of single GPUs.
     """
 
     faults: tuple[Fault, ...] = ()
     notes: tuple[str, ...] = ()
+    errors: frozenset[int] = frozenset()
 
 
 def find_faults(evidence: Evidence, expectation: Expectation, dealt_with: Sequence[str] = ()) -> Findings:
@@ -99,7 +102,7 @@ def find_faults(evidence: Evidence, expectation: Expectation, dealt_with: Sequen
             faults.append(found)
         else:
             notes.append(found)
-    return Findings(tuple(faults), tuple(dict.fromkeys(notes)))
+    return Findings(tuple(faults), tuple(dict.fromkeys(notes)), _serious(evidence, dealt_with))
 
 
 def error_key(error: Xid | Sxid) -> str:
@@ -112,6 +115,17 @@ def logged(evidence: Evidence) -> tuple[str, ...]:
     """Return the keys of all errors that the log of this boot has."""
     errors: list[Xid | Sxid] = [*(evidence.xids or ()), *(evidence.sxids or ())]
     return tuple(dict.fromkeys(error_key(error) for error in errors))
+
+
+def _serious(evidence: Evidence, dealt_with: Sequence[str]) -> frozenset[int]:
+    """Return the numbers of the new errors that ask for something; the announcement of a recovery follows errors of all kinds."""
+    return frozenset(
+        error.number
+        for error in evidence.xids or ()
+        if error.number != _CHANGED_RECOVERY
+        and of_xid(error) is not Action.NOTHING
+        and error_key(error) not in dealt_with
+    )
 
 
 def _driver(evidence: Evidence) -> Iterator[Fault | str]:
@@ -221,10 +235,7 @@ def _xids(evidence: Evidence, dealt_with: Sequence[str]) -> Iterator[Fault | str
             yield f"{title} had {reason}, for which NVIDIA's catalogue names nothing that could be done here"
         else:
             subject = subject_of(gpu) if gpu else f"{address}.0"
-            yield Fault(subject, f"xid_{number}", title, reason, action, error=number, remedy=_people(action))
-
-
-_CHANGED_RECOVERY = 154
+            yield Fault(subject, f"xid_{number}", title, reason, action, remedy=_people(action))
 
 
 def _sxids(evidence: Evidence, dealt_with: Sequence[str]) -> Iterator[Fault]:

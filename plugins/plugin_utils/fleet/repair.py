@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import moment_of
@@ -24,6 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_rec
     HANDED_OVER,
     REFUSED,
     STEPS,
+    Record,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import OUTPUT, check, fields, text
 
@@ -112,6 +113,20 @@ def marks(node: Mapping[str, Any]) -> dict[str, str]:
     found = {name: annotations.get(name) for name in (STATE, SINCE, REASON, UNSCHEDULABLE)}
     check(_MARKS, found)
     return {name: str(value or "") for name, value in found.items()}
+
+
+def known(record: Record, said: Mapping[str, str]) -> Record:
+    """Return what is known of the repairs of a host: its own record, and what its node says where the host says less.
+
+    The node is marked and cordoned before the host is written to, and a host that people have set up anew has forgotten everything.
+
+    :param said: the marks of its node.
+    """
+    if not record.ours and said[STATE] in (*STEPS, FAILED, HANDED_OVER):
+        record = replace(record, state=said[STATE], since=said[SINCE], reason=said[REASON])
+    if said[UNSCHEDULABLE]:
+        record = replace(record, initial_unschedulable=said[UNSCHEDULABLE] == "true")
+    return record
 
 
 def repaired_lately(

@@ -107,11 +107,35 @@ def test_the_breaker_repairs_nothing(plan):
     assert len(ignored["order"]) == 3 and "The breaker is ignored" in shown.warnings[0]
 
 
-def test_the_same_xid_on_many_hosts(plan):
-    xid = {"number": 119, "pci_address": "0000:18:00", "text": "pid=1"}
-    read = {name: facts(None, [xid]) for name in ("a", "b", "c")}
+LOST = {"index": 0, "pci_address": "0000:18:00.0", "lost": True}
+
+
+@pytest.mark.parametrize(
+    ("number", "gpu"),
+    [
+        (119, {**GPU, "recovery_action": None}),
+        # The driver says what to do about its GPU, and not that a hundred others ask for the same.
+        (119, {**GPU, "recovery_action": "gpu_reset"}),
+        (79, LOST),
+    ],
+    ids=["the catalogue decides", "the driver decides", "fell off the bus"],
+)
+def test_the_same_xid_on_many_hosts(plan, number, gpu):
+    xids = [
+        {"number": number, "pci_address": "0000:18:00", "text": "pid=1"},
+        {"number": 154, "pci_address": "0000:18:00", "text": "from 0x0 (None) to 0x1 (GPU Reset Required)"},
+    ]
+    read = {name: {**facts(None, xids), "gpus": [gpu]} for name in ("a", "b", "c")}
     result, _shown = plan(read, size=100)
-    assert result["failed"] and "3 hosts have the same error, Xid 119 (a, b, c)" in result["msg"]
+    assert result["failed"] and f"3 hosts have the same error, Xid {number} (a, b, c)" in result["msg"]
+
+
+def test_hosts_that_need_nothing_have_no_error_in_common(plan):
+    """The log keeps an error until the next boot; a driver that takes its request back says that it is over."""
+    xid = {"number": 119, "pci_address": "0000:18:00", "text": "pid=1"}
+    read = {name: facts("none", [xid]) for name in ("a", "b", "c")}
+    result, _shown = plan(read, size=100)
+    assert "failed" not in result and result["order"] == []
 
 
 @pytest.mark.parametrize(
@@ -192,6 +216,44 @@ def test_a_node_that_people_had_cordoned_stays_cordoned(mark, end):
     # Continued from another machine, which has no record of it but the node's own.
     mark(cluster, end, {} if end == "done" else result["record"], plan=PLAN)
     assert cluster.kept["a"]["spec"]["unschedulable"]
+
+
+@pytest.mark.parametrize("cordoned", [False, True])
+@pytest.mark.parametrize("written", [True, False], ids=["host and node", "node alone"])
+@pytest.mark.parametrize("last", range(5))
+def test_a_run_that_is_killed_after_any_record_is_finished_from_another_machine(mark, plan, last, written, cordoned):
+    """The node is marked first: a run that is killed between leaves it cordoned, and a host that says nothing of it."""
+    cluster = FakeCluster("a", "b", "c", "d")
+    cluster.kept["a"]["spec"]["unschedulable"] = cordoned
+    steps = ("started", "repairing", "proving", "returning", "done")
+    on_host, record = None, {}
+    for step in steps[: last + 1]:
+        before, record = on_host, mark(cluster, step, record, plan=PLAN)["record"]
+        on_host = record
+    on_host = on_host if written else before
+
+    # The fault itself is gone meanwhile.
+    found = plan({"a": facts("none", recorded={"heal": on_host})}, cluster, size=20)[0]
+    again = last < len(steps) - 1 or not written
+    assert found["order"] == (["a"] if again else [])
+    record = on_host or {}
+    for step in steps if again else ():
+        record = mark(cluster, step, record, plan=found["plans"]["a"])["record"]
+    assert cluster.kept["a"]["spec"]["unschedulable"] is cordoned
+    assert cluster.kept["a"]["metadata"]["annotations"][repair.STATE] == "done"
+
+
+def test_a_host_that_was_set_up_anew_after_its_board_was_replaced_is_proven_and_returned(mark, plan):
+    cluster = FakeCluster("a")
+    record = mark(cluster, "started", plan=PLAN)["record"]
+    mark(cluster, "handed-over", record, plan=PLAN, reason="no spare rows")
+    waits = plan({"a": WELL}, cluster, size=20)[0]
+    assert waits["order"] == [] and waits["handed_over"]["a"].startswith("no spare rows (since 2")
+    retried = plan({"a": WELL}, cluster, size=20, retry=True)[0]
+    assert retried["order"] == ["a"] and retried["plans"]["a"]["state_before"] == "handed-over"
+    record = mark(cluster, "started", {}, plan=retried["plans"]["a"], forget=True)["record"]
+    mark(cluster, "done", record, plan=retried["plans"]["a"])
+    assert not cluster.kept["a"]["spec"]["unschedulable"]
 
 
 @pytest.mark.parametrize("end", ["failed", "handed-over"])

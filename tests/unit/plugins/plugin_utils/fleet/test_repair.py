@@ -21,8 +21,9 @@ NOW = datetime.datetime(2026, 11, 23, 12, 0, 0, tzinfo=datetime.timezone.utc)
 
 
 def broken(action=Action.RESET_GPU, error=None, resumed=False):
-    fault = Fault("0000:18:00.0", "x", "GPU 0", "it is broken", action, error=error)
-    return HostPlan(action, (Decided(fault, action),), gpus=("0000:18:00.0",), resumed=resumed)
+    fault = Fault("0000:18:00.0", "x", "GPU 0", "it is broken", action)
+    errors = frozenset() if error is None else frozenset({error})
+    return HostPlan(action, (Decided(fault, action),), gpus=("0000:18:00.0",), resumed=resumed, errors=errors)
 
 
 def fleet(count, size, **options):
