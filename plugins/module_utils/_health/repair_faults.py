@@ -167,25 +167,35 @@ def _bus(evidence: Evidence, expectation: Expectation) -> Iterator[Fault | str]:
             Action.REBOOT,
             remedy="Power-cycle the host; see that the board is seated and powered",
         )
-    gpus = evidence.facts.get("gpus")
-    if gpus is None:
-        return
-    seen = {gpu.get("pci_address") for gpu in gpus}
-    for device in on_bus:
-        if device["address"] in seen:
-            continue
-        taken = device.get("kernel_driver")
-        if taken not in (None, "nvidia"):
-            yield f"GPU {device['address']} is bound to {taken}, so that the driver does not see it"
+    for device in _unseen(evidence):
+        if _is_taken(device):
+            yield f"GPU {device['address']} is bound to {device['kernel_driver']}, so that the driver does not see it"
         else:
             yield _lost(str(device["address"]), f"GPU {device['address']}", "NVML does not see it")
 
 
+def _unseen(evidence: Evidence) -> list[Mapping[str, Any]]:
+    """Return the GPUs on the bus that NVML does not tell of; of one that fell off the bus it does not tell the address."""
+    gpus = evidence.facts.get("gpus")
+    if gpus is None:
+        return []
+    seen = {gpu.get("pci_address") for gpu in gpus}
+    return [device for device in hardware.gpus_on_bus(evidence) if device["address"] not in seen]
+
+
+def _is_taken(device: Mapping[str, Any]) -> bool:
+    """Whether another driver has a GPU, such as vfio-pci for a virtual machine."""
+    return device.get("kernel_driver") not in (None, "nvidia")
+
+
 def _gpus(evidence: Evidence) -> Iterator[Fault | str]:
+    unseen = any(not _is_taken(device) for device in _unseen(evidence))
     for gpu in evidence.facts.get("gpus") or ():
         subject, title = subject_of(gpu), gpu_title(gpu)
         if gpu.get("lost"):
-            yield _lost(subject, title, "it fell off the bus")
+            # Without an address it is one of those that the bus shows and NVML does not see, and a fault already.
+            if gpu.get("pci_address") or not unseen:
+                yield _lost(subject, title, "it fell off the bus")
             continue
         asked = gpu.get("recovery_action")
         action = of_recovery(str(asked or NONE))
@@ -213,6 +223,9 @@ def _gpus(evidence: Evidence) -> Iterator[Fault | str]:
 def _xids(evidence: Evidence, dealt_with: Sequence[str]) -> Iterator[Fault | str]:
     gpus = {_bus_of(gpu): gpu for gpu in evidence.facts.get("gpus") or ()}
     dropped = {address for address, gpu in gpus.items() if gpu.get("lost")}
+    dropped.update(
+        str(device["address"]).rpartition(".")[0].lower() for device in _unseen(evidence) if not _is_taken(device)
+    )
     found: dict[tuple[str, int], tuple[Xid, Action]] = {}
     for error in evidence.xids or ():
         action = of_xid(error)

@@ -1,0 +1,178 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every fault that the virtual GPU can have, as the collection reads it through NVML's binary interface and as heal plans it, before and after."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import gpus
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import HostPlan, Policy, plan_repair
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Record
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
+    CommandAnswer,
+    Evidence,
+    Expectation,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import parse_xids
+from virtual_machine import VERSION
+
+if TYPE_CHECKING:
+    from virtual_machine import VirtualMachine
+
+COLLECTIONS = str(Path(gpus.__file__).parents[6])
+READING = f"""
+    import sys
+    sys.path.insert(0, {COLLECTIONS!r})
+    from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+    from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.source import Source
+    from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.gpus import read_gpus
+    answer(read_gpus(Source(HostFiles()), None, ("errors",)))
+    """
+SECOND = "0000:2a:00.0"
+NOW = datetime.datetime(2026, 11, 23, tzinfo=datetime.timezone.utc)
+
+
+def planned(machine: VirtualMachine) -> HostPlan:
+    """What heal would do to the machine as it is now."""
+    log = Path(machine.environment["VIRTUAL_GPU_KMSG"])
+    read: dict[str, Any] = machine.nvml(READING)
+    switches = machine.show()["nvswitches"]
+    facts = {
+        **read,
+        "host": {"boot_id": "b"},
+        "pci": [
+            {"address": gpu["pci_address"], "kind": "gpu", "kernel_driver": "nvidia"} for gpu in machine.show()["gpus"]
+        ],
+        "driver": {f"{place}_version": VERSION for place in ("loaded", "on_disk", "library")},
+        "fabric": {
+            "nvswitches": switches,
+            "manager": {"installed": switches > 0, "active": switches > 0, "version": VERSION},
+            "state": read["fabric_state"],
+        },
+        "recorded": {},
+    }
+    smi = machine.smi("-L")
+    evidence = Evidence(facts, CommandAnswer(smi.returncode, smi.stdout), parse_xids(log.read_text()), [])
+    return plan_repair(evidence, Expectation(), Record(), Policy(NOW))
+
+
+def reset(machine: VirtualMachine) -> None:
+    machine.smi("--gpu-reset", "-i", "0,1")
+
+
+def reboot(machine: VirtualMachine) -> None:
+    Path(machine.environment["VIRTUAL_GPU_KMSG"]).write_text("")
+    machine.gpu("boot")
+    machine.gpu("load", VERSION, "open")
+    machine.gpu("fabric", "completed")
+
+
+#: Fault, to the commands that make it, what is planned then, and what is planned after the reset of the GPUs and after a reboot.
+FAULTS = {
+    "a reset helps": (["recovery --gpu 1 --action 1"], Action.RESET_GPU, Action.NOTHING, Action.NOTHING),
+    "a reset does not help": (
+        ["recovery --gpu 1 --action 1 --until boot"],
+        Action.RESET_GPU,
+        Action.RESET_GPU,
+        Action.NOTHING,
+    ),
+    "only a new board helps": (
+        ["recovery --gpu 1 --action 1 --until replaced"],
+        Action.RESET_GPU,
+        Action.RESET_GPU,
+        Action.RESET_GPU,
+    ),
+    "programs have to end": (["recovery --gpu 1 --action 3"], Action.DRAIN, Action.NOTHING, Action.NOTHING),
+    "the node has to be booted": (
+        ["recovery --gpu 1 --action 2 --until boot"],
+        Action.REBOOT,
+        Action.REBOOT,
+        Action.NOTHING,
+    ),
+    "an action of tomorrow": (
+        ["recovery --gpu 1 --action 9 --until replaced"],
+        Action.HAND_OVER,
+        Action.HAND_OVER,
+        Action.HAND_OVER,
+    ),
+    "off the bus": (["lose --gpu 1"], Action.REBOOT, Action.REBOOT, Action.NOTHING),
+    "no spare rows": (["memory --gpu 1 --remap failed"], Action.HAND_OVER, Action.HAND_OVER, Action.HAND_OVER),
+    "rows that wait for a reset": (
+        ["memory --gpu 1 --uncorrected 1 --remap pending"],
+        Action.NOTHING,
+        Action.NOTHING,
+        Action.NOTHING,
+    ),
+    "a fabric that did not start": (
+        ["fabric not-started"],
+        Action.RESTART_SERVICE,
+        Action.RESTART_SERVICE,
+        Action.NOTHING,
+    ),
+    "a fabric that refused a GPU": (
+        ["fabric completed --status 15"],
+        Action.RESTART_SERVICE,
+        Action.RESTART_SERVICE,
+        Action.NOTHING,
+    ),
+    # The log keeps an error until the next boot; here no record says that it was dealt with.
+    "an error where the driver tells nothing": (
+        ["fail nvmlDeviceGetFieldValues NOT_SUPPORTED", "xid --gpu 1 --number 119"],
+        Action.RESET_GPU,
+        Action.RESET_GPU,
+        Action.NOTHING,
+    ),
+    "an error that the driver has an answer to": (
+        ["xid --gpu 1 --number 119"],
+        Action.NOTHING,
+        Action.NOTHING,
+        Action.NOTHING,
+    ),
+}
+
+
+@pytest.fixture
+def ready(machine: VirtualMachine, tmp_path: Path) -> VirtualMachine:
+    log = tmp_path / "kmsg"
+    log.touch()
+    machine.environment["VIRTUAL_GPU_KMSG"] = str(log)
+    machine.start("h100-80gb-sxm", "--count=2", "--nvswitch=4")
+    machine.gpu("fabric", "completed")
+    assert planned(machine).action is Action.NOTHING
+    return machine
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_before_and_after_what_ends_it(ready: VirtualMachine, fault: str) -> None:
+    commands, broken, after_reset, after_reboot = FAULTS[fault]
+    for command in commands:
+        ready.gpu(*command.split())
+    assert planned(ready).action is broken
+    reset(ready)
+    assert planned(ready).action is after_reset
+    reboot(ready)
+    assert planned(ready).action is after_reboot
+
+
+def test_two_faults_at_once(ready: VirtualMachine) -> None:
+    """The stronger action is taken, and of the other GPU's fault is said what it is."""
+    ready.gpu("recovery", "--gpu", "0", "--action", "1")
+    ready.gpu("lose", "--gpu", "1")
+    ready.gpu("xid", "--gpu", "1", "--number", "79")
+    found = planned(ready)
+    assert found.action is Action.REBOOT and found.errors == {79}
+    assert [one.fault.key for one in found.decided] == [(SECOND, "gpu_lost"), ("0000:18:00.0", "recovery")], (
+        "a GPU that is gone is one fault, whatever shows it"
+    )
+    ready.gpu("find", "--gpu", "1")
+    ready.gpu("memory", "--gpu", "1", "--remap", "pending")
+    found = planned(ready)
+    assert found.action is Action.RESET_GPU and found.gpus == ("0000:18:00.0",)
+    assert f"GPU 1 ({SECOND}) replaces bad memory at its next reset; it can be used until then" in found.notes
