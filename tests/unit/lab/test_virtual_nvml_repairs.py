@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 import datetime
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import gpus
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import HostPlan, Policy, plan_repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Record
@@ -26,23 +27,29 @@ from virtual_machine import VERSION
 if TYPE_CHECKING:
     from virtual_machine import VirtualMachine
 
-COLLECTIONS = str(Path(gpus.__file__).parents[6])
+COLLECTIONS = str(Path(nvml.__file__).parents[6])
 READING = f"""
     import sys
     sys.path.insert(0, {COLLECTIONS!r})
     from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
     from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.source import Source
-    from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.gpus import read_gpus
-    answer(read_gpus(Source(HostFiles()), None, ("errors",)))
+    from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import nvml
+    nvml.NVML_LIMIT = float(os.environ["LIMIT"])
+    answer(nvml.begin_gpus(Source(HostFiles()), None, ("errors",))())
     """
 SECOND = "0000:2a:00.0"
 NOW = datetime.datetime(2026, 11, 23, tzinfo=datetime.timezone.utc)
 
 
-def planned(machine: VirtualMachine) -> HostPlan:
-    """What heal would do to the machine as it is now."""
+def planned(machine: VirtualMachine, limit: float = 60) -> HostPlan:
+    """What heal would do to the machine as it is now.
+
+    :param limit: seconds that NVML is waited for.
+    """
     log = Path(machine.environment["VIRTUAL_GPU_KMSG"])
-    read: dict[str, Any] = machine.nvml(READING)
+    done = machine.raw(READING, LIMIT=str(limit))
+    assert done.returncode == 0, done.stderr
+    read: dict[str, Any] = json.loads(done.stdout)
     switches = machine.show()["nvswitches"]
     facts = {
         **read,
@@ -159,6 +166,14 @@ def test_a_fault_before_and_after_what_ends_it(ready: VirtualMachine, fault: str
     assert planned(ready).action is after_reset
     reboot(ready)
     assert planned(ready).action is after_reboot
+
+
+def test_a_call_that_hangs(ready: VirtualMachine) -> None:
+    ready.gpu("fail", "nvmlDeviceGetCount_v2", "hang:3")
+    found = planned(ready, limit=1)
+    assert found.action is Action.REBOOT and "NVML does not answer" in str(found.decided[0])
+    reboot(ready)
+    assert planned(ready).action is Action.NOTHING
 
 
 def test_two_faults_at_once(ready: VirtualMachine) -> None:
