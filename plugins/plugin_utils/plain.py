@@ -73,13 +73,33 @@ def _json_lines(value: Any, indent: int, before: str, after: str) -> Iterator[st
     yield f"{margin}}}{after}"
 
 
-def terminal_width() -> int:
-    """Return how many columns the terminal has to which Ansible prints; 0 where that is a file or a pipe."""
+def _columns() -> int:
     return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else 0
 
 
+#: Read while the plugins are loaded: the processes in which ansible-core 2.19 and newer runs tasks are detached from the terminal.
+_COLUMNS = _columns()
+
+
+def terminal_width() -> int:
+    """Return how many columns the terminal has to which Ansible prints; 0 where that is a file or a pipe."""
+    return _COLUMNS
+
+
 def said(answer: Mapping[str, Any]) -> str:
-    """Return the first line of what a task said, or an empty string; the rest of a message are traces and origins."""
+    """Return the first line of what a task said, or an empty string; the rest of a message are traces and origins.
+
+    Of a module that did not even start C(msg) says only that there was no JSON: why is what the host's shell, sudo or Python wrote instead.
+    """
+    written = [line for name in ("module_stderr", "module_stdout") for line in str(answer.get(name) or "").splitlines()]
+    # ssh's own farewell stands behind it where a terminal was asked for.
+    written = [
+        line.strip()
+        for line in written
+        if line.strip() and not line.startswith(("Connection to ", "Shared connection to "))
+    ]
+    if written:
+        return f"the module did not run: {printable(written[-1])}"
     lines = str(answer.get("msg") or "").strip().splitlines()
     return str(printable(lines[0])) if lines else ""
 

@@ -106,7 +106,7 @@ def of_host(host: Sequence[Mapping[str, Any]] | None, unread: str) -> Verificati
     """Return what is known of a host itself: its checks, or the one that says why it could not be read."""
     if host is not None:
         return Verification(tuple(host))
-    step = "See the message of the task that failed, or try: ansible <host> -m ansible.builtin.ping"
+    step = "See the message of the task that failed, or try: ansible <host> --become -m ansible.builtin.ping"
     return Verification((_check("reach", "failed", unread or "the host could not be read", step),))
 
 

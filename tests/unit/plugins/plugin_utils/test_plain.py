@@ -13,18 +13,6 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import plain
 
 
-class Output:
-    def __init__(self, terminal):
-        self.isatty = lambda: terminal
-
-
-@pytest.mark.parametrize(("terminal", "width"), [(True, 97), (False, 0)])
-def test_a_terminal_has_a_width_and_a_file_has_none(monkeypatch, terminal, width):
-    monkeypatch.setattr(plain.sys, "stdout", Output(terminal))
-    monkeypatch.setenv("COLUMNS", "97")
-    assert plain.terminal_width() == width
-
-
 DOCUMENTS = (
     {},
     {"a": None, "b": [], "c": {}},
@@ -81,3 +69,32 @@ def test_a_report_with_another_mode_is_written_again(tmp_path):
     assert plain.write_report(str(path), {"a": 1}) and not plain.write_report(str(path), {"a": 1})
     assert plain.write_report(str(path), {"a": 1}, 0o600) and path.stat().st_mode & 0o777 == 0o600
     assert plain.write_report(str(path), {"a": 2}, 0o600) and json.loads(path.read_text()) == {"a": 2}
+
+
+_NO_JSON = "Module result deserialization failed: No start of json char found"
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (
+            {"module_stderr": "sudo: a terminal is required\nsudo: a password is required\n"},
+            "sudo: a password is required",
+        ),
+        (
+            {
+                "module_stdout": "/bin/sh: 1: sudo: not found\r\n",
+                "module_stderr": "Shared connection to gpu01 closed.\r\n",
+            },
+            "/bin/sh: 1: sudo: not found",
+        ),
+        ({"module_stdout": "\x1b[2Jgone"}, "?[2Jgone"),
+    ],
+)
+def test_why_a_module_did_not_run_is_what_the_host_wrote_in_its_place(written, said):
+    answer = {"failed": True, "msg": _NO_JSON, **written}
+    assert plain.facts_of(answer) == (None, f"the module did not run: {said}")
+
+
+def test_a_module_that_wrote_nothing_is_told_by_its_message():
+    assert plain.facts_of({"msg": f"{_NO_JSON}\nmore", "module_stdout": "", "module_stderr": ""}) == (None, _NO_JSON)

@@ -127,7 +127,7 @@ def test_a_host_that_could_not_be_read_says_why_and_has_no_plan():
         "gpu01: could not be read",
         "  What is wrong:",
         "    failed   reach: Connection refused",
-        "             next: See the message of the task that failed, or try: ansible <host> -m ansible.builtin.ping",
+        "             next: See the message of the task that failed, or try: ansible <host> --become -m ansible.builtin.ping",
     ]
     assert diagnosis.as_dict()["identity"] is None and diagnosis.as_dict()["healthy"] is False
 
