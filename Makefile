@@ -83,6 +83,10 @@ bench-fleet: setup ## Measure the controller with HOSTS=10000 hosts that answer 
 docs: ## Build the documentation site into build/docs/html and check its links
 	@tools/docs.sh
 
+.PHONY: screenshots
+screenshots: ## Make the pictures of the documentation anew (docs/assets); installs a headless browser where there is none
+	@tools/screenshots.sh
+
 .PHONY: build
 build: setup ## Build the collection's tarball into build/
 	@.venv/bin/ansible-galaxy collection build --force --output-path build .

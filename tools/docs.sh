@@ -4,13 +4,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tools/setup.sh
-if [ "$(cat .venv-docs/.requirements 2>/dev/null || true)" != "$(cksum <requirements/docs.txt)" ]; then
-    [ -x .venv-docs/bin/python ] || .venv/bin/python -m venv .venv-docs
-    .venv-docs/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes \
-        -r requirements/docs.txt
-    cksum <requirements/docs.txt >.venv-docs/.requirements
-fi
+tools/docs-environment.sh
+# Before the pages: a picture of what is printed no more is wrong in all of them.
+.venv-docs/bin/python tools/screenshots.py --check
 
 site=build/docs
 rm -rf "$site/source" "$site/html" "$site/extra"

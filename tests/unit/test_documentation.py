@@ -74,3 +74,11 @@ def test_a_link_to_a_file_that_is_not_there_ends_the_build(tmp_path):
     page.write_text("# A\n\n[gone](../gone.md)\n")
     with pytest.raises(SystemExit, match=r"the link \.\./gone\.md leads to nothing"):
         program("prepare")._links(page.read_text(), page, tmp_path)
+
+
+def test_the_plan_in_the_readme_is_what_plan_prints():
+    block = re.search(
+        r"```console\n(\$ .*? gpufleet\.nvidia\.plan\n.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S
+    )
+    printed = (DOCS / "transcripts" / "plan.ansi").read_text(encoding="utf-8").splitlines()
+    assert [line for line in block[1].splitlines() if line not in [*printed, "  ..."]] == []
