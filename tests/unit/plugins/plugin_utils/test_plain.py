@@ -12,7 +12,6 @@ from types import MappingProxyType
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import plain
 
-
 DOCUMENTS = (
     {},
     {"a": None, "b": [], "c": {}},
