@@ -99,6 +99,7 @@ plan:
     warnings: []
 """
 
+import os
 import sys
 
 from ansible.module_utils.basic import AnsibleModule
@@ -151,6 +152,11 @@ def main() -> None:
             result["diff"] = plan.diff("the host program")
         for warning in plan.warnings:
             module.warn(warning)
+        if metrics and not os.path.isdir(metrics):
+            module.warn(
+                f"no metrics are written: {metrics} is not there, and it is node_exporter's to make. Install node_exporter, "
+                "or name the directory that it reads (nvidia_health_metrics_directory)"
+            )
         if module.check_mode or not plan.changes:
             module.exit_json(**result)
         if installation.needs_program(plan) and not wanted["src"]:

@@ -82,6 +82,11 @@ def test_the_timer_writes_a_file_that_promtool_takes(fleet):
         assert f"{line}\n" in text, text
 
 
+def test_a_directory_that_is_not_there_is_warned_of(fleet):
+    answer = fleet.module(HOST, "host_program", {"metrics_directory": "/srv/none"}, "--check")
+    assert any("no metrics are written: /srv/none is not there" in str(warning) for warning in answer["warnings"])
+
+
 def test_a_second_run_changes_nothing(fleet):
     assert play(fleet).quiet(HOST)
 
