@@ -62,7 +62,7 @@ class Diagnosis:
         if self.facts is None:
             return "could not be read"
         failed, warned = len(self.found.failed), sum(1 for check in self.found.checks if check["status"] == "warning")
-        found = f"{failed} checks failed, {warned} warnings" if failed or warned else "nothing is wrong"
+        found = f"checks failed: {failed}, warnings: {warned}" if failed or warned else "nothing is wrong"
         return found + (f", not proven: {', '.join(self.found.unproven)}" if self.found.unproven else "")
 
     def as_dict(self) -> dict[str, Any]:

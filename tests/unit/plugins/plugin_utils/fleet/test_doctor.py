@@ -93,8 +93,8 @@ def test_what_the_facts_do_not_tell_is_not_known():
     ("status", "summary", "healthy"),
     [
         ("passed", "nothing is wrong", True),
-        ("warning", "0 checks failed, 1 warnings", True),
-        ("failed", "1 checks failed, 0 warnings", False),
+        ("warning", "checks failed: 0, warnings: 1", True),
+        ("failed", "checks failed: 1, warnings: 0", False),
         ("unproven", "nothing is wrong, not proven: driver", True),
     ],
 )
