@@ -49,9 +49,9 @@ def fleet(make_fleet):
     return made
 
 
-def play(fleet, **variables):
+def play(fleet, *options, **variables):
     fleet.describe({"g": {"hosts": [HOST], "vars": {**VARIABLES, "nvidia_health_fail": False, **variables}}})
-    return fleet.play(fleet.folder / "metrics.yml")
+    return fleet.play(fleet.folder / "metrics.yml", *options)
 
 
 def metrics(fleet):
@@ -83,8 +83,8 @@ def test_the_timer_writes_a_file_that_promtool_takes(fleet):
 
 
 def test_a_directory_that_is_not_there_is_warned_of(fleet):
-    answer = fleet.module(HOST, "host_program", {"metrics_directory": "/srv/none"}, "--check")
-    assert any("no metrics are written: /srv/none is not there" in str(warning) for warning in answer["warnings"])
+    done = play(fleet, "--check", nvidia_health_metrics_directory="/srv/none")
+    assert "no metrics are written: /srv/none is not there" in done.text
 
 
 def test_a_second_run_changes_nothing(fleet):
