@@ -27,7 +27,7 @@ if [ ! -d "$cache" ]; then
     for package in "${packages[@]}"; do
         read -r folder name digest <<<"$package"
         # Without what the package depends on: types alone need none of it.
-        archive=$new/$(npm pack --silent --pack-destination "$new" "$name")
+        archive=$new/$(npm pack --silent --cache "$new/npm" --pack-destination "$new" "$name")
         if [ "sha512-$(openssl dgst -sha512 -binary "$archive" | base64 -w 0)" != "$digest" ]; then
             echo "npm's $name is not the one that this test was written with: its digest is not $digest." >&2
             exit 1
@@ -37,6 +37,7 @@ if [ ! -d "$cache" ]; then
         tar -xzf "$archive" -C "$target" --strip-components 1
         rm "$archive"
     done
+    rm -r "$new/npm"
     mv -T "$new" "$cache"
 fi
 echo "$cache"
