@@ -16,6 +16,7 @@ from typing import Any, Callable
 
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.software import changed_settings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, by_node, titles
@@ -28,7 +29,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity imp
     capacity,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import Holding, holdings
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import gpu_allocatable
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import FAILED, gpu_allocatable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection import (
     Resources,
     host_table,
@@ -36,6 +37,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection i
     resource_table,
     settings_table,
 )
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plugin_pod import mps_limits_check
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import Pod
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read as read_pod
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import is_ready
@@ -242,11 +244,20 @@ def _read(host: str, variables: Any, known: Mapping[str, Sequence[str]], racks: 
     about.pool, about.found = description.pool or "", found
     about.sharing = _slice(desired, found)
     about.replicas = dict(found.replicas)
+    about.notes += [f"{text}; verify says what to do" for text in _other_limits(sharing, found, facts)]
     if sharing.backend == "hami":
         about.replicas = {GPU: HAMI_SPLIT}
     elif sharing.mode == "mps" and sharing.mps_manager == "host":
         about.slice_mib = sharing.slice_mib
     return about
+
+
+def _other_limits(sharing: modes.Sharing, found: Capacity, facts: Mapping[str, Any]) -> list[str]:
+    """Return where an MPS daemon that runs gives its clients something else than the table says."""
+    if not sharing.mps_of_plugin or not any(daemon.get("in_container") for daemon in facts.get("mps") or ()):
+        return changed_settings(facts)
+    limits = mps_limits_check({name: unit.replicas for name, unit in found.slices.items()}, facts)
+    return [limits.evidence] if limits.status == FAILED else []
 
 
 def _expected(about: _Host) -> dict[str, Any]:

@@ -203,6 +203,13 @@ def broken_daemons(facts: Mapping[str, Any]) -> list[str]:
     return [one.name for one in wanted.daemons if one.pipe_directory not in answering] if wanted else []
 
 
+def changed_settings(facts: Mapping[str, Any]) -> list[str]:
+    """Return what recorded MPS daemons that run give a client in place of what is recorded."""
+    wanted, by_pipe = _recorded_sharing(facts), _by_pipe_directory(mps_of_host(facts))
+    daemons = [one for one in wanted.daemons if one.pipe_directory in by_pipe] if wanted else []
+    return [text for daemon in daemons if (text := _daemon_differs(daemon, by_pipe))]
+
+
 def _by_pipe_directory(running: Sequence[Mapping[str, Any]]) -> dict[Any, Mapping[str, Any]]:
     return {daemon.get("pipe_directory"): daemon for daemon in running}
 

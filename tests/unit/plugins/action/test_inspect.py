@@ -285,6 +285,18 @@ def test_slices_of_a_daemon_of_the_host(in_cluster):
     assert result["ledger"]["a"]["gpus"][0]["allocated_mib"] == 8192
 
 
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [(["4G", "4G"], ""), (["1G", "4G"], "limits a client to 1G on GPU 0 instead of 4188 MiB; verify says what to do")],
+)
+def test_a_daemon_that_gives_its_clients_something_else_than_the_table_says_is_named(show, limits, said):
+    pipe = "/run/nvidia/mps/nvidia.com/gpu/pipe"
+    daemon = {"pid": 9, "pipe_directory": pipe, "responds": True, "percentage": 9.0, "limits": limits}
+    facts = {**FACTS, "mps": [{**daemon, "in_container": True}]}
+    _result, shown = show(a={"gpu_facts_host": {"gpu": facts}, **SHARED})
+    assert said in shown.text and ("verify says" in shown.text) is bool(said)
+
+
 #: What docs/scenarios/inspect.md shows; with RECORD_TRANSCRIPTS=1 it is written anew.
 TRANSCRIPT = Path(__file__).resolve().parents[4] / "docs" / "transcripts" / "inspect.txt"
 
