@@ -55,23 +55,16 @@ class Kind:
 
     :param variables: that describe it.
     :param resources: that a node with 2 x H100 80GB then offers.
-    :param example: of the rendered examples, without the pool's name.
+    :param examples: rendered ones, without the pool's name, to how many devices a container is given. They are for the first of the resources.
     :param shares: how many containers are given the same device.
-    :param gpus: how many devices each container is given.
     :param mode_changes: whether MIG is switched off for it, which nobody who has a GPU open survives.
     """
 
     variables: dict[str, Any]
     resources: dict[str, int]
-    example: str
+    examples: dict[str, int]
     shares: int = 1
-    gpus: int = 1
     mode_changes: bool = False
-
-    @property
-    def fits(self) -> int:
-        """How many pods of the example a node holds: the example is for the first of the resources."""
-        return next(iter(self.resources.values())) // self.gpus
 
 
 SLICES = {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 3}
@@ -91,22 +84,23 @@ WHOLE = {"nvidia_mig_layout": [{"devices": "all", "enabled": False}]}
 SINGLE = {"nvidia_mig_strategy": "single", "nvidia_mig_layout": [{"devices": "all", "instances": {"2g.20gb": 3}}]}
 KINDS = {
     "MIG mixed": Kind(
-        MIXED, {"nvidia.com/mig-1g.10gb": 4, "nvidia.com/mig-2g.20gb": 2, "nvidia.com/mig-3g.40gb": 2}, "mig-1g-10gb"
+        MIXED,
+        {"nvidia.com/mig-1g.10gb": 4, "nvidia.com/mig-2g.20gb": 2, "nvidia.com/mig-3g.40gb": 2},
+        {"mig-1g-10gb": 1},
     ),
     # The resource that no number is given for is not shared.
     "MIG mixed, time slices of one profile": Kind(
         {**MIXED, "nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": {"nvidia.com/mig-1g.10gb": 2}},
         {"nvidia.com/mig-1g.10gb": 8, "nvidia.com/mig-2g.20gb": 2, "nvidia.com/mig-3g.40gb": 2},
-        "mig-1g-10gb",
+        {"mig-1g-10gb": 1},
         shares=2,
     ),
-    "MIG single": Kind(SINGLE, {GPU: 6}, "gpu"),
-    "whole GPUs": Kind(WHOLE, {GPU: 2}, "gpu", mode_changes=True),
-    "time slicing": Kind(SLICES, {GPU: 6}, "gpu", shares=3),
-    "time slicing, renamed": Kind({**SLICES, "nvidia_sharing_rename": True}, {SHARED: 6}, "gpu-shared", shares=3),
-    "40 GiB over 2 GPUs, time slices": Kind(OVER_TWO, {GPU: 6}, "40gib-over-2", shares=3, gpus=2),
-    "MPS by the host, renamed": Kind({**HOST, "nvidia_sharing_rename": True}, {SHARED: 6}, "gpu-shared", shares=3),
-    "MPS by the device plugin": Kind(MPS, {GPU: 6}, "gpu", shares=3),
+    "MIG single": Kind(SINGLE, {GPU: 6}, {"gpu": 1}),
+    "whole GPUs": Kind(WHOLE, {GPU: 2}, {"gpu": 1}, mode_changes=True),
+    "time slicing, N GiB over M GPUs": Kind(OVER_TWO, {GPU: 6}, {"gpu": 1, "40gib-over-2": 2}, shares=3),
+    "time slicing, renamed": Kind({**SLICES, "nvidia_sharing_rename": True}, {SHARED: 6}, {"gpu-shared": 1}, shares=3),
+    "MPS by the host, renamed": Kind({**HOST, "nvidia_sharing_rename": True}, {SHARED: 6}, {"gpu-shared": 1}, shares=3),
+    "MPS by the device plugin": Kind(MPS, {GPU: 6}, {"gpu": 1}, shares=3),
 }
 
 
@@ -237,22 +231,25 @@ def test_the_way_that_nvidia_ships_works_where_a_site_wants_it(nodes):
 
 
 def fill(nodes: Nodes, kind: Kind, pool: str) -> None:
+    for example, gpus in kind.examples.items():
+        fill_with(nodes, f"{pool}-{example}", next(iter(kind.resources.values())) // gpus, gpus, kind.shares)
+
+
+def fill_with(nodes: Nodes, example: str, fits: int, gpus: int, shares: int) -> None:
     """Make one pod more than the node has room for, and look into all of them."""
-    example = f"{pool}-{kind.example}"
-    nodes.fill(example, kind.fits + 1)
+    nodes.fill(example, fits + 1)
     try:
-        wait_for(lambda: [pod["status"]["phase"] for pod in nodes.pods(example)].count("Running") == kind.fits, 180)
+        wait_for(lambda: [pod["status"]["phase"] for pod in nodes.pods(example)].count("Running") == fits, 180)
         pods = nodes.pods(example)
         assert {pod["status"]["phase"] for pod in pods} == {"Running", "Pending"}, "the next one waits"
         running = [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"]
         seen = {name: devices(nodes.kubectl("logs", name)) for name in running}
         assert seen == {name: devices(nodes.kubectl("exec", name, "--", "nvidia-smi", "-L")) for name in running}
-        assert {len(set(found)) for found in seen.values()} == {kind.gpus}, (
-            "the devices that it asked for, and no other"
-        )
+        assert {len(set(found)) for found in seen.values()} == {gpus}, "the devices that it asked for, and no other"
         given = Counter(uuid for found in seen.values() for uuid in found)
-        assert set(given) <= set(devices(nodes.lab("exec", f"node-{pool}", "--", "nvidia-smi", "-L")))
-        assert set(given.values()) == {kind.shares}, "evenly over the devices that it was given"
+        host = "node-" + example.partition("-")[0]
+        assert set(given) <= set(devices(nodes.lab("exec", host, "--", "nvidia-smi", "-L")))
+        assert set(given.values()) == {shares}, "evenly over the devices that it was given"
     finally:
         nodes.kubectl("delete", "pods", "-l", f"example={example}", "--force", "--grace-period=0")
         wait_for(lambda: not nodes.pods(example), 120)
