@@ -175,6 +175,13 @@ def test_only_an_mps_daemon_that_runs_has_clients_that_go(spoil, emptied):
     assert found.emptied == emptied
 
 
+def test_an_mps_daemon_that_a_client_told_other_limits_costs_no_other_client_its_gpu():
+    found = plan(lambda facts: facts["mps"][0].update(clients=2, limits=["1G", "4G"]), mps=True)
+    assert (found.action, found.emptied) == (Action.NOTHING, ())
+    (note,) = found.notes
+    assert "limits a client to 1G on its device 0" in note and "nvidia_sharing" in note
+
+
 def test_starting_a_fabric_manager_that_does_not_run_disturbs_nobody():
     assert plan(fabric_down).emptied == ()
 
