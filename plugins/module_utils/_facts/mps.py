@@ -18,8 +18,7 @@ from .._adapters.mps_control import MpsControl, MpsError, multi_user_option_of
 from .._adapters.mps_control3 import MpsControl3
 from .._adapters.processes import ProgramProcess, program_processes
 from .._adapters.source import Source
-from .._sharing.host import ROOT
-from .._sharing.mps_instances import is_instance
+from .._sharing.mps_instances import ROOT, is_instance
 
 CONTROL = "nvidia-cuda-mps-control"
 SERVER = "nvidia-cuda-mps-server"

@@ -28,12 +28,11 @@ from .._plan import Refused
 from . import arithmetic
 from .host_options import PRIORITIES
 from .modes import Sharing
+from .mps_instances import ROOT
 
 SCHEMA = 1
 #: What leaves compute mode and time slice as a driver has them after every boot.
 DEFAULT = "default"
-#: The device plugin's C(mps.root): it mounts C(<root>/<resource>/pipe) and C(<root>/shm), as /dev/shm, into pods.
-ROOT = "/run/nvidia/mps"
 SHM = f"{ROOT}/shm"
 RESOURCE = "nvidia.com/gpu"
 #: What C(renameByDefault) appends. The plugin makes the pipe directory of the renamed name (C(mps/root.go), C(PipeDir)).

@@ -2,11 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The name of the systemd unit of the host's MPS daemons. Pure."""
+"""By what MPS daemons are known on a host: the systemd unit of its own, and the directory below which those that serve pods are. Pure."""
 
 from __future__ import annotations
 
 UNIT = "gpufleet-mps@.service"
+#: The device plugin's C(mps.root): it mounts C(<root>/<resource>/pipe) and C(<root>/shm), as /dev/shm, into pods.
+ROOT = "/run/nvidia/mps"
 
 
 def is_instance(unit: str | None) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.module_utils import _injection as injection
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.mps_commands import limit_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.arithmetic import mps_limits
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import ROOT
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import ROOT
 
 from .expectations import FAILED, PASSED, SKIPPED, Check
 
