@@ -91,6 +91,6 @@ def checks(
     if wanted.mps_of_host:
         plugin.append(plugin_pod.mps_check(there, sorted(wanted.resources), facts.get("mps") or []))
     if wanted.mps_replicas and not waiting:
-        plugin.append(plugin_pod.mps_limits_check(wanted.mps_replicas, facts))
+        plugin.append(plugin_pod.mps_limits_check(wanted.mps_replicas, facts, there))
     devices = claims.counts(claims.published(slices()).get(name, ())) if wanted.devices else None
     return (ready, *plugin, *expectations.compare(node, wanted, devices))

@@ -67,7 +67,7 @@ def mps_check(
     :param resources: the names that the node must offer.
     :param daemons: C(mps) of the facts.
     """
-    root = next((value for pod in pods for one in _containers(pod) if (value := _environment(one).get("MPS_ROOT"))), "")
+    root = _mps_root(pods)
     if not root:
         return Check(MPS_CHECK, SKIPPED, "no device plugin runs on the node")
     served = {str(daemon.get("pipe_directory")): daemon for daemon in daemons if not daemon.get("in_container")}
@@ -92,13 +92,21 @@ def mps_check(
     return Check(MPS_CHECK, PASSED, ", ".join(wanted))
 
 
-def mps_limits_check(replicas: Mapping[str, int], facts: Mapping[str, Any]) -> Check:
+def mps_limits_check(
+    replicas: Mapping[str, int], facts: Mapping[str, Any], pods: Iterable[Mapping[str, Any]] = ()
+) -> Check:
     """Return whether the device plugin's own MPS daemons limit their clients as they do at their start.
 
     A client of a daemon, and whoever enters its container, can tell it others; those of before are back when it starts again.
 
     :param replicas: of each resource that such a daemon serves.
+    :param pods: those of the node, where they are known.
     """
+    root = _mps_root(pods) or ROOT
+    if root != ROOT:
+        return Check(
+            MPS_LIMITS_CHECK, SKIPPED, f"the device plugin's mps.root is {root}, and daemons are asked below {ROOT}"
+        )
     daemons = [one for one in facts.get("mps") or () if one.get("in_container")]
     served = {str(one.get("pipe_directory")): one for one in daemons}
     log = "See its log: kubectl logs of the pod nvidia-device-plugin-...-mps-control-daemon of the node."
@@ -136,6 +144,11 @@ def _wrong_limits(
         if present != limit_text(mib):
             limited = f"limits a client to {present}" if present else "limits no client"
             yield f"the MPS daemon at {pipe} {limited} on GPU {gpu['index']} instead of {mib} MiB"
+
+
+def _mps_root(pods: Iterable[Mapping[str, Any]]) -> str:
+    """Return C(mps.root) of the node's device plugin, or nothing where none runs."""
+    return next((value for pod in pods for one in _containers(pod) if (value := _environment(one).get("MPS_ROOT"))), "")
 
 
 def _containers(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -140,6 +140,12 @@ def test_the_limits_of_the_device_plugins_own_daemon(changes, status, evidence):
     assert bool(found.next_step) is (status == "failed")
 
 
+def test_a_plugin_with_a_root_of_its_own_is_not_called_dead():
+    elsewhere = mps_limits_check({"nvidia.com/gpu": 10}, {"mps": []}, [plugin(MPS_ROOT="/srv/mps")])
+    assert (elsewhere.status, "/srv/mps" in elsewhere.evidence) == ("skipped", True)
+    assert mps_limits_check({"nvidia.com/gpu": 10}, {"mps": []}, [plugin()]).status == "failed"
+
+
 def test_a_gpu_that_fell_off_the_bus_moves_no_limit_to_another():
     found = plugins_daemon(limits=["7G", "1G"])
     found["gpus"][0] = {"index": 0, "lost": True}
