@@ -57,7 +57,6 @@ CLOSED = {
     "annotation-cdi": Attempt(annotations={"cdi.k8s.io/x": "nvidia.com/gpu=all"}),
     "magic-path-emptydir": Attempt(mounts={f"{MAGIC}/all": {"emptyDir": {}}}),
     "dev-of-the-host": Attempt("all", mounts={"/host-dev": {"hostPath": {"path": "/dev"}}}),
-    "dev-of-the-host-by-proc": Attempt("all", mounts={"/host-dev": {"hostPath": {"path": "/proc/1/root/dev"}}}),
     "variable-from-a-config-map": Attempt(more={"envFrom": [{"configMapRef": {"name": "all"}}]}),
     "ipc-of-the-host": Attempt("all", spec={"hostIPC": True}),
     "another-class-of-the-same-handler": Attempt("all", spec={"runtimeClassName": "mine"}),
@@ -80,7 +79,11 @@ OPEN_TO_VOLUME_MOUNTS = {
     "magic-path-gpu-uuid": Attempt(mounts={f"{MAGIC}/GPU": DEV_NULL}),
     "magic-path-mig-uuid": Attempt(mounts={f"{MAGIC}/MIG": DEV_NULL}),
 }
-ATTEMPTS = {**CLOSED, **OPEN_TO_VOLUME_MOUNTS, **PRIVILEGED}
+#: Leads out of the mount namespace in which runc makes the container.
+NEVER_STARTS = {
+    "dev-of-the-host-by-proc": Attempt("all", mounts={"/host-dev": {"hostPath": {"path": "/proc/1/root/dev"}}})
+}
+ATTEMPTS = {**CLOSED, **OPEN_TO_VOLUME_MOUNTS, **PRIVILEGED, **NEVER_STARTS}
 CLASSES = {"without-class": None, "runtime-class": "nvidia"}
 #: Asks for one device, by right, and names all: with a neighbour in its pod that asks for nothing.
 GREEDY = "asks-for-one-and-names-all"
@@ -189,6 +192,17 @@ def sees_none(log: str) -> bool:
 def test_a_pod_gets_no_gpu_that_it_was_not_given(tried, way, attempt, runtime_class):
     log = tried.log(way, attempt, runtime_class)
     assert sees_none(log), log
+
+
+@pytest.mark.parametrize("runtime_class", CLASSES)
+@pytest.mark.parametrize("attempt", NEVER_STARTS)
+@pytest.mark.parametrize("way", NODES)
+def test_a_container_with_the_hosts_files_by_proc_is_never_started(demo, tried, way, attempt, runtime_class):
+    """runc's own word; with another one the mount would be that of dev-of-the-host, which gives no GPU."""
+    assert not devices(tried.logs.get((NODES[way], f"{attempt}-{runtime_class}"), ""))
+    pod = demo.get("pod", f"{attempt}-{runtime_class}-{NODES[way]}")
+    (ended,) = [one["state"]["terminated"] for one in pod["status"]["containerStatuses"]]
+    assert 'error mounting "/proc/1/root/dev"' in ended["message"]
 
 
 @pytest.mark.parametrize("attempt", OPEN_TO_VOLUME_MOUNTS)
