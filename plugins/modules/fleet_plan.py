@@ -101,5 +101,5 @@ msg:
   description: One line for people - how much is to do, or that nothing is.
   type: str
   returned: always
-  sample: "The fleet is not as described: 2 hosts: 1 as described, 1 to change. gpufleet.nvidia.site brings it there."
+  sample: "The fleet is not as described: 2 hosts: 1 as described, 1 to change. Run gpufleet.nvidia.site to apply the changes."
 """

@@ -41,7 +41,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Be the only run that works on the fleet
+- name: Acquire the fleet lock
   gpufleet.nvidia.upgrade_lease:
     state: present
 """

@@ -21,7 +21,7 @@ _STEP = re.compile(r"^PLAY|: Record the step, ")
 _LEFT_OUT = re.compile(r"^(?:skipping|included): ")
 _ABSOLUTE = re.compile(r"/\S*/ansible_collections/gpufleet/nvidia/")
 _TITLE = """\
-Three lab hosts with two virtual T4 each and Debian's own driver packages, nodes of a real kube-apiserver (tests/cluster/test_debian_pair.py),
+Three lab hosts with two virtual T4 each and Debian's own driver packages, nodes of a real cluster (tests/cluster/test_debian_pair.py),
 at driver 535.261.03 and container toolkit 1.19.1. Three pods of one PodDisruptionBudget (maxUnavailable: 1) work on them, and the device plugin
 and an exporter hold the driver. On debian-node-2 the CUDA program that proves the driver fails with the new driver: the node goes back to the
 old driver and toolkit and stays cordoned, debian-node-3 is not begun. No node is rebooted.

@@ -192,7 +192,7 @@ class FleetPlan:
         if any(host.impossible and not host.unread for host in self.hosts):
             return "Correct what is impossible first: gpufleet.nvidia.site refuses it, and changes no host until it is corrected or left out."
         if self.drift:
-            return "gpufleet.nvidia.site brings it there."
+            return "Run gpufleet.nvidia.site to apply the changes."
         return "Read the hosts that are unread."
 
     def summary(self) -> str:

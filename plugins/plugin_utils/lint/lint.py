@@ -64,7 +64,7 @@ def _lint(text: str, facts: Mapping[str, Any] | None, told: Sequence[str], repor
     try:
         document = yaml.load(text, report)
     except yaml.YamlError as error:
-        report.error("", f"no YAML that the plugin can read: {error}", "Correct the syntax.")
+        report.error("", f"invalid YAML: {error}", "Correct the syntax.")
         return _verdict(report, None)
     if document is None:
         report.warning(

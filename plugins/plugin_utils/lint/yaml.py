@@ -42,7 +42,7 @@ _LARGE_DOCUMENT = 4_000_000
 
 
 class YamlError(Exception):
-    """The text is no YAML that the plugin can read."""
+    """The text is invalid YAML for the plugin."""
 
 
 def load(text: str, report: Report) -> Any:
