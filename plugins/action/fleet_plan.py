@@ -143,7 +143,7 @@ class _Cluster:
             return None
         api = Cluster(kubeconfig, context, 30, notify)
         pods = by_node(api.pods())
-        return cls(api.nodes(), pods, lambda: api.resource_slices())
+        return cls(api.nodes(), pods, api.resource_slices)
 
     def view(self, host: str, variables: Any, facts: Mapping[str, Any], desired: Mapping[str, Any]) -> NodeView:
         name = node_of(host, variables)

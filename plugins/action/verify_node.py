@@ -57,7 +57,7 @@ class ActionModule(ClusterAction):
                 wanted,
                 arguments["facts"],
                 arguments["restarted"],
-                lambda: cluster.resource_slices(),
+                cluster.resource_slices,
                 waiting=True,
             )
             bad = [check for check in checks if check.status == expectations.FAILED]

@@ -145,7 +145,7 @@ class _Nodes:
         try:
             cluster = self._cluster = Cluster(arguments["kubeconfig"], arguments["context"], _TIMEOUT, warn)
             self._nodes = cluster.nodes()
-            self._slices = cache(lambda: cluster.resource_slices())
+            self._slices = cache(cluster.resource_slices)
         except (ApiError, AnsibleError) as error:
             self._cluster = None
             self.unasked = str(error)

@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 import re
 import time
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,7 +76,7 @@ def mutated(draw, document):
 
 
 def property_of(strategy, examples):
-    """Return a decorator that runs a function over that many examples, each within a second of a processor and 200 MiB."""
+    """Return a decorator that runs a function over that many examples, each within the time of `_time_of_long_lists` and 200 MiB."""
 
     def decorate(function):
         def within_limits(drawn):
@@ -83,7 +85,7 @@ def property_of(strategy, examples):
             before, began = _memory_kib("VmRSS"), time.thread_time()
             function(drawn)
             took, used = time.thread_time() - began, (_memory_kib("VmHWM") - before) // 1024
-            assert took < 1, f"{took:.1f} s of a processor"
+            assert took < _time_of_long_lists(), f"{took:.1f} s of a processor, more than {_time_of_long_lists():.1f} s"
             assert used < 200, f"{used} MiB more than before"
 
         settings(max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=[])(
@@ -91,6 +93,20 @@ def property_of(strategy, examples):
         )()
 
     return decorate
+
+
+@functools.cache
+def _time_of_long_lists():
+    """Return how many seconds of a processor this machine takes to read fifty lists of 20,000 values, the longest of `VALUES`.
+
+    Three of them fit into a document, and the linter takes ten times as long over a value as libyaml alone. What takes longer by the
+    square of their length takes a thousand times as long.
+    """
+    text = yaml.safe_dump(["x"] * 20000)
+    began = time.thread_time()
+    for _list in range(5):
+        yaml.load(text, Loader=yaml.CSafeLoader)
+    return (time.thread_time() - began) * 10
 
 
 def _memory_kib(name):

@@ -120,6 +120,9 @@ class FakeCluster:
         ready = [{"type": "Ready", "status": "True"}]
         return {"a": {"metadata": {}, "spec": {}, "status": {"conditions": ready, "allocatable": {}}}}
 
+    def resource_slices(self):
+        raise AssertionError("no pool is served by claims: they need not be allowed")
+
     def pods(self):
         metadata = {"namespace": "jobs", "name": "train", "ownerReferences": [{"kind": "Job", "controller": True}]}
         container = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
@@ -163,7 +166,7 @@ def test_a_cluster_that_does_not_answer_ends_the_plan(plan, monkeypatch):
 
 def test_devices_of_claims_are_compared_where_the_pool_is_served_by_them(plan, monkeypatch):
     monkeypatch.setattr(fleet_plan, "Cluster", FakeCluster)
-    monkeypatch.setattr(FakeCluster, "resource_slices", lambda _self: [], raising=False)
+    monkeypatch.setattr(FakeCluster, "resource_slices", lambda _self: [])
     gpu = {"index": 0, "name": "NVIDIA L40S", "memory_mib": 46068, "mig": {"supported": False, "current": False}}
     host = {"gpu_facts_host": {"gpu": {"gpus": [gpu]}}, "nvidia_sharing_backend": "dra"}
     result, _shown = plan(hosts={"a": host}, arguments={"kubeconfig": "x"})
