@@ -8,19 +8,19 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: adopt
-short_description: Write the inventory of hosts that somebody else set up
+short_description: Write an inventory for hosts that were set up by other means
 version_added: 0.1.0
 description:
-  - Writes an inventory on the controller from what hosts are, so that the first C(plan) over it shows nothing to do, or names what no
-    variable describes. Nothing on the hosts or in a cluster is changed.
-  - Uses the facts that M(gpufleet.nvidia.gpu_info) returned into the variable C(gpu_facts_host) of each host with
-    O(gpufleet.nvidia.gpu_info#module:gather) holding V(holders) and V(mig_parted), and the objects of the cluster where O(kubeconfig) is given -
-    ClusterPolicy and NVIDIADriver of the GPU Operator, DaemonSets of the standalone device plugin with their ConfigMaps, and nodes.
-  - Hosts with equal boards and settings become a pool. What cannot be described is left alone by C(site) (such as
-    O(gpufleet.nvidia.nvidia_driver#role:main:nvidia_driver_state=unmanaged)), and is in RV(differences).
-  - Hosts in the group C(gpu_hosts), hosts without an NVIDIA GPU, and hosts whose driver does not answer are left out, with the reason.
-  - How hosts are reached is copied (C(ansible_host), C(ansible_user) and their like), secrets are not.
-  - This is an action; the module is only its documentation.
+  - Writes an inventory on the controller from the state of hosts, so that the first C(plan) with it shows nothing to do, or names what no variable
+    can describe. Nothing on the hosts or in a cluster is changed.
+  - Uses the result of M(gpufleet.nvidia.gpu_info) with V(holders) and V(mig_parted) in O(gpufleet.nvidia.gpu_info#module:gather), registered as
+    C(gpu_facts_host) of each host, and with O(kubeconfig) the objects of the cluster - ClusterPolicy and NVIDIADriver of the GPU Operator, DaemonSets
+    of the standalone device plugin with their ConfigMaps, and nodes.
+  - Hosts with equal boards and settings become a pool. Anything that no variable can describe is left alone by C(site) (for example with
+    O(gpufleet.nvidia.nvidia_driver#role:main:nvidia_driver_state=unmanaged)), and is listed in RV(differences).
+  - Hosts in the group C(gpu_hosts), hosts without an NVIDIA GPU, and hosts whose driver does not respond are skipped, with the reason.
+  - Connection variables such as C(ansible_host) and C(ansible_user) are copied, secrets are not.
+  - This is an action plugin; the module only documents it.
 options:
   hosts:
     description: The hosts to adopt.
@@ -28,23 +28,23 @@ options:
     elements: str
     required: true
   directory:
-    description: Folder on the controller for the inventory. Relative to where Ansible was started.
+    description: Directory on the controller for the inventory, relative to the directory in which Ansible was started.
     type: path
     default: inventory/adopted
   overwrite:
-    description: Whether what an earlier run wrote there may be replaced. Otherwise a folder that has files is refused.
+    description: Whether to replace what an earlier run wrote there. Otherwise, a directory that contains files is refused.
     type: bool
     default: false
   report:
-    description: File on the controller for what was found as JSON, readable by its owner alone. Empty for none.
+    description: File on the controller to which the findings are written as JSON, readable only by its owner. If empty, none is written.
     type: path
     default: ""
   kubeconfig:
-    description: A kubeconfig on the controller. Empty asks no cluster.
+    description: A kubeconfig on the controller. If empty, no cluster is read.
     type: path
     default: ""
   context:
-    description: The context in it. Empty for its current one.
+    description: The context in that kubeconfig. If empty, its current context.
     type: str
     default: ""
   api_timeout:
@@ -61,7 +61,7 @@ attributes:
   idempotent:
     support: full
     details:
-      - With O(overwrite=true), a second run over hosts that did not change writes nothing.
+      - With O(overwrite=true), a second run on unchanged hosts writes nothing.
 author:
   - The gpufleet.nvidia authors (@gpufleet)
 seealso:
@@ -86,11 +86,11 @@ pools:
   type: dict
   returned: success
 hosts:
-  description: Of every host its boards, variables, differences and notes.
+  description: The boards, variables, differences and notes of every host.
   type: dict
   returned: success
 differences:
-  description: By host, what no variable describes.
+  description: By host, what no variable can describe.
   type: dict
   returned: success
 left_out:
@@ -98,7 +98,7 @@ left_out:
   type: dict
   returned: success
 msg:
-  description: One line for people.
+  description: A one-line summary.
   type: str
   returned: always
   sample: "40 hosts in 3 pools, 1 left out, 2 differences that are not described."

@@ -8,14 +8,14 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: check_variables
-short_description: Check the variables of a playbook before anything is touched
+short_description: Check the variables of a playbook before anything is changed
 version_added: 0.1.0
 description:
-  - Checks, for all hosts of a play at once, names, types and values of the variables that a playbook reads. Those that only
-    a playbook has are documented by P(gpufleet.nvidia.playbooks#role).
-  - A name that is nearly that of a variable is refused with the name that may be meant; another name that begins as they do warns.
+  - Checks names, types and values of the variables that a playbook reads, for all hosts of a play at once. P(gpufleet.nvidia.playbooks#role)
+    documents the variables that only a playbook has.
+  - A name that is similar to that of a variable is refused with a suggestion; any other unknown name with the same prefix causes a warning.
   - The variables that describe a host are checked by M(gpufleet.nvidia.host_plan).
-  - This is an action; the module is only its documentation.
+  - This is an action plugin; the module only documents it.
 options:
   playbook:
     description: The playbook whose variables are checked.
@@ -25,7 +25,7 @@ options:
   hosts:
     description:
       - The hosts whose variables are checked.
-      - Left out, all of the play.
+      - Defaults to all hosts of the play.
     type: list
     elements: str
 extends_documentation_fragment:
@@ -46,13 +46,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 refusals:
-  description: What cannot be taken.
+  description: The variables that are refused.
   type: list
   elements: dict
   returned: always
   contains:
     message:
-      description: The variable, what is wrong with it, and what would be taken.
+      description: The variable, what is wrong with it, and what is accepted.
       type: str
     hosts:
       description: The hosts that have it.

@@ -11,58 +11,58 @@ module: container_runtime
 short_description: Configure containerd, Docker, CRI-O, k3s or RKE2 for NVIDIA GPUs
 version_added: 0.1.0
 description:
-  - Gives a container runtime the runtime C(nvidia) of the NVIDIA Container Toolkit.
-  - Only the settings that belong to it are changed. Every other byte of the runtime's files stays, comments and order included;
-    with O(state=absent) the former bytes come back.
-  - The real runtime judges the planned configuration before any file is touched, also in check mode.
-  - The runtime is restarted only when its merged configuration changes, without C(systemctl daemon-reload), and not when running
-    containers would be lost. A runtime that does not come up with the new files gets the former ones back.
-  - Drop-ins that C(nvidia-ctk runtime configure) left behind, which hide later changes of the main file, are moved aside.
+  - Adds the runtime C(nvidia) of the NVIDIA Container Toolkit to a container runtime.
+  - Changes only the settings that belong to it. Every other byte of the runtime's files stays, including comments and order; O(state=absent) restores
+    the original bytes.
+  - The installed runtime validates the planned configuration before any file is changed, also in check mode.
+  - The runtime is restarted only when its merged configuration changes, without C(systemctl daemon-reload), and not when running containers would be
+    lost. If it does not start with the new files, the previous ones are restored.
+  - Drop-ins that C(nvidia-ctk runtime configure) left behind, which hide later changes to the main file, are moved aside.
 options:
   runtime:
     description:
       - The container runtime of the host.
-      - V(k3s) and V(rke2) find the NVIDIA runtime by themselves when they start. What they generate is read and never edited.
+      - V(k3s) and V(rke2) detect the NVIDIA runtime by themselves when they start. The files that they generate are read and never edited.
     type: str
     choices: [containerd, docker, crio, k3s, rke2]
     required: true
   state:
     description:
-      - V(present) configures the runtime C(nvidia), V(absent) takes it out, whoever configured it.
+      - V(present) configures the runtime C(nvidia), V(absent) removes it, no matter what configured it.
       - V(absent) leaves CDI enabled in Docker's C(daemon.json).
     type: str
     choices: [present, absent]
     default: present
   default:
     description:
-      - Whether containers that ask for no runtime get C(nvidia).
-      - V(false) makes V(runc) the default again where C(nvidia) is, and leaves any other default alone.
+      - Whether containers that request no runtime get C(nvidia).
+      - If C(nvidia) is the default, V(false) makes V(runc) the default again. Any other default is left alone.
     type: bool
     default: false
   enable_cdi:
-    description: Whether CDI devices are enabled where the runtime has CDI and does not enable it by itself.
+    description: Whether to enable CDI devices if the runtime supports CDI and does not enable it by default.
     type: bool
     default: true
   config_path:
     description:
-      - Another main file (containerd, Docker) or drop-in (CRI-O).
-      - The default is the runtime's own. Not used with k3s and RKE2.
+      - Path of the main file (containerd, Docker) or the drop-in (CRI-O).
+      - Defaults to the runtime's standard path. Not used with k3s and RKE2.
     type: path
   binary:
-    description: Where C(nvidia-container-runtime) is.
+    description: Path of C(nvidia-container-runtime).
     type: path
     default: /usr/bin/nvidia-container-runtime
   restart:
     description:
-      - V(auto) restarts (or reloads, where that is enough) the runtime when its merged configuration changes.
-      - V(never) leaves that to you; the plan warns.
+      - V(auto) restarts the runtime, or reloads it if that is sufficient, when its merged configuration changes.
+      - V(never) leaves the restart to you; the plan warns.
     type: str
     choices: [auto, never]
     default: auto
   disruption:
     description:
-      - Whether running containers may be lost by a restart, as with a Docker without live-restore.
-      - V(refuse) fails before anything is touched.
+      - Whether running containers may be lost in a restart, as with Docker without live-restore.
+      - V(refuse) fails before anything is changed.
     type: str
     choices: [refuse, force]
     default: refuse
@@ -94,45 +94,45 @@ EXAMPLES = r"""
 RETURN = r"""
 plan:
   description: >-
-    What was, or in check mode would be, done. Its C(steps) have each C(kind) and C(target), which are keys that do not change with the
-    words, C(data), C(text), and of the text C(why) and C(disturbs).
+    What was done, or in check mode would be done. Each of its C(steps) has C(kind) and C(target), identifiers that do not depend on the wording,
+    C(data), C(text), and the parts C(why) and C(disturbs) of the text.
   type: dict
   returned: always
 seconds:
   description: >-
-    Seconds that were spent on downloads (C(download), with apt), builds of kernel modules (C(build)), other work of the package manager
-    (C(packages)), other programs (C(programs)) and the module itself (C(own)); what took none is not there.
+    Seconds spent on downloads (C(download), with apt), builds of kernel modules (C(build)), other work of the package manager (C(packages)), other
+    programs (C(programs)) and the module itself (C(own)). Parts that took no time are omitted.
   type: dict
   returned: success
   sample: {download: 61.0, build: 301.5, packages: 38.2, programs: 6.1, own: 1.9}
 effective:
-  description: What the runtime has in force; in check mode, what it would have.
+  description: The settings in effect in the runtime; in check mode, the ones that would be.
   type: dict
   returned: always
   contains:
     nvidia:
-      description: Path of the runtime C(nvidia); null when there is none.
+      description: Path of the runtime C(nvidia), or null if there is none.
       type: str
     default_runtime:
       description: The default runtime.
       type: str
     cdi:
-      description: Whether CDI devices are enabled; null when the runtime does not say.
+      description: Whether CDI devices are enabled, or null if the runtime does not report it.
       type: bool
     runtimes:
       description: All runtimes.
       type: list
       elements: str
 effective_change:
-  description: Whether what is in force changes. Files can change without that.
+  description: Whether the settings in effect change. Files can change without this.
   type: bool
   returned: always
 restarted:
-  description: Whether the runtime was, or in check mode would be, restarted.
+  description: Whether the runtime was restarted, or in check mode would be.
   type: bool
   returned: always
 disturbs:
-  description: Who notices the change.
+  description: What the change disrupts.
   type: list
   elements: str
   returned: always

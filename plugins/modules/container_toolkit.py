@@ -11,13 +11,13 @@ module: container_toolkit
 short_description: Install and configure the NVIDIA Container Toolkit
 version_added: 0.1.0
 description:
-  - Brings the four packages of the NVIDIA Container Toolkit to one exact version, as one transaction that is simulated first, and
-    holds them there.
-  - Refuses versions with published vulnerabilities, with which a container can break out of its isolation.
-  - Sets C(/etc/nvidia-container-runtime/config.toml) so that unprivileged containers get GPUs in one way only, by O(device_injection).
-    All other settings and comments of that file stay.
-  - Keeps the CDI specification true to the driver and the GPUs that are there.
-  - Does not configure a container runtime; that is M(gpufleet.nvidia.container_runtime).
+  - Installs the four packages of the NVIDIA Container Toolkit at one exact version, in one transaction that is simulated first, and holds them at
+    this version.
+  - Refuses versions with published vulnerabilities, which allow a container to escape its isolation.
+  - Configures C(/etc/nvidia-container-runtime/config.toml) so that unprivileged containers get GPUs in one way only, set by O(device_injection). All
+    other settings and comments in that file stay.
+  - Keeps the CDI specification in agreement with the installed driver and GPUs.
+  - Does not configure a container runtime; use M(gpufleet.nvidia.container_runtime).
 options:
   state:
     description:
@@ -38,13 +38,13 @@ options:
     suboptions:
       url:
         description:
-          - A mirror, C(https://) or C(file:///), of NVIDIA's directory C(stable/deb) or C(stable/rpm). The directory of the host's
-            architecture (C(amd64), C(arm64); C(x86_64), C(aarch64)) is below it.
+          - URL (C(https://) or C(file:///)) of a mirror of NVIDIA's directory C(stable/deb) or C(stable/rpm), which contains the directory of the
+            host's architecture (C(amd64), C(arm64); C(x86_64), C(aarch64)).
           - Empty for NVIDIA's own.
         type: str
         default: ""
       key_url:
-        description: Where the signing key is. Empty for NVIDIA's own.
+        description: URL of the signing key. If empty, NVIDIA's own.
         type: str
         default: ""
       key_file:
@@ -53,58 +53,58 @@ options:
         default: ""
       key_fingerprint:
         description:
-          - All 40 hexadecimal digits of the signing key's fingerprint. The key file must hold this key and no other.
-          - Empty for NVIDIA's key, which is right for a mirror as well unless the site signs anew.
+          - All 40 hexadecimal digits of the signing key's fingerprint. The key file must contain this key and no other.
+          - If empty, that of NVIDIA's key, which is also correct for a mirror unless you sign the packages again.
         type: str
         default: ""
       manage:
-        description: Whether the repository is configured here. V(false) where the site does that.
+        description: Whether the module configures the repository. Set it to V(false) if something else does.
         type: bool
         default: true
       username:
         description:
-          - User of the mirror at O(repository.url), where it asks for one (HTTP Basic authentication). It is also sent to O(repository.key_url) on the same
-            server. An address with a user or a password in it is refused.
-          - Printable ASCII without blanks, quotation marks, V($), V(#), colons and backslashes.
+          - User name for a mirror at O(repository.url) with HTTP Basic authentication. It is also sent to O(repository.key_url) on the same server. A
+            URL that contains a user name or a password is refused.
+          - Printable ASCII without spaces, quotation marks, V($), V(#), colons and backslashes.
         type: str
         default: ""
       password:
         description:
-          - Its password; printable ASCII without blanks, quotation marks, V($), V(#) and backslashes.
-          - Written where the package manager reads it and root alone can, C(/etc/apt/auth.conf.d), the C(.repo) file in C(/etc/yum.repos.d), or
-            C(/etc/zypp/credentials.d), and removed with the repository.
+          - Password of that user. Printable ASCII without spaces, quotation marks, V($), V(#) and backslashes.
+          - It is written to a file of the package manager that only root can read, in C(/etc/apt/auth.conf.d), the C(.repo) file in
+            C(/etc/yum.repos.d), or C(/etc/zypp/credentials.d), and removed with the repository.
         type: str
         default: ""
   device_injection:
     description:
-      - How containers of this host get their devices; the toolkit then accepts no other way in unprivileged containers.
+      - How containers on this host get their devices. The toolkit accepts no other way in unprivileged containers.
       - V(cdi) means that the container runtime injects them, and the toolkit accepts neither the variable C(NVIDIA_VISIBLE_DEVICES)
-        nor volume mounts. A container cannot ask for a device by itself.
-      - V(volume_mounts) means that it reads mounts below C(/var/run/nvidia-container-devices), for runtimes without CDI. A pod that may
-        use hostPath volumes can ask for any GPU.
-      - V(envvar) means that it reads C(NVIDIA_VISIBLE_DEVICES), which every container and every image can set. NVIDIA's default, for
-        hosts of one user and for Docker.
-      - V(auto) means V(envvar) where O(runtime=docker), and V(cdi) elsewhere.
+        nor volume mounts. A container cannot request a device by itself.
+      - V(volume_mounts) means that the toolkit reads mounts below C(/var/run/nvidia-container-devices), for runtimes without CDI. A pod that may use
+        hostPath volumes can request any GPU.
+      - V(envvar) means that the toolkit reads C(NVIDIA_VISIBLE_DEVICES), which every container and every image can set. It is NVIDIA's default, for
+        single-user hosts and for Docker.
+      - V(auto) means V(envvar) with O(runtime=docker), and V(cdi) otherwise.
     type: str
     choices: [auto, cdi, volume_mounts, envvar]
     default: auto
   runtime:
-    description: The host's container runtime, for which O(device_injection=auto) chooses.
+    description: The host's container runtime, which determines O(device_injection=auto).
     type: str
     choices: [containerd, docker, crio, k3s, rke2]
     default: containerd
   hold:
-    description: Whether the package manager holds the four packages, so that unattended upgrades do not move them.
+    description: Whether the package manager holds the four packages, so that unattended upgrades do not change them.
     type: bool
     default: true
   cdi:
     description:
-      - Whether a CDI specification is kept, and NVIDIA's units that refresh it are enabled.
-      - Without a loaded driver there is nothing to describe; the specification is then made when the driver is.
+      - Whether a CDI specification is maintained and NVIDIA's units that refresh it are enabled.
+      - Without a loaded driver, the specification is generated later, when the driver is installed.
     type: bool
     default: true
   allow_vulnerable:
-    description: Take a version with published vulnerabilities. Warns every time.
+    description: Whether to accept a version with published vulnerabilities. Every run then warns.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -135,21 +135,21 @@ EXAMPLES = r"""
 
 RETURN = r"""
 version:
-  description: The toolkit's version afterwards; in check mode the one that it would be. Empty for none.
+  description: The version of the toolkit after the run, or in check mode the one that it would have. Empty if it is not installed.
   type: str
   returned: success
   sample: 1.20.0
 seconds:
   description: >-
-    Seconds that were spent on downloads (C(download), with apt), builds of kernel modules (C(build)), other work of the package manager
-    (C(packages)), other programs (C(programs)) and the module itself (C(own)); what took none is not there.
+    Seconds spent on downloads (C(download), with apt), builds of kernel modules (C(build)), other work of the package manager (C(packages)), other
+    programs (C(programs)) and the module itself (C(own)). Parts that took no time are omitted.
   type: dict
   returned: success
   sample: {download: 61.0, build: 301.5, packages: 38.2, programs: 6.1, own: 1.9}
 plan:
   description: >-
-    What was, or in check mode would be, done. Its C(steps) have each C(kind) and C(target), which are keys that do not change with the
-    words, C(data), C(text), and of the text C(why) and C(disturbs).
+    What was done, or in check mode would be done. Each of its C(steps) has C(kind) and C(target), identifiers that do not depend on the wording,
+    C(data), C(text), and the parts C(why) and C(disturbs) of the text.
   type: dict
   returned: success
 packages:

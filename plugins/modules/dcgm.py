@@ -11,12 +11,12 @@ module: dcgm
 short_description: Install NVIDIA DCGM and run its host engine
 version_added: 0.1.0
 description:
-  - Brings the packages of DCGM 4 for the CUDA version of the driver to one exact version, as one transaction that is simulated first, holds them
-    there, and has the host engine, C(nvidia-dcgm.service), run now and after a reboot.
-  - Takes DCGM 3 away, which cannot stand beside it.
-  - Refuses versions with published vulnerabilities, and a transaction that would change packages that are not DCGM's.
+  - Installs the packages of DCGM 4 for the CUDA version of the driver at one exact version, in one transaction that is simulated first, holds them,
+    and starts and enables the host engine, C(nvidia-dcgm.service).
+  - Removes DCGM 3, which cannot be installed alongside DCGM 4.
+  - Refuses versions with published vulnerabilities, and a transaction that would change packages other than those of DCGM.
   - Configures no repository. DCGM is in NVIDIA's CUDA repository, which M(gpufleet.nvidia.driver) configures, or in a mirror of it.
-  - C(dcgmi diag) is run by M(gpufleet.nvidia.health).
+  - To run C(dcgmi diag), use M(gpufleet.nvidia.health).
 options:
   state:
     description:
@@ -32,17 +32,17 @@ options:
   cuda:
     description:
       - The major versions of CUDA whose packages are installed.
-      - Empty for the one that the driver brings that is installed for the running kernel.
+      - If empty, the one provided by the driver that is installed for the running kernel.
     type: list
     elements: str
     choices: ['11', '12', '13']
     default: []
   hold:
-    description: Whether the package manager holds the packages, so that unattended upgrades do not move them.
+    description: Whether the package manager holds the packages, so that unattended upgrades do not change them.
     type: bool
     default: true
   allow_vulnerable:
-    description: Take a version with published vulnerabilities. Warns every time.
+    description: Whether to accept a version with published vulnerabilities. Every run then warns.
     type: bool
     default: false
   lock_timeout:
@@ -75,24 +75,24 @@ EXAMPLES = r"""
 
 RETURN = r"""
 packages:
-  description: The installed packages of DCGM, by name; in check mode those that there are.
+  description: The installed packages of DCGM, by name. In check mode, the packages that are present now.
   type: dict
   returned: success
 active:
-  description: Whether the host engine runs.
+  description: Whether the host engine is running.
   type: bool
   returned: success
 seconds:
   description: >-
-    Seconds that were spent on downloads (C(download), with apt), other work of the package manager (C(packages)), other programs (C(programs)) and
-    the module itself (C(own)); what took none is not there.
+    Seconds spent on downloads (C(download), with apt), other work of the package manager (C(packages)), other programs (C(programs)) and the module
+    itself (C(own)). Parts that took no time are omitted.
   type: dict
   returned: success
   sample: {download: 61.0, packages: 38.2, programs: 6.1, own: 1.9}
 plan:
   description: >-
-    What was, or in check mode would be, done. Its C(steps) have each C(kind) and C(target), which are keys that do not change with the
-    words, C(data), C(text), and of the text C(why) and C(disturbs).
+    What was done, or in check mode would be done. Each of its C(steps) has C(kind) and C(target), identifiers that do not depend on the wording,
+    C(data), C(text), and the parts C(why) and C(disturbs) of the text.
   type: dict
   returned: success
 """

@@ -8,23 +8,23 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: doctor_report
-short_description: Say of hosts what they are, what is wrong with them, and what site would do
+short_description: Report what hosts are, what is wrong with them, and what site would do
 version_added: 0.1.0
 description:
-  - Says on the controller, from the facts that M(gpufleet.nvidia.gpu_info) returned into the variable C(gpu_facts_host) of each host with
-    O(gpufleet.nvidia.gpu_info#module:gather) holding V(errors), V(health) and V(holders), what a host is, which checks of its health fail, and
-    what C(gpufleet.nvidia.site) would do with the variables that it has, or with the roles' defaults.
-  - Nobody has to have described the host, and nothing of this collection has to be on it.
-  - Never fails for what it finds; C(doctor.yml) fails when RV(healthy) is false.
-  - This is an action; the module is only its documentation.
+  - Reports what a host is, which of its health checks fail, and what C(gpufleet.nvidia.site) would do with the variables that the host has, or with
+    the roles' defaults. It runs on the controller and uses the result of M(gpufleet.nvidia.gpu_info) with V(errors), V(health) and V(holders) in
+    O(gpufleet.nvidia.gpu_info#module:gather), registered as C(gpu_facts_host) of each host.
+  - The host needs no description, and nothing of this collection has to be installed on it.
+  - Never fails because of its findings; C(doctor.yml) fails when RV(healthy) is false.
+  - This is an action plugin; the module only documents it.
 options:
   hosts:
-    description: The hosts to report.
+    description: The hosts to report on.
     type: list
     elements: str
     required: true
   report:
-    description: File on the controller for the report as JSON, readable by its owner alone. Empty for none.
+    description: File on the controller to which the report is written as JSON, readable only by its owner. If empty, none is written.
     type: path
     default: ""
 extends_documentation_fragment:
@@ -43,7 +43,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 hosts:
-  description: Of every host what it is (C(identity)), its checks, whether it is healthy, the first check that failed, and the plan of every stage.
+  description: For every host, what it is (C(identity)), its checks, whether it is healthy, the first failed check, and the plan of every stage.
   type: dict
   returned: always
 healthy:
@@ -51,7 +51,7 @@ healthy:
   type: bool
   returned: always
 msg:
-  description: One line for people - what is wrong with which hosts, or that nothing is.
+  description: A one-line summary - which hosts have a problem, or that none has.
   type: str
   returned: always
   sample: "Something is wrong with 1 of 3 hosts: gpu01."

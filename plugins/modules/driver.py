@@ -7,122 +7,122 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: driver
-short_description: Install, change or remove the NVIDIA driver, proven by what is read back
+short_description: Install, change or remove the NVIDIA driver, and verify the result
 version_added: 0.1.0
 author:
   - The gpufleet.nvidia authors (@gpufleet)
 description:
-  - Plans the driver's packages from the host's facts, the desired state and what the repositories offer, has the package manager
-    simulate the transaction, carries it out, and reads the host back.
+  - Plans the driver's packages from the host's facts, the desired state and the packages that the repositories offer, has the package manager
+    simulate the transaction, runs it, and reads the host back.
   - Success means that the module is built for the running kernel, that the loaded module, the module on disk and the
-    library are of one version, that C(nvidia-smi) answers, and that the services run. Exit statuses are not trusted.
-  - Reloads the driver without a reboot when nobody uses it; otherwise RV(reboot_required) says who does.
+    library are of one version, that C(nvidia-smi) responds, and that the services run. Exit statuses are not trusted.
+  - Reloads the driver without a reboot when it is not in use. Otherwise, RV(reboot_required) is true and RV(reboot_reasons) says what uses it.
   - The package set before a change is recorded in C(/var/lib/gpufleet/driver-previous.json), and
-    O(state=previous) goes back to it in one transaction. The version of the container toolkit is recorded beside it, for the playbook
+    O(state=previous) restores it in one transaction. The version of the container toolkit is recorded with it, for the playbook
     C(gpufleet.nvidia.rollback).
 options:
   state:
     description:
-      - V(present) brings the driver, V(absent) removes it with its pins and its repository.
-      - V(previous) restores the package set that was there before the last change.
+      - V(present) installs the driver, V(absent) removes it with its pins and its repository.
+      - V(previous) restores the package set from before the last change.
     type: str
     choices: [present, absent, previous]
     default: present
   branch:
     description:
-      - Driver branch. Any version of it is accepted when it is installed already and not below the security floor;
-        otherwise the newest one that is offered is taken.
+      - Driver branch. An installed version of this branch stays unless it is below the security floor; otherwise, the newest available version is
+        installed.
     type: str
     default: "580"
   version:
     description:
-      - Exact driver version, such as V(580.178.04). It decides the branch too.
+      - Exact driver version, such as V(580.178.04). It also determines the branch.
     type: str
     default: ""
   flavour:
     description:
-      - Kernel modules. Maxwell, Pascal and Volta need V(proprietary), Grace Hopper and Blackwell need V(open).
+      - Flavour of the kernel modules. Maxwell, Pascal and Volta need V(proprietary), Grace Hopper and Blackwell need V(open).
     type: str
     choices: [open, proprietary]
     default: open
   variant:
     description:
-      - V(compute) leaves out everything for displays.
+      - V(compute) omits everything for displays.
     type: str
     choices: [compute, full]
     default: compute
   source:
     description:
-      - Whose packages. Sources are never mixed.
-      - V(local_repository) is NVIDIA's local-repository package or a copy of it, given by its address.
+      - Where the packages come from. Sources are never mixed.
+      - V(local_repository) is NVIDIA's local-repository package or a copy of it, given by its URL.
     type: str
     choices: [nvidia, distribution, local_repository]
     default: nvidia
   repository:
     description:
-      - Where the packages of NVIDIA come from.
+      - The repository of NVIDIA's packages.
     type: dict
     default: {}
     suboptions:
       url:
         description:
-          - Address of a mirror, C(https) or C(file); empty for NVIDIA's own repository.
+          - URL (C(https) or C(file)) of a mirror. If empty, NVIDIA's own repository.
         type: str
         default: ""
       key_url:
         description:
-          - Where the signing key of the mirror is fetched from.
+          - URL of the signing key of the mirror.
         type: str
         default: ""
       key_file:
         description:
-          - File on the host with the signing key, in place of O(repository.key_url).
+          - File on the host with the signing key, instead of O(repository.key_url).
         type: path
         default: ""
       key_fingerprint:
         description:
-          - All hexadecimal digits of the key's fingerprint. A key with another one is refused.
+          - The full hexadecimal fingerprint of the key. A key with a different fingerprint is refused.
         type: str
         default: ""
       manage:
         description:
-          - Whether the repository is configured; V(false) when it is there already.
+          - Whether the module configures the repository. Set it to V(false) if something else does.
         type: bool
         default: true
       username:
         description:
-          - User of the mirror at O(repository.url), where it asks for one (HTTP Basic authentication). It is also sent to O(repository.key_url) on the same
-            server. An address with a user or a password in it is refused.
-          - Printable ASCII without blanks, quotation marks, V($), V(#), colons and backslashes.
+          - User name for a mirror at O(repository.url) with HTTP Basic authentication. It is also sent to O(repository.key_url) on the same server. A
+            URL that contains a user name or a password is refused.
+          - Printable ASCII without spaces, quotation marks, V($), V(#), colons and backslashes.
         type: str
         default: ""
       password:
         description:
-          - Its password; printable ASCII without blanks, quotation marks, V($), V(#) and backslashes.
-          - Written where the package manager reads it and root alone can, C(/etc/apt/auth.conf.d), the C(.repo) file in C(/etc/yum.repos.d), or
-            C(/etc/zypp/credentials.d), and removed with the repository.
+          - Password of that user. Printable ASCII without spaces, quotation marks, V($), V(#) and backslashes.
+          - It is written to a file of the package manager that only root can read, in C(/etc/apt/auth.conf.d), the C(.repo) file in
+            C(/etc/yum.repos.d), or C(/etc/zypp/credentials.d), and removed with the repository.
         type: str
         default: ""
   hold:
     description:
-      - Whether to pin the driver and hold all of its packages, so that unattended upgrades cannot move it.
+      - Whether to pin the driver and hold all of its packages, so that unattended upgrades cannot change it.
     type: bool
     default: true
   reload:
     description:
-      - V(auto) reloads the driver when nobody uses it, V(never) leaves that to a reboot.
+      - V(auto) reloads the driver when it is not in use, V(never) leaves that to a reboot.
     type: str
     choices: [auto, never]
     default: auto
   persistence:
     description:
-      - Whether the persistence daemon runs and really keeps the GPUs initialised.
+      - Whether the persistence daemon runs and persistence mode is on, so that the GPUs stay initialised.
     type: bool
     default: true
   fabric_manager:
     description:
-      - Whether the fabric manager is installed and runs; V(auto) where there are NVSwitches, or boards
-        with NVLink 5 (HGX B200, B300), which also get C(nvlsm) and the kernel modules that it needs.
+      - Whether the fabric manager is installed and runs. With V(auto), it runs on hosts with NVSwitches, or with boards with NVLink 5 (HGX B200,
+        B300), which also get C(nvlsm) and the kernel modules that it needs.
     type: str
     choices: [auto, always, never]
     default: auto
@@ -134,21 +134,22 @@ options:
     suboptions:
       mode:
         description:
-          - V(host) installs its package at exactly the driver's version and has the service run, V(masked) installs it and masks the service because
-            ComputeDomains run their own, V(unmanaged) leaves all of it as it is. The others are refused on boards that are in no rack.
+          - V(host) installs the package at exactly the driver's version and runs the service, V(masked) installs it and masks the service because
+            ComputeDomains run their own, V(unmanaged) leaves IMEX as it is. The other values are refused on boards that are not part of a rack.
         type: str
         choices: [unmanaged, host, masked]
         default: unmanaged
       nodes:
         description:
-          - IPv4 or IPv6 addresses of all hosts of the rack, this one among them, for C(/etc/nvidia-imex/nodes_config.cfg), where they are sorted.
+          - IPv4 or IPv6 addresses of all hosts of the rack, including this one. They are written to C(/etc/nvidia-imex/nodes_config.cfg) in sorted
+            order.
         type: list
         elements: str
         default: []
       restart:
         description:
-          - Whether a service that runs may be stopped or restarted while processes use the GPUs. Jobs on other hosts that have imported their memory
-            lose it.
+          - Whether a running service may be stopped or restarted while processes use the GPUs. Jobs on other hosts that have imported memory from
+            these processes lose it.
         type: bool
         default: false
   module_parameters:
@@ -156,15 +157,15 @@ options:
       - >-
         Parameters of the kernel module C(nvidia), such as V({NVreg_EnableStreamMemOPs: 1}), in C(/etc/modprobe.d/gpufleet-nvidia.conf). True and
         false are written as 1 and 0.
-      - A module takes them when it is loaded, so a change reloads the driver, or needs a reboot where somebody uses it, as O(reload) says.
-        The loaded module is read back; a parameter that it does not have is an error.
+      - The module reads them when it is loaded, so a change reloads the driver, or needs a reboot if the driver is in use, subject to O(reload). The
+        loaded module is read back; a parameter that it does not have is an error.
     type: dict
     default: {}
   coherent_memory:
     description:
-      - V(driver) has the driver manage the memory of GPUs that are coherent with the processor (CDMM; GH200, GB200, GB300), so that it is no NUMA
-        node of the operating system. Needs branch 580.
-      - V(default) leaves it to the driver.
+      - V(driver) has the driver manage the memory of GPUs that are coherent with the processor (CDMM; GH200, GB200, GB300), so that it is not a NUMA
+        node of the operating system. Requires branch 580 or later.
+      - V(default) leaves the mode to the driver.
     type: str
     choices: [default, driver]
     default: default
@@ -175,14 +176,14 @@ options:
     default: false
   advisories:
     description:
-      - Security floors that the collection does not know yet, as the filter P(gpufleet.nvidia.driver_advisories#filter) reads them from NVIDIA's files.
-      - The newest bulletin of all decides, whether it is one of these or the collection's own.
+      - Security floors that the collection does not know yet, as returned by the filter P(gpufleet.nvidia.driver_advisories#filter).
+      - The newest bulletin applies, whether it is one of these or the collection's own.
     type: list
     elements: dict
     default: []
     suboptions:
       branch:
-        description: Of the driver.
+        description: The driver branch.
         type: int
         required: true
       version:
@@ -190,19 +191,19 @@ options:
         type: str
         required: true
       bulletin:
-        description: Its number.
+        description: The number of the bulletin.
         type: str
         required: true
       date:
-        description: When it was last changed, as V(YYYY-MM-DD).
+        description: The date of its last revision, as V(YYYY-MM-DD).
         type: str
         required: true
       source:
-        description: Where it was read.
+        description: The file that it was read from.
         type: str
         required: true
       reason:
-        description: The worst of what older versions have.
+        description: The most severe vulnerability in older versions.
         type: str
         required: true
   lock_timeout:
@@ -211,7 +212,7 @@ options:
     type: int
     default: 60
 notes:
-  - In check mode a repository that is not configured yet is not added, so the plan can name the versions only roughly.
+  - In check mode, a repository that is not configured yet is not added, so the versions in the plan are approximate.
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.changes
@@ -245,14 +246,14 @@ EXAMPLES = r"""
 
 RETURN = r"""
 version:
-  description: The driver version that is installed afterwards; in check mode the one that would be. Empty for none.
+  description: The installed driver version after the run, or in check mode the one that would be installed. Empty if there is none.
   returned: success
   type: str
   sample: 580.178.04
 seconds:
   description: >-
-    Seconds that were spent on downloads (C(download), with apt), builds of kernel modules (C(build)), other work of the package manager
-    (C(packages)), other programs (C(programs)) and the module itself (C(own)); what took none is not there.
+    Seconds spent on downloads (C(download), with apt), builds of kernel modules (C(build)), other work of the package manager (C(packages)), other
+    programs (C(programs)) and the module itself (C(own)). Parts that took no time are omitted.
   type: dict
   returned: success
   sample: {download: 61.0, build: 301.5, packages: 38.2, programs: 6.1, own: 1.9}
@@ -263,47 +264,48 @@ steps:
   elements: dict
   contains:
     kind:
-      description: What is done, as a key that does not change with the words.
+      description: The kind of step, an identifier that does not depend on the wording.
       type: str
       sample: install_driver
     target:
-      description: The key of what it acts on, such as V(driver), a unit or a path.
+      description: What the step acts on, such as V(driver), a unit or a path.
       type: str
     text:
-      description: The step in words, with why it has to be done and who notices.
+      description: The step in words, with the reason and what it disrupts.
       type: str
     why:
-      description: Why it has to be done.
+      description: The reason for the step.
       type: str
     disturbs:
-      description: Who notices.
+      description: What the step disrupts.
       type: list
       elements: str
     data:
-      description: Details, such as the version and the packages that the resolver found.
+      description: Details, such as the version and the resolved packages.
       type: dict
 packages:
   description: The installed packages of the driver, by name.
   returned: success
   type: dict
 reboot_required:
-  description: Whether the driver on disk is loaded only by a reboot.
+  description: Whether a reboot is needed to load the driver on disk.
   returned: success
   type: bool
 reboot_reasons:
-  description: Who or what keeps the driver from being reloaded.
+  description: What prevents the driver from being reloaded.
   returned: success
   type: list
   elements: str
 refusal:
   description:
-    - Why the request was refused before anything was touched, with what would work.
-    - With Secure Boot, why the module stopped before it installed the driver, with what has to be done at the host. RV(steps) says what was done.
-  returned: when it was refused, or the driver needs a person first
+    - Why the request was refused before anything was changed, and what would work.
+    - With Secure Boot, why the module stopped before it installed the driver, and what you have to do at the console of the host. RV(steps) lists
+      what was done.
+  returned: when it was refused, or the driver needs manual action first
   type: dict
 differences:
-  description: How the host differs from the desired state after everything was carried out.
-  returned: when reading back does not show what was wanted
+  description: How the host differs from the desired state after all steps.
+  returned: when the host read back does not match the desired state
   type: list
   elements: str
 """
