@@ -8,16 +8,16 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: evict_gpu_pods
-short_description: Empty a node of the pods that hold GPUs
+short_description: Evict the pods that hold GPUs from a node
 version_added: 0.1.0
 description:
-  - Evicts, through the eviction API, the pods that asked for C(nvidia.com/gpu), C(nvidia.com/mig-*) or have a resource claim. Disruption budgets
-    are respected; pods of DaemonSets and other pods stay.
-  - When one of them must not be evicted, none is touched.
-  - With O(mig_plan) only the pods on MIG devices that go are evicted, with O(devices) only those on these devices.
-  - With O(every_pod) the node is drained. M(kubernetes.core.k8s_drain) takes pods that did not leave in time for a success, gives up at the first
-    budget that has no room at the moment, and counts emptyDir volumes of DaemonSets.
-  - This is an action; the module is only its documentation. It runs on the controller and needs the Python package C(kubernetes) there.
+  - Evicts, through the eviction API, the pods that request C(nvidia.com/gpu) or C(nvidia.com/mig-*), or have a resource claim. Disruption budgets are
+    respected; pods of DaemonSets and other pods stay.
+  - If one of these pods must not be evicted, none is evicted.
+  - With O(mig_plan), only the pods on MIG devices that are destroyed are evicted; with O(devices), only those on these devices.
+  - With O(every_pod), the node is drained. In contrast, M(kubernetes.core.k8s_drain) reports success when pods did not terminate in time, fails at
+    the first disruption budget that currently allows no eviction, and counts emptyDir volumes of DaemonSets.
+  - This is an action plugin; the module only documents it. It runs on the controller and requires the Python package C(kubernetes) there.
 options:
   node:
     description: Name of the node.
@@ -27,7 +27,7 @@ options:
     description: The result of M(gpufleet.nvidia.mig) in check mode.
     type: dict
   devices:
-    description: UUIDs of the GPUs and MIG devices whose pods are evicted, and no others. Empty for none. Not used with O(mig_plan).
+    description: UUIDs of the only GPUs and MIG devices whose pods are evicted. If empty, none is. Not used with O(mig_plan).
     type: list
     elements: str
   checkpoint:
@@ -37,23 +37,23 @@ options:
     default: ""
   holders:
     description:
-      - UIDs of pods of which a process holds a GPU, as RV(gpufleet.nvidia.gpu_info#module:gpu.holders) has them.
-      - They are evicted too, although they did not ask for a GPU.
+      - UIDs of pods with a process that holds a GPU, as in RV(gpufleet.nvidia.gpu_info#module:gpu.holders).
+      - They are evicted too, even if they did not request a GPU.
     type: list
     elements: str
     default: []
   device_holders:
-    description: All processes that have a device file open, as RV(gpufleet.nvidia.gpu_info#module:gpu.holders) has them, for O(device_nodes).
+    description: All processes that have a device file open, as in RV(gpufleet.nvidia.gpu_info#module:gpu.holders), for O(device_nodes).
     type: list
     elements: dict
     default: []
   device_nodes:
-    description: Device files. The pods of those of O(device_holders) that have one of them open are evicted too.
+    description: Device files. The pods of the O(device_holders) that have one of them open are evicted too.
     type: list
     elements: str
     default: []
   every_pod:
-    description: Whether the whole node is emptied, pods that use no GPU among them. Pods of DaemonSets and static pods of the kubelet stay.
+    description: Whether the whole node is drained, including pods that use no GPU. Pods of DaemonSets and static pods of the kubelet stay.
     type: bool
     default: false
   force:
@@ -65,11 +65,11 @@ options:
     type: bool
     default: false
   timeout:
-    description: Seconds in which all of them have to have left.
+    description: Seconds within which all of these pods must have terminated.
     type: int
     default: 300
   poll:
-    description: Seconds between two looks.
+    description: Seconds between two checks.
     type: float
     default: 3.0
 extends_documentation_fragment:
@@ -94,26 +94,26 @@ EXAMPLES = r"""
 
 RETURN = r"""
 evicted:
-  description: The pods that left, or in check mode would.
+  description: The pods that were evicted, or in check mode would be.
   type: list
   elements: str
   returned: always
 not_evicted:
-  description: Why pods could not be evicted, by pod. A drain of the whole node can help against that, and against no other failure.
+  description: Why pods could not be evicted, by pod. Only this failure can be resolved by draining the whole node.
   type: dict
   returned: when pods could not be evicted
 gone_devices:
-  description: UUIDs of the devices that go.
+  description: UUIDs of the devices that are destroyed or repaired.
   type: list
   elements: str
   returned: with O(mig_plan) or O(devices)
 leave:
-  description: Pods that hold one of them.
+  description: Pods that hold one of these devices.
   type: list
   elements: str
   returned: with O(mig_plan) or O(devices)
 in_use:
-  description: Every device that a pod holds, with the UIDs of the pods.
+  description: Every device that pods hold, with the UIDs of these pods.
   type: dict
   returned: with O(mig_plan) or O(devices)
 stay:

@@ -11,56 +11,55 @@ module: fleet_plan
 short_description: Plan a whole fleet on the controller
 version_added: 0.1.0
 description:
-  - Prints, for every host, what C(site) would do, whom that disturbs, and what is impossible. Never fails for what it finds;
-    C(plan.yml) fails when RV(as_described) is false, so that the exit status tells a pipeline whether there is drift.
-  - Uses the facts that M(gpufleet.nvidia.gpu_info) returned into the variable C(gpu_facts_host) of each host in this run, or those that an
-    earlier run kept.
-  - This is an action; the module is only its documentation.
+  - Prints, for every host, what C(site) would do, what that disrupts, and what is impossible. Never fails because of its findings; C(plan.yml) fails
+    when RV(as_described) is false, so that the exit status shows a pipeline whether there is drift.
+  - Uses the result of M(gpufleet.nvidia.gpu_info) registered as C(gpu_facts_host) of each host in this run, or the facts that an earlier run kept.
+  - This is an action plugin; the module only documents it.
 options:
   hosts:
     description:
       - The hosts to plan.
-      - Left out, all of C(gpu_hosts).
+      - Defaults to all of C(gpu_hosts).
     type: list
     elements: str
   facts_directory:
     description:
-      - A folder of the controller in which the facts of each host are kept, for O(offline=true).
-      - Empty keeps them nowhere.
+      - Directory on the controller in which the facts of each host are kept, for O(offline=true).
+      - If empty, they are not kept.
     type: path
     default: ""
   offline:
-    description: Whether to plan from the facts in O(facts_directory), without hosts.
+    description: Whether to plan from the facts in O(facts_directory), without contacting hosts.
     type: bool
     default: false
   files:
-    description: The files of the cluster that would change, as M(gpufleet.nvidia.render) returns them in C(changes).
+    description: The files of the cluster that would change, as in RV(gpufleet.nvidia.render#module:changes).
     type: list
     elements: dict
     default: []
   unrendered:
-    description: Why the files of the cluster could not be rendered; empty when they could.
+    description: Why the files of the cluster could not be rendered. Empty if they could.
     type: str
     default: ""
   kubeconfig:
     description:
-      - A kubeconfig on the controller. The nodes as they are now are compared with what the description predicts, and the GPU pods on them
-        are named where a change disturbs users of GPUs.
-      - Empty asks no cluster.
+      - A kubeconfig on the controller. If set, the current nodes are compared with what their description predicts, and the GPU pods on them are
+        named if a change disrupts users of GPUs.
+      - If empty, no cluster is read.
     type: path
     default: ""
   context:
-    description: The context in it. Empty for its current one.
+    description: The context in that kubeconfig. If empty, its current context.
     type: str
     default: ""
   summary:
     description:
-      - Leave out RV(plan), which grow with the fleet. They are in O(report) all the same.
-      - Ansible keeps what a task returns for every host, and copies it several times.
+      - Whether to omit RV(plan), which grows with the fleet. O(report) still contains it.
+      - Ansible keeps the result of a task for every host, and copies it several times.
     type: bool
     default: false
   report:
-    description: A file of the controller to which the plan is written as JSON; empty writes none.
+    description: File on the controller to which the plan is written as JSON. If empty, none is written.
     type: path
     default: ""
 extends_documentation_fragment:
@@ -89,16 +88,16 @@ drift:
 plan:
   description:
     - The plan of every host, by name, and the files of the cluster that would change.
-    - C(reboot) of a host is V(needed) when a step cannot do without a reboot as the host is now, V(possible) when nobody has read who has the
-      driver open (C(holders) of M(gpufleet.nvidia.gpu_info)), and null when it needs none.
+    - C(reboot) of a host is V(needed) if a step requires a reboot in the host's current state, V(possible) if the processes that have the driver open
+      are unknown (C(holders) of M(gpufleet.nvidia.gpu_info)), and null if no reboot is needed.
   type: dict
   returned: always
 as_described:
-  description: Whether there is nothing to do, on no host and in no file, and every host could be read.
+  description: Whether there is nothing to do on any host and in any file, and every host could be read.
   type: bool
   returned: always
 msg:
-  description: One line for people - how much is to do, or that nothing is.
+  description: A one-line summary - how much there is to do, if anything.
   type: str
   returned: always
   sample: "The fleet is not as described: 2 hosts: 1 as described, 1 to change. Run gpufleet.nvidia.site to apply the changes."

@@ -8,22 +8,23 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: gpu_clients
-short_description: Send a cluster's own GPU pods away from a node, and let them come back
+short_description: Pause and resume a cluster's own GPU pods on a node
 version_added: 0.1.0
 description:
-  - The device plugin, gpu-feature-discovery and the metrics exporter hold the driver, and no eviction ends pods of a DaemonSet for good.
-  - Labels the node C(gpufleet.github.io/gpu-clients=paused), which the charts that M(gpufleet.nvidia.render) describes exclude, and sets those
-    labels C(nvidia.com/gpu.deploy.*) of the GPU Operator's operands that are V(true) to C(paused-for-driver-upgrade).
-  - Waits until the pods of the DaemonSets that the labels move have left, or are ready again. Which those are follows from their node
-    selectors and affinities. A DaemonSet that excludes neither label stays, and with it its hold on the driver.
-  - This is an action; the module is only its documentation. It runs on the controller and needs the Python package C(kubernetes) there.
+  - The device plugin, gpu-feature-discovery and the metrics exporter hold the driver, and an eviction does not remove pods of a DaemonSet
+    permanently.
+  - Labels the node C(gpufleet.github.io/gpu-clients=paused), which the node affinity of the charts from M(gpufleet.nvidia.render) excludes, and sets
+    the labels C(nvidia.com/gpu.deploy.*) of the GPU Operator's operands that are V(true) to C(paused-for-driver-upgrade).
+  - Waits until the pods of the DaemonSets that these labels affect have terminated, or are ready again. The node selectors and affinities determine
+    which DaemonSets these are. A DaemonSet that excludes neither label stays and keeps holding the driver.
+  - This is an action plugin; the module only documents it. It runs on the controller and requires the Python package C(kubernetes) there.
 options:
   node:
     description: Name of the node.
     type: str
     required: true
   state:
-    description: Whether they are away or back.
+    description: Whether the pods are paused or resumed.
     type: str
     choices: [paused, resumed]
     required: true
@@ -32,7 +33,7 @@ options:
     type: int
     default: 300
   poll:
-    description: Seconds between two looks.
+    description: Seconds between two checks.
     type: float
     default: 2.0
 extends_documentation_fragment:
@@ -52,12 +53,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 clients:
-  description: The DaemonSets that the labels move.
+  description: The DaemonSets that the labels affect.
   type: list
   elements: str
   returned: success
 labels:
-  description: The labels that were changed; V(none) for one that was removed.
+  description: The labels that were changed. V(none) for a label that was removed.
   type: dict
   returned: success
 """

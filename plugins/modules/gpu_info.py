@@ -12,11 +12,11 @@ author:
   - The gpufleet.nvidia authors (@gpufleet)
 short_description: Read everything about the NVIDIA GPUs of a host in one call
 description:
-  - Reads the PCI bus, the driver in its three places (loaded, on disk, library), GPUs with their MIG instances and
-    processes, the fabric, MPS daemons, the container toolkit and runtimes, the kubelet and CDI specifications.
-  - Has no side effect and works in every state of a host - without a driver, with a driver that is not loaded or does
-    not match its library, while a MIG mode is pending, with dead daemons, and without root.
-  - What cannot be known is V(none), and RV(gpu.unknown) says why. Nothing is guessed.
+  - Reads the PCI bus, the three versions of the driver (loaded, on disk, library), GPUs with their MIG instances and processes, the fabric, MPS
+    daemons, the container toolkit and runtimes, the kubelet and CDI specifications.
+  - Has no side effects and works in every state of a host - without a driver, with a driver that is not loaded or does not match its library, while a
+    MIG mode is pending, with dead daemons, and without root.
+  - Values that cannot be determined are V(none), and RV(gpu.unknown) says why. Nothing is guessed.
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.reads
@@ -25,17 +25,17 @@ options:
   root:
     description:
       - Where the file system of the host to read is mounted.
-      - The GPUs themselves (NVML) are always those of the running host. Services and versions that only a running host
-        can tell are unknown when this is not V(/).
+      - The GPUs themselves (NVML) are always those of the running host. Services and versions that only a running host can report are unknown if this
+        is not V(/).
     type: path
     default: /
   gather:
     description:
-      - Parts to add to RV(gpu) that are long and that few callers need.
-      - V(errors) adds to each GPU the errors of its memory, and the recovery action that its driver asks for.
-      - V(health) adds how C(nvidia-smi) ended and the Xid and SXid errors of the kernel's log, for O(gpufleet.nvidia.health#module:facts).
-      - V(holders) lists every process that has a device file of NVIDIA open, with its pod and container.
-      - V(mig_parted) adds what the service of nvidia-mig-parted is set to restore at boot, with its configuration file.
+      - Additional parts of RV(gpu), which are long and which few callers need.
+      - V(errors) adds the memory errors of each GPU, and the recovery action that the driver reports for it.
+      - V(health) adds the result of C(nvidia-smi) and the Xid and SXid errors in the kernel log, for O(gpufleet.nvidia.health#module:facts).
+      - V(holders) lists every process that has an NVIDIA device file open, with its pod and container.
+      - V(mig_parted) adds the layout that the service of nvidia-mig-parted is configured to restore at boot, with its configuration file.
       - V(profiles) adds to each GPU that supports MIG the table of GPU instance profiles that its driver offers.
     type: list
     elements: str
@@ -48,9 +48,9 @@ options:
     default: []
   as_text:
     description:
-      - Return RV(gpu_text), one text, in place of RV(gpu). Ansible copies every value of a result several times on the controller, which for
-        the facts of a large fleet takes more time and memory than everything else.
-      - The actions of the collection that take facts from a registered variable read both.
+      - Whether to return RV(gpu_text), a single string, instead of RV(gpu). Ansible copies every value of a result several times on the controller,
+        which takes more time and memory than everything else for the facts of a large fleet.
+      - The action plugins of the collection that read facts from a registered variable accept both.
     type: bool
     default: false
 seealso:
@@ -84,16 +84,16 @@ gpu:
   type: dict
   contains:
     schema:
-      description: Version of the document's shape.
+      description: Version of the document's schema.
       type: int
       returned: always
       sample: 1
     host:
-      description: Name, kernel, distribution, package manager, Secure Boot, kernel headers and the packages that bring them.
+      description: Name, kernel, distribution, package manager, Secure Boot, kernel headers and the packages that provide them.
       type: dict
       returned: always
     pci:
-      description: NVIDIA's GPUs and NVSwitches on the PCI bus; needs no driver.
+      description: NVIDIA GPUs and NVSwitches on the PCI bus. Needs no driver.
       type: list
       elements: dict
       returned: always
@@ -115,11 +115,11 @@ gpu:
         flavour: open
         source: nvidia
     nvml:
-      description: Whether NVML answers, and if not, why (as a sentence and as a code).
+      description: Whether NVML responds, and if not, why (as a sentence and as a code).
       type: dict
       returned: always
     gpus:
-      description: The GPUs as NVML sees them; V(none) when NVML does not answer.
+      description: The GPUs as NVML reports them. V(none) if NVML does not respond.
       type: list
       elements: dict
       returned: always
@@ -129,15 +129,15 @@ gpu:
       returned: always
     mps:
       description: >-
-        The MPS control daemons that run, the device plugin's in its container among them, whether they answer, what they limit clients to, their
+        The running MPS control daemons, including the device plugin's in its container; whether they respond, the limits of their clients, their
         servers and the number of their clients.
       type: list
       elements: dict
       returned: always
     mps_control:
       description: >-
-        Whether the control program of MPS is installed, and in C(multi_user) whether its release can let clients of several users share a
-        server; V(none) where it is not installed.
+        Whether the control program of MPS is installed, and in C(multi_user) whether clients of several users can share a server in its release.
+        V(none) if it is not installed.
       type: dict
       returned: always
     toolkit:
@@ -153,23 +153,22 @@ gpu:
       type: dict
       returned: always
     cdi:
-      description: The CDI specifications, and which devices those of nvidia.com/gpu lack or name in vain.
+      description: The CDI specifications, and which devices are missing from those of C(nvidia.com/gpu) or no longer exist.
       type: list
       elements: dict
       returned: always
     recorded:
       description: >-
-        The MIG layout and the sharing that are restored at boot, what was tried to repair the host (C(heal)), the step in which an upgrade is
-        (C(upgrade_state)), whether a repartition was cut off (C(repartition_unfinished)), and in C(mig_unfinished) whether the last change of MIG
-        was cut off before its end.
+        The MIG layout and the sharing that are restored at boot, the attempts to repair the host (C(heal)), the current step of an upgrade
+        (C(upgrade_state)), and whether a repartition (C(repartition_unfinished)) or the last change of MIG (C(mig_unfinished)) was interrupted.
       type: dict
       returned: always
     host_program:
-      description: Version and checksum of the program that restores them, and where it writes metrics, if it does.
+      description: Version and checksum of the program that restores them, and where it writes metrics, if anywhere.
       type: dict
       returned: always
     holders:
-      description: The processes that have a device file of NVIDIA open.
+      description: The processes that have an NVIDIA device file open.
       type: list
       elements: dict
       returned: when O(gather) has V(holders)
@@ -181,8 +180,7 @@ gpu:
         driver.library_version: libnvidia-ml.so.1 is not installed
 pynvml_missing:
   description:
-    - Whether the GPUs are unknown only because the host has no pynvml. The action plugin sends it then, so that users
-      do not see V(true).
+    - Whether the GPUs are unknown only because the host has no pynvml. The action plugin then sends it, so users never see V(true).
   returned: always
   type: bool
   sample: false

@@ -10,13 +10,13 @@ module: gpu_repair
 version_added: "0.1.0"
 author:
   - The gpufleet.nvidia authors (@gpufleet)
-short_description: Take one step of the repair of a GPU host
+short_description: Run one step of the repair of a GPU host
 description:
-  - Resets GPUs, restarts services, reloads the driver, brings back what these take away, or writes a bundle for people. What to do is decided
-    by M(gpufleet.nvidia.heal_plan); the playbook C(gpufleet.nvidia.heal) calls this module.
-  - Refuses, with the names of the processes, while somebody uses a GPU that the step would take away.
-  - What a step did is read back. A step that did not help fails, and says what is still wrong.
-  - Two runs on one host never interleave.
+  - Resets GPUs, restarts services, reloads the driver, restores what these steps remove, or writes a support bundle. M(gpufleet.nvidia.heal_plan)
+    decides what to do; the playbook C(gpufleet.nvidia.heal) calls this module.
+  - Refuses to run while a GPU that the step would interrupt is in use, and names the processes.
+  - The result of a step is read back. A step that did not help fails and says what is still wrong.
+  - Two runs on the same host never overlap.
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
 attributes:
@@ -27,18 +27,17 @@ attributes:
   idempotent:
     support: none
     details:
-      - A step is taken as often as it is asked for.
+      - A step runs every time it is requested.
 options:
   step:
     description:
-      - V(reset_gpu) resets O(gpus) by one C(nvidia-smi --gpu-reset). Their MIG instances go with it.
-      - V(drain) only sees that nobody uses O(gpus).
-      - V(restart_service) restarts O(services) in order, once nobody uses O(gpus).
+      - V(reset_gpu) resets O(gpus) with one C(nvidia-smi --gpu-reset), which destroys their MIG instances.
+      - V(drain) only checks that O(gpus) are not in use.
+      - V(restart_service) restarts O(services) in order, once O(gpus) are not in use.
       - V(reload_driver) unloads the driver and loads the one on disk.
-      - V(bring_back) restores the recorded MIG layout, CDI specification, compute mode and MPS daemons, by the services that do so at boot.
-      - V(bundle) writes what people need who take over the host into a folder below C(/var/lib/gpufleet/bundles), which only root can read -
-        the facts, the driver's lines of the kernel's log, serial numbers, what was tried, and the report of C(nvidia-bug-report.sh) where that
-        is installed.
+      - V(bring_back) restores the recorded MIG layout, CDI specification, compute mode and MPS daemons, with the services that do so at boot.
+      - V(bundle) writes a support bundle for manual repair to a directory below C(/var/lib/gpufleet/bundles), which only root can read - the facts,
+        the driver's lines in the kernel log, serial numbers, what was tried, and the report of C(nvidia-bug-report.sh) if that is installed.
     type: str
     choices: [reset_gpu, drain, restart_service, reload_driver, bring_back, bundle]
     required: true
@@ -48,7 +47,7 @@ options:
     elements: str
     default: []
   services:
-    description: Units of systemd.
+    description: systemd units.
     type: list
     elements: str
     default: []
@@ -69,10 +68,10 @@ options:
     type: int
     default: 60
   _pynvml_archive:
-    description: File on the host with pynvml, where it has none. Filled in by the action plugin, and not for users.
+    description: File on the host with pynvml, if the host has none. Set by the action plugin; not for users.
     type: path
 notes:
-  - In check mode nothing is done, and who uses the GPUs is returned.
+  - In check mode, nothing is done, and the processes that use the GPUs are returned.
 seealso:
   - module: gpufleet.nvidia.heal_plan
   - module: gpufleet.nvidia.health
@@ -97,7 +96,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 said:
-  description: What was done, or what the tool said.
+  description: What was done, or the output of the tool.
   returned: success
   type: str
   sample: GPU 00000000:18:00.0 was successfully reset. All done.
@@ -107,21 +106,21 @@ users:
   type: list
   elements: str
 bundle:
-  description: The folder with the bundle, for O(step=bundle).
+  description: The directory of the bundle, for O(step=bundle).
   returned: success
   type: str
 lacking:
-  description: What could not be put into the bundle, and why.
+  description: What is missing from the bundle, and why.
   returned: with O(step=bundle)
   type: list
   elements: str
 refused:
-  description: Whether nothing was done, because a GPU is in use or does not answer.
+  description: Whether nothing was done because a GPU is in use or does not respond.
   returned: failure
   type: bool
 pynvml_missing:
-  description: The host has no pynvml; the action plugin sends the controller's and calls again.
-  returned: when it is so
+  description: The host has no pynvml. The action plugin then sends the controller's and calls the module again.
+  returned: when pynvml is missing
   type: bool
 """
 

@@ -12,32 +12,31 @@ short_description: Set power limit, clocks and ECC of the GPUs of a host
 version_added: 0.1.0
 description:
   - Sets the power limit, the clocks and ECC of every GPU of a host through NVML, reads them back, and records them so that the host program
-    (M(gpufleet.nvidia.host_program)) sets power limit and clocks again after a reboot. ECC is kept by the board itself.
-  - Every value is compared with what the boards take before the first GPU is touched.
-  - A value that is given no more goes back to the board's own, but for ECC, which stays as it is.
-  - Persistence mode is the business of M(gpufleet.nvidia.driver), the compute mode that of M(gpufleet.nvidia.mps). Confidential computing is left
-    as it is.
+    (M(gpufleet.nvidia.host_program)) sets power limit and clocks again after a reboot. The board itself keeps the ECC setting.
+  - Every value is compared with what the boards support before the first GPU is changed.
+  - A value that you no longer set returns to the board's default, except for ECC, which stays as it is.
+  - M(gpufleet.nvidia.driver) manages persistence mode, M(gpufleet.nvidia.mps) the compute mode. Confidential computing is left as it is.
 options:
   state:
     description:
-      - V(present) sets what the other options say.
-      - V(absent) sets power limit and clocks back to the board's own where this module had set them, and removes the record. ECC stays as it is.
-        It takes no other option but O(lock_timeout), and works without a driver too, which keeps no settings.
+      - V(present) applies the other options.
+      - V(absent) resets power limit and clocks to the board's defaults if this module has set them, and removes the record. ECC stays as it is. It
+        accepts no other option than O(lock_timeout), and also works without a driver, because then the GPUs keep no settings.
     type: str
     choices: [present, absent]
     default: present
   power_limit:
     description:
-      - The power limit of every GPU in watts, within the limits that its board tells.
-      - V(0) leaves it to the board.
+      - The power limit of every GPU in watts, within the limits that its board reports.
+      - V(0) keeps the board's default.
     type: int
     default: 0
   graphics_clocks:
     description:
-      - The range in MHz that the graphics clock is locked to, the lowest frequency and the highest; one number is a range of itself. Empty does
-        not lock it.
-      - NVML does not tell how a clock is locked. What this module locked is kept under C(/run) until the next boot, and a clock that runs above
-        its range is locked again.
+      - The range in MHz to which the graphics clock is locked, as the lowest and the highest frequency. A single number locks it to that frequency.
+        If empty, it is not locked.
+      - NVML does not report the range of a locked clock. This module records the ranges that it locked under C(/run) until the next boot, and locks a
+        clock again if it runs above its range.
     type: list
     elements: int
     default: []
@@ -48,29 +47,29 @@ options:
     default: []
   application_clocks:
     description:
-      - The clocks in MHz that applications run at, of the memory and of the graphics engine, a pair that C(nvidia-smi -q -d SUPPORTED_CLOCKS)
-        lists. Empty leaves them to the board.
-      - Not together with O(graphics_clocks) and O(memory_clocks).
+      - The application clocks in MHz, of the memory and of the graphics engine, a pair that C(nvidia-smi -q -d SUPPORTED_CLOCKS) lists. If empty, the
+        board's defaults apply.
+      - Mutually exclusive with O(graphics_clocks) and O(memory_clocks).
     type: list
     elements: int
     default: []
   ecc:
     description:
-      - Whether ECC is on. A change takes a reset of the GPU or a reboot, and is refused as long as a process uses the GPU.
+      - Whether ECC is on. A change needs a reset of the GPU or a reboot, and is refused as long as a process uses the GPU.
       - V(unmanaged) leaves it as it is.
     type: str
     choices: [unmanaged, enabled, disabled]
     default: unmanaged
   reset:
     description:
-      - Whether a GPU may be reset for a change of ECC. V(auto) resets that GPU alone, when nobody has it open.
+      - Whether a GPU may be reset for a change of ECC. V(auto) resets only that GPU, and only when no process has it open.
       - A GPU with GPU instances is never reset, because a reset destroys them.
     type: str
     choices: [auto, never]
     default: auto
   reboot:
     description:
-      - What happens when ECC changes only by a reboot. V(allow) makes the change and returns RV(reboot_required); V(never) refuses it.
+      - What happens if ECC changes only with a reboot. V(allow) makes the change and returns RV(reboot_required); V(never) refuses it.
     type: str
     choices: [allow, never]
     default: never
@@ -106,20 +105,20 @@ EXAMPLES = r"""
 
 RETURN = r"""
 plan:
-  description: What was, or in check mode would be, done.
+  description: What was done, or in check mode would be done.
   type: dict
   returned: always
   contains:
     steps:
       description: >-
-        In order; each with C(kind) and C(target), which are keys that do not change with the words, C(data), C(text), and of the text
-        C(why) and C(disturbs).
+        In order. Each has C(kind) and C(target), identifiers that do not depend on the wording, C(data), C(text), and the parts C(why) and
+        C(disturbs) of the text.
       type: list
       elements: dict
 settings:
-  description: What the host keeps and restores at boot; power in watts, clocks in MHz, null for what is left to the boards.
+  description: What the host records and restores at boot. Power is in watts, clocks are in MHz; null means the board's default.
   type: dict
-  returned: when it could be computed
+  returned: when they could be computed
 reboot_required:
   description: Whether ECC of a GPU changes at the next reboot.
   type: bool

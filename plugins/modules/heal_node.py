@@ -8,13 +8,13 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: heal_node
-short_description: Record how far the repair of a host is, and cordon its node or return it to service
+short_description: Record the progress of the repair of a host, and cordon its node or return it to service
 version_added: 0.1.0
 description:
-  - Returns the record of the host at its next step, to be written on it, and marks its node in the cluster. The node is cordoned with the first
-    step, and returned to service with the last - never one that people had cordoned.
-  - A node is not taken out of service when that would be more than O(max_unavailable).
-  - This is an action; the module is only its documentation. It runs on the controller.
+  - Returns the record of the host for its next step, to be written to the host, and annotates its node in the cluster. The first step cordons the
+    node, the last returns it to service, unless the node was already cordoned by somebody else.
+  - A node is not taken out of service if that would exceed O(max_unavailable).
+  - This is an action plugin; the module only documents it. It runs on the controller.
 options:
   node:
     description: Name of the node.
@@ -22,14 +22,14 @@ options:
     required: true
   state:
     description:
-      - The step - V(started), V(repairing), V(proving), V(returning) - or how it ended.
-      - V(done) is repaired and proven, V(failed) out of service until the next run tries what is stronger, V(handed-over) out of service until
-        people looked at it, V(refused) in service as before, because nothing was repaired.
+      - The step - V(started), V(repairing), V(proving), V(returning) - or the outcome.
+      - V(done) means repaired and verified, V(failed) out of service until the next run tries a stronger action, V(handed-over) out of service until
+        it is repaired manually, V(refused) in service as before, because nothing was repaired.
     type: str
     choices: [started, repairing, proving, returning, done, failed, handed-over, refused]
     required: true
   record:
-    description: What was recorded before.
+    description: The previous record.
     type: dict
     default: {}
   plan:
@@ -37,15 +37,15 @@ options:
     type: dict
     default: {}
   forget:
-    description: Whether what was tried before is forgotten.
+    description: Whether to discard the record of earlier attempts.
     type: bool
     default: false
   reason:
-    description: Why it failed, or was handed over.
+    description: Why the repair failed, or the host was handed over for manual repair.
     type: str
     default: ""
   bundle:
-    description: The folder on the host with the bundle for people.
+    description: The directory on the host with the support bundle.
     type: str
     default: ""
   members:
@@ -54,20 +54,20 @@ options:
     elements: str
     default: []
   max_unavailable:
-    description: How many of them may be out of service - a number, or a percentage, rounded down.
+    description: How many of these nodes may be out of service - a number, or a percentage, rounded down.
     type: str
     default: "25%"
   condition:
     description:
-      - Type of a condition of the node that says whether its GPUs are healthy, such as V(GpusHealthy). Empty for none.
+      - Type of the node condition that reports whether the GPUs are healthy, such as V(GpusHealthy). If empty, none is written.
     type: str
     default: ""
   lease_namespace:
-    description: Namespace of the Lease that this run has to hold. Empty for none.
+    description: Namespace of the Lease that this run must hold. If empty, no Lease is needed.
     type: str
     default: ""
   lease_duration:
-    description: Seconds after which a run that has not renewed its Lease has lost it.
+    description: Seconds after which a run that has not renewed its Lease loses it.
     type: int
     default: 1800
 extends_documentation_fragment:
@@ -88,11 +88,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 record:
-  description: What is recorded now.
+  description: The new record.
   type: dict
   returned: success
 text:
-  description: The same as the file on the host.
+  description: The same as the content of the file on the host.
   type: str
   returned: success
 """

@@ -8,17 +8,16 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: heal_plan
-short_description: Decide for all hosts of a run what is repaired, and how
+short_description: Decide for all hosts of a run what to repair, and how
 version_added: 0.1.0
 description:
-  - Plans for each host the smallest action that can end its faults, by NVML's recovery action first and NVIDIA's catalogue of Xid errors where
-    the driver does not tell, and by what was tried on the host before.
-  - Fails, and repairs nothing, when more hosts than O(breaker_hosts) need a repair at once, or when O(breaker_same_xid) of them have the same
-    Xid error.
-  - A host that cannot be read, or that an upgrade or a repartition was cut off on, is refused, and the others go on.
-  - Reads the variable C(gpu_facts_host) of each host (M(gpufleet.nvidia.gpu_info) with V(errors), V(health) and V(holders)), which a task before
-    it registers. Changes nothing.
-  - Run it once for a play, with C(run_once). This is an action; the module is only its documentation.
+  - Plans the least disruptive action that can resolve the faults of each host, from NVML's recovery action, or NVIDIA's catalogue of Xid errors if
+    the driver reports none, and from earlier attempts on the host.
+  - Fails and repairs nothing if more hosts than O(breaker_hosts) need a repair at once, or if O(breaker_same_xid) of them have the same Xid error.
+  - A host that cannot be read, or on which an upgrade or a repartition was interrupted, is refused; the others continue.
+  - Reads the variable C(gpu_facts_host) of each host, which an earlier task registers from M(gpufleet.nvidia.gpu_info) with V(errors), V(health) and
+    V(holders). Changes nothing.
+  - Run it once per play, with C(run_once). This is an action plugin; the module only documents it.
 options:
   hosts:
     description: The hosts that were read.
@@ -26,15 +25,15 @@ options:
     elements: str
     required: true
   retry:
-    description: Whether hosts that were handed over to people are tried again from the beginning.
+    description: Whether hosts that were handed over for manual repair are tried again from the beginning.
     type: bool
     default: false
   recurrence:
-    description: Seconds in which a fault that comes back counts as one that was not repaired.
+    description: Seconds within which a fault that returns counts as not repaired.
     type: int
     default: 86400
   reboot:
-    description: Whether hosts may be rebooted. Otherwise a host that needs it is handed over.
+    description: Whether hosts may be rebooted. Otherwise, a host that needs a reboot is handed over for manual repair.
     type: bool
     default: true
   breaker_hosts:
@@ -42,25 +41,25 @@ options:
     type: str
     default: "10%"
   breaker_same_xid:
-    description: On how many hosts the same Xid error stops everything.
+    description: The number of hosts with the same Xid error at which nothing is repaired.
     type: int
     default: 3
   breaker_window:
-    description: Seconds in which the repair of another node, by another run, counts as one of now.
+    description: Seconds for which a repair of another node by another run counts towards the breaker.
     type: int
     default: 3600
   ignore_breaker:
-    description: Whether to go on all the same.
+    description: Whether to repair even though the breaker has tripped.
     type: bool
     default: false
   condition:
     description:
-      - Type of a condition of the nodes that says whether their GPUs are healthy. Nodes with nothing to repair get it with the status C(True); those that are
-        repaired, or handed over, by M(gpufleet.nvidia.heal_node). Empty for none.
+      - Type of the node condition that reports whether the GPUs are healthy. Nodes with nothing to repair get it with the status C(True); for nodes
+        that are repaired or handed over, M(gpufleet.nvidia.heal_node) writes it. If empty, none is written.
     type: str
     default: ""
   max_parallel:
-    description: How many hosts are repaired at a time; 0 sets no limit.
+    description: How many hosts are repaired at a time. V(0) sets no limit.
     type: int
     default: 1
 extends_documentation_fragment:
@@ -85,25 +84,25 @@ RETURN = r"""
 plans:
   description: >-
     By host, the C(action) (V(nothing), V(restart_service), V(drain), V(reset_gpu), V(reload_driver), V(reboot) or V(hand_over)), its C(faults),
-    the C(gpus) and C(services) that it is about, the devices that are C(disturbed), the GPUs that are C(untouched), C(notes), and in which step
-    or end the last repair of the host was (C(state_before)).
+    the affected C(gpus) and C(services), the devices that are C(disturbed), the GPUs that are C(untouched), C(notes), and the step or outcome of the
+    host's last repair (C(state_before)).
   type: dict
   returned: always
 order:
-  description: The hosts to work on, in order.
+  description: The hosts to repair, in order.
   type: list
   elements: str
   returned: always
 refused:
-  description: Why hosts are left alone, by host.
+  description: Why hosts are skipped, by host.
   type: dict
   returned: always
 handed_over:
-  description: Hosts that people have to look at since an earlier run, and why.
+  description: Hosts that an earlier run handed over for manual repair, and why.
   type: dict
   returned: always
 breaker:
-  description: Why nothing may be repaired; empty where that is not so.
+  description: Why nothing may be repaired. Empty if repairs are allowed.
   type: str
   returned: always
 nodes:

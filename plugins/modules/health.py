@@ -10,13 +10,13 @@ module: health
 version_added: "0.1.0"
 author:
   - The gpufleet.nvidia authors (@gpufleet)
-short_description: Prove that a GPU host works, or say what to do first
+short_description: Verify that a GPU host works, or say what to fix first
 description:
-  - Checks a GPU host from the PCI bus upwards - driver, C(nvidia-smi), NVML, the recovery that the driver asks for, Xid errors, fabric,
-    persistence, memory errors, container toolkit and runtime, CDI, MIG, MPS, compute mode and, if O(cuda_check) or O(dcgm_level) is given, a CUDA
-    program and NVIDIA's diagnostic.
-  - Each check says what it found and what to do next. A check is skipped when one that it depends on has failed, so that the
-    first failure is the one to mend.
+  - Checks a GPU host from the PCI bus upwards - driver, C(nvidia-smi), NVML, the recovery action that the driver reports, Xid errors, fabric,
+    persistence, memory errors, container toolkit and runtime, CDI, MIG, MPS, compute mode and, with O(cuda_check) or O(dcgm_level), a CUDA program or
+    NVIDIA's diagnostic.
+  - Each check says what it found and what to do next. A check is skipped if a check that it depends on has failed, so the first failure is the one to
+    fix.
   - Never changes anything on the host.
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
@@ -25,7 +25,7 @@ extends_documentation_fragment:
 options:
   expect:
     description:
-      - What the host is described as. What is not given is not compared.
+      - The expected state of the host. Suboptions that are not set are not compared.
     type: dict
     default: {}
     suboptions:
@@ -48,10 +48,10 @@ options:
         description: Whether persistence mode that is off is a failure. Otherwise it is a warning.
         type: bool
       toolkit_version:
-        description: The version of the NVIDIA container toolkit, such as V(1.20.0).
+        description: The version of the NVIDIA Container Toolkit, such as V(1.20.0).
         type: str
       runtime:
-        description: The container runtime that must know the NVIDIA runtime.
+        description: The container runtime in which the NVIDIA runtime must be configured.
         type: str
         choices:
           - containerd
@@ -63,10 +63,10 @@ options:
         description: Whether there must be a CDI specification of kind C(nvidia.com/gpu).
         type: bool
       mig:
-        description: Whether MIG mode must be on (V(true)) or off (V(false)) on every GPU that has it.
+        description: Whether MIG mode must be on (V(true)) or off (V(false)) on every GPU that supports it.
         type: bool
       compute_mode:
-        description: The compute mode of every GPU. By default the recorded one is compared.
+        description: The compute mode of every GPU. Defaults to the recorded one.
         type: str
         choices:
           - default
@@ -74,37 +74,37 @@ options:
           - prohibited
       accepted:
         description:
-          - Whether it is a failure that C(site) changed the host and C(dcgmi diag) has not accepted it since. Only where O(dcgm_level) is V(0), so that
-            it is not run now.
+          - Whether it is a failure if C(site) changed the host and C(dcgmi diag) has not accepted it since. Only with O(dcgm_level=0), which does not
+            run the diagnostic now.
         type: bool
       imex:
         description:
-          - Whether IMEX has to run on a host of an NVL72 rack (V(host)), or has to be masked because ComputeDomains run it (V(masked)).
+          - Whether IMEX must run on a host of an NVL72 rack (V(host)), or must be masked because ComputeDomains run it (V(masked)).
         type: str
         choices:
           - host
           - masked
       imex_nodes:
         description:
-          - The addresses that C(/etc/nvidia-imex/nodes_config.cfg) must have.
+          - The addresses that C(/etc/nvidia-imex/nodes_config.cfg) must contain.
         type: list
         elements: str
   as_described:
     description:
-      - Also expect what the variables of the host roles say of the host (C(gpu_facts_gpus), and C(nvidia_driver_*), C(nvidia_toolkit_*) and
-        C(nvidia_health_dcgm_level) where they are set). What O(expect) says counts more.
+      - Whether to also expect what the variables of the host roles describe (C(gpu_facts_gpus), and C(nvidia_driver_*), C(nvidia_toolkit_*) and
+        C(nvidia_health_dcgm_level) if they are set). O(expect) takes precedence.
     type: bool
     default: false
   facts:
     description:
-      - What M(gpufleet.nvidia.gpu_info) returned under RV(gpufleet.nvidia.gpu_info#module:gpu) with O(gpufleet.nvidia.gpu_info#module:gather) holding
-        V(errors) and V(health). Then these facts are judged, on the controller, and the host is not asked again.
-      - Not used with a program in O(cuda_check) and with O(dcgm_level), which have to be run on the host.
+      - RV(gpufleet.nvidia.gpu_info#module:gpu) of M(gpufleet.nvidia.gpu_info), with V(errors) and V(health) in
+        O(gpufleet.nvidia.gpu_info#module:gather). If given, these facts are judged on the controller, and the host is not read again.
+      - Not used with a program in O(cuda_check) or with O(dcgm_level), which must run on the host.
     type: dict
     default: {}
   checks:
     description:
-      - The checks to report, all of them by default. A check that one of these depends on is reported when it fails.
+      - The checks to report. Defaults to all checks. A check that one of these depends on is reported if it fails.
     type: list
     elements: str
     choices:
@@ -129,25 +129,25 @@ options:
       - dcgm
   cuda_check:
     description:
-      - A program that proves that CUDA works, with its arguments, such as C(vectorAdd) of the CUDA samples. It must end with 0.
-      - It is run on the host, also in check mode, and without a shell. Empty for none.
-      - V(auto) alone takes what the host has - C(vectorAdd) or C(deviceQuery) of the CUDA samples, in C(PATH) or in
-        C(/usr/local/cuda/extras/demo_suite), where no GPU is in use, exclusive, MPS's, or in MIG mode without an instance; otherwise C(dcgmi diag) at
-        level 1. Where there is neither, and with O(facts), the check C(cuda) is V(unproven), which is no failure.
+      - A program that proves that CUDA works, with its arguments, such as C(vectorAdd) of the CUDA samples. Its exit status must be 0.
+      - It runs on the host, also in check mode, and without a shell. If empty, none runs.
+      - V(auto) alone runs a program that the host has - C(vectorAdd) or C(deviceQuery) of the CUDA samples, in C(PATH) or in
+        C(/usr/local/cuda/extras/demo_suite), if no GPU is in use, in an exclusive compute mode, shared by MPS, or in MIG mode without an instance;
+        otherwise C(dcgmi diag) at level 1. If the host has neither, and with O(facts), the check C(cuda) is V(unproven), which is not a failure.
     type: list
     elements: str
     default: [auto]
   cuda_timeout:
-    description: Seconds that O(cuda_check) may take.
+    description: Timeout of O(cuda_check) in seconds.
     type: int
     default: 120
   dcgm_level:
     description:
-      - The level of C(dcgmi diag), NVIDIA's own diagnostic, that must find nothing - V(1) takes seconds and looks at the software only, V(2) takes
-        minutes, V(3) about half an hour and V(4) hours. V(0) runs none.
-      - It is run on the host, also in check mode. It needs DCGM with C(nvidia-dcgm.service).
-      - From V(2) on it loads the GPUs. While a program uses a GPU of the host, level 1 is run in its place, with a warning.
-      - What NVIDIA calls a matter of configuration, such as persistence mode that is off, is a warning.
+      - The level of C(dcgmi diag), NVIDIA's diagnostic, that must pass - V(1) takes seconds and checks only the software, V(2) takes minutes, V(3)
+        about half an hour and V(4) hours. V(0) runs none.
+      - It runs on the host, also in check mode. It needs DCGM with C(nvidia-dcgm.service).
+      - V(2) and higher put load on the GPUs. While a program uses a GPU of the host, level 1 runs instead, with a warning.
+      - Findings that NVIDIA classifies as configuration, such as persistence mode that is off, are warnings.
     type: int
     choices:
       - 0
@@ -157,13 +157,13 @@ options:
       - 4
     default: 0
   dcgm_timeout:
-    description: Seconds that it may take.
+    description: Timeout of C(dcgmi diag) in seconds.
     type: int
     default: 7200
   fail:
     description:
       - Whether the module fails when a check fails.
-      - In check mode it never does, because what should make the host healthy was not applied.
+      - In check mode, it never fails, because the changes that make the host healthy were not applied.
     type: bool
     default: true
 seealso:
@@ -209,8 +209,7 @@ healthy:
   sample: true
 accepted:
   description:
-    - Whether the host is healthy and C(dcgmi diag) ran at O(dcgm_level) and found no failure. V(false) where it ran at level 1 because a program uses
-      a GPU.
+    - Whether the host is healthy and C(dcgmi diag) passed at O(dcgm_level). V(false) if it ran at level 1 because a program uses a GPU.
   returned: always
   type: bool
   sample: false
@@ -226,17 +225,17 @@ checks:
       returned: always
       sample: driver
     status:
-      description: V(passed), V(failed), V(warning), V(skipped), or V(unproven) where nothing on the host could show it.
+      description: V(passed), V(failed), V(warning), V(skipped), or V(unproven) if nothing on the host could prove it.
       type: str
       returned: always
       sample: passed
     evidence:
-      description: What the status rests on, or why the check was skipped.
+      description: The evidence for the status, or why the check was skipped.
       type: str
       returned: always
       sample: 580.126.09, open modules
     next_step:
-      description: What to do; empty when there is nothing to do.
+      description: What to do. Empty if there is nothing to do.
       type: str
       returned: always
       sample: ""
@@ -246,7 +245,7 @@ failed_check:
   type: str
   sample: driver
 msg:
-  description: One line for people - the first failure with its next step, or that there is none.
+  description: A one-line summary - the first failure with its next step, or that there is none.
   returned: always
   type: str
   sample: Every check passed.
