@@ -8,14 +8,14 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: host_module
-short_description: Run a module of Ansible's own on a GPU host and take nothing but its result
+short_description: Run a built-in module of Ansible on a GPU host and return only its result
 version_added: 0.1.0
 description:
-  - Ansible takes C(ansible_facts) of the result of any module for variables, which stand above the inventory. A host that was broken into
-    could name a command or a path for the controller by that.
-  - This runs one module of C(ansible.builtin) and leaves out of its result whatever would become a variable, a host or a group, and
+  - Ansible turns C(ansible_facts) in the result of any module into variables, which take precedence over the inventory. A compromised host could
+    thereby set a command or a path for the controller.
+  - This action runs one module of C(ansible.builtin) and removes from its result everything that would become a variable, a host or a group, and
     control characters.
-  - This is an action; the module is only its documentation.
+  - This is an action plugin; the module only documents it.
 options:
   command:
     description: Options of M(ansible.builtin.command).
@@ -39,7 +39,7 @@ extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.changes
 notes:
-  - Exactly one of the options is needed.
+  - Exactly one of the options is required.
 author:
   - The gpufleet.nvidia authors (@gpufleet)
 seealso:
@@ -47,7 +47,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Read how far an upgrade came
+- name: Read the progress of an upgrade
   gpufleet.nvidia.host_module:
     slurp:
       src: /var/lib/gpufleet/upgrade.json

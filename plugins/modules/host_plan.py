@@ -8,22 +8,22 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: host_plan
-short_description: Decide what each stage would do on a host, from facts and variables alone
+short_description: Plan what each stage would do on a host, from facts and variables only
 version_added: 0.1.0
 description:
-  - Checks the variables of all host roles (types, choices, misspelt names) and plans the stages C(driver), C(toolkit), C(runtime),
-    C(mig) and C(sharing) of a host, on the controller, without a connection.
-  - A desired state that can never be met on the host fails here, before anything is touched.
-  - This is an action; the module is only its documentation.
+  - Checks the variables of all host roles (types, choices, misspelled names) and plans the stages C(driver), C(toolkit), C(runtime), C(mig) and
+    C(sharing) of a host, on the controller, without a connection.
+  - Fails if the host can never reach the desired state, before anything is changed.
+  - This is an action plugin; the module only documents it.
 options:
   facts:
-    description: What M(gpufleet.nvidia.gpu_info) returned under RV(gpufleet.nvidia.gpu_info#module:gpu).
+    description: RV(gpufleet.nvidia.gpu_info#module:gpu) of M(gpufleet.nvidia.gpu_info).
     type: dict
     required: true
   show:
     description:
-      - Print the plan, a line for each step.
-      - The default is V(true) in check mode and V(false) otherwise.
+      - Whether to print the plan, one line for each step.
+      - Defaults to V(true) in check mode and to V(false) otherwise.
     type: bool
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
@@ -52,7 +52,7 @@ pool:
   returned: success
   sample: training
 needed:
-  description: The stages that have to run, in order.
+  description: The stages that must run, in order.
   type: list
   elements: str
   returned: always
@@ -63,23 +63,23 @@ stages:
   returned: always
   contains:
     needed:
-      description: Whether the stage has to run; false only when the facts prove that nothing is to do.
+      description: Whether the stage must run. V(false) only if the facts prove that there is nothing to do.
       type: bool
     steps:
       description: >-
-        What it would do; each with C(kind) and C(target), which are keys that do not change with the words, C(data), C(text), and of the
-        text C(why) and C(disturbs).
+        What the stage would do. Each step has C(kind) and C(target), identifiers that do not depend on the wording, C(data), C(text), and the parts
+        C(why) and C(disturbs) of the text.
       type: list
       elements: dict
     unknown:
       description: Why the plan cannot be complete yet, or null.
       type: str
     warnings:
-      description: What the user should know although it stops nothing.
+      description: What you should know, although it does not block the plan.
       type: list
       elements: str
 refusals:
-  description: DesiredLayout that cannot be met, each with thing, reason and remedy.
+  description: The parts of the desired state that cannot be reached, each with thing, reason and remedy.
   type: list
   elements: dict
   returned: when there are any

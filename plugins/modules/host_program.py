@@ -12,60 +12,59 @@ author:
   - The gpufleet.nvidia authors (@gpufleet)
 short_description: Install the program that restores MIG and MPS at boot
 description:
-  - GPU instances, compute modes and MPS do not survive a reboot, and Ansible is not there at boot. This installs one
-    small Python program (built on the controller from the collection's own code, with pynvml in it) and the systemd
-    units that run it before the kubelet, the container runtimes and other users of GPUs start.
-  - Nothing is downloaded by the host. The program is sent only where the one on the host differs.
-  - An action plugin of the same name builds the program and fills in O(sha256), O(version) and O(src).
+  - GPU instances, compute modes and MPS do not survive a reboot, and Ansible does not run at boot. This module installs one small Python program
+    (built on the controller from the collection's own code, including pynvml) and the systemd units that run it before the kubelet, the container
+    runtimes and other users of GPUs start.
+  - The host downloads nothing. The program is sent only if the one on the host differs.
+  - An action plugin of the same name builds the program and sets O(sha256), O(version) and O(src).
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.changes
 options:
   state:
     description:
-      - Whether the program and its units are there.
+      - Whether the program and its units are installed.
       - V(absent) keeps what was recorded under C(/etc/gpufleet).
     type: str
     choices: [present, absent]
     default: present
   metrics_directory:
     description:
-      - The directory that the textfile collector of node_exporter reads. A timer then reads the host every minute and writes C(gpufleet.prom)
-        into it; docs/monitoring.md of the collection lists the metrics.
-      - An empty string removes the timer, its service and the file. Where the option is not given, they stay as they are.
-      - The directory is not made, because it is node_exporter's; until it is there, the service fails.
+      - The directory that the textfile collector of node_exporter reads. If set, a timer reads the host every minute and writes C(gpufleet.prom) to
+        it; docs/monitoring.md of the collection lists the metrics.
+      - An empty string removes the timer, its service and the file. If the option is not set, they stay as they are.
+      - The directory is not created, because it belongs to node_exporter. The service fails until it exists.
     type: str
   installed:
     description:
-      - SHA-256 of the program on the host, where it is known from
-        RV(gpufleet.nvidia.gpu_info#module:gpu.host_program.sha256).
-      - When it is the controller's, and O(metrics_directory) is not given, the host is not asked at all.
+      - SHA-256 of the program on the host, if it is known from RV(gpufleet.nvidia.gpu_info#module:gpu.host_program.sha256).
+      - If it matches the controller's and O(metrics_directory) is not set, the host is not contacted.
     type: str
   sha256:
-    description: SHA-256 of the program as it should be. Filled in by the action plugin.
+    description: SHA-256 of the desired program. Set by the action plugin.
     type: str
   version:
-    description: Version of the collection that the program comes from. Filled in by the action plugin.
+    description: Version of the collection that the program comes from. Set by the action plugin.
     type: str
   src:
-    description: File on the host with the program, where it has to be installed. Filled in by the action plugin.
+    description: File on the host with the program, if it must be installed. Set by the action plugin.
     type: path
 notes:
-  - systemd reads its unit files again only when one of them changed, because containers that use the systemd cgroup
-    driver without CDI can lose their GPUs by that. O(metrics_directory) installs and removes its units without.
+  - systemd reloads its unit files only if one of them changed, because containers that use the systemd cgroup driver without CDI can lose their GPUs
+    in a reload. O(metrics_directory) installs and removes its units without a reload.
 seealso:
   - module: gpufleet.nvidia.mig
 """
 
 EXAMPLES = r"""
-- name: Have MIG and MPS restored at boot
+- name: Restore MIG and MPS at boot
   gpufleet.nvidia.host_program:
 
-- name: Spare the call where the facts show that the program is there
+- name: Do not contact the host if the facts show that the program is installed
   gpufleet.nvidia.host_program:
     installed: "{{ gpu_facts_host.gpu.host_program.sha256 | default('', true) }}"
 
-- name: Have metrics written for node_exporter as Debian packages it
+- name: Write metrics for Debian's package of node_exporter
   gpufleet.nvidia.host_program:
     metrics_directory: /var/lib/prometheus/node-exporter
 
@@ -76,15 +75,15 @@ EXAMPLES = r"""
 
 RETURN = r"""
 sha256:
-  description: SHA-256 of the program as it should be; V(none) when it was removed.
+  description: SHA-256 of the desired program. V(none) if it was removed.
   returned: success
   type: str
 version:
-  description: Version of the collection that the program comes from; V(none) when it was removed.
+  description: Version of the collection that the program comes from. V(none) if it was removed.
   returned: success
   type: str
 plan:
-  description: What was, or in check mode would be, done.
+  description: What was done, or in check mode would be done.
   returned: always
   type: dict
   sample:

@@ -8,35 +8,35 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: host_remains
-short_description: Remove what the other modules leave of the collection on a host
+short_description: Remove what the other modules leave on a host
 version_added: 0.1.0
 description:
-  - Releases the packages of a driver, a toolkit and a DCGM that stay, removes the driver's pin, puts the toolkit's C(config.toml) back as it was, and
+  - Releases the holds of driver, toolkit and DCGM packages that stay installed, removes the driver's pin, restores the toolkit's C(config.toml), and
     removes C(/etc/gpufleet), C(/var/lib/gpufleet) and C(/usr/local/lib/gpufleet) with everything in them.
-  - It is the last step of the playbook C(gpufleet.nvidia.remove), after the modules that undo what they did. It forgets what the host restores
-    at boot and how to go back to the driver before, and undoes nothing of that.
-  - Repositories stay with the packages that stay, because security updates come from there.
+  - This is the last step of the playbook C(gpufleet.nvidia.remove), after the modules that undo their changes. It removes the records of what the host
+    restores at boot and of the previous driver, but undoes none of it.
+  - The repositories of packages that stay installed also stay, because they provide security updates.
 options:
   toolkit:
     description:
       - Whether the container toolkit is removed by M(gpufleet.nvidia.container_toolkit).
-      - With V(false) its packages are released and its settings put back.
+      - With V(false), the holds of its packages are released and its settings restored.
     type: bool
     default: false
   driver:
     description:
       - Whether the driver is removed by M(gpufleet.nvidia.driver).
-      - With V(false) its packages are released and its pins removed.
+      - With V(false), the holds of its packages are released and its pins removed.
     type: bool
     default: false
   dcgm:
     description:
       - Whether DCGM is removed by M(gpufleet.nvidia.dcgm).
-      - With V(false) its packages are released.
+      - With V(false), the holds of its packages are released.
     type: bool
     default: false
   lock_timeout:
-    description: Seconds to wait for another run that is changing the GPUs of the host.
+    description: Seconds to wait for another run that changes the GPUs of the host.
     type: float
     default: 60
 extends_documentation_fragment:
@@ -49,15 +49,15 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Leave nothing but the driver and the toolkit, free to be upgraded
+- name: Leave only the driver and the toolkit, without package holds
   gpufleet.nvidia.host_remains:
 """
 
 RETURN = r"""
 plan:
   description: >-
-    What was, or in check mode would be, done. Its C(steps) have each C(kind) and C(target), which are keys that do not change with the
-    words, C(data), C(text), and of the text C(why) and C(disturbs).
+    What was done, or in check mode would be done. Each of its C(steps) has C(kind) and C(target), identifiers that do not depend on the wording,
+    C(data), C(text), and the parts C(why) and C(disturbs) of the text.
   type: dict
   returned: success
 """
