@@ -10,94 +10,88 @@ module: mig
 version_added: "0.1.0"
 author:
   - The gpufleet.nvidia authors (@gpufleet)
-short_description: Divide the GPUs of a host by MIG, destroying as little as possible
+short_description: Partition the GPUs of a host with MIG, destroying as little as possible
 description:
-  - Brings all GPUs of a host to a MIG layout in one call. Instances that can stay where they are do stay; the plan says
-    for every instance that has to go why no layout of the request can keep it.
-  - A request that cannot be met is refused before anything is touched, with the resource that runs out and the nearest
-    requests that can be met.
+  - Applies a MIG layout to all GPUs of a host in one call. Instances that can stay in place do; for every instance that must be destroyed, the plan
+    says why no layout that satisfies the request can keep it.
+  - A request that cannot be met is refused before anything is changed, with the resource that is exhausted and the nearest requests that can be met.
   - Instances that are in use are never destroyed unless O(disruption=force).
-  - A journal is on the disk before the first destruction. A run that is cut off anywhere can be repeated; a run that
-    cannot reach the layout brings the former one back and says so.
-  - The layout is recorded on the host, and the program of M(gpufleet.nvidia.host_program) restores it at boot. What was
-    recorded of GPUs that O(layout) does not select stays recorded.
-  - Two runs on one host never interleave.
+  - A journal is written to disk before anything is destroyed. You can repeat a run that was interrupted at any point; a run that cannot reach the
+    layout restores the previous one and says so.
+  - The layout is recorded on the host, and the program of M(gpufleet.nvidia.host_program) restores it at boot. The records of GPUs that O(layout)
+    does not select are kept.
+  - Two runs on the same host never overlap.
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.changes
 options:
   state:
     description:
-      - V(present) brings the GPUs to O(layout).
-      - V(absent) switches MIG off on all GPUs that have it.
-      - V(original) brings back what each GPU had before this module changed it for the first time, which it keeps in
-        C(/var/lib/gpufleet/mig-original.json), and removes both that and C(/etc/gpufleet/mig.json). MIG is switched off on GPUs of which
-        only the latter is there, and GPUs that were never changed are left alone. Profiles and counts are as they were; places and UUIDs
-        of instances may be others.
+      - V(present) applies O(layout) to the GPUs.
+      - V(absent) disables MIG on all GPUs that support it.
+      - V(original) restores the layout that each GPU had before this module first changed it, from C(/var/lib/gpufleet/mig-original.json), and removes
+        this file and C(/etc/gpufleet/mig.json). MIG is disabled on GPUs that only the latter lists, and GPUs that were never changed are left alone.
+        Profiles and counts are the original ones; placements and UUIDs of instances may differ.
     type: str
     choices: [present, absent, original]
     default: present
   layout:
     description:
-      - The name of a ready-made layout - V(all-disabled), V(all-enabled), V(all-balanced) or C(all-<profile>) such as
-        V(all-1g.10gb).
-      - Or a list of entries. An entry selects GPUs by C(devices) (V(all), or a list of indices, UUIDs and PCI addresses)
-        and C(device_filter) (product names or PCI device ids), and says what they are to be by one of C(instances) (counts
-        by profile), C(layout) (a ready-made one), C(node) (totals over the selected GPUs, which are placed for you) or
-        C(enabled=false). The first entry that selects a GPU decides. GPUs that no entry selects are left alone.
-      - Or a configuration file of nvidia-mig-parted (version v1) - C(mig_parted) is its content, and C(label) which of its
-        configurations is meant, where it has several.
-      - Profile names follow the grammar of the driver, compute instances and attributes included - V(1g.10gb),
-        V(1c.3g.40gb), V(1g.10gb+me). A name from another release of the driver finds its profile by slices, memory and
-        attributes.
+      - The name of a predefined layout - V(all-disabled), V(all-enabled), V(all-balanced) or C(all-<profile>) such as V(all-1g.10gb).
+      - Or a list of entries. An entry selects GPUs with C(devices) (V(all), or a list of indices, UUIDs and PCI addresses) and C(device_filter)
+        (product names or PCI device IDs), and sets their layout with one of C(instances) (counts by profile), C(layout) (a predefined one), C(node)
+        (totals over the selected GPUs, placed automatically) or C(enabled=false). The first entry that selects a GPU applies. GPUs that no entry
+        selects are left alone.
+      - Or a configuration file of nvidia-mig-parted (version v1) - C(mig_parted) is its content, and C(label) selects one of its configurations if it
+        has several.
+      - Profile names follow the driver's syntax, including compute instances and attributes - V(1g.10gb), V(1c.3g.40gb), V(1g.10gb+me). A name from
+        another release of the driver is matched by slices, memory and attributes.
       - Required with O(state=present).
     type: raw
   strategy:
     description:
-      - The MIG strategy of the device plugin that serves this host. A layout that the plugin would refuse or hide under
-        it is refused here.
+      - The MIG strategy of the device plugin that serves this host. A layout that the plugin would reject or hide under this strategy is refused.
     type: str
     choices: [none, single, mixed]
     default: none
   disruption:
     description:
       - What may happen to instances that are in use, by processes or by O(busy_instances).
-      - V(refuse) refuses the host when one of them would have to go.
-      - V(idle_only) leaves the GPU alone that would lose one, and changes the others.
-      - V(force) allows it. The processes on an instance that has to go are ended.
+      - V(refuse) refuses the host if one of them would have to be destroyed.
+      - V(idle_only) leaves a GPU alone if it would lose one of them, and changes the other GPUs.
+      - V(force) allows it. The processes on an instance that must be destroyed are terminated.
     type: str
     choices: [refuse, idle_only, force]
     default: refuse
   reset:
     description:
-      - Whether a GPU may be reset where its MIG mode changes only by that (Ampere). V(auto) resets that GPU alone, and
-        only when nobody holds it.
+      - Whether a GPU may be reset if its MIG mode changes only with a reset (Ampere). V(auto) resets only that GPU, and only when no process holds it.
     type: str
     choices: [auto, never]
     default: auto
   reboot:
     description:
-      - What happens when a change of mode needs a reset that is not possible.
+      - What happens if a change of the MIG mode needs a reset that is not possible.
       - V(allow) leaves the change pending and returns RV(reboot_required). This module never reboots.
-      - V(never) refuses the host before anything is touched.
+      - V(never) refuses the host before anything is changed.
     type: str
     choices: [allow, never]
     default: allow
   busy_instances:
     description:
-      - UUIDs of MIG devices that are in use although no process may be on them now, such as those of pods.
+      - UUIDs of MIG devices to treat as in use even if no process runs on them, such as those allocated to pods.
     type: list
     elements: str
     default: []
   restart_services:
     description:
-      - Services of this host that read the GPUs when they start, such as V(nvidia-dcgm). Those that run are stopped
-        before a change of mode and started after it, and restarted after any other change.
+      - Services of this host that read the GPUs when they start, such as V(nvidia-dcgm). Running services are stopped before a change of the MIG mode
+        and started after it, and restarted after any other change.
     type: list
     elements: str
     default: []
   record:
-    description: Whether the layout is recorded in C(/etc/gpufleet/mig.json), to be restored at boot.
+    description: Whether to record the layout in C(/etc/gpufleet/mig.json), so that it is restored at boot.
     type: bool
     default: true
   lock_timeout:
@@ -105,10 +99,10 @@ options:
     type: int
     default: 60
   _pynvml_archive:
-    description: File on the host with pynvml, where it has none. Filled in by the action plugin, and not for users.
+    description: File on the host with pynvml, if the host has none. Set by the action plugin; not for users.
     type: path
 notes:
-  - In check mode on a host without a driver the plan is made from the PCI bus and the collection's table of boards.
+  - In check mode on a host without a driver, the plan is based on the PCI bus and the collection's table of boards.
 seealso:
   - module: gpufleet.nvidia.mig_info
   - module: gpufleet.nvidia.host_program
@@ -120,7 +114,7 @@ EXAMPLES = r"""
     layout: all-1g.10gb
     strategy: single
 
-- name: A layout of its own for each kind of GPU
+- name: A different layout for each type of GPU
   gpufleet.nvidia.mig:
     strategy: mixed
     layout:
@@ -134,7 +128,7 @@ EXAMPLES = r"""
           2g.20gb: 1
           1g.10gb: 2
 
-- name: A configuration that nvidia-mig-parted was used with before
+- name: An existing configuration of nvidia-mig-parted
   gpufleet.nvidia.mig:
     strategy: mixed
     layout:
@@ -149,11 +143,11 @@ EXAMPLES = r"""
           3g.40gb: 3
           1g.10gb: 10
 
-- name: Leave the host as it was before its GPUs were partitioned
+- name: Restore the layout from before the first change
   gpufleet.nvidia.mig:
     state: original
 
-- name: Switch MIG off, and wait for a reboot where a GPU cannot be reset
+- name: Disable MIG, after a reboot if a GPU cannot be reset
   gpufleet.nvidia.mig:
     state: absent
     restart_services: [nvidia-dcgm]
@@ -161,7 +155,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 plan:
-  description: What was, or in check mode would be, done, step by step.
+  description: What was done, or in check mode would be done, step by step.
   returned: always
   type: dict
   contains:
@@ -170,18 +164,18 @@ plan:
       type: bool
     steps:
       description: >-
-        In order; each with C(kind) and C(target) (the PCI address of the GPU, a unit, a path), which are keys that do not change with
-        the words, C(data), C(text), and of the text C(why) and C(disturbs). A step that destroys a GPU instance carries its C(certificate)
-        in C(data); C(data.gone) has the UUIDs of the GPUs and MIG devices that the step does away with.
+        In order. Each has C(kind) and C(target) (the PCI address of the GPU, a unit, a path), identifiers that do not depend on the wording, C(data),
+        C(text), and the parts C(why) and C(disturbs) of the text. The C(data) of a step that destroys a GPU instance contains its C(certificate);
+        C(data.gone) lists the UUIDs of the GPUs and MIG devices that the step removes.
       type: list
       elements: dict
     warnings:
-      description: What stops nothing and should be known.
+      description: What you should know, although it does not block the plan.
       type: list
       elements: str
 before:
-  description: The GPUs with their instances as they were.
-  returned: when the driver answers
+  description: The GPUs with their instances before the change.
+  returned: when the driver responds
   type: list
   elements: dict
   sample:
@@ -199,90 +193,89 @@ before:
           compute_instances:
             - {id: 0, profile: 3g.40gb, multiprocessors: 60, uuid: MIG-1bb0d6ca-6c5d-5766-8d77-5478c92d3909}
 after:
-  description: The same, read back; V(none) in check mode.
-  returned: when the driver answers
+  description: The GPUs with their instances after the change, read back. V(none) in check mode.
+  returned: when the driver responds
   type: list
   elements: dict
 kept:
-  description: GPU instances that stayed.
-  returned: when the driver answers
+  description: GPU instances that were kept.
+  returned: when the driver responds
   type: list
   elements: str
   sample: ["GPU 0 (0000:18:00.0): 3g.40gb at 4:4"]
 destroyed:
-  description: GPU instances that went.
-  returned: when the driver answers
+  description: GPU instances that were destroyed.
+  returned: when the driver responds
   type: list
   elements: str
 created:
-  description: GPU instances that were made.
-  returned: when the driver answers
+  description: GPU instances that were created.
+  returned: when the driver responds
   type: list
   elements: str
 reset:
   description: GPUs that were reset.
-  returned: when the driver answers
+  returned: when the driver responds
   type: list
   elements: str
 terminated:
-  description: Processes that were ended, with O(disruption=force).
-  returned: when the driver answers
+  description: Processes that were terminated, with O(disruption=force).
+  returned: when the driver responds
   type: list
   elements: int
 reboot_required:
-  description: Whether a part of the layout waits for a reboot.
-  returned: when the driver answers
+  description: Whether part of the layout needs a reboot to take effect.
+  returned: when the driver responds
   type: bool
 reboot_reason:
-  description: Which GPUs wait for a reboot, and why they could not be reset.
-  returned: when the driver answers
+  description: Which GPUs need a reboot, and why they could not be reset.
+  returned: when the driver responds
   type: str
 unselected:
-  description: Indices of the GPUs that the layout does not select, or that have no MIG. They are left alone.
-  returned: when the driver answers
+  description: Indices of the GPUs that the layout does not select, or that do not support MIG. They are left alone.
+  returned: when the driver responds
   type: list
   elements: int
 left_alone:
-  description: GPUs that keep what they have because somebody uses it, by index, with O(disruption=idle_only).
-  returned: when the driver answers
+  description: GPUs that are left unchanged because they are in use, by index, with O(disruption=idle_only).
+  returned: when the driver responds
   type: dict
 stale_uuids:
-  description: UUIDs of MIG devices that were there and are not any more.
-  returned: when the driver answers
+  description: UUIDs of MIG devices that no longer exist.
+  returned: when the driver responds
   type: list
   elements: str
 clients_to_notify:
-  description: Users of the GPUs on this host that read them once, and that the caller has to restart.
-  returned: when the driver answers
+  description: Users of the GPUs on this host that read them only once, and that the caller must restart.
+  returned: when the driver responds
   type: list
   elements: str
 restarted_services:
   description: >-
-    Services that were restarted: those of O(restart_services), and those that a run before had stopped when it was cut
-    off.
+    Services that were restarted: those in O(restart_services), and those that an earlier, interrupted run had stopped.
   returned: when something was changed
   type: list
   elements: str
 setbacks:
-  description: What failed on the way and was overcome.
-  returned: when the driver answers
+  description: Failures from which the run recovered.
+  returned: when the driver responds
   type: list
   elements: str
 interrupted_run:
-  description: The journal of a run before that was cut off; V(none) when there was none.
-  returned: when the driver answers
+  description: The journal of an earlier run that was interrupted. V(none) if there was none.
+  returned: when the driver responds
   type: dict
 outcome:
-  description: V(restored) when the former layout is back, V(not_restored) when it is not.
+  description: V(restored) if the previous layout was restored, V(not_restored) if not.
   returned: when the layout could not be reached
   type: str
 refused:
   description: Why the request cannot be met, as C(thing), C(reason) and C(remedy).
-  returned: when it was refused
+  returned: when the request is refused
   type: dict
 pynvml_missing:
-  description: The host has no pynvml; the action plugin sends the controller's and calls again.
-  returned: when it is so
+  description: The host has no pynvml. The action plugin then sends the controller's and calls the module again.
+  returned: when pynvml is missing
   type: bool
 """
 
