@@ -46,7 +46,7 @@ options:
     type: bool
     default: false
   lock_timeout:
-    description: Seconds to wait for another run that is changing the GPUs of the host.
+    description: Seconds to wait for another run that changes the GPUs of the host.
     type: int
     default: 60
 extends_documentation_fragment:

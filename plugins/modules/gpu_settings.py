@@ -74,7 +74,7 @@ options:
     choices: [allow, never]
     default: never
   lock_timeout:
-    description: Seconds to wait for another run that is changing the GPUs of the host.
+    description: Seconds to wait for another run that changes the GPUs of the host.
     type: float
     default: 60
 extends_documentation_fragment:

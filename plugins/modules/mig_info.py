@@ -10,11 +10,11 @@ module: mig_info
 version_added: "0.1.0"
 author:
   - The gpufleet.nvidia authors (@gpufleet)
-short_description: Export the present MIG layout of a host
+short_description: Export the current MIG layout of a host
 description:
-  - Returns what the GPUs of a host are divided into now, in the form of O(gpufleet.nvidia.mig#module:layout) and in the
-    form of nvidia-mig-parted's configuration files (version v1).
-  - Also returns how the last change of MIG ended, from its journal.
+  - Returns how the GPUs of a host are partitioned, in the format of O(gpufleet.nvidia.mig#module:layout) and of nvidia-mig-parted's configuration
+    files (version v1).
+  - Also returns the outcome of the last MIG change, from its journal.
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.reads
@@ -24,7 +24,7 @@ options:
     type: str
     default: current
   _pynvml_archive:
-    description: File on the host with pynvml, where it has none. Filled in by the action plugin, and not for users.
+    description: File on the host with pynvml, if the host has none. Set by the action plugin; not for users.
     type: path
 seealso:
   - module: gpufleet.nvidia.mig
@@ -35,7 +35,7 @@ EXAMPLES = r"""
   gpufleet.nvidia.mig_info:
   register: present
 
-- name: Keep it as a file of nvidia-mig-parted
+- name: Save it as a configuration file of nvidia-mig-parted
   ansible.builtin.copy:
     content: "{{ present.mig_parted | to_nice_yaml }}"
     dest: /etc/nvidia-mig-manager/current.yaml
@@ -44,12 +44,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 gpus:
-  description: The GPUs with their instances and places.
+  description: The GPUs with their instances and placements.
   returned: success
   type: list
   elements: dict
 layout:
-  description: The layout, in the form of O(gpufleet.nvidia.mig#module:layout). GPUs without MIG are not in it.
+  description: The layout, in the format of O(gpufleet.nvidia.mig#module:layout). It does not contain GPUs without MIG.
   returned: success
   type: list
   elements: dict
@@ -59,7 +59,7 @@ layout:
     - devices: [2]
       enabled: false
 mig_parted:
-  description: The same as a configuration file of nvidia-mig-parted.
+  description: The same layout as a configuration file of nvidia-mig-parted.
   returned: success
   type: dict
   sample:
@@ -70,12 +70,12 @@ mig_parted:
           mig-enabled: true
           mig-devices: {1g.10gb: 7}
 last_change:
-  description: What the journal says of the last change of MIG; V(none) when there was none.
+  description: The journal's record of the last MIG change. V(none) if there was none.
   returned: success
   type: dict
 pynvml_missing:
-  description: The host has no pynvml; the action plugin sends the controller's and calls again.
-  returned: when it is so
+  description: The host has no pynvml. The action plugin then sends the controller's and calls the module again.
+  returned: when pynvml is missing
   type: bool
 """
 

@@ -8,48 +8,47 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: mps
-short_description: Share the GPUs of a host by MPS or time slicing
+short_description: Share the GPUs of a host with MPS or time slicing
 version_added: 0.1.0
 description:
-  - Brings compute mode, time slice and the MPS control daemons of a host into the desired state, and records that state so that it
-    comes back after a reboot.
-  - Drives the real C(nvidia-cuda-mps-control). Its exit status is not trusted; every value is read back.
-  - The daemons are instances of the unit C(gpufleet-mps@.service). A daemon that dies is started again with its settings.
-  - With O(manager=device_plugin) the daemon is the business of the NVIDIA device plugin, and none runs on the host.
+  - Applies the desired compute mode, time slice and MPS control daemons to a host, and records them so that they are restored after a reboot.
+  - Uses C(nvidia-cuda-mps-control). Its exit status is not relied on; every value is read back.
+  - The daemons are instances of the unit C(gpufleet-mps@.service). A daemon that exits is restarted with its settings.
+  - With O(manager=device_plugin), the NVIDIA device plugin runs the daemon, and none runs on the host.
 options:
   state:
     description:
-      - V(present) brings the host to O(mode).
-      - V(absent) ends the daemons of this module, puts back what it set (compute mode C(DEFAULT), the default time slice), and removes the
-        units, settings, logs and the record that it wrote. It takes no other option but O(disruption) and O(lock_timeout), and works
-        without a driver too.
+      - V(present) applies O(mode) to the host.
+      - V(absent) stops the daemons of this module, resets its settings (to compute mode C(DEFAULT) and the default time slice), and removes the units,
+        settings, logs and the record that it wrote. It accepts no other options than O(disruption) and O(lock_timeout), and also works without a
+        driver.
     type: str
     choices: [present, absent]
     default: present
   mode:
     description:
       - How containers and processes share a GPU.
-      - V(none) and V(time_slicing) put the GPUs into compute mode C(DEFAULT) and end the MPS daemons of this module.
-      - V(mps) with O(manager=host) puts them into C(EXCLUSIVE_PROCESS), and leaves C(DEFAULT) with O(scope=instance), as MIG demands.
+      - V(none) and V(time_slicing) set the compute mode of the GPUs to C(DEFAULT) and stop the MPS daemons of this module.
+      - V(mps) with O(manager=host) sets it to C(EXCLUSIVE_PROCESS), but keeps C(DEFAULT) with O(scope=instance), because MIG requires it.
     type: str
     choices: [none, time_slicing, mps]
     default: none
   manager:
-    description: Who runs the MPS daemons. Never both on one GPU.
+    description: What runs the MPS daemon. A GPU never has both daemons.
     type: str
     choices: [device_plugin, host]
     default: device_plugin
   replicas:
     description:
-      - Into how many parts a GPU is divided; a client gets that part of the memory, rounded down to whole MiB.
-      - MPS has 48 clients on a GPU (60 with driver branch 590 and later; 16 before Volta), and on a MIG device as many fewer as it has
-        fewer compute slices, rounded down; 6 on a C(1g.10gb). More are refused.
-      - V(0) when O(memory_slice) decides.
-      - With O(mode=time_slicing) also a mapping from resource to number; only the cluster's device plugin makes use of it.
+      - The number of replicas of a GPU. Each client gets an equal share of the memory, rounded down to whole MiB.
+      - MPS supports 48 clients on a GPU (60 with driver branch 590 and later; 16 before Volta), and on a MIG device a number in proportion to its
+        compute slices, rounded down, such as 6 on a C(1g.10gb). More are refused.
+      - With V(0), O(memory_slice) determines it.
+      - With O(mode=time_slicing), a mapping from resource to number is also accepted, which only the cluster's device plugin uses.
     type: raw
     default: 0
   memory_slice:
-    description: Memory of one client on one GPU, with a binary unit, such as V(4GiB).
+    description: Memory of one client on each GPU, with a binary unit, such as V(4GiB).
     type: str
     default: ""
   time_slice:
@@ -60,30 +59,31 @@ options:
   compute_mode:
     description:
       - The compute mode of every GPU with O(mode=none). V(exclusive_process) lets one process at a time use a GPU, V(prohibited) none.
-      - V(auto) is what O(mode) needs, C(DEFAULT) with O(mode=none). Another value is refused where MPS, time slicing or MIG needs its own.
+      - V(auto) is the one that O(mode) needs, C(DEFAULT) with O(mode=none). Other values are refused with MPS, time slicing and MIG, each of which
+        needs a compute mode of its own.
     type: str
     choices: [auto, default, exclusive_process, prohibited]
     default: auto
   scope:
     description:
-      - What one daemon serves.
-      - V(node), all GPUs, in the directories C(/run/nvidia/mps/nvidia.com/gpu/pipe) and C(/run/nvidia/mps/shm) that the device plugin
-        mounts into pods; the latter is a tmpfs of its own, which daemon, servers and pods have as C(/dev/shm). With O(rename=true) the
-        first is C(/run/nvidia/mps/nvidia.com/gpu.shared/pipe).
-      - V(gpu), one GPU, in C(/run/nvidia/mps/gpu<index>/pipe).
-      - V(instance), one MIG device, in C(/run/nvidia/mps/mig<gpu>-<gpu instance>-<compute instance>/pipe).
-      - Daemons of V(gpu) and V(instance) have the host's C(/dev/shm), as their clients on the host do.
+      - What each daemon serves.
+      - With V(node), all GPUs, in the directories C(/run/nvidia/mps/nvidia.com/gpu/pipe) and C(/run/nvidia/mps/shm) that the device plugin mounts into
+        pods. The latter is a separate tmpfs, which daemon, servers and pods use as C(/dev/shm). With O(rename=true), the former is
+        C(/run/nvidia/mps/nvidia.com/gpu.shared/pipe).
+      - With V(gpu), one GPU, in C(/run/nvidia/mps/gpu<index>/pipe).
+      - With V(instance), one MIG device, in C(/run/nvidia/mps/mig<gpu>-<gpu instance>-<compute instance>/pipe).
+      - Daemons of V(gpu) and V(instance) use the host's C(/dev/shm), as do their clients on the host.
     type: str
     choices: [node, gpu, instance]
     default: node
   rename:
     description:
-      - Whether the device plugin offers shared GPUs as C(nvidia.com/gpu.shared). It then looks for the daemon of O(scope=node) in the
-        directory of that name.
+      - Whether the device plugin offers shared GPUs as C(nvidia.com/gpu.shared). It then looks for the daemon of O(scope=node) in the directory of
+        that name.
     type: bool
     default: false
   active_thread_percentage:
-    description: The share of a GPU's threads that one client can use. V(0) and V(100) mean all.
+    description: The percentage of a GPU's threads that one client can use. V(0) and V(100) mean all.
     type: float
     default: 0
   priority:
@@ -93,45 +93,45 @@ options:
     default: normal
   multi_user:
     description:
-      - Whether clients of several users share one server, which then belongs to root. Without it MPS serves one user ID at a time; a client
-        of another user waits in its first CUDA call, without an error, until the last client of the first has ended.
-      - V(auto) is V(true) with O(scope=node) where the release of C(nvidia-cuda-mps-control) has a multi-user server (555 and later) and
-        every GPU is Volta or newer, and with O(protocol=3). Else it is V(false).
-      - V(true) is refused where the release or a GPU cannot do it.
+      - Whether clients of several users share one server, which then runs as root. Otherwise, MPS serves one user ID at a time, and a client of
+        another user waits in its first CUDA call, without an error, until the last client of the first user has ended.
+      - V(auto) is V(true) with O(scope=node) if the release of C(nvidia-cuda-mps-control) has a multi-user server (555 and later) and every GPU is
+        Volta or newer, and with O(protocol=3). Otherwise, it is V(false).
+      - V(true) is refused if the release or a GPU does not support it.
     type: str
     choices: [auto, 'true', 'false']
     default: auto
   limits:
-    description: Memory of one client on GPUs that differ from O(memory_slice) or O(replicas).
+    description: Memory of one client on GPUs for which it differs from O(memory_slice) or O(replicas).
     type: list
     elements: dict
     default: []
     suboptions:
       gpu:
-        description: NVML's index of the GPU.
+        description: The NVML index of the GPU.
         type: int
         required: true
       memory:
-        description: Memory of one client on it, with a binary unit, such as V(8GiB).
+        description: Memory of one client on that GPU, with a binary unit, such as V(8GiB).
         type: str
         required: true
   protocol:
     description:
-      - The protocol of the control daemon. Every release speaks V(2); V(3) is for release 615 and later.
-      - With V(3) the limits are those of a server named C(shared), and clients connect to C(<pipe directory>/shared). It needs
-        O(scope=gpu) or O(scope=instance), because the device plugin speaks V(2) only, and cannot do with O(multi_user=false).
+      - The protocol of the control daemon. Every release supports V(2); V(3) needs release 615 or later.
+      - With V(3), the limits are those of a server named C(shared), and clients connect to C(<pipe directory>/shared). It needs O(scope=gpu) or
+        O(scope=instance), because the device plugin supports only V(2), and is incompatible with O(multi_user=false).
     type: int
     choices: [2, 3]
     default: 2
   disruption:
     description:
-      - Whether a daemon with clients may be ended, which ends the clients.
-      - V(refuse) fails before anything is touched, naming the clients.
+      - Whether a daemon with clients may be stopped, which terminates its clients.
+      - V(refuse) fails before anything is changed and names the clients.
     type: str
     choices: [refuse, force]
     default: refuse
   lock_timeout:
-    description: Seconds to wait for another run that is changing the GPUs of the host.
+    description: Seconds to wait for another run that changes the GPUs of the host.
     type: float
     default: 60
 extends_documentation_fragment:
@@ -145,13 +145,13 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Clients with 4 GiB each, the daemon on the host
+- name: Limit clients to 4 GiB each, with the daemon on the host
   gpufleet.nvidia.mps:
     mode: mps
     manager: host
     memory_slice: 4GiB
 
-- name: One daemon for each GPU, with more memory on the first
+- name: Run one daemon for each GPU, with more memory on the first
   gpufleet.nvidia.mps:
     mode: mps
     manager: host
@@ -161,34 +161,33 @@ EXAMPLES = r"""
       - gpu: 0
         memory: 8GiB
 
-- name: Whole GPUs again
+- name: Stop sharing the GPUs
   gpufleet.nvidia.mps:
     mode: none
 
-- name: Leave nothing of it on the host
+- name: Remove everything that this module created on the host
   gpufleet.nvidia.mps:
     state: absent
 """
 
 RETURN = r"""
 plan:
-  description: What was, or in check mode would be, done.
+  description: What was done, or in check mode would be done.
   type: dict
   returned: always
   contains:
     steps:
       description: >-
-        In order; each with C(kind) and C(target), which are keys that do not change with the words, C(data), C(text), and of the text
-        C(why) and C(disturbs).
+        In order. Each has C(kind) and C(target), identifiers that do not depend on the wording, C(data), C(text), and the parts C(why) and
+        C(disturbs) of the text.
       type: list
       elements: dict
     warnings:
-      description: What the user should know, such as servers that keep their old limits until their clients end, or that MPS
-        serves one user ID at a time.
+      description: What you should know, such as servers that keep their old limits until their clients end, or that MPS serves one user ID at a time.
       type: list
       elements: str
 sharing:
-  description: What the host keeps and restores at boot; compute mode, time slice and daemons with their limits in MiB.
+  description: What the host records and restores at boot - compute mode, time slice and daemons with their limits in MiB.
   type: dict
   returned: when it could be computed
 """
