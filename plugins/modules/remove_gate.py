@@ -11,13 +11,13 @@ module: remove_gate
 short_description: Decide for all hosts of a run whether the collection can be removed from them
 version_added: 0.1.0
 description:
-  - Fails, before any host is touched, where one of them uses its GPUs - processes, MPS clients, pods with a device file open, pods that the
-    kubelet gave a device.
-  - Processes and pods are allowed by the host's C(nvidia_mig_disruption=force), clients of MPS by C(nvidia_sharing_mps_disruption=force), and
-    nothing is where C(gpu_remove_driver) is true.
-  - Reads the variables C(gpu_facts_host) (M(gpufleet.nvidia.gpu_info) with V(holders)), C(gpu_remove_checkpoint) (the kubelet's record of
-    devices) and C(gpu_remove_pods) (the pods on the host) of each host, which tasks before it register.
-  - Run it once for a play, with C(run_once). This is an action; the module is only its documentation.
+  - Fails, before any host is changed, if the GPUs of a host are in use by processes, MPS clients, pods with a device file open, or pods to which the
+    kubelet allocated a device.
+  - C(nvidia_mig_disruption=force) of the host allows processes and pods, C(nvidia_sharing_mps_disruption=force) allows MPS clients. With
+    C(gpu_remove_driver=true), none are allowed.
+  - Reads the variables C(gpu_facts_host) (M(gpufleet.nvidia.gpu_info) with V(holders)), C(gpu_remove_checkpoint) (the kubelet's device checkpoint) and
+    C(gpu_remove_pods) (the pods on the host) of each host, which earlier tasks register.
+  - Run it once per play, with C(run_once). This is an action plugin; the module only documents it.
 options:
   hosts:
     description: The hosts that were read.
@@ -43,16 +43,16 @@ EXAMPLES = r"""
 
 RETURN = r"""
 hosts:
-  description: Of each host that is not refused, the variables of the host roles that its removal needs, with their defaults.
+  description: By host that is not refused, the variables of the host roles that its removal needs, including defaults.
   type: dict
   returned: always
 refused:
-  description: Messages by host.
+  description: Why hosts are refused, by host.
   type: dict
   returned: always
   sample: {}
 left:
-  description: What is left to do by people, a line each.
+  description: What you must still do manually, one line each.
   type: list
   elements: str
   returned: always

@@ -8,47 +8,47 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: render
-short_description: Render what Kubernetes clusters need to agree with their GPU hosts
+short_description: Render the files that Kubernetes clusters need to match their GPU hosts
 version_added: 0.1.0
 description:
-  - Writes one directory for each cluster of the inventory, with Helm values of NVIDIA's device plugin (a release for each pool) or of the
-    GPU Operator, ConfigMaps whose names end in a hash of their content, a runtime class, node labels, Argo CD or Flux objects, example
-    workloads, and C(capacity.json), which says what each node must show.
-  - Runs on the controller and asks neither a host nor a cluster. The hosts are those of the group C(gpu_hosts); their variables are those
-    of the roles P(gpufleet.nvidia.gpu_kubernetes#role), P(gpufleet.nvidia.nvidia_mig#role), P(gpufleet.nvidia.nvidia_sharing#role) and
-    P(gpufleet.nvidia.gpu_facts#role). Facts that P(gpufleet.nvidia.gpu_facts#role) read in the same run are used before what the
-    inventory says of GPUs.
-  - The same input gives the same bytes. A file that is as it should be is not touched; files that are no longer needed are removed;
-    a file that somebody changed since it was rendered stops the run.
-  - Each rendered device plugin configuration is checked with P(gpufleet.nvidia.device_plugin_lint#filter), and each key of Helm values
-    against those that the pinned chart reads.
-  - This is an action; the module is only its documentation.
+  - Writes one directory for each cluster of the inventory, with Helm values of NVIDIA's device plugin (a release for each pool) or of the GPU
+    Operator, ConfigMaps whose names end in a hash of their content, a runtime class, node labels, Argo CD or Flux objects, example workloads, and
+    C(capacity.json), which lists what each node must show.
+  - Runs on the controller and contacts neither hosts nor clusters. The hosts are those of the group C(gpu_hosts); their variables are those of the
+    roles P(gpufleet.nvidia.gpu_kubernetes#role), P(gpufleet.nvidia.nvidia_mig#role), P(gpufleet.nvidia.nvidia_sharing#role) and
+    P(gpufleet.nvidia.gpu_facts#role). Facts that P(gpufleet.nvidia.gpu_facts#role) read in the same run take precedence over the GPUs in the
+    inventory.
+  - The same input renders the same bytes. A file that is up to date is not written; files that are no longer needed are removed; a file that was
+    edited after it was rendered stops the run.
+  - Each rendered device plugin configuration is checked with P(gpufleet.nvidia.device_plugin_lint#filter), and each key of the Helm values against
+    the keys that the pinned chart reads.
+  - This is an action plugin; the module only documents it.
 options:
   output_directory:
-    description: Where the directory C(clusters) is, or is made.
+    description: Directory that contains the directory C(clusters), which is created if it does not exist.
     type: path
     required: true
   facts_directory:
     description:
-      - Where facts of hosts are kept, so that a later run knows their GPUs without asking them. Empty keeps none.
-      - A relative path starts at O(output_directory).
+      - Directory in which the facts of hosts are kept, so that a later run knows their GPUs without contacting them. If empty, they are not kept.
+      - A relative path is relative to O(output_directory).
     type: path
     default: facts
   overwrite:
-    description: Whether files that somebody changed since they were rendered may be overwritten or removed.
+    description: Whether files that were edited after they were rendered may be overwritten or removed.
     type: bool
     default: false
   prune:
-    description: Whether files that an earlier run rendered, and that are no longer needed, are removed.
+    description: Whether to remove files that an earlier run rendered and that are no longer needed.
     type: bool
     default: true
   hosts:
     description:
-      - The hosts of this run. Variables given with C(-e) are then theirs alone. Every other host is described by the inventory, and by what the
-        run that last read it had told it with C(-e), which is kept with its facts.
-      - Another host that was never read, of which the inventory does not say which GPUs it has, and that is in no rendered tree yet, is left out
-        with a warning. Without this option it is refused.
-      - Empty means that C(-e) counts for all hosts of the inventory, and that what earlier runs had told hosts does not.
+      - The hosts of this run. If set, variables given with C(-e) apply only to them. Every other host is described by the inventory, and by the C(-e)
+        variables of the run that last read it, which are kept with its facts.
+      - Any other host that was never read, whose GPUs are not in the inventory, and that is in no rendered tree yet, is skipped with a warning. Without
+        this option, it is refused.
+      - If empty, variables given with C(-e) apply to all hosts of the inventory, and those of earlier runs are ignored.
     type: list
     elements: str
     default: []
@@ -76,7 +76,7 @@ output_directory:
   type: str
   returned: success
 clusters:
-  description: By name of the cluster, its directory, number of files, and configurations with their nodes and resources.
+  description: By name of the cluster, its directory, its number of files, and its configurations with their nodes and resources.
   type: dict
   returned: success
   sample:
@@ -89,7 +89,7 @@ clusters:
           resources:
             nvidia.com/mig-1g.10gb: 16
 changes:
-  description: The files that were, or in check mode would be, created, updated or removed.
+  description: The files that were created, updated or removed, or in check mode would be.
   type: list
   elements: dict
   returned: success
@@ -98,17 +98,17 @@ changes:
       path: clusters/production/capacity.json
 unread:
   description:
-    - By host, why its facts of this run or those of an earlier one cannot be taken in. What the inventory says of its GPUs counts then.
-    - A host of which the inventory says nothing is left out of the files.
+    - By host, why its facts from this run or an earlier one cannot be used. The GPUs in the inventory are used instead.
+    - A host without GPUs in the inventory is omitted from the files.
   type: dict
   returned: success
 edited:
-  description: Files that somebody changed since they were rendered.
+  description: Files that were edited after they were rendered.
   type: list
   elements: str
   returned: when there are any and O(overwrite=false)
 refusal:
-  description: A desired state that cannot be met, with thing, reason and remedy.
+  description: A desired state that cannot be reached, with thing, reason and remedy.
   type: dict
   returned: when a desired state is refused
 """

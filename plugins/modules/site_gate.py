@@ -11,11 +11,11 @@ module: site_gate
 short_description: Decide for all hosts of a run which of them have something to do
 version_added: 0.1.0
 description:
-  - Plans the stages of every host and judges its health, on the controller, from the facts that M(gpufleet.nvidia.gpu_info) returned into the
-    variable C(gpu_facts_host) of each host with O(gpufleet.nvidia.gpu_info#module:gather) holding V(errors) and V(health).
-  - Fails, before any host is changed, where the description of one is refused whose variable C(gpu_facts_skip_refused_hosts) is not true.
+  - Plans the stages of every host and checks its health, on the controller, from the result of M(gpufleet.nvidia.gpu_info) with V(errors) and
+    V(health) in O(gpufleet.nvidia.gpu_info#module:gather), registered as C(gpu_facts_host) of each host.
+  - Fails, before any host is changed, if the description of a host is refused and its variable C(gpu_facts_skip_refused_hosts) is not true.
   - Prints one line for each pool.
-  - Run it once for a play, with C(run_once). This is an action; the module is only its documentation.
+  - Run it once per play, with C(run_once). This is an action plugin; the module only documents it.
 options:
   hosts:
     description: The hosts that were read.
@@ -45,7 +45,7 @@ EXAMPLES = r"""
   register: gpu_site_gate
   run_once: true
 
-- name: Let them enter the next play
+- name: Add these hosts to the group of the next play
   ansible.builtin.add_host:
     name: "{{ item }}"
     groups: gpu_site_todo
@@ -55,19 +55,19 @@ EXAMPLES = r"""
 
 RETURN = r"""
 todo:
-  description: Hosts with a stage that has to run, whose health has to be looked at, whose description is refused, or that could not be read.
+  description: Hosts that have a stage that must run, need a health check, have a description that is refused, or could not be read.
   type: list
   elements: str
   returned: always
   sample: [gpu-training-7]
 to_change:
-  description: Those of them with a stage that has to run.
+  description: The hosts in RV(todo) with a stage that must run.
   type: list
   elements: str
   returned: always
   sample: [gpu-training-7]
 refused:
-  description: Hosts of which something is refused.
+  description: Hosts whose description is refused.
   type: list
   elements: str
   returned: always

@@ -8,13 +8,13 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: site_times
-short_description: Show what the time of the hosts of a run was spent on, by stage
+short_description: Show how the hosts of a run spent their time, by stage
 version_added: 0.1.0
 description:
-  - Prints a line for each stage that ran, with the seconds of its slowest host, and how much of that was a download, the build of kernel modules,
-    other work of the package manager, other programs of the host, and this collection's own (its code, Ansible's and the connection's time).
-  - Downloads are told apart where the package manager is apt. dnf and zypper fetch files themselves, which counts as work of the package manager.
-  - Run it once for a play, with C(run_once). This is an action; the module is only its documentation.
+  - Prints a line for each stage that ran, with the seconds of its slowest host, and how much of that was spent on downloads, builds of kernel modules,
+    other work of the package manager, other programs on the host, and the collection itself (its code, Ansible and the connection).
+  - Downloads are shown separately only with apt. With dnf and zypper, they count as work of the package manager.
+  - Run it once per play, with C(run_once). This is an action plugin; the module only documents it.
 options:
   hosts:
     description: The hosts on which the stages ran.
@@ -32,7 +32,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Say what the hosts' time was spent on
+- name: Show how the hosts spent their time
   gpufleet.nvidia.site_times:
     hosts: "{{ ansible_play_hosts_all }}"
   run_once: true
@@ -40,7 +40,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 seconds:
-  description: By host and stage the seconds that it took (C(elapsed)), what of them was spent waiting, by what for, and the rest (C(ours)).
+  description: By host and stage, the seconds that it took (C(elapsed)), the part spent waiting for each kind of work, and the rest (C(ours)).
   type: dict
   returned: always
   sample:
