@@ -8,28 +8,28 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: upgrade_lease
-short_description: Let one run at a time work on a fleet
+short_description: Allow only one run at a time to change a fleet
 version_added: 0.1.0
 description:
-  - Takes the Lease C(gpufleet-upgrade) of the cluster, or gives it back. M(gpufleet.nvidia.upgrade_waves) does so by itself.
-  - Ends with the name of the run that has it. A run of the same machine that is dead does not hold it.
-  - This is an action; the module is only its documentation. It runs on the controller and needs the Python package C(kubernetes) there.
+  - Acquires or releases the Lease C(gpufleet-upgrade) of the cluster. M(gpufleet.nvidia.upgrade_waves) does so by itself.
+  - Fails with the name of the run that holds it. A run on the same machine that no longer exists does not hold it.
+  - This is an action plugin; the module only documents it. It runs on the controller and requires the Python package C(kubernetes) there.
 options:
   state:
-    description: Whether this run has the lease.
+    description: Whether this run holds the Lease.
     type: str
     choices: [present, absent]
     default: present
   namespace:
-    description: Namespace of the lease.
+    description: Namespace of the Lease.
     type: str
     default: default
   duration:
-    description: Seconds after which a run that has not renewed its lease has lost it.
+    description: Seconds after which a run that has not renewed its Lease loses it.
     type: int
     default: 1800
   take_over:
-    description: Take it from whoever has it.
+    description: Whether to take over the Lease from its current holder.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -48,7 +48,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 holder:
-  description: This run, as the lease names it.
+  description: The identity of this run in the Lease.
   type: str
   returned: success
 """

@@ -8,19 +8,19 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: upgrade_node
-short_description: Record on a node how far a rollout is with it
+short_description: Record the progress of a rollout on a node
 version_added: 0.1.0
 description:
-  - Writes annotations below C(gpufleet.github.io/) to the Node object and, in the same change, cordons it with the first step and gives it back with
-    the last one. A node that people had cordoned before stays cordoned.
-  - This is an action; the module is only its documentation. It runs on the controller and needs the Python package C(kubernetes) there.
+  - Writes annotations with the prefix C(gpufleet.github.io/) to the Node object and, in the same change, cordons the node with the first step and
+    uncordons it with the last. A node that was already cordoned by somebody else stays cordoned.
+  - This is an action plugin; the module only documents it. It runs on the controller and requires the Python package C(kubernetes) there.
 options:
   node:
     description: Name of the node.
     type: str
     required: true
   state:
-    description: The step that begins, or how it ended.
+    description: The step that begins, or the outcome.
     type: str
     choices: [started, waiting-for-jobs, evicting, installing, verifying, rolling-back, returning, done, failed, refused]
     required: true
@@ -33,27 +33,27 @@ options:
     type: str
     default: ""
   toolkit:
-    description: The version of the container toolkit before the rollout. Empty when there was none.
+    description: The version of the container toolkit before the rollout. Empty if there was none.
     type: str
     default: ""
   target:
-    description: What the rollout brings.
+    description: What the rollout installs.
     type: str
     default: ""
   wave:
-    description: The how-manyeth node of its rollout this one is.
+    description: The position of this node in its rollout.
     type: int
     default: 0
   reason:
-    description: Why it failed.
+    description: Why the node failed.
     type: str
     default: ""
   lease_namespace:
-    description: Namespace of the lease that is renewed. Empty for none.
+    description: Namespace of the Lease to renew. If empty, none is renewed.
     type: str
     default: ""
   lease_duration:
-    description: Its duration in seconds.
+    description: Duration of the Lease in seconds.
     type: int
     default: 1800
 extends_documentation_fragment:
@@ -75,11 +75,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 record:
-  description: The record as it is now.
+  description: The new record.
   type: dict
   returned: success
 text:
-  description: The record as the text of its file on the host.
+  description: The new record as the content of its file on the host.
   type: str
   returned: success
 """

@@ -8,46 +8,46 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: upgrade_waves
-short_description: Decide which nodes of a rollout are worked on
+short_description: Decide which nodes of a rollout are upgraded next
 version_added: 0.1.0
 description:
-  - Plans a rollout, lets a host wait until the budget has room for it, or ends the rollout. Cordoned nodes and nodes that are not ready
-    count as unavailable. A node follows as soon as another ends.
-  - A Lease in the cluster lets only one rollout run. A run on the same machine that has ended does not hold it.
-  - What is known of each host is in its variables, which the role P(gpufleet.nvidia.gpu_upgrade#role) sets.
-  - This is an action; the module is only its documentation. It runs on the controller and needs the Python package C(kubernetes) there.
+  - Plans a rollout, makes a host wait until the budget allows another unavailable node, or finishes the rollout. Cordoned nodes and nodes that are not
+    ready count as unavailable. The next node starts as soon as another has ended.
+  - A Lease in the cluster allows only one rollout to run at a time. A run on the same machine that has ended does not hold it.
+  - Reads the state of each host from its variables, which the role P(gpufleet.nvidia.gpu_upgrade#role) sets.
+  - This is an action plugin; the module only documents it. It runs on the controller and requires the Python package C(kubernetes) there.
 options:
   state:
     description:
-      - V(planned) takes the lease and returns the order of the hosts; all other options are those of the whole run.
-      - V(next) waits until work on the host of the task may start, V(ended) says that it has ended.
-      - V(finished) gives the lease back.
+      - V(planned) acquires the Lease and returns the order of the hosts; all other options apply to the whole run.
+      - V(next) waits until work on the host of the task may start, V(ended) reports that it has ended.
+      - V(finished) releases the Lease.
     type: str
     choices: [planned, next, ended, finished]
     default: planned
   target:
-    description: What the rollout brings, for people. Records with another target belong to an older rollout.
+    description: What the rollout installs, as readable text. Records with another target belong to an older rollout.
     type: str
     default: ""
   hosts:
-    description: The fleet.
+    description: The hosts of the fleet.
     type: list
     elements: str
     default: []
   canary:
-    description: How many nodes go first, and have to be done before any other starts.
+    description: How many nodes go first and must succeed before any other starts.
     type: int
     default: 1
   max_parallel:
-    description: How many nodes are worked on at a time. V(0) sets no limit of its own.
+    description: How many nodes are upgraded at a time. V(0) sets no limit.
     type: int
     default: 1
   max_unavailable:
-    description: How many nodes may be out of service, a number or a percentage.
+    description: How many nodes may be out of service - a number, or a percentage, rounded down.
     type: str
     default: "25%"
   max_failures:
-    description: How many failed nodes are borne.
+    description: How many failed nodes are tolerated.
     type: int
     default: 0
   retry:
@@ -55,19 +55,19 @@ options:
     type: bool
     default: false
   wait:
-    description: Seconds to wait for room that others take, or for a node to be ready, while this run works on no node.
+    description: Seconds to wait until the budget allows another unavailable node, or until a node is ready, while this run works on no node.
     type: int
     default: 300
   lease_namespace:
-    description: Namespace of the lease.
+    description: Namespace of the Lease.
     type: str
     default: default
   lease_duration:
-    description: Seconds after which a run that has not renewed its lease may be continued by another.
+    description: Seconds after which a run that has not renewed its Lease may be continued by another.
     type: int
     default: 1800
   take_over:
-    description: Take the lease from whoever has it.
+    description: Whether to take over the Lease from its current holder.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -98,23 +98,23 @@ start:
   type: bool
   returned: with O(state=next)
 wait:
-  description: Whether the host has to ask again. It learns then which hosts Ansible cannot reach any more.
+  description: Whether the task must be repeated for the host. It then also detects hosts that Ansible can no longer reach.
   type: bool
   returned: with O(state=next)
 record:
-  description: How far an earlier run came with the host.
+  description: The progress of an earlier run on the host.
   type: dict
   returned: with O(state=next), when RV(start) is true
 rolling_back:
-  description: Whether a rollback has to be finished.
+  description: Whether a rollback must be finished.
   type: bool
   returned: with O(state=next), when RV(start) is true
 wave:
-  description: The how-manyeth node of the rollout this one is.
+  description: The position of this node in the rollout.
   type: int
   returned: with O(state=next), when RV(start) is true
 stopped:
-  description: Why no further host starts, or V(none).
+  description: Why no other host starts, or V(none).
   type: str
   returned: with O(state=planned) and O(state=next)
 report:

@@ -8,13 +8,13 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: verify_node
-short_description: Compare what the cluster shows of a node with what its pool predicts
+short_description: Compare a node in the cluster with what its pool predicts
 version_added: 0.1.0
 description:
   - Compares allocatable and the labels of gpu-feature-discovery with what the host's GPUs and the variables of the roles predict.
-  - Where the GPU Operator's MIG manager partitions the GPUs (C(gpu_kubernetes_mig_manager=operator)), what it says in the label
-    C(nvidia.com/mig.config.state) is checked as well.
-  - This is an action; the module is only its documentation. It runs on the controller and needs the Python package C(kubernetes) there.
+  - If the GPU Operator's MIG manager partitions the GPUs (C(gpu_kubernetes_mig_manager=operator)), the state that it reports in the label
+    C(nvidia.com/mig.config.state) is checked, too.
+  - This is an action plugin; the module only documents it. It runs on the controller and requires the Python package C(kubernetes) there.
 options:
   node:
     description: Name of the node.
@@ -25,36 +25,36 @@ options:
     type: dict
     required: true
   labels:
-    description: Whether labels are compared too.
+    description: Whether labels are compared, too.
     type: bool
     default: true
   capacity:
     description:
-      - The C(capacity.json) of the node's cluster on the controller, as M(gpufleet.nvidia.render) wrote it. Allocatable and labels are then
-        compared with what it says of the node, the rendered labels of the node with them.
-      - Empty compares with what the host's GPUs and its variables predict.
+      - The C(capacity.json) of the node's cluster on the controller, as written by M(gpufleet.nvidia.render). If set, allocatable and labels, including
+        the rendered labels of the node, are compared with its entry for the node.
+      - If empty, they are compared with what the host's GPUs and variables predict.
     type: path
     default: ""
   restarted:
     description:
-      - Pods of the node that were just deleted so that they start anew, as M(kubernetes.core.k8s_info) has them.
-      - What the node offers counts when pods of the same controllers have taken their places and are ready. Those without a controller are not
-        expected back.
+      - Pods of the node that were just deleted so that they restart, as returned by M(kubernetes.core.k8s_info).
+      - What the node offers counts only when pods of the same controllers have replaced them and are ready. Pods without a controller are not expected
+        to return.
     type: list
     elements: dict
     default: []
   timeout:
-    description: Seconds to wait until they agree.
+    description: Seconds to wait until the node matches.
     type: int
     default: 0
   settle:
     description:
-      - Seconds for which they have to agree without a break. A kubelet writes every ten seconds what device plugins tell it, so until then the
-        node offers what the plugin of before had said.
+      - Seconds for which the node must match without interruption. A kubelet publishes the resources of device plugins every ten seconds, so until then
+        the node offers what the previous plugin reported.
     type: int
     default: 0
   fail:
-    description: Whether the action fails when they do not.
+    description: Whether the action fails if the node does not match.
     type: bool
     default: true
 extends_documentation_fragment:
@@ -66,7 +66,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: The cluster sees what is predicted
+- name: Check that the cluster shows what is predicted
   gpufleet.nvidia.verify_node:
     node: gpu-node-1
     facts: "{{ gpu_facts_host.gpu }}"
@@ -74,12 +74,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 checks:
-  description: The checks, as those of M(gpufleet.nvidia.health).
+  description: The checks, in the format of M(gpufleet.nvidia.health).
   type: list
   elements: dict
   returned: always
 healthy:
-  description: Whether none failed.
+  description: Whether no check failed.
   type: bool
   returned: always
 """

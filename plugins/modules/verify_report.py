@@ -8,15 +8,15 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: verify_report
-short_description: Judge all hosts that were read, and their nodes in the cluster
+short_description: Check all hosts that were read, and their nodes in the cluster
 version_added: 0.1.0
 description:
-  - Judges on the controller, from the facts that M(gpufleet.nvidia.gpu_info) returned into the variable C(gpu_facts_host) of each host with
-    O(gpufleet.nvidia.gpu_info#module:gather) holding V(errors) and V(health), whether each is what its variables say, from the PCI bus upwards.
-    What M(gpufleet.nvidia.health) found on a host, registered as C(gpu_verify_on_host), counts in place of that.
-  - With O(kubeconfig) each host's node has to show what is predicted, as M(gpufleet.nvidia.verify_node) says for one.
-  - Prints the checks of every host. Never fails for what they found; C(verify.yml) fails when RV(healthy) is false.
-  - This is an action; the module is only its documentation.
+  - Checks on the controller whether each host matches its variables, from the PCI bus upwards. Uses the result of M(gpufleet.nvidia.gpu_info) with
+    V(errors) and V(health) in O(gpufleet.nvidia.gpu_info#module:gather), registered as C(gpu_facts_host) of each host. If a result of
+    M(gpufleet.nvidia.health) from the host is registered as C(gpu_verify_on_host), that is used instead.
+  - With O(kubeconfig), each host's node must show what is predicted, as M(gpufleet.nvidia.verify_node) checks for a single node.
+  - Prints the checks of every host. Never fails because of their findings; C(verify.yml) fails when RV(healthy) is false.
+  - This is an action plugin; the module only documents it.
 options:
   hosts:
     description: The hosts to report.
@@ -25,24 +25,24 @@ options:
     required: true
   summary:
     description:
-      - Leave out RV(hosts), which grow with the fleet. They are in O(report) all the same.
-      - Ansible keeps what a task returns for every host, and copies it several times.
+      - Whether to omit RV(hosts), which grows with the fleet. O(report) still contains it.
+      - Ansible keeps the result of a task for every host, and copies it several times.
     type: bool
     default: false
   report:
-    description: File on the controller for the report as JSON. Empty for none.
+    description: File on the controller to which the report is written as JSON. If empty, none is written.
     type: path
     default: ""
   kubeconfig:
-    description: File with the connection to the API server. Empty for none; then no node is looked at.
+    description: A kubeconfig on the controller. If empty, no node is checked.
     type: path
     default: ""
   context:
-    description: The context in it. Empty for its current one.
+    description: The context in that kubeconfig. If empty, its current context.
     type: str
     default: ""
   capacity:
-    description: A rendered capacity.json, whose numbers and labels the nodes have to show. Empty for what follows from the variables.
+    description: A rendered C(capacity.json) whose numbers and labels the nodes must show. If empty, they must show what the variables predict.
     type: path
     default: ""
 extends_documentation_fragment:
@@ -53,7 +53,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Report
+- name: Check all hosts and write a report
   gpufleet.nvidia.verify_report:
     hosts: "{{ groups['gpu_hosts'] }}"
     report: build/verify.json
@@ -69,7 +69,7 @@ healthy:
   type: bool
   returned: always
 msg:
-  description: One line for people - which hosts are not as described, or that all are.
+  description: A one-line summary - which hosts are not as described, or that all are.
   type: str
   returned: always
   sample: "1 of 3 hosts are not as described: gpu01."
