@@ -9,17 +9,17 @@ from __future__ import annotations
 DOCUMENTATION = """
 name: progress
 type: stdout
-short_description: Print what changes on hosts, and what fails, a line each
+short_description: Print one line for each change and each failure on a host
 version_added: 0.1.0
 author:
   - The gpufleet.nvidia authors (@gpufleet)
 description:
-  - For long runs such as C(gpufleet.nvidia.site) and C(gpufleet.nvidia.upgrade). A task that changes something on a host, or fails there, is a
-    line with the host, how long it took, and the task. Tasks that change nothing and those that are skipped print nothing.
-  - What the playbooks print themselves (plans, tables, reports) is printed as always. Warnings are, too.
+  - For long runs such as C(gpufleet.nvidia.site) and C(gpufleet.nvidia.upgrade). For each task that changes something on a host or fails there, prints
+    a line with the host, the seconds that it took, and the task. Tasks that change nothing or are skipped print nothing.
+  - The output of the playbooks themselves (plans, tables, reports) is printed as usual. Warnings are, too.
   - Select it with C(ANSIBLE_STDOUT_CALLBACK=gpufleet.nvidia.progress), or C(stdout_callback) in C(ansible.cfg).
 requirements:
-  - It is opt in.
+  - Set it as the stdout callback.
 """
 
 import time

@@ -11,15 +11,15 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   kubernetes:
-    description: Whether there is a cluster. Without one nothing is asked of an API server.
+    description: Whether there is a cluster. Otherwise, no API server is contacted.
     type: bool
     default: true
   kubeconfig:
-    description: The kubeconfig on the controller. Empty for C(KUBECONFIG), or the default one.
+    description: The kubeconfig on the controller. If empty, C(KUBECONFIG) or the default one.
     type: path
     default: ""
   context:
-    description: The context in it. Empty for its current one.
+    description: The context in that kubeconfig. If empty, its current context.
     type: str
     default: ""
   api_timeout:

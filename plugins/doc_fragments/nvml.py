@@ -12,9 +12,8 @@ class ModuleDocFragment:
 options:
   _pynvml_archive:
     description:
-      - Path on the host of the pynvml that the controller sent for this call. Set by the action plugin; a value that a
-        task gives is ignored.
+      - Path on the host of the pynvml that the controller sent for this call. Set by the action plugin; a value set in a task is ignored.
     type: path
 requirements:
-  - nvidia-ml-py on the controller, which sends it where the host has none
+  - nvidia-ml-py on the controller, which sends it if the host has none
 """
