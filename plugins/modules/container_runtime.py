@@ -76,16 +76,16 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Let pods ask for the RuntimeClass nvidia
+- name: Configure containerd for pods with the RuntimeClass nvidia
   gpufleet.nvidia.container_runtime:
     runtime: containerd
 
-- name: Every container gets GPUs
+- name: Configure Docker so that every container gets GPUs
   gpufleet.nvidia.container_runtime:
     runtime: docker
     default: true
 
-- name: Give containerd its former configuration back
+- name: Restore the original configuration of containerd
   gpufleet.nvidia.container_runtime:
     runtime: containerd
     state: absent

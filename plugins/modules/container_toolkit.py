@@ -117,18 +117,18 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: The toolkit, as shared nodes need it
+- name: Install the toolkit for shared nodes
   gpufleet.nvidia.container_toolkit:
     version: 1.20.0
 
-- name: From a mirror in an air-gapped site
+- name: Install it from a mirror in an air-gapped site
   gpufleet.nvidia.container_toolkit:
     repository:
       url: https://mirror.example.com/libnvidia-container/stable/deb
       key_file: /usr/share/keyrings/site.gpg
       key_fingerprint: 0123456789ABCDEF0123456789ABCDEF01234567
 
-- name: A workstation of one user, with plain 'docker run --gpus'
+- name: Install it on a single-user workstation with plain 'docker run --gpus'
   gpufleet.nvidia.container_toolkit:
     device_injection: envvar
 """

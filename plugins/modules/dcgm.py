@@ -60,15 +60,15 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: DCGM for the driver that is installed
+- name: Install DCGM for the installed driver
   gpufleet.nvidia.dcgm:
     version: 4.6.0
 
-- name: DCGM for V100 boards, whose driver brings a CUDA that they do not have
+- name: Install DCGM for V100 boards, which the driver's CUDA version does not support
   gpufleet.nvidia.dcgm:
     cuda: ['12', '13']
 
-- name: No DCGM
+- name: Remove DCGM
   gpufleet.nvidia.dcgm:
     state: absent
 """

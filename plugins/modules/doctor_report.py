@@ -35,7 +35,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Report
+- name: Write a report on all hosts
   gpufleet.nvidia.doctor_report:
     hosts: "{{ ansible_play_hosts_all }}"
     report: build/doctor.json

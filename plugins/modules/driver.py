@@ -221,11 +221,11 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Bring the newest driver of the long-term branch
+- name: Install the newest driver of the long-term branch
   gpufleet.nvidia.driver:
     branch: "580"
 
-- name: Bring one version from a mirror
+- name: Install a specific version from a mirror
   gpufleet.nvidia.driver:
     version: 580.178.04
     repository:
@@ -233,13 +233,13 @@ EXAMPLES = r"""
       key_url: https://mirror.example.com/nvidia/key.asc
       key_fingerprint: EB693B3035CD5710E231E123A4B469963BF863CC
 
-- name: Bring the newest fixed driver of Debian's own archive (contrib and non-free have to be enabled)
+- name: Install the newest fixed driver from Debian's own archive (contrib and non-free must be enabled)
   gpufleet.nvidia.driver:
     source: distribution
     branch: "535"
     flavour: proprietary
 
-- name: Go back to the driver before the last change
+- name: Return to the driver from before the last change
   gpufleet.nvidia.driver:
     state: previous
 """

@@ -72,7 +72,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Is anything to do?
+- name: Plan the whole fleet
   gpufleet.nvidia.fleet_plan:
     facts_directory: facts
     report: plan.json

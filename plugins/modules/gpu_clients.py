@@ -45,7 +45,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Nothing of the cluster holds the driver
+- name: Remove the cluster's GPU clients from the node
   gpufleet.nvidia.gpu_clients:
     node: gpu-node-1
     state: paused

@@ -62,11 +62,11 @@ EXAMPLES = r"""
   gpufleet.nvidia.gpu_info:
   register: gpus
 
-- name: Say which driver runs
+- name: Show the version of the loaded driver
   ansible.builtin.debug:
     var: gpus.gpu.driver.loaded_version
 
-- name: Find out who keeps the driver from being unloaded
+- name: Find the processes that keep the driver from being unloaded
   gpufleet.nvidia.gpu_info:
     gather:
       - holders

@@ -83,11 +83,11 @@ EXAMPLES = r"""
     step: reset_gpu
     gpus: ["0000:18:00.0"]
 
-- name: Bring back its MIG instances, and MPS
+- name: Restore its MIG instances and MPS
   gpufleet.nvidia.gpu_repair:
     step: bring_back
 
-- name: Collect what the vendor of the board asks for
+- name: Write a support bundle for the vendor of the board
   gpufleet.nvidia.gpu_repair:
     step: bundle
     reason: GPU 3 has no spare memory rows left.

@@ -89,16 +89,16 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Less power, and a clock that does not change
+- name: Reduce the power limit and lock the graphics clock
   gpufleet.nvidia.gpu_settings:
     power_limit: 500
     graphics_clocks: [1410]
 
-- name: ECC off, where nobody uses the GPUs
+- name: Disable ECC on GPUs that are not in use
   gpufleet.nvidia.gpu_settings:
     ecc: disabled
 
-- name: The boards' own values again
+- name: Restore the boards' defaults
   gpufleet.nvidia.gpu_settings:
     state: absent
 """

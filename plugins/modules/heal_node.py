@@ -79,7 +79,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Cordon the node, because it is repaired now
+- name: Cordon the node before its repair
   gpufleet.nvidia.heal_node:
     node: gpu-node-1
     state: started

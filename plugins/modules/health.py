@@ -171,10 +171,10 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Prove that the host works
+- name: Verify that the host works
   gpufleet.nvidia.health:
 
-- name: Prove that the host is as described, and that CUDA works on it
+- name: Verify that the host is as described and that CUDA works on it
   gpufleet.nvidia.health:
     expect:
       gpus: 8
@@ -184,18 +184,18 @@ EXAMPLES = r"""
     cuda_check:
       - /usr/local/cuda/extras/demo_suite/vectorAdd
 
-- name: Read the host once, for more than one use
+- name: Read the host once for several checks
   gpufleet.nvidia.gpu_info:
     gather:
       - errors
       - health
   register: gpus
 
-- name: Prove that it works by what was read
+- name: Verify that it works from these facts
   gpufleet.nvidia.health:
     facts: "{{ gpus.gpu }}"
 
-- name: Look only
+- name: Report without failing
   gpufleet.nvidia.health:
     fail: false
   register: health

@@ -68,7 +68,7 @@ EXAMPLES = r"""
   gpufleet.nvidia.host_program:
     metrics_directory: /var/lib/prometheus/node-exporter
 
-- name: Remove it
+- name: Remove the program
   gpufleet.nvidia.host_program:
     state: absent
 """
