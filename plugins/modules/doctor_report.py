@@ -14,7 +14,7 @@ description:
   - Reports what a host is, which of its health checks fail, and what C(gpufleet.nvidia.site) would do with the variables that the host has, or with
     the roles' defaults. It runs on the controller and uses the result of M(gpufleet.nvidia.gpu_info) with V(errors), V(health) and V(holders) in
     O(gpufleet.nvidia.gpu_info#module:gather), registered as C(gpu_facts_host) of each host.
-  - The host needs no description, and nothing of this collection has to be installed on it.
+  - The host needs no description, and nothing from this collection needs to be installed on it.
   - Never fails because of its findings; C(doctor.yml) fails when RV(healthy) is false.
   - This is an action plugin; the module only documents it.
 options:

@@ -299,7 +299,7 @@ reboot_reasons:
 refusal:
   description:
     - Why the request was refused before anything was changed, and what would work.
-    - With Secure Boot, why the module stopped before it installed the driver, and what you have to do at the console of the host. RV(steps) lists
+    - With Secure Boot, why the module stopped before it installed the driver, and what you must do at the console of the host. RV(steps) lists
       what was done.
   returned: when it was refused, or the driver needs manual action first
   type: dict

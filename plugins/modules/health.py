@@ -98,7 +98,7 @@ options:
   facts:
     description:
       - RV(gpufleet.nvidia.gpu_info#module:gpu) of M(gpufleet.nvidia.gpu_info), with V(errors) and V(health) in
-        O(gpufleet.nvidia.gpu_info#module:gather). If given, these facts are judged on the controller, and the host is not read again.
+        O(gpufleet.nvidia.gpu_info#module:gather). If given, these facts are checked on the controller, and the host is not read again.
       - Not used with a program in O(cuda_check) or with O(dcgm_level), which must run on the host.
     type: dict
     default: {}
