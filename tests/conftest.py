@@ -7,8 +7,12 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 COLLECTIONS = REPOSITORY / "build" / "collections"
@@ -44,3 +48,22 @@ def _never_judge_the_machine() -> None:
 
 
 _never_judge_the_machine()
+
+
+@pytest.fixture(scope="session")
+def python_of():
+    """Return a Python of one of some versions that works, in the path or one of pyenv's, and skip by name where there is none."""
+
+    def find(*versions: str) -> str:
+        for version in versions:
+            installed = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))
+            for candidate in (shutil.which(f"python{version}"), *map(str, installed)):
+                # A version manager may have put a name into the path that leads nowhere.
+                if (
+                    candidate
+                    and subprocess.run([candidate, "-c", ""], capture_output=True, check=False).returncode == 0
+                ):
+                    return candidate
+        pytest.skip(f"there is no Python {' or '.join(versions)} on this machine")
+
+    return find

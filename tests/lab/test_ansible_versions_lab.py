@@ -11,7 +11,6 @@ tarball and installed from that, without the repository. It brings the host to a
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -33,17 +32,6 @@ RELEASES = {
 }
 
 
-def python_of(versions: tuple[str, ...]) -> str | None:
-    """A Python of one of these versions that works: in the path, or one of pyenv's."""
-    for version in versions:
-        installed = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))
-        for candidate in (shutil.which(f"python{version}"), *map(str, installed)):
-            # A version manager may have put a name into the path that leads nowhere.
-            if candidate and subprocess.run([candidate, "-c", ""], capture_output=True, check=False).returncode == 0:
-                return candidate
-    return None
-
-
 @pytest.fixture(scope="module")
 def fleet(make_fleet):
     return make_fleet(
@@ -52,12 +40,10 @@ def fleet(make_fleet):
     )
 
 
-def programs_of(release: str) -> Path:
+def programs_of(release: str, python_of) -> Path:
     """The folder of ansible-core's programs of this release; made when it is not there."""
     versions, _layout = RELEASES[release]
-    python = python_of(versions)
-    if python is None:
-        pytest.skip(f"ansible-core {release} needs Python {' or '.join(versions)}, and this machine has none of them")
+    python = python_of(*versions)
     environment = REPOSITORY / "build" / "ansible-versions" / release
     if not (environment / "complete").exists():
         subprocess.run([python, "-m", "venv", "--clear", str(environment)], check=True)
@@ -79,8 +65,8 @@ def tarball(tmp_path_factory):
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_the_main_job_and_then_nothing_to_do(fleet, tarball, tmp_path, release):
-    programs = programs_of(release)
+def test_the_main_job_and_then_nothing_to_do(fleet, tarball, tmp_path, python_of, release):
+    programs = programs_of(release, python_of)
     said = subprocess.run([programs / "ansible", "--version"], capture_output=True, text=True, check=True).stdout
     assert said.startswith(f"ansible [core {release}]")
     # The collections that ours depends on are on Galaxy, which a test machine need not reach; the playbooks below need none of them.
