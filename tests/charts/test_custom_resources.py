@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rendered objects of Argo CD, Flux, Node Feature Discovery and the Prometheus operator against a real API server that has their real definitions.
+"""Rendered objects of Argo CD, Flux, Node Feature Discovery, the Prometheus operator and the DRA driver against a real API server with their real definitions.
 
 What their controllers do with them is not tested here: there are none.
 """
@@ -27,6 +27,7 @@ TRAINING = {
     "nvidia_mig_strategy": "mixed",
     "nvidia_mig_layout": "all-balanced",
 }
+RACK = {"gpu_facts_gpus": [{"board": "gb200-186gb", "count": 4}], "nvidia_driver_imex": "masked"}
 #: Every release that the generator knows.
 FLEETS = {
     "device plugin": {
@@ -36,6 +37,15 @@ FLEETS = {
         "dra": {**BOARDS, **SLICES, "nvidia_sharing_backend": "dra"},
     },
     "operator": {"training": {**TRAINING, "gpu_kubernetes_stack": "gpu_operator"}},
+    "racks by claims": {"rack": {**RACK, "nvidia_sharing_backend": "dra"}},
+    "racks by the device plugin": {"rack": RACK, "training": TRAINING},
+}
+#: Kinds that the objects of a fleet have beside those that all have.
+OF_FLEET = {
+    "device plugin": {"RuntimeClass", "ResourceClaimTemplate"},
+    "operator": set(),
+    "racks by claims": {"ResourceClaimTemplate", "ComputeDomain", "Job"},
+    "racks by the device plugin": {"RuntimeClass", "ComputeDomain", "Job"},
 }
 COMMON = {
     "gpu_kubernetes_version": "1.36",
@@ -56,12 +66,18 @@ RUNTIME_CLASS = {
 
 
 @pytest.fixture(scope="module")
-def server(cluster):
-    """Return the API server once it serves the custom resources."""
+def definitions():
+    """Return the files with the projects' own definitions."""
     printed = subprocess.run([DEFINITIONS], stdout=subprocess.PIPE, text=True, check=True, timeout=900).stdout
+    return [Path(path) for path in printed.split()]
+
+
+@pytest.fixture(scope="module")
+def server(cluster, definitions):
+    """Return the API server once it serves the custom resources."""
     names = set()
-    for path in printed.split():
-        text = Path(path).read_text()
+    for path in definitions:
+        text = path.read_text()
         cluster.kubectl("apply", "--server-side", "-f", "-", text=text)
         names |= {item["metadata"]["name"] for item in yaml.safe_load_all(text) if item}
     until = time.monotonic() + 300
@@ -114,7 +130,33 @@ def test_every_object_is_what_its_definition_says(server, fleet, gitops):
             kinds.add(item["kind"])
     expected = {"argocd": {"Application"}, "flux": {"Kustomization", "HelmRepository", "HelmRelease"}}[gitops]
     assert expected | {"NodeFeatureRule", "PrometheusRule", "Namespace", "ConfigMap", "Pod"} <= kinds
-    assert fleet == "operator" or {"RuntimeClass", "ResourceClaimTemplate"} <= kinds
+    assert OF_FLEET[fleet] <= kinds
+
+
+#: The containers of the DRA driver on the nodes, by fleet.
+CONTAINERS = {
+    "device plugin": {"gpus"},
+    "racks by claims": {"gpus", "compute-domains"},
+    "racks by the device plugin": {"compute-domains"},
+}
+
+
+@pytest.mark.parametrize("fleet", CONTAINERS)
+def test_the_dra_driver_does_on_its_nodes_what_the_pools_say(helm, definitions, tmp_path, fleet):
+    """By its own chart of 0.4.1, the newest that Go's module proxy gives."""
+    (chart,) = (path.parents[1] for path in definitions if path.parents[1].name == "dra-driver-nvidia-gpu")
+    values = tmp_path / "values.yaml"
+    values.write_text(tree(fleet, "argocd")["values/dra-driver-nvidia-gpu.yaml"])
+    version = ("--kube-version", COMMON["gpu_kubernetes_version"], "--api-versions", "resource.k8s.io/v1")
+    text = helm("template", "driver", chart, "--namespace", "nvidia-gpu", "--values", values, *version).stdout
+    items = [item for item in yaml.safe_load_all(text) if item]
+    (plugin,) = (item["spec"]["template"]["spec"] for item in items if item["kind"] == "DaemonSet")
+    assert {container["name"] for container in plugin["containers"]} == CONTAINERS[fleet]
+    controllers = [item for item in items if item["kind"] == "Deployment"]
+    assert bool(controllers) == ("compute-domains" in CONTAINERS[fleet])
+    (term,) = plugin["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    by_name = {"key": "gpufleet.github.io/configuration", "operator": "In", "values": ["rack"]}
+    assert (by_name in term["matchExpressions"]) == (fleet == "racks by the device plugin")
 
 
 def test_a_field_that_the_definition_does_not_have_is_refused(server):

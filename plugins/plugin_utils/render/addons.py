@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import HOST, MASKED
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import VARIABLE as IMEX
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import HAMI_SPLIT
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import injection
@@ -96,38 +98,72 @@ def hami(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
 
 
 def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
-    """Return values of the DRA driver: whole GPUs and MIG devices, or memory of GPUs, which nobody enforces.
+    """Return values of the DRA driver: whole GPUs and MIG devices, or memory of GPUs, which nobody enforces; and ComputeDomains.
 
+    :param items: those of L(Cluster.of_dra_driver).
     :raises Refused: the cluster's Kubernetes has no such claims, or its pools need two different drivers.
     """
+    claims = tuple(item for item in items if item.sharing.backend == "dra")
+    domains = tuple(item for item in items if item.compute_domains)
     version = injection.kubernetes_version(cluster)
     if version < _FIRST_WITH_DRA:
         raise Refused(
-            f"nvidia_sharing_backend of pool {items[0].pool}",
-            f"dra needs resource.k8s.io/v1, which Kubernetes {cluster.options['version']} does not have",
-            "Use Kubernetes 1.34.2 or newer, or nvidia_sharing_backend: hami or mps.",
+            f"{'nvidia_sharing_backend' if claims else IMEX} of pool {items[0].pool}",
+            f"{'dra' if claims else MASKED} needs resource.k8s.io/v1, which Kubernetes {cluster.options['version']} does not have",
+            "Use Kubernetes 1.34.2 or newer, "
+            + (
+                "or nvidia_sharing_backend: hami or mps."
+                if claims
+                else f"or run IMEX on the hosts with {IMEX}: {HOST}."
+            ),
         )
-    slices = _refuse_other_claims(cluster, items)
+    _refuse_two_kinds_of_nodes(cluster, claims, domains)
+    slices = _refuse_other_claims(cluster, claims)
+    resources: dict[str, object] = {"computeDomains": {"enabled": bool(domains)}}
+    if not claims:
+        resources["gpus"] = {"enabled": False}
+    nodes = (
+        {"key": BACKEND_LABEL, "operator": "In", "values": ["dra"]}
+        if claims
+        else {"key": CONFIGURATION_LABEL, "operator": "In", "values": [item.name for item in domains]}
+    )
     parts: list[Part] = [
-        (
-            "The driver does not offer whole GPUs beside the device plugin unless told to; its nodes have no device plugin here.",
-            {"gpuResourcesEnabledOverride": True},
-        ),
+        *(_whole_gpus() if claims else []),
         *(_memory_slices(version) if slices else []),
-        (
-            "ComputeDomains are for GPUs that are joined by NVLink over several nodes; no pool here describes them.",
-            {"resources": {"computeDomains": {"enabled": False}}},
-        ),
+        (_about_domains(domains, bool(claims)), {"resources": resources}),
         (
             f"Pools {', '.join(dict.fromkeys(item.pool for item in items))}; an upgrade of the driver sends the pods away for a while.",
-            {
-                "kubeletPlugin": {
-                    "affinity": client_affinity({"key": BACKEND_LABEL, "operator": "In", "values": ["dra"]})
-                }
-            },
+            {"kubeletPlugin": {"affinity": client_affinity(nodes)}},
         ),
     ]
     return render_values(DRA_DRIVER, _header(cluster), parts, _extra(cluster, DRA_DRIVER))
+
+
+def _whole_gpus() -> list[Part]:
+    note = "The driver does not offer whole GPUs beside the device plugin unless told to; its nodes have no device plugin here."
+    return [(note, {"gpuResourcesEnabledOverride": True})]
+
+
+def _about_domains(domains: tuple[Configuration, ...], claims: bool) -> str:
+    if not domains:
+        return f"ComputeDomains are for the GPUs of NVL72 racks; no pool here has {IMEX}: {MASKED}."
+    racks = f"{IMEX}: {MASKED} of pools {', '.join(dict.fromkeys(item.pool for item in domains))}: ComputeDomains run IMEX there."
+    return racks if claims else f"{racks} The device plugin serves the GPUs."
+
+
+def _refuse_two_kinds_of_nodes(
+    cluster: Cluster, claims: tuple[Configuration, ...], domains: tuple[Configuration, ...]
+) -> None:
+    """Refuse nodes on which the driver would offer GPUs that the device plugin offers, too: one driver does the same on all its nodes."""
+    plugin = [item for item in domains if item.sharing.backend != "dra"]
+    if claims and plugin:
+        raise Refused(
+            f"{IMEX} of pool {plugin[0].pool}",
+            f"it is {MASKED}, and one DRA driver of cluster {cluster.name} would run its ComputeDomains and serve the GPUs of pool "
+            f"{claims[0].pool} by claims (nvidia_sharing_backend: dra): on nodes of pool {plugin[0].pool} it would offer the same GPUs "
+            "as the device plugin",
+            "Set nvidia_sharing_backend: dra for both pools or for none, or give them different clusters (gpu_kubernetes_cluster).",
+        )
 
 
 def _refuse_other_claims(cluster: Cluster, items: tuple[Configuration, ...]) -> bool:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Example workloads of a cluster: a check of each resource, a pod for each MIG profile, a shared pod, N GiB over M GPUs."""
+"""Example workloads of a cluster: a check of each resource, a pod for each MIG profile, a shared pod, N GiB over M GPUs, a job over hosts of a rack."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ def examples(cluster: Cluster) -> dict[str, str]:
         for share in _shares(cluster, item):
             name = f"{item.name}-{arithmetic.memory_text(share.memory_mib).lower()}-over-{share.gpus}"
             files[f"{name}.yaml"] = _share(cluster, item, name, share)
+        if item.compute_domains:
+            files[f"{item.name}-compute-domain.yaml"] = _compute_domain(cluster, item)
     return dict(sorted(files.items()))
 
 
@@ -200,6 +202,43 @@ def _claim_template(name: str, devices: dict[str, Any]) -> dict[str, Any]:
         "metadata": {"name": name},
         "spec": {"spec": {"devices": devices}},
     }
+
+
+def _compute_domain(cluster: Cluster, item: Configuration) -> str:
+    """Return a job over two hosts of a rack whose pods share a ComputeDomain. Its API is the DRA driver's (resource.nvidia.com/v1beta1)."""
+    name = f"{item.name}-compute-domain"
+    claimed = _claimed(item)
+    domain = {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "ComputeDomain",
+        "metadata": {"name": name},
+        # The driver makes the template and the IMEX daemons of the nodes on which pods with a claim of it run; 0 is any number of them.
+        "spec": {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": name}}},
+    }
+    resource = next(iter(item.capacity.resources), "")
+    pod = _claiming_pod(cluster, item, claimed[0][1]) if claimed else _pod(cluster, item, name, {resource: 1})
+    spec = pod["spec"]
+    spec["resourceClaims"] = [*spec.get("resourceClaims", []), {"name": "channel", "resourceClaimTemplateName": name}]
+    resources = spec["containers"][0]["resources"]
+    resources["claims"] = [*resources.get("claims", []), {"name": "channel"}]
+    labels = {"app.kubernetes.io/name": name}
+    one_a_host = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
+    spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [one_a_host]}}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"completions": 2, "parallelism": 2, "template": {"metadata": {"labels": labels}, "spec": spec}},
+    }
+    header = [
+        f"Two pods of {item.origin} on two hosts of a rack, which share GPU memory through the IMEX channel of a ComputeDomain."
+    ]
+    items = [domain, job]
+    if claimed:
+        kind, claim = claimed[0]
+        header.append(f"Each claims one {kind} as well.")
+        items.insert(0, _device_claim(claim, kind))
+    return documents("\n".join(header), items)
 
 
 def _claiming_pod(cluster: Cluster, item: Configuration, name: str) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils import _injection as injection
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import MASKED
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import VARIABLE as IMEX
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import desired_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
@@ -38,13 +40,19 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming impo
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import VariablesRefused, collect
 
 #: The roles whose variables say what a cluster shows of a host.
-ROLES = ("gpu_facts", "nvidia_toolkit", "nvidia_mig", "nvidia_sharing", "gpu_kubernetes")
+ROLES = ("gpu_facts", "nvidia_driver", "nvidia_toolkit", "nvidia_mig", "nvidia_sharing", "gpu_kubernetes")
 _PREFIX = "gpu_kubernetes_"
 #: Of the toolkit, what says how a pod gets its GPU. Versions, mirrors and credentials are no business of the cluster.
 _OF_TOOLKIT = ("nvidia_toolkit_runtime", "nvidia_toolkit_default_runtime", "nvidia_toolkit_device_injection")
+#: Of the driver, whether ComputeDomains run IMEX on the host.
+_OF_DRIVER = (IMEX,)
 #: Options that may differ between the hosts of a cluster.
 _MAY_DIFFER = frozenset({"cluster", "node_name"})
-_PREFIXES = (*(f"{role}_" for role in ROLES if role != "nvidia_toolkit"), *_OF_TOOLKIT)
+_PREFIXES = (
+    *(f"{role}_" for role in ROLES if role not in ("nvidia_driver", "nvidia_toolkit")),
+    *_OF_DRIVER,
+    *_OF_TOOLKIT,
+)
 #: What the names of variables begin with that describe a host, and not its cluster.
 OF_HOST = tuple(prefix for prefix in _PREFIXES if prefix != _PREFIX)
 #: Names that tasks of the collection register; they are no part of a description.
@@ -249,6 +257,7 @@ def _describe(
 def _configuration(pool: str, host: str, description: _Description) -> Configuration:
     desired, gpus = description.desired, description.gpus
     strategy = str(desired.get("nvidia_mig_strategy") or "none")
+    compute_domains = desired[IMEX] == MASKED
     layout = desired.get("nvidia_mig_layout")
     try:
         sharing = modes.read(desired)
@@ -271,8 +280,12 @@ def _configuration(pool: str, host: str, description: _Description) -> Configura
         mig_devices={index: dict(desired.devices) for index, desired in devices.items() if desired.enabled},
         plugin_text=text,
         injection=decided,
+        compute_domains=compute_domains,
         content=content_hash(
-            json.dumps([strategy, text, decided.rendered, _of_cluster(sharing), _of_operator(desired, gpus, devices)])
+            json.dumps(
+                [strategy, text, decided.rendered, _of_cluster(sharing), _of_operator(desired, gpus, devices)]
+                + (["ComputeDomains"] if compute_domains else [])
+            )
         ),
     )
 

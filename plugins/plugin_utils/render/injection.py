@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import HOST, MASKED
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import VARIABLE as IMEX
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import (
     CDI,
     ENVVAR,
@@ -145,6 +147,12 @@ def refuse_contradictions(cluster: Cluster) -> None:
                 f"{VARIABLE} of pool {item.pool}",
                 f"it is {injection.method}, and nvidia_sharing_backend: dra hands its devices to the runtime by CDI",
                 f"Set {VARIABLE}: {CDI}, or another nvidia_sharing_backend.",
+            )
+        if item.compute_domains and injection.method != CDI:
+            raise Refused(
+                f"{VARIABLE} of pool {item.pool}",
+                f"it is {injection.method}, and the ComputeDomains of {IMEX}: {MASKED} hand their channels to the runtime by CDI",
+                f"Set {VARIABLE}: {CDI}, or run IMEX on the hosts with {IMEX}: {HOST}.",
             )
         if not cluster.options["runtime_class"] and not injection.default_runtime and item.sharing.backend != "dra":
             raise Refused(

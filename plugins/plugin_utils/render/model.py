@@ -45,6 +45,7 @@ class Configuration:
     :param mig_devices: MIG devices of each GPU by index, C({0: {1g.10gb: 2}}); a GPU without MIG is missing.
     :param plugin_text: the device plugin's configuration file.
     :param injection: how devices reach the containers of its pods.
+    :param compute_domains: whether ComputeDomains of the DRA driver run IMEX on the hosts: C(nvidia_driver_imex) is C(masked).
     :param content: a hash of what serves the nodes, and so tells this configuration from others of the pool.
     :param capacities: what each node shows, in the order of C(nodes).
     """
@@ -60,6 +61,7 @@ class Configuration:
     mig_devices: Mapping[int, Mapping[str, int]]
     plugin_text: str
     injection: Injection
+    compute_domains: bool = False
     content: str = ""
     capacities: tuple[Capacity, ...] = ()
 
@@ -89,6 +91,11 @@ class Cluster:
     @property
     def plugin_configurations(self) -> tuple[Configuration, ...]:
         return tuple(item for item in self.configurations if item.served_by_device_plugin)
+
+    @property
+    def of_dra_driver(self) -> tuple[Configuration, ...]:
+        """Return what the DRA driver serves: claims for GPUs, or ComputeDomains, or both."""
+        return tuple(item for item in self.configurations if item.sharing.backend == "dra" or item.compute_domains)
 
     def with_backend(self, backend: str) -> tuple[Configuration, ...]:
         return tuple(item for item in self.configurations if item.sharing.backend == backend)

@@ -146,7 +146,7 @@ def _addon_releases(cluster: Cluster, files: dict[str, str]) -> list[Release]:
         releases.append(_release(files, addons.NODE_FEATURE_DISCOVERY, addons.NODE_FEATURE_DISCOVERY, text))
     if cluster.options["dcgm_exporter"] and not operator:
         releases.append(_release(files, addons.DCGM_EXPORTER, addons.DCGM_EXPORTER, addons.dcgm_exporter(cluster)))
-    hami, dra = cluster.with_backend("hami"), cluster.with_backend("dra")
+    hami, dra = cluster.with_backend("hami"), cluster.of_dra_driver
     if hami:
         releases.append(_release(files, addons.HAMI, addons.HAMI, addons.hami(cluster, hami)))
     if dra:

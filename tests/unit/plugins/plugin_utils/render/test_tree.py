@@ -419,6 +419,57 @@ def test_one_dra_driver_has_one_kind_of_claim(clusters_of):
         tree_of(clusters_of, {"sliced": sliced, "whole": DRA_DEVICES})
 
 
+RACK = {"gpu_facts_gpus": [{"board": "gb200-186gb", "count": 4}], "nvidia_driver_imex": "masked"}
+
+
+def driver_values(tree):
+    return yaml.safe_load(tree["values/dra-driver-nvidia-gpu.yaml"])
+
+
+def test_racks_whose_imex_is_masked_get_compute_domains_beside_the_device_plugin(clusters_of, pools):
+    tree = tree_of(clusters_of, {"rack": RACK, "training": pools["training"]})
+    values = driver_values(tree)
+    assert values["resources"] == {"gpus": {"enabled": False}, "computeDomains": {"enabled": True}}
+    assert "gpuResourcesEnabledOverride" not in values
+    assert "values: [rack]" in yaml.safe_dump(values["kubeletPlugin"], default_flow_style=None)
+    domain, job = documents(tree["examples/rack-compute-domain.yaml"])
+    template = domain["spec"]["channel"]["resourceClaimTemplate"]["name"]
+    spec = job["spec"]["template"]["spec"]
+    assert spec["resourceClaims"] == [{"name": "channel", "resourceClaimTemplateName": template}]
+    assert spec["containers"][0]["resources"]["claims"] == [{"name": "channel"}]
+    assert spec["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    on_hosts = tree_of(clusters_of, {"rack": {**RACK, "nvidia_driver_imex": "host"}})
+    assert "values/dra-driver-nvidia-gpu.yaml" not in on_hosts
+    assert "examples/rack-compute-domain.yaml" not in on_hosts
+
+
+def test_racks_by_claims_get_gpus_and_compute_domains_from_one_driver(clusters_of):
+    tree = tree_of(clusters_of, {"claims": DRA_DEVICES, "rack": {**RACK, "nvidia_sharing_backend": "dra"}})
+    values = driver_values(tree)
+    assert values["resources"] == {"computeDomains": {"enabled": True}}
+    assert values["gpuResourcesEnabledOverride"] is True
+    claim, _domain, job = documents(tree["examples/rack-compute-domain.yaml"])
+    spec = job["spec"]["template"]["spec"]
+    assert [one["name"] for one in spec["resourceClaims"]] == ["gpus", "channel"]
+    assert spec["resourceClaims"][0]["resourceClaimTemplateName"] == claim["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("others", "variables", "options", "thing", "reason"),
+    [
+        ({"claims": DRA_DEVICES}, {}, {}, "nvidia_driver_imex of pool rack", "the same GPUs as the device plugin"),
+        ({}, {"nvidia_toolkit_device_injection": "volume_mounts"}, {}, "device_injection of pool rack", "by CDI"),
+        ({}, {}, {"version": "1.33"}, "nvidia_driver_imex of pool rack", "Kubernetes 1.33"),
+    ],
+    ids=["the driver would serve GPUs twice", "no CDI", "Kubernetes too old"],
+)
+def test_compute_domains_that_could_not_work_are_refused(clusters_of, others, variables, options, thing, reason):
+    with pytest.raises(Refused) as refused:
+        tree_of(clusters_of, {**others, "rack": {**RACK, **variables}}, **options)
+    assert thing in refused.value.thing
+    assert reason in refused.value.reason
+
+
 def test_a_name_that_two_may_serve_is_said(clusters_of, pools):
     tree = tree_of(clusters_of, {"claims": DRA_DEVICES, "batch": pools["batch"]})
     assert "## Who serves nvidia.com/gpu" in tree["README.md"]
