@@ -94,7 +94,7 @@ class ActionModule(ClusterAction):
         cluster, notes = _cluster_variables(objects, kubelets)
         if secret:
             notes.append(
-                f"Not copied, because they are secret: {', '.join(sorted(secret))}. Give them as before, best from a vault."
+                f"Not copied, because they are secret: {', '.join(sorted(secret))}. Set them yourself, preferably from a vault."
             )
         found = inventory(adopted, cluster, of_hosts, left_out, notes, [name for name in groups if name != GPU_HOSTS])
         files = found.files()
@@ -106,7 +106,7 @@ class ActionModule(ClusterAction):
             for path in stale:
                 os.unlink(os.path.join(directory, path))
         self._display.display("\n" + found.text())
-        written = "would be written" if self._task.check_mode else "is in"
+        written = "would be written to" if self._task.check_mode else "is in"
         shown = shlex.quote(os.path.relpath(directory))
         self._display.display(
             f"\nThe inventory {written} {directory}. Nothing on the hosts or in a cluster was changed. Next:\n"
@@ -174,7 +174,7 @@ def _refuse_existing(directory: str, overwrite: bool) -> set[str]:
         raise Refused(
             "gpu_adopt_directory",
             f"{directory} has files already, such as {sorted(there)[0]}",
-            "Name another folder, or replace what an earlier adopt wrote with gpu_adopt_overwrite: true.",
+            "Name another directory, or replace what an earlier adopt wrote with gpu_adopt_overwrite: true.",
         )
     ours = {path for path in there if MARK[2:] in (read_text(os.path.join(directory, path)) or "")[:200]}
     foreign = sorted(set(there) - ours)
@@ -182,7 +182,7 @@ def _refuse_existing(directory: str, overwrite: bool) -> set[str]:
         raise Refused(
             "gpu_adopt_directory",
             f"{directory} has files that no earlier adopt wrote: {', '.join(foreign[:3])}",
-            "Name another folder.",
+            "Name another directory.",
         )
     return ours
 
@@ -192,7 +192,7 @@ def _reason_to_leave_out(
 ) -> str:
     """Return why a host cannot be adopted, or an empty text."""
     if host in (groups.get(GPU_HOSTS) or ()):
-        return f"it is described already, in {GPU_HOSTS}: gpufleet.nvidia.plan says how it differs"
+        return f"it is already in the group {GPU_HOSTS}: gpufleet.nvidia.plan shows how it differs"
     plans = plan_stages(facts, defaults)
     for name in ("privileges", "hardware"):
         if name in plans:
@@ -229,13 +229,13 @@ def _cluster_variables(objects: Objects | None, kubelets: bool) -> tuple[dict[st
     """Return the variables of the cluster, and what is to be known of it."""
     if objects is not None:
         return objects.variables(), [
-            "Nothing is rendered yet, so the plan has the files of the cluster to add. Compare what gpufleet.nvidia.render writes with what "
+            "Nothing is rendered yet, so the plan adds all files of the cluster. Compare what gpufleet.nvidia.render writes with what "
             "serves the cluster now before you apply it (docs/migration.md)."
         ]
     if kubelets:
         return {}, [
-            "The hosts are nodes of a cluster that was not read. Give gpu_adopt_kubeconfig, and how pods share GPUs is taken from it. "
-            "Nothing is rendered yet, so the plan has the files of the cluster to add."
+            "The hosts are nodes of a cluster that was not read. Set gpu_adopt_kubeconfig to adopt how pods share GPUs. "
+            "Nothing is rendered yet, so the plan adds all files of the cluster."
         ]
     return {"gpu_kubernetes_cluster": ""}, [
         "No kubelet runs on the hosts, so gpu_kubernetes_cluster is empty: nothing is rendered."

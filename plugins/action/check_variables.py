@@ -32,8 +32,8 @@ class ActionModule(FleetAction):
         playbook = arguments["playbook"]
         if playbook not in playbook_variables.ANY_HOST and not task_vars.get("groups", {}).get("gpu_hosts"):
             raise AnsibleActionFail(
-                "The inventory has no hosts in the group gpu_hosts. Give one with -i, and see with ansible-inventory --graph what Ansible reads "
-                "of it. Nothing was touched."
+                "The inventory has no hosts in the group gpu_hosts. Pass an inventory with -i, and run ansible-inventory --graph to see how "
+                "Ansible reads it. Nothing was touched."
             )
         hosts = arguments["hosts"]
         if hosts is None:
@@ -47,7 +47,7 @@ class ActionModule(FleetAction):
             for name in found.unknown:
                 unknown.setdefault(name, []).append(str(host))
         for name, where in unknown.items():
-            self._display.warning(f"{host_names(where)}: nothing of gpufleet.nvidia reads the variable {name}.")
+            self._display.warning(f"{host_names(where)}: gpufleet.nvidia has no variable {name}.")
         result["refusals"] = [{"message": message, "hosts": where} for message, where in wrong.items()]
         if wrong:
             result["failed"] = True

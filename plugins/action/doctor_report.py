@@ -42,7 +42,7 @@ class ActionModule(FleetAction):
             if facts is not None and "health" in facts:
                 checks = judged(facts, {}, cuda_check=(AUTO,))["checks"]
             elif facts is not None:
-                facts, unread = None, "it was read without what its health is judged by"
+                facts, unread = None, "its facts lack the subset health, which the checks need"
             # A host that is in no pool is planned as if it were alone in one: nobody has to have described it.
             alone = {} if any(host in members for members in known.values()) else {host: [host]}
             stages = describe(host, variables, {**known, **alone}, racks=racks).stages(facts)

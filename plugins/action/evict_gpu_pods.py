@@ -98,7 +98,7 @@ _REFUSED = (
     "Failed to evict the {kind} of {node}; none was touched: {why}. Remove those pods, or allow it with "
     "gpu_upgrade_evict_force (pods without a controller) or gpu_upgrade_evict_delete_empty_dir."
 )
-_REMEDY = "Give the PodDisruptionBudget room, or end the pod, and run again."
+_REMEDY = "Relax the PodDisruptionBudget, or delete the pod, and run again."
 
 
 def _holding(holders: Sequence[Mapping[str, Any]], nodes: Collection[str]) -> list[str]:
@@ -121,8 +121,8 @@ def _holdings(text: str, node: str, pods: Sequence[Pod], daemon_sets: Collection
     if unknown:
         raise Refused(
             f"node {node}",
-            f"{CHECKPOINT} is missing, so that it is not known which devices {titles(unknown)} hold",
-            "Set the kubelet's root folder back to its default, or empty the node first.",
+            f"{CHECKPOINT} is missing, so it is not known which devices {titles(unknown)} hold",
+            "Set the kubelet's root directory back to its default, or drain the node first.",
         )
     return ()
 
@@ -148,6 +148,6 @@ def _evict(cluster: Cluster, node: str, plan: Evictions, timeout: float, poll: f
             break
         time.sleep(poll)
     return {
-        pod.title: "its eviction was accepted, and it does not end" if uid in asked else refused[uid]
+        pod.title: "its eviction was accepted, but it does not terminate" if uid in asked else refused[uid]
         for uid, pod in waiting.items()
     }

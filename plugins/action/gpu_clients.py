@@ -38,7 +38,7 @@ class ActionModule(ClusterAction):
             cluster.change_node(node, {}, labels=changes)
         waited = _wait(cluster, node, sets, pausing, arguments["timeout"], arguments["poll"])
         if waited:
-            verb = "do not leave" if pausing else "are not ready on"
+            verb = "did not leave" if pausing else "were not ready on"
             why = f"{titles(waited)} {verb} node {node} within {arguments['timeout']} s"
             remedy = "See what keeps the pod: kubectl describe pod." if pausing else "Look at the pod's log."
             return {

@@ -60,7 +60,7 @@ class ActionModule(ClusterAction):
             facts, unread = facts_of(registered(variables, "gpu_facts_host"))
             try:
                 if facts is None or "health" not in facts:
-                    raise Refused("the host", f"it could not be read: {unread or 'its health is not among its facts'}")
+                    raise Refused("the host", f"it could not be read: {unread or 'its facts lack the subset health'}")
                 _refuse(names[host], facts, nodes)
                 record = from_values((facts.get("recorded") or {}).get("heal"))
                 if nodes is not None:
@@ -107,8 +107,8 @@ class ActionModule(ClusterAction):
         }
         if why and not arguments["ignore_breaker"]:
             message = (
-                f"Nothing is repaired: {why}. Many at once are a driver, a power supply or a switch: look for what these hosts have in common. "
-                "To repair them all the same, set gpu_heal_ignore_breaker=true."
+                f"Nothing is repaired: {why}. So many at once point to a driver, a power supply or a switch: look for what these hosts have in common. "
+                "To repair them anyway, set gpu_heal_ignore_breaker=true."
             )
             return {**result, "failed": True, "order": [], "msg": message}
         if why:
@@ -161,16 +161,16 @@ def _refuse(node: str, facts: Mapping[str, Any], nodes: Mapping[str, Any] | None
     if state in UPGRADE_STEPS:
         raise Refused(
             "the host",
-            f"an upgrade was cut off here while {state}, or is running",
-            "Finish it first: gpufleet.nvidia.upgrade continues it, gpufleet.nvidia.rollback takes it back.",
+            f"an upgrade of it was cut off while {state}, or is still running",
+            "Finish it first: gpufleet.nvidia.upgrade continues it, gpufleet.nvidia.rollback rolls it back.",
         )
     unread = (facts.get("unknown") or {}).get("recorded.heal")
     if unread:
         # What was tried before is not known: it might be tried for ever.
-        raise Refused("the record of repairs", str(unread), "Look at the file, and remove it to begin anew.")
+        raise Refused("the record of repairs", str(unread), "Check the file, and remove it to start over.")
     if recorded.get("repartition_unfinished"):
         raise Refused(
             "the host",
-            "a repartition was cut off here, or is running",
+            "a repartition of it was cut off, or is still running",
             "Finish it first: gpufleet.nvidia.repartition continues it.",
         )

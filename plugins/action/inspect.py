@@ -244,7 +244,7 @@ def _read(host: str, variables: Any, known: Mapping[str, Sequence[str]], racks: 
     about.pool, about.found = description.pool or "", found
     about.sharing = _slice(desired, found)
     about.replicas = dict(found.replicas)
-    about.notes += [f"{text}; verify says what to do" for text in _other_limits(sharing, found, facts)]
+    about.notes += [f"{text}; gpufleet.nvidia.verify shows what to do" for text in _other_limits(sharing, found, facts)]
     if sharing.backend == "hami":
         about.replicas = {GPU: HAMI_SPLIT}
     elif sharing.mode == "mps" and sharing.mps_manager == "host":
@@ -289,7 +289,7 @@ def _node(host: str, about: _Host, variables: Any, cluster: _Cluster | None) -> 
     shown = {holding.pod_uid for holding in claimed}
     others = [pod.title for pod in pods if pod.claims and not pod.ended and pod.uid not in shown]
     if others:
-        notes.append(f"what {titles(others)} holds by resource claims is not shown here")
+        notes.append(f"the devices that {titles(others)} got by resource claims are not shown here")
     held: Sequence[Holding] = ()
     if facts:
         try:

@@ -65,8 +65,8 @@ class ActionModule(FleetAction):
                 **result,
                 "failed": True,
                 "edited": [change.path for change in edited],
-                "msg": f"Files below {root} would lose somebody's change:\n{lines}\n"
-                "Put the change into the inventory, or allow it with gpu_kubernetes_overwrite: true. Nothing was written.",
+                "msg": f"Rendering would overwrite changes that others made below {root}:\n{lines}\n"
+                "Move the changes into the inventory, or allow it with gpu_kubernetes_overwrite: true. Nothing was written.",
             }
         newer = any(True for _file in recorded.outdated())
         if not self._task.check_mode:
@@ -128,7 +128,7 @@ class ActionModule(FleetAction):
                     and host not in hosts
                     and not rendered() & set(_names(host, variables))
                 ):
-                    recorded.leave_out(host, "this run is limited to others, and no earlier one has read it")
+                    recorded.leave_out(host, "this run is limited to other hosts, and no earlier run has read it")
                 if host not in recorded.unread:
                     raise
                 left_out[host] = f"; it is left out: {refusal.message.splitlines()[0]}"
@@ -136,10 +136,12 @@ class ActionModule(FleetAction):
             if recorded.is_fresh(host):
                 recorded.tell(host, known.told(host, render))
         for host, reason in recorded.unread.items():
-            self._display.warning(f"{host} is unread: {reason.rstrip('.')}{left_out.get(host, '')}")
+            self._display.warning(f"{host} was not read: {reason.rstrip('.')}{left_out.get(host, '')}")
         if not fleet.hosts:
             raise Refused(
-                "the group gpu_hosts", "it has no hosts, so there is nothing to render", "Put the pools below it."
+                "the group gpu_hosts",
+                "it has no hosts, so there is nothing to render",
+                "Make the pools its child groups.",
             )
         return fleet
 

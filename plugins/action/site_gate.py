@@ -51,8 +51,8 @@ class ActionModule(FleetAction):
             result["msg"] = "\n".join(
                 [
                     *(f"{work.host}: {message}" for work in stopping for message in work.refusals),
-                    f"No host is changed, because what is described is refused on {', '.join(work.host for work in stopping)}, for the "
-                    "reasons above. Correct it, leave them out with --limit, or set gpu_facts_skip_refused_hosts: true to go on with "
+                    f"No host is changed, because the description of {', '.join(work.host for work in stopping)} is refused, for the "
+                    "reasons above. Correct it, leave these hosts out with --limit, or set gpu_facts_skip_refused_hosts: true to go on with "
                     "the other hosts.",
                 ]
             )

@@ -79,7 +79,7 @@ class ActionModule(ClusterAction):
             run.end(host)
             return {}
         for lost in run.lose(plain(task_vars["ansible_play_hosts"])):
-            self._display.warning(f"{lost} was lost while it was worked on.")
+            self._display.warning(f"The connection to {lost} was lost during its upgrade.")
         return self._next(run, arguments, host, cluster)
 
     def _plan(
@@ -109,7 +109,9 @@ class ActionModule(ClusterAction):
         decision = waves.decide(nodes, _budget(arguments))
         self._display.display("\n" + progress(nodes, members, arguments["target"]))
         if decision.stopped and not decision.start:
-            self._display.warning(f"The rollout does not start: {decision.stopped}. Left: {titles(decision.left)}.")
+            self._display.warning(
+                f"The rollout does not start: {decision.stopped}. Left as they were: {titles(decision.left)}."
+            )
             return {"order": [], "stopped": decision.stopped}
         run.line_up(order)
         if order:
@@ -265,8 +267,8 @@ def _refuse_a_second(members: Iterable[Member], seconds: int) -> None:
         host = next(member.host for member in alive if member.record is record)
         raise Refused(
             f"host {host}",
-            f"{record.operator} works on this fleet: it was last seen at {record.since}, {record.state}",
-            f"Wait for it; if it is known to be dead, it is taken for that {seconds} s after it was last seen, or at once with "
+            f"{record.operator} is working on this fleet: it was last seen at {record.since}, {record.state}",
+            f"Wait until it ends. If it is dead, it no longer counts {seconds} s after it was last seen, or at once with "
             "gpu_upgrade_take_over=true.",
         )
 

@@ -106,10 +106,10 @@ def _health(
             found = plain(answered)
             check(CHECKS, found.get("checks"))
         except (TypeError, Unfit) as error:
-            return None, said(found) or f"its checks do not fit: {error}", []
+            return None, said(found) or f"its checks are invalid: {error}", []
         return found["checks"], "", []
     if "health" not in facts:
-        return None, "it was read without what its health is judged by", []
+        return None, "its facts lack the subset health, which the checks need", []
     if refused:
         return judged(facts, {})["checks"], "", []
     # What the roles' defaults say is what site would bring; verified is what somebody wrote.

@@ -81,7 +81,7 @@ def may_take(lease: Mapping[str, Any] | None, here: Holder, now: datetime.dateti
     if renewed:
         until = parse_time(str(renewed)) + datetime.timedelta(seconds=seconds)
         if now < until:
-            return f"{holder} works on this fleet since {spec.get('acquireTime')}, and was last seen at {renewed}"
+            return f"{holder} has held the fleet lock since {spec.get('acquireTime')}, and last renewed it at {renewed}"
     return None
 
 
@@ -96,8 +96,8 @@ def take(cluster: Cluster, namespace: str, here: Holder, seconds: int, force: bo
         refusal = may_take(lease, here, now, force)
         if refusal:
             raise AnsibleError(
-                f"{refusal}. Only one rollout runs at a time. Wait for it; if it is known to be dead, "
-                f"the lease {namespace}/{NAME} ends {seconds} s after it was last seen, or take it over with "
+                f"{refusal}. Only one rollout runs at a time. Wait until it ends. If it is dead, "
+                f"the lease {namespace}/{NAME} expires {seconds} s after it was last renewed, or take it over with "
                 "gpu_upgrade_take_over=true."
             )
         present = (lease or {}).get("spec") or {}
@@ -111,7 +111,7 @@ def take(cluster: Cluster, namespace: str, here: Holder, seconds: int, force: bo
         version = ((lease or {}).get("metadata") or {}).get("resourceVersion")
         if cluster.write_lease(namespace, NAME, spec, version):
             return
-    raise AnsibleError(f"Failed to take the lease {namespace}/{NAME}: others change it all the time. Run again.")
+    raise AnsibleError(f"Failed to acquire the lease {namespace}/{NAME}: other clients keep changing it. Run again.")
 
 
 def is_held(cluster: Cluster, namespace: str, here: Holder) -> bool:

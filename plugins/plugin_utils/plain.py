@@ -118,7 +118,7 @@ def facts_of(answer: Any) -> tuple[dict[str, Any] | None, str]:
             return None, said(answer) or "it did not answer"
         check_facts(facts)
     except Unfit as unfit:
-        return None, f"its facts do not fit: {unfit.message}"
+        return None, f"its facts are invalid: {unfit.message}"
     except (TypeError, ValueError, RecursionError) as error:
         return None, f"its facts are not plain data: {type(error).__name__}"
     return facts, ""

@@ -144,7 +144,7 @@ def _share(name: str, value: Any, several: bool) -> list[Refused]:
     number = int(text.rstrip("%")) if _SHARE.fullmatch(text) and not isinstance(value, bool) else 0
     if number < 1 or (text.endswith("%") and number > 100):
         example = "2, 25% or [1, 25%]" if several else "2 or 25%"
-        return [Refused(name, f"{value!r} is not a number of hosts and no percentage of them", f"Write {example}.")]
+        return [Refused(name, f"{value!r} must be 1 or more hosts, or 1% to 100% of them", f"Write {example}.")]
     return []
 
 

@@ -44,7 +44,9 @@ class Removal:
     @property
     def remedy(self) -> str:
         return (
-            "No variable allows it while the driver is to go." if self.driver else f"Or allow it with {_MIG}: {_FORCE}."
+            "No variable allows it while the driver is to be removed."
+            if self.driver
+            else f"Or allow it with {_MIG}: {_FORCE}."
         )
 
 
@@ -70,9 +72,9 @@ def _driver(facts: Mapping[str, Any], removal: Removal) -> Iterator[Refused]:
     if recorded is not None and not nvml.get("available"):
         yield Refused(
             "MIG",
-            f"a layout is recorded, and the driver does not answer ({nvml.get('reason') or 'no reason is given'}), so that what was there "
-            "before cannot be brought back",
-            "Mend the driver (gpufleet.nvidia.verify says how), or remove /etc/gpufleet/mig.json and /var/lib/gpufleet/mig-original.json on "
+            f"a layout is recorded, and the driver does not answer ({nvml.get('reason') or 'no reason is given'}), so the original layout "
+            "cannot be restored",
+            "Repair the driver (gpufleet.nvidia.verify says how), or remove /etc/gpufleet/mig.json and /var/lib/gpufleet/mig-original.json on "
             "the host to leave the GPUs as they are.",
         )
     if removal.driver and (facts.get("driver") or {}).get("source") == "runfile":
@@ -130,7 +132,7 @@ def _pods(removal: Removal, checkpoint: str, pods: Iterable[str]) -> Iterator[Re
         return
     uids = sorted({uid for users in found.values() for uid in users})
     if uids:
-        reason = f"it was given to {'pod' if len(uids) == 1 else 'pods'} {', '.join(uids)}"
+        reason = f"they are allocated to {'pod' if len(uids) == 1 else 'pods'} {', '.join(uids)}"
         yield Refused(f"GPUs of the node ({len(found)})", reason, f"Drain the node. {removal.remedy}")
 
 
@@ -161,7 +163,5 @@ def left_in_clusters(hosts: Sequence[str], toolkit: bool, driver: bool) -> list[
         "  3. Remove the labels of the pool from their nodes, or the nodes from the cluster.",
     ]
     if kept:
-        lines.append(
-            f"The {' and the '.join(kept)} stayed, with the repositories, and nothing holds the packages any more."
-        )
+        lines.append(f"Left installed, with the repositories but no longer held: the {' and the '.join(kept)}.")
     return lines

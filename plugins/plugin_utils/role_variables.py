@@ -151,7 +151,7 @@ def validated(interface: RoleInterface, given: dict[str, Any]) -> tuple[dict[str
     messages = outcome.error_messages
     wrong = [_explained(interface, message.rstrip("."), given) for message in messages[:_MOST_MISTAKES]]
     if len(messages) > _MOST_MISTAKES:
-        rest = f"{len(messages) - _MOST_MISTAKES} more values cannot be taken"
+        rest = f"{len(messages) - _MOST_MISTAKES} more values are invalid"
         wrong.append(Refused(f"the variables of role gpufleet.nvidia.{interface.role}", rest, interface.described))
     taken = plain(outcome.validated_parameters)
     for name in sorted(name for name in taken if name in checked):
@@ -206,7 +206,7 @@ def _explained(interface: RoleInterface, message: str, given: Mapping[str, Any])
     choices = [str(choice) for choice in option.get("choices", ())]
     if choices and str(value) not in choices:
         near = difflib.get_close_matches(str(value), choices, n=1)
-        reason = f"{value!r} is not one of its values: {', '.join(choices)}"
+        reason = f"{value!r} must be one of {', '.join(choices)}"
         return Refused(name, reason, f"Did you mean {near[0]}?" if near else remedy)
     if message.startswith(f"argument '{name}' is of type"):
         kind = _KINDS.get(option.get("type", "str"), option.get("type", "str"))

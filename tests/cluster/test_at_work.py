@@ -64,7 +64,7 @@ def test_a_new_layout_evicts_only_the_pods_on_instances_that_go(at_work):
     shown = at_work.run(*arguments, "--check", "--limit", FIRST, **options)
     assert shown.status == 0, shown.output[-3000:]
     assert rendered(at_work)[0] == by_day
-    assert "2 devices go; evicted: default/middle-" in shown.output
+    assert "devices deleted: 2; evicted: default/middle-" in shown.output
     assert {name: uids(at_work, name) for name in before} == before, "check mode touches nothing"
 
     run = at_work.run(*arguments, "--limit", FIRST, **options)
@@ -172,7 +172,7 @@ def test_a_plan_against_the_cluster_names_the_pods_that_a_change_disturbs(at_wor
     (host,) = [who for who in found["disturbs"] if who.startswith("the host, ")]
     assert re.search(r"needs a reboot .*: nvidia-device-p \(\d+\) uses the driver", host)
     assert "8 MIG instances, which a reload destroys" in " ".join(found["disturbs"])
-    assert "1 to change, 1 of them not without a reboot" in run.output
+    assert "1 to change (1 of them with a reboot)" in run.output
     wrong = at_work.run("plan", "--limit", FIRST, gpu_plan_kubecnofig="x")
     assert wrong.status != 0
     assert "Did you mean gpu_plan_kubeconfig?" in wrong.output

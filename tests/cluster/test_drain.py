@@ -92,7 +92,7 @@ def test_a_pod_that_never_ends_is_not_taken_for_drained(fleet, operator):
     assert run.status != 0
     assert fleet.state(FIRST) == "refused", run.output[-3000:]
     assert "Drain the node" in fleet.reason(FIRST)
-    assert "its eviction was accepted, and it does not end" in fleet.reason(FIRST)
+    assert "its eviction was accepted, but it does not terminate" in fleet.reason(FIRST)
     assert fleet.versions()[FIRST] == OLD
 
 

@@ -65,7 +65,7 @@ def test_a_run_that_died_is_continued_from_another_machine(fleet, tmp_path):
 
     refused = fleet.run("upgrade", "--limit", FIRST, machine=there)
     assert refused.status != 0
-    assert f"{held['holderIdentity']} works on this fleet since" in refused.output, refused.output[-3000:]
+    assert f"{held['holderIdentity']} has held the fleet lock since" in refused.output, refused.output[-3000:]
     assert "gpu_upgrade_take_over=true" in refused.output
     assert fleet.workloads.annotations(FIRST) == found
     assert lease(fleet) == held

@@ -76,7 +76,7 @@ def test_what_gives_pods_nothing_is_red_and_says_what_to_do(demo, releases, tmp_
         blind = found[BATCH]["device plugin"]
         assert blind["status"] == "failed"
         assert (
-            "sees no driver: the host's container toolkit takes NVIDIA_VISIBLE_DEVICES of containers with SYS_ADMIN"
+            "sees no driver: the host's container toolkit accepts NVIDIA_VISIBLE_DEVICES only from containers with SYS_ADMIN"
             in blind["evidence"]
         )
         assert BY_RENDERING in blind["next_step"]

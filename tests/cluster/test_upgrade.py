@@ -76,7 +76,7 @@ def test_a_pod_that_never_leaves_ends_in_a_recorded_refusal(fleet):
     fleet.wait_for(lambda: fleet.workloads.complete("stubborn"))
     run = fleet.run("upgrade", gpu_upgrade_evict_timeout=8)
     refused(fleet, FIRST, run)
-    assert "its eviction was accepted, and it does not end" in fleet.reason(FIRST)
+    assert "its eviction was accepted, but it does not terminate" in fleet.reason(FIRST)
 
 
 def test_a_pod_that_nothing_would_make_again_is_not_touched(fleet):
@@ -99,13 +99,13 @@ def test_of_two_operators_the_second_ends_with_a_message(fleet):
         time.sleep(12)
         second = fleet.run("upgrade")
         assert second.status != 0
-        assert "works on this fleet since" in second.output
+        assert "has held the fleet lock since" in second.output
         assert "gpu_upgrade_take_over=true" in second.output
         other = fleet.run(
             "repartition", "--limit", THIRD, "--skip-tags", "cluster", driver=OLD, nvidia_mig_layout=OTHER
         )
         assert other.status != 0
-        assert "works on this fleet since" in other.output, other.output[-3000:]
+        assert "has held the fleet lock since" in other.output, other.output[-3000:]
         assert not fleet.cordoned(THIRD)
         assert fleet.state(FIRST) == "waiting-for-jobs"
     finally:

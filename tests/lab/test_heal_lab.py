@@ -109,7 +109,7 @@ def test_check_mode_shows_the_plan_and_touches_nothing(fleet):
     run = heal(fleet, "--check")
     assert run.rc == 0, run.text
     assert f"{HOST}: reset gpu" in run.text and "its driver asks for a reset (gpu_reset)" in run.text
-    assert "goes on: GPU 0" in run.text
+    assert "keeps running: GPU 0" in run.text
     assert gpus(fleet) == before
     assert fleet.lab.sh(HOST, "find /var/lib/gpufleet /etc/gpufleet -type f -printf '%p %T@\\n' | sort") == files
 
@@ -232,7 +232,7 @@ def test_a_host_in_the_middle_of_an_upgrade_is_refused(fleet):
     fleet.lab.sh(HOST, 'echo \'{"schema": 1, "state": "installing"}\' > /var/lib/gpufleet/upgrade.json')
     asks(fleet, 1)
     run = heal(fleet)
-    assert run.rc != 0 and "an upgrade was cut off here while installing" in " ".join(run.text.split())
+    assert run.rc != 0 and "an upgrade of it was cut off while installing" in " ".join(run.text.split())
     assert gpus(fleet)[1]["recovery_action"] == 1
     fleet.lab.sh(HOST, "rm /var/lib/gpufleet/upgrade.json")
     asks(fleet, 0)

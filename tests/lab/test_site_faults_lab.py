@@ -144,8 +144,8 @@ def test_every_variable_is_refused_before_the_host_is_touched(fleet):
         message = "\n".join(line for line in told if f"{host}: " in line)
         for words in said:
             assert words in message, f"{words!r} not in {message}"
-    named = run.text.partition("No host is changed, because what is described is refused on ")[2]
-    assert all(host in named.partition(", for the reasons above")[0] for host in BAD), run.text
+    named = run.text.partition("No host is changed, because the description of ")[2]
+    assert all(host in named.partition(" is refused, for the reasons above")[0] for host in BAD), run.text
     assert Untouched(fleet, MIG) == before
 
 
@@ -219,7 +219,9 @@ def test_a_refused_host_stops_all_unless_it_is_skipped_and_dead_ones_fail_alone(
     before = {host: Untouched(fleet, host) for host in (MIG, MPS, PLAIN)}
     gated = fleet.play("site")
     assert gated.rc != 0
-    assert f"is refused on {PLAIN}, for the reasons above" in re.sub(r"\s+", " ", gated.text), gated.text
+    assert f"the description of {PLAIN} is refused, for the reasons above" in re.sub(r"\s+", " ", gated.text), (
+        gated.text
+    )
     assert "gpu_facts_skip_refused_hosts: true" in gated.text
     assert {host: Untouched(fleet, host) for host in before} == before, "one host that is refused stops all"
     del before[MIG]

@@ -83,7 +83,7 @@ class _Reader:
                 continue
             found = [*map(str, plan.steps), *([plan.unknown] if plan.unknown else [])]
             found += [refusal.message for refusal in plan.refusals]
-            lines += found or ([f"{name} has something to do"] if plan.needed else [])
+            lines += found or ([f"run the stage {name}"] if plan.needed else [])
         return lines
 
     def choose(self, names: Sequence[str], candidates: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
@@ -135,16 +135,16 @@ def _driver(reader: _Reader, served: Served) -> None:
     if driver.get("source") not in ("nvidia", "distribution") or not is_driver_version(str(version)):
         reader.variables.update(unmanaged)
         how = {"runfile": "NVIDIA's .run installer"}.get(
-            str(driver.get("source")), "something that is no package of the host"
+            str(driver.get("source")), "something other than a package of the host"
         )
         if served.driver:
             reader.notes.append(
-                f"the GPU Operator's container brings driver {version}: nvidia_driver_state is unmanaged"
+                f"the GPU Operator's container installs driver {version}: nvidia_driver_state is unmanaged"
             )
         else:
             reader.differences.append(
                 f"driver: {version} was installed by {how}, so it is left alone (nvidia_driver_state: unmanaged). "
-                "Remove it with what installed it before you let site install packages."
+                "Uninstall it the way it was installed before you let site install packages."
             )
         return
     fixed = {
@@ -194,7 +194,9 @@ def _toolkit(reader: _Reader, served: Served, preferred: str) -> None:
         return
     reader.variables["nvidia_toolkit_runtime"] = "none"
     if served.toolkit:
-        reader.notes.append("the GPU Operator's container brings the container toolkit: nvidia_toolkit_runtime is none")
+        reader.notes.append(
+            "the GPU Operator's container installs the container toolkit: nvidia_toolkit_runtime is none"
+        )
     elif not found:
         reader.notes.append("no container runtime of the host has the runtime nvidia: nvidia_toolkit_runtime is none")
     else:
@@ -232,7 +234,7 @@ def _mig(reader: _Reader, served: Served) -> None:
         reader.notes.append(
             "nvidia-mig-manager.service restores the MIG layout at boot, so nvidia_mig_restore is false. Disable that service before you set it to true."
             if enabled
-            else "nothing restores the MIG layout at boot, as before. Set nvidia_mig_restore: true, and site records it and restores it."
+            else "nothing restores the MIG layout at boot. Set nvidia_mig_restore: true to have it recorded by site and restored at boot."
         )
     _compare_mig_parted(reader, present, str(found["nvidia_mig_strategy"]))
 
@@ -267,7 +269,7 @@ def _compare_mig_parted(reader: _Reader, present: Mapping[int, DesiredGpu], stra
         f"GPU {index} {made[index]} in place of {one}" for index, one in present.items() if made.get(index, one) != one
     ]
     if other:
-        reader.differences.append(f"{where}, makes {', '.join(other)}. What the GPUs have now is written.")
+        reader.differences.append(f"{where}, makes {', '.join(other)}. The inventory describes what the GPUs have now.")
 
 
 def _sharing(reader: _Reader, served: Served) -> None:
@@ -281,8 +283,8 @@ def _sharing(reader: _Reader, served: Served) -> None:
     if daemons and not recorded and served.sharing.get("nvidia_sharing_mode") != "mps":
         where = ", ".join(str(daemon.get("pipe_directory") or "an unknown directory") for daemon in daemons)
         reader.differences.append(
-            f"sharing: an MPS daemon that somebody started serves {where}, which no variable describes. "
-            "docs/kubernetes.md says how a pool with MPS is described; end the daemon when you do."
+            f"sharing: an MPS daemon that no variable describes serves {where}. "
+            "docs/kubernetes.md says how to describe a pool with MPS; stop the daemon when you do."
         )
 
 

@@ -138,7 +138,7 @@ class Objects:
             return found
         notes = (
             *found.notes,
-            f"several DaemonSets of the device plugin select node {name}; besides the one that is read: {others}",
+            f"several DaemonSets of the device plugin select node {name}; besides the one that was read: {others}",
         )
         return Served(found.node, found.strategy, found.sharing, differences=found.differences, notes=notes)
 
@@ -164,7 +164,7 @@ class Objects:
             )
         label, state = labels.get(MIG_LABEL), labels.get(MIG_STATE)
         if label and state not in (None, "success"):
-            differences.append(f"mig: node {name} has {MIG_LABEL}={label}, and the state of that is {state}")
+            differences.append(f"mig: node {name} has {MIG_LABEL}={label}, and its state is {state}")
         return Served(
             name,
             # The operator's strategy is an environment variable, which beats the file.
@@ -242,11 +242,11 @@ def read_plugin_file(text: str) -> tuple[dict[str, Any], str | None, list[str]]:
         name = str(entry.get("name"))
         if entry.get("devices") not in (None, "all"):
             differences.append(
-                f"sharing: {name} is shared on devices {entry['devices']} alone; a pool shares all of its GPUs"
+                f"sharing: {name} is shared on devices {entry['devices']} only; a pool shares all of its GPUs"
             )
         if entry.get("rename"):
             differences.append(
-                f"sharing: {name} is renamed to {entry['rename']}; a pool can rename to {name}.shared alone"
+                f"sharing: {name} is renamed to {entry['rename']}; a pool can rename it only to {name}.shared"
             )
         replicas[name] = entry["replicas"]
     shared = {name: count for name, count in replicas.items() if count > 1}

@@ -80,7 +80,7 @@ class Inventory:
         lines = [table(["POOL", "HOSTS", "EACH WITH", "FIRST"], rows).rstrip("\n")]
         for title, found in (
             (
-                "Not described, so that the hosts differ from the inventory, or that site leaves alone:",
+                "Not described: where the hosts differ from the inventory, or what site leaves alone:",
                 self.differences,
             ),
             ("To know:", {one.host: list(one.notes) for one in self.adopted if one.notes}),

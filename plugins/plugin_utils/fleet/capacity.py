@@ -288,7 +288,7 @@ def _refuse_uneven(name: str, units: Sequence[Slice]) -> None:
     if len(numbers) > 1:
         raise Refused(
             "nvidia_sharing_memory_slice",
-            f"the devices behind {name} differ in memory, so that the slice makes {' and '.join(map(str, numbers))} replicas of them",
+            f"the devices behind {name} differ in memory, so the slice divides them into {' and '.join(map(str, numbers))} replicas",
             f"Set nvidia_sharing_replicas: {numbers[0]}, which all of them can hold, or make a pool for each board.",
         )
 

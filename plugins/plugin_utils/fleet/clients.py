@@ -159,7 +159,7 @@ def not_replaced(deleted: Iterable[Mapping[str, Any]], present: Iterable[Mapping
         if controller not in new:
             found[title(pod)] = "it was restarted, and no new pod has taken its place"
         elif not any(is_ready(other) for other in new[controller]):
-            found[title(new[controller][0])] = "it was started anew and is not ready"
+            found[title(new[controller][0])] = "it was recreated and is not ready"
     return found
 
 

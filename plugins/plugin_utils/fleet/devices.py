@@ -76,7 +76,7 @@ def holdings(text: str) -> tuple[Holding, ...]:
         raise Refused(
             CHECKPOINT,
             f"it is not what a kubelet writes ({type(error).__name__}: {error})",
-            "Empty the node by gpufleet.nvidia.upgrade's drain, or wait for a release that knows this kubelet.",
+            "Drain the node with gpufleet.nvidia.upgrade, or wait for a release that supports this kubelet.",
         ) from error
     return tuple(dict.fromkeys(found))
 

@@ -141,7 +141,7 @@ def _mig_manager(node: Mapping[str, Any]) -> Check:
     if state in _UNFINISHED:
         what, step = _UNFINISHED[str(state)]
         return Check("mig manager", FAILED, f"{asked}: the MIG manager {what} ({MIG_STATE_LABEL}={state})", step)
-    step = "See whether the operator runs nvidia-mig-manager on the node (gpu_kubernetes_mig_manager: operator), and its log."
+    step = "Check that the operator runs nvidia-mig-manager on the node (gpu_kubernetes_mig_manager: operator), and read its log."
     return Check("mig manager", FAILED, f"{asked}, {MIG_STATE_LABEL}={state or 'missing'}", step)
 
 
@@ -154,7 +154,7 @@ def _left_over(node: Mapping[str, Any]) -> Check:
     return Check(
         "left over",
         WARNING,
-        f"the node keeps 0 of {', '.join(names)} of a device plugin that it had: pods that ask for it wait for ever, although the DRA driver could serve them",
+        f"the node still lists 0 of {', '.join(names)}, left by a device plugin: pods that ask for it wait for ever, although the DRA driver could serve them",
         "Drain it, stop the kubelet, remove /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint, remove the resource from the node's status "
         "(kubectl patch node --subresource=status), and start the kubelet.",
     )
@@ -229,7 +229,10 @@ def _node_labels(node: Mapping[str, Any], labels: Mapping[str, str]) -> Check:
     if not wrong:
         return Check("node labels", PASSED, f"{len(labels)} labels as rendered")
     return Check(
-        "node labels", FAILED, "; ".join(wrong), "Apply the rendered node labels, or let the GitOps controller."
+        "node labels",
+        FAILED,
+        "; ".join(wrong),
+        "Apply the rendered node labels, or let the GitOps controller apply them.",
     )
 
 

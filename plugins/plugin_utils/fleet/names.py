@@ -34,6 +34,6 @@ def refuse_namespace(name: str) -> None:
     if len(name) > 63 or not re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", name):
         raise Refused(
             "gpu_kubernetes_namespace",
-            f"{name!r} is not a name of a namespace",
+            f"{name!r} is not a valid namespace name",
             "Use at most 63 lower-case letters, digits and '-', such as nvidia-gpu.",
         )

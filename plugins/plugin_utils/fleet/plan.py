@@ -193,18 +193,18 @@ class FleetPlan:
             return "Correct what is impossible first: gpufleet.nvidia.site refuses it, and changes no host until it is corrected or left out."
         if self.drift:
             return "Run gpufleet.nvidia.site to apply the changes."
-        return "Read the hosts that are unread."
+        return "Correct what keeps the unread hosts from being read."
 
     def summary(self) -> str:
         changing = sum(1 for host in self.hosts if host.changes and not host.impossible and not host.unread)
         impossible = sum(1 for host in self.hosts if host.impossible and not host.unread)
         as_described = len(self.hosts) - changing - impossible - len(self.unread)
         others = sum(1 for host in self.hosts if host.node is not None and host.node.differs)
-        nodes = f", {others} nodes that show something else" if others else ""
+        nodes = f", {others} nodes that differ" if others else ""
         needed = sum(
             1 for host in self.hosts if host.reboot == REBOOT_NEEDED and not host.impossible and not host.unread
         )
-        reboots = f", {needed} of them not without a reboot" if needed else ""
+        reboots = f" ({needed} of them with a reboot)" if needed else ""
         return (
             f"{len(self.hosts)} hosts: {as_described} as described, {changing} to change{reboots}, {impossible} impossible, "
             f"{len(self.unread)} unread{nodes}; "

@@ -41,13 +41,13 @@ def check(pods: Iterable[Mapping[str, Any]], facts: Mapping[str, Any]) -> Check:
         name = f"{pod['metadata'].get('namespace', 'default')}/{pod['metadata']['name']}"
         strategies = _strategies(container)
         if strategies is None:
-            return Check(CHECK, SKIPPED, f"the device list strategy of {name} is in its configuration file alone")
+            return Check(CHECK, SKIPPED, f"the device list strategy of {name} is only in its configuration file")
         if not any(accepted.get(method, True) for method in injection.methods_of(strategies)):
             return Check(
                 CHECK,
                 FAILED,
                 f"{name} hands devices over by {', '.join(strategies)}, which the host's container toolkit and runtime do not accept: "
-                "unprivileged pods are given a GPU and get none",
+                "unprivileged pods are allocated a GPU and cannot access it",
                 _BOTH,
             )
         blind = _sees_no_driver(pod, container, accepted, facts)
@@ -105,7 +105,9 @@ def mps_limits_check(
     root = _mps_root(pods) or ROOT
     if root != ROOT:
         return Check(
-            MPS_LIMITS_CHECK, SKIPPED, f"the device plugin's mps.root is {root}, and daemons are asked below {ROOT}"
+            MPS_LIMITS_CHECK,
+            SKIPPED,
+            f"the device plugin's mps.root is {root}, and only daemons below {ROOT} are asked",
         )
     daemons = [one for one in facts.get("mps") or () if one.get("in_container")]
     served = {str(one.get("pipe_directory")): one for one in daemons}
@@ -118,7 +120,7 @@ def mps_limits_check(
             what = "runs" if found is None else "answers"
             return Check(MPS_LIMITS_CHECK, FAILED, f"no MPS daemon of the device plugin {what} at {pipe}", log)
         if found.get("percentage") is None or found.get("limits") is None:
-            return Check(MPS_LIMITS_CHECK, SKIPPED, f"the MPS daemon at {pipe} did not tell its limits")
+            return Check(MPS_LIMITS_CHECK, SKIPPED, f"the MPS daemon at {pipe} did not report its limits")
         wrong += _wrong_limits(pipe, count, found, facts.get("gpus") or ())
     if wrong:
         step = (
@@ -183,7 +185,7 @@ def _sees_no_driver(
     added = ((context.get("capabilities") or {}).get("add")) or []
     powerful = context.get("privileged") or {"SYS_ADMIN", "CAP_SYS_ADMIN", "ALL"} & {str(one) for one in added}
     if accepted.get(injection.ENVVAR) is False and not powerful:
-        return "the host's container toolkit takes NVIDIA_VISIBLE_DEVICES of containers with SYS_ADMIN only, and it has none"
+        return "the host's container toolkit accepts NVIDIA_VISIBLE_DEVICES only from containers with SYS_ADMIN, which it lacks"
     runtimes = [one for one in (facts.get("runtimes") or {}).values() if isinstance(one, Mapping) and one.get("active")]
     known = [one.get("default_runtime") for one in runtimes if one.get("default_runtime")]
     if known and "nvidia" not in known and not (pod.get("spec") or {}).get("runtimeClassName"):

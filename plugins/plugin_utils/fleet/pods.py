@@ -180,12 +180,12 @@ def evictions(
         if pod.terminating:
             continue
         if pod.mirror:
-            blockers[pod.title] = "it is a static pod of the kubelet, which no API call ends"
+            blockers[pod.title] = "it is a static pod of the kubelet, which the API cannot evict"
         elif pod.controller is None and not force:
-            blockers[pod.title] = "it has no controller, so nothing would make it again"
+            blockers[pod.title] = "it has no controller, so nothing would recreate it"
         elif pod.controller == "DaemonSet" and not force:
             blockers[pod.title] = (
-                "it says that a DaemonSet made it which the cluster does not have, so nothing would make it again"
+                "its owner is a DaemonSet that the cluster does not have, so nothing would recreate it"
             )
         elif pod.empty_dirs and not delete_empty_dir:
             blockers[pod.title] = f"the data in its emptyDir volume {pod.empty_dirs[0]} would be lost"

@@ -40,7 +40,7 @@ STATE, SINCE, REASON, UNSCHEDULABLE = (
 #: By state: status, reason and message of the condition. All others are steps.
 _CONDITIONS = {
     "": ("True", "Healthy", "gpufleet.nvidia.heal found nothing to repair."),
-    DONE: ("True", "Repaired", "gpufleet.nvidia.heal repaired and proved the host."),
+    DONE: ("True", "Repaired", "gpufleet.nvidia.heal repaired and verified the host."),
     FAILED: ("False", "RepairFailed", "A repair did not help."),
     HANDED_OVER: ("False", "HandedOver", "People have to look at the host."),
     REFUSED: ("False", "NotRepaired", "Nothing was repaired."),
@@ -85,9 +85,9 @@ def tripped(fleet: Fleet, breaker: Breaker) -> str:
     allowed = Budget(max_unavailable=breaker.hosts).unavailable(fleet.size)
     count = len(broken) + len(fleet.elsewhere)
     if count > allowed:
-        others = f", and {shortened(fleet.elsewhere)} lately" if fleet.elsewhere else ""
+        others = f", and {shortened(fleet.elsewhere)} recently" if fleet.elsewhere else ""
         return (
-            f"{len(broken)} hosts need a repair at once ({shortened(broken)}{others}), and at most {allowed} of {fleet.size} may "
+            f"{len(broken)} hosts need a repair at once ({shortened(broken)}{others}), and at most {allowed} of {fleet.size} may be repaired "
             f"({breaker.hosts})"
         )
     counts = Counter(number for host in broken for number in fleet.plans[host].errors)
@@ -166,7 +166,7 @@ def no_room(nodes: Mapping[str, Mapping[str, Any]], members: Sequence[str], node
     allowed = Budget(max_unavailable=share).unavailable(len(there))
     if node in away or len(away) < allowed:
         return ""
-    return f"{len(away)} of {len(there)} nodes are out of service ({shortened(away)}), and {share} may be"
+    return f"{len(away)} of {len(there)} nodes are out of service ({shortened(away)}), and at most {share} may be"
 
 
 def marked(state: str, since: str, reason: str, unschedulable: bool) -> dict[str, str | None]:
@@ -220,11 +220,11 @@ def lines(host: str, plan: HostPlan) -> list[str]:
     if plan.services:
         found.append(f"    restarts {', '.join(plan.services)}")
     if plan.together:
-        found.append(f"    all together, because of this: {plan.together}")
+        found.append(f"    all together, because: {plan.together}")
     if plan.action.whole_host:
         found.append("    all programs that use a GPU of the host have to end first")
     elif plan.gpus:
         found.append(f"    concerns {', '.join(plan.gpus)}")
     if plan.untouched:
-        found.append(f"    goes on: {', '.join(plan.untouched)}")
+        found.append(f"    keeps running: {', '.join(plan.untouched)}")
     return [*found, *(f"    note: {note}" for note in plan.notes)]

@@ -30,9 +30,9 @@ class Repartition:
     def text(self) -> str:
         """Return the plan for people."""
         return (
-            f"{len(self.gone)} devices go; evicted: {_titles(self.leave)}; untouched: {_titles(self.stay)}"
+            f"devices deleted: {len(self.gone)}; evicted: {_titles(self.leave)}; untouched: {_titles(self.stay)}"
             if self.gone
-            else f"no device goes; untouched: {_titles(self.stay)}"
+            else f"no device is deleted; untouched: {_titles(self.stay)}"
         )
 
 

@@ -87,7 +87,7 @@ def verification(
     """
     checks = list(of_host(host, unread).checks)
     if refused:
-        step = "Correct the variables of the host, or what is wrong with it: it was checked without its description"
+        step = "Correct the variables of the host, or the host itself: it was checked without its description"
         checks.append(_check("description", "failed", refused, step))
     cause = next((str(check["name"]) for check in checks if check["name"] in ("reach", "description")), None)
     if node is None and unasked:

@@ -71,7 +71,9 @@ class Budget:
         text = str(self.max_unavailable).strip()
         number = text[:-1] if text.endswith("%") else text
         if not number.isdecimal() or len(number) > 9 or (text.endswith("%") and int(number) > 100):
-            raise Refused("max_unavailable", f"{text!r} is not a number of nodes and no percentage", "Write 2 or 25%.")
+            raise Refused(
+                "max_unavailable", f"{text!r} must be a number of nodes, or a percentage of them", "Write 2 or 25%."
+            )
         allowed = fleet * int(number) // 100 if text.endswith("%") else int(number)
         return max(1, allowed)
 
@@ -119,7 +121,7 @@ def decide(nodes: Sequence[Node], budget: Budget) -> Decision:
     reason = (
         f"{_names(away)} not ready"
         if not able
-        else f"{budget.max_unavailable} may be unavailable, and as many are already"
+        else f"at most {budget.max_unavailable} may be unavailable, and that many already are"
     )
     return Decision(finished=True, stopped=reason, left=_all(waiting))
 

@@ -43,7 +43,7 @@ def struct(value: Any, path: str, report: Report, fields: Mapping[str, Decoder])
     for key in sorted(given, key=lambda name: name.encode("utf-8", "surrogatepass")):
         name = key if key in fields else folded.get(fold(key))
         if name is None:
-            report.warning(join(path, key), "this field is not known: it is ignored in silence", near(key, fields))
+            report.warning(join(path, key), "unknown field: it is silently ignored", near(key, fields))
             continue
         if key != name:
             report.warning(
@@ -67,7 +67,7 @@ def exact(value: Any, path: str, report: Report, known: Mapping[str, Decoder]) -
     """Decode a mapping whose fields are found as they are written, and not otherwise."""
     given = mapping(value, path, report, empty_is_ignored=False)
     for key in sorted(set(given) - set(known)):
-        report.warning(join(path, key), "this field is not known: it is ignored in silence", near(key, known))
+        report.warning(join(path, key), "unknown field: it is silently ignored", near(key, known))
     return {name: decoder(given[name], join(path, name), report) for name, decoder in known.items() if name in given}
 
 
@@ -116,7 +116,7 @@ def integer(value: Any, path: str, report: Report) -> Any:
         return 0
     number = as_integer(value)
     if number is None:
-        report.error(path, f"{describe(value)} where a whole number is expected", "Write digits only, without quotes.")
+        report.error(path, f"{describe(value)} where an integer is expected", "Write digits only, without quotes.")
         return REFUSED
     return number
 

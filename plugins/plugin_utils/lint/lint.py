@@ -53,7 +53,7 @@ def lint(text: str, facts: Mapping[str, Any] | None = None, told: Sequence[str] 
     try:
         return _lint(text, facts, told, report)
     except TooManyFindings:
-        message = f"it has more than {MOST} findings: what follows was not looked at"
+        message = f"it has more than {MOST} findings: the rest was not checked"
         report.findings.insert(
             0, Finding(ERROR, "", message, "Correct these first, if this is a configuration of the device plugin.")
         )

@@ -124,7 +124,7 @@ def _cdi(strategies: Any, node: Node | None, report: Report) -> None:
     if node is None or node.cdi is None:
         report.error(
             path,
-            f"{', '.join(chosen)} starts only where the plugin finds NVML and the driver's libraries (libcuda.so), which nothing here proves",
+            f"{', '.join(chosen)} starts only where the plugin finds NVML and the driver's libraries (libcuda.so), which cannot be checked here",
             "Pass the facts of the node to the linter, or write [envvar].",
         )
     else:

@@ -181,7 +181,7 @@ def _choice(given: Mapping[str, Any], key: str, path: str, choices: tuple[str, .
     if isinstance(value, str) and value not in choices:
         report.error(
             path,
-            f"{value!r} is not one of its values",
+            f"{value!r} is not a valid value",
             near(value, choices) if value else f"One of: {', '.join(choices)}.",
         )
 

@@ -187,7 +187,7 @@ def _replicas(value: Any, path: str, report: Report) -> Any:
         report.error(
             path,
             f"number of replicas must be >= 2, not {number}",
-            "Write 2 or more; not sharing means leaving the resource out.",
+            "Write 2 or more; to share nothing, leave the resource out.",
         )
         return go.REFUSED
     return number

@@ -254,7 +254,7 @@ class _Reader:
                     self._report.warning(
                         join(path, key),
                         "the merge key << stands below this key and overwrites it",
-                        "Put << before the keys that change what it brings.",
+                        "Put << before the keys that override it.",
                     )
             into.update(merged)
 

@@ -157,7 +157,7 @@ def refuse_contradictions(cluster: Cluster) -> None:
         if not cluster.options["runtime_class"] and not injection.default_runtime and item.sharing.backend != "dra":
             raise Refused(
                 f"gpu_kubernetes_runtime_class in cluster {cluster.name}",
-                f"it is empty, and nvidia_toolkit_default_runtime of pool {item.pool} is false: nothing would bring the driver into the "
+                f"it is empty, and nvidia_toolkit_default_runtime of pool {item.pool} is false: nothing would inject the driver into the "
                 "pods of the device plugin and the metrics exporter",
                 "Set gpu_kubernetes_runtime_class: nvidia, or nvidia_toolkit_default_runtime: true.",
             )

@@ -68,7 +68,7 @@ def former(text: str | None, source: str) -> dict[str, Former]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Refused(
             source,
-            "it is not a capacity.json that gpufleet.nvidia.render wrote, and the names of the configurations are kept by it",
+            "it is not a capacity.json that gpufleet.nvidia.render wrote, and the names of the configurations are read from it",
             "Restore the file from version control. Without it (remove it) the configurations are named anew, which can restart the "
             "device plugin of pools with more than one configuration.",
         ) from error

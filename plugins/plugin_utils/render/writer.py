@@ -53,7 +53,7 @@ def refuse_unwritable(root: str) -> None:
         raise Refused(
             VARIABLE,
             f"user ID {os.geteuid()} may not write to {place}",
-            "Name another directory, or give the right to write there.",
+            "Name another directory, or grant write permission there.",
         )
 
 
@@ -149,7 +149,7 @@ def _edited(present: bytes | None, recorded: frozenset[str] | None) -> str:
     if present is None:
         return ""
     if recorded is None:
-        return "it was not written by the generator"
+        return "it was not written by gpufleet.nvidia"
     return "" if _checksum(present) in recorded else "it was changed since it was rendered"
 
 

@@ -82,7 +82,7 @@ def test_hosts_that_cannot_be_adopted_are_left_out_with_the_reason(run, bare_fac
     reasons = result["left_out"]
     assert reasons["lost"] == "Connection refused" and "no NVIDIA GPU on its PCI bus" in reasons["web"]
     assert "libnvidia-ml.so.1 is not installed" in reasons["bare"] and "doctor" in reasons["bare"]
-    assert "described already" in reasons["mine"] and "Left out:" in text
+    assert "already in the group gpu_hosts" in reasons["mine"] and "Left out:" in text
 
 
 def test_without_a_host_that_can_be_adopted_nothing_is_written(run, bare_facts, tmp_path):

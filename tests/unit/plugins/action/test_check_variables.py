@@ -28,7 +28,7 @@ def test_what_is_wrong_is_said_once_for_all_of_its_hosts(call):
 def test_what_is_right_passes_and_a_strange_name_warns(call):
     result, shown = check(call, {"a": {"gpu_upgrade_night_shift": 1}, "b": {"gpu_upgrade_canary": 2}})
     assert "failed" not in result
-    assert shown.warnings == ["a: nothing of gpufleet.nvidia reads the variable gpu_upgrade_night_shift."]
+    assert shown.warnings == ["a: gpufleet.nvidia has no variable gpu_upgrade_night_shift."]
 
 
 @pytest.mark.parametrize("groups", [{}, {"gpu_hosts": []}, {"all": ["a"], "ungrouped": ["a"]}])

@@ -46,7 +46,9 @@ def test_a_host_that_does_not_answer_is_in_the_report_and_the_others_are_examine
 def test_facts_without_health_are_not_taken_for_healthy(examine, bare_facts):
     result, _text = examine(gpu01={"gpu_facts_host": {"gpu": bare_facts}})
     assert not result["healthy"]
-    assert result["hosts"]["gpu01"]["checks"][0]["evidence"] == "it was read without what its health is judged by"
+    assert (
+        result["hosts"]["gpu01"]["checks"][0]["evidence"] == "its facts lack the subset health, which the checks need"
+    )
 
 
 def test_variables_of_the_host_are_what_site_would_use(examine, read):

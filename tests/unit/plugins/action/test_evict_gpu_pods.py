@@ -79,7 +79,7 @@ def test_a_budget_that_never_has_room_gives_its_own_words():
 
 def test_a_pod_that_does_not_end_is_named():
     remaining = run(FakeCluster("a", "b", never=("b",)), timeout=0.01)
-    assert remaining == {"jobs/b": "its eviction was accepted, and it does not end"}
+    assert remaining == {"jobs/b": "its eviction was accepted, but it does not terminate"}
 
 
 def test_a_pod_that_is_ending_is_not_asked_again():
@@ -118,8 +118,8 @@ def test_pods_that_use_no_gpu_leave_only_when_they_hold_one_or_the_node_is_drain
 def test_a_drain_in_which_a_pod_does_not_end_fails(evict):
     found = evict(FakeCluster("work", "stuck", never=("stuck",)), every_pod=True, timeout=0)
     assert found["failed"]
-    assert found["not_evicted"] == {"jobs/stuck": "its eviction was accepted, and it does not end"}
-    assert "jobs/stuck: its eviction was accepted, and it does not end" in found["msg"]
+    assert found["not_evicted"] == {"jobs/stuck": "its eviction was accepted, but it does not terminate"}
+    assert "jobs/stuck: its eviction was accepted, but it does not terminate" in found["msg"]
 
 
 def test_what_draining_cannot_help_against_is_no_pod_that_was_not_evicted(evict, monkeypatch):

@@ -105,8 +105,8 @@ def test_check_mode_writes_nothing(run):
 @pytest.mark.parametrize(
     ("state", "labels", "text"),
     [
-        ("paused", {}, "gpu/plugin-x do not leave node n within 0 s"),
-        ("resumed", {LABEL: "paused"}, "gpu/plugin are not ready on node n within 0 s"),
+        ("paused", {}, "gpu/plugin-x did not leave node n within 0 s"),
+        ("resumed", {LABEL: "paused"}, "gpu/plugin were not ready on node n within 0 s"),
     ],
 )
 def test_pods_that_do_not_obey_are_named(run, state, labels, text):

@@ -141,8 +141,8 @@ def test_hosts_that_need_nothing_have_no_error_in_common(plan):
 @pytest.mark.parametrize(
     ("recorded", "said"),
     [
-        ({"upgrade_state": "installing"}, "an upgrade was cut off here while installing"),
-        ({"repartition_unfinished": True}, "a repartition was cut off here"),
+        ({"upgrade_state": "installing"}, "an upgrade of it was cut off while installing"),
+        ({"repartition_unfinished": True}, "a repartition of it was cut off"),
         ({"heal": {"schema": 9}}, "9 is not between 1 and 1"),
     ],
 )
@@ -172,7 +172,7 @@ def test_the_node_of_a_host_has_to_be_there_and_not_in_an_upgrade(plan):
     result, _shown = plan({"a": BROKEN, "b": BROKEN, "c": BROKEN}, cluster, size=40)
     assert result["order"] == ["a"]
     assert "the cluster has no such node" in result["refused"]["c"]
-    assert "an upgrade was cut off here while evicting" in result["refused"]["b"]
+    assert "an upgrade of it was cut off while evicting" in result["refused"]["b"]
 
 
 @pytest.fixture
@@ -270,7 +270,7 @@ def test_no_node_is_taken_out_of_service_beyond_the_budget(mark):
     cluster = FakeCluster("a", "b", "c", "d")
     cluster.kept["b"]["spec"]["unschedulable"] = True
     result = mark(cluster, "started", plan=PLAN)
-    assert result["failed"] and "1 of 4 nodes are out of service (b), and 25% may be" in result["msg"]
+    assert result["failed"] and "1 of 4 nodes are out of service (b), and at most 25% may be" in result["msg"]
     assert "unschedulable" not in cluster.kept["a"]["spec"]
     assert "failed" not in mark(cluster, "started", plan=PLAN, max_unavailable="2")
 

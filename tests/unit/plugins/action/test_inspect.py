@@ -275,7 +275,7 @@ def test_what_hami_gave_is_shown_and_what_dra_gave_is_named(in_cluster):
     assert [gpu["shares"][0]["replicas"] for gpu in result["ledger"]["a"]["gpus"]] == [10, 10]
     claims = [pod("two", "a", None, resourceClaims=[{}]), pod("ended", "a", None, "Failed", resourceClaims=[{}])]
     _result, shown = in_cluster({"a": node()}, claims, a=WITH_UUIDS)
-    assert "a: what jobs/two holds by resource claims is not shown here.\n" in shown.text
+    assert "a: the devices that jobs/two got by resource claims are not shown here.\n" in shown.text
 
 
 def test_slices_of_a_daemon_of_the_host(in_cluster):
@@ -287,14 +287,17 @@ def test_slices_of_a_daemon_of_the_host(in_cluster):
 
 @pytest.mark.parametrize(
     ("limits", "said"),
-    [(["4G", "4G"], ""), (["1G", "4G"], "limits a client to 1G on GPU 0 instead of 4188 MiB; verify says what to do")],
+    [
+        (["4G", "4G"], ""),
+        (["1G", "4G"], "limits a client to 1G on GPU 0 instead of 4188 MiB; gpufleet.nvidia.verify shows what to do"),
+    ],
 )
 def test_a_daemon_that_gives_its_clients_something_else_than_the_table_says_is_named(show, limits, said):
     pipe = "/run/nvidia/mps/nvidia.com/gpu/pipe"
     daemon = {"pid": 9, "pipe_directory": pipe, "responds": True, "percentage": 9.0, "limits": limits}
     facts = {**FACTS, "mps": [{**daemon, "in_container": True}]}
     _result, shown = show(a={"gpu_facts_host": {"gpu": facts}, **SHARED})
-    assert said in shown.text and ("verify says" in shown.text) is bool(said)
+    assert said in shown.text and ("verify shows" in shown.text) is bool(said)
 
 
 #: What docs/scenarios/inspect.md shows; with RECORD_TRANSCRIPTS=1 it is written anew.

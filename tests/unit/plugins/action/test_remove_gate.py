@@ -40,7 +40,7 @@ def test_hosts_get_what_their_removal_needs_with_defaults(gate):
     ("variables", "said"),
     [
         ({"nvidia_mig_layot": "all-balanced"}, "a: nvidia_mig_layot: no role"),
-        ({"gpu_facts_host": {"gpu": {"schema": "x"}}}, "a: the host: it could not be read: its facts do not fit"),
+        ({"gpu_facts_host": {"gpu": {"schema": "x"}}}, "a: the host: it could not be read: its facts are invalid"),
         (
             {
                 "gpu_remove_checkpoint": {
@@ -48,7 +48,7 @@ def test_hosts_get_what_their_removal_needs_with_defaults(gate):
                 },
                 "gpu_remove_pods": {"stdout_lines": [POD]},
             },
-            f"was given to pod {POD}",
+            f"allocated to pod {POD}",
         ),
         ({"gpu_remove_checkpoint": {"content": "§"}}, "kubelet_internal_checkpoint"),
     ],
@@ -61,5 +61,5 @@ def test_one_refused_host_stops_all(gate, variables, said):
 
 def test_a_host_that_keeps_something_is_spoken_of(gate):
     both = {"gpu_remove_toolkit": True, "gpu_remove_driver": "true"}
-    assert "stayed" in gate(a=both)["left"][-1]
-    assert "stayed" not in gate(a=both, b=both)["left"][-1]
+    assert "Left installed" in gate(a=both)["left"][-1]
+    assert "Left installed" not in gate(a=both, b=both)["left"][-1]

@@ -179,7 +179,7 @@ def test_the_first_hosts_of_a_fleet_are_rendered_without_those_that_were_never_r
     first = {"facts": {"gpu": {"gpus": gpus}}, "hosts_of_run": ["gpu-1"]}
     answer = render("--limit", "gpu-1,localhost", **first)
     assert not answer.get("failed")
-    assert per_node(tmp_path) == {"gpu-1": 44} and "limited to others" in answer["unread"]["gpu-2"]
+    assert per_node(tmp_path) == {"gpu-1": 44} and "limited to other hosts" in answer["unread"]["gpu-2"]
     second = {"facts": {"gpu": {"gpus": gpus}}, "hosts_of_run": ["gpu-2"]}
     assert not render("--limit", "gpu-2,localhost", **second).get("failed")
     assert per_node(tmp_path) == {"gpu-1": 44, "gpu-2": 44}

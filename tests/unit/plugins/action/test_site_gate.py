@@ -32,7 +32,7 @@ def test_one_refused_host_stops_all_and_is_named_with_the_reason(gate):
     result, shown = gate(a=MISSPELT)
     assert result["failed"] and result["refused"] == ["a"]
     assert result["msg"].startswith("a: nvidia_mig_layot: no role of gpufleet.nvidia has such a variable.")
-    assert "No host is changed, because what is described is refused on a, for the reasons above." in result["msg"]
+    assert "No host is changed, because the description of a is refused, for the reasons above." in result["msg"]
     assert "1 refused: a" in shown.text
 
 
@@ -46,4 +46,4 @@ def test_a_refused_host_that_may_be_skipped_stops_nobody(gate, value):
 
 def test_a_host_whose_facts_do_not_fit_hurts_no_other(gate):
     result, shown = gate(a={"gpu_facts_host": {"gpu": {"schema": "x"}}})
-    assert "failed" not in result and "1 unread: a (its facts do not fit: " in shown.text
+    assert "failed" not in result and "1 unread: a (its facts are invalid: " in shown.text

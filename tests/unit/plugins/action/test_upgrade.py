@@ -144,7 +144,7 @@ def test_a_lease_is_taken_renewed_given_back_and_refused_to_others(lease, renewe
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     theirs = {"holderIdentity": "you@there/1-2", "leaseDurationSeconds": 1800, "acquireTime": now, "renewTime": now}
     cluster.held = {"metadata": {"resourceVersion": "1"}, "spec": theirs}
-    assert "you@there/1-2 works on this fleet since" in lease(cluster, "present")["msg"]
+    assert "you@there/1-2 has held the fleet lock since" in lease(cluster, "present")["msg"]
     assert "failed" not in lease(cluster, "present", take_over=True)
     assert [started[2] for started in renewed] == ["default", "default"], "where it was taken, and nowhere else"
 
@@ -246,7 +246,7 @@ def test_of_two_operators_on_plain_hosts_the_second_is_refused(plan):
     record = Record("installing", "580.126.09", TARGET, operator="you@there/1-2", since=moment(seconds=10))
     refused = plan(record)
     assert refused["failed"]
-    assert "host a: you@there/1-2 works on this fleet" in refused["msg"]
+    assert "host a: you@there/1-2 is working on this fleet" in refused["msg"]
     assert "gpu_upgrade_take_over=true" in refused["msg"]
     assert plan(record, take_over=True)["order"] == ["a"]
     assert plan(record, lease_duration=5)["order"] == ["a"]
@@ -373,7 +373,7 @@ def test_a_host_that_ansible_lost_makes_no_room_for_another(call, run_folder):
     rollout.present.remove("a")
     rollout.arrive("b").join(10)
     assert rollout.results["b"]["stopped"] == "1 failed (a) and at most 0 may"
-    assert rollout.shown[0] == "a was lost while it was worked on."
+    assert rollout.shown[0] == "The connection to a was lost during its upgrade."
     ended = call(upgrade_waves, {"state": "finished"}, AT_A)[0]
     assert ended["failed_hosts"] == ["a"]
     assert ended["report"]["a"]["failed_reason"] == "the host was lost while installing"

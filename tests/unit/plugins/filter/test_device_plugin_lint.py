@@ -25,7 +25,7 @@ def test_findings_have_level_path_message_and_remedy():
         {
             "level": "warning",
             "path": "sharring",
-            "message": "this field is not known: it is ignored in silence",
+            "message": "unknown field: it is silently ignored",
             "remedy": "Did you mean sharing?",
         }
     ]

@@ -49,7 +49,7 @@ def test_who_may_take_it(present, force, allowed):
 def test_a_run_on_this_machine_that_is_alive_keeps_it():
     process = f"{os.getpid()}-{cluster_lease._start_of(os.getpid())}-{SPACE}"
     refusal = may_take(lease(f"root@here/{process}"), ME, NOW, False)
-    assert refusal.startswith(f"root@here/{process} works on this fleet")
+    assert refusal.startswith(f"root@here/{process} has held the fleet lock")
 
 
 def test_this_run_is_a_process_that_is_alive():
@@ -107,7 +107,7 @@ def test_the_api_servers_clock_says_when_a_lease_ends_whatever_the_machines_thin
 
 
 def test_a_lease_that_changes_all_the_time_is_given_up():
-    with pytest.raises(AnsibleError, match="change it all the time"):
+    with pytest.raises(AnsibleError, match="keep changing it"):
         take(FakeCluster(conflicts=99), "default", ME, 60, False)
 
 

@@ -262,7 +262,7 @@ def test_what_does_not_fit_is_named_with_its_path(path, value, reason):
     for name in path[:-1]:
         place = place[name]
     place[path[-1]] = value
-    assert facts_of({"gpu": document}) == (None, f"its facts do not fit: {reason}.")
+    assert facts_of({"gpu": document}) == (None, f"its facts are invalid: {reason}.")
 
 
 @pytest.mark.parametrize("document", [FACTS, UNLISTED_FACTS], ids=["listed", "unlisted"])

@@ -88,7 +88,7 @@ def test_a_process_is_refused_wherever_it_runs(where):
 def test_nothing_allows_a_process_while_the_driver_is_to_go():
     removal = Removal(driver=True, mig_disruption="force", mps_disruption="force")
     (message,) = said(facts(gpus=[gpu([JOB])]), removal)
-    assert message.endswith("No variable allows it while the driver is to go.")
+    assert message.endswith("No variable allows it while the driver is to be removed.")
 
 
 def test_who_has_the_driver_open_is_named_once_and_with_its_pod():
@@ -133,5 +133,8 @@ def test_a_driver_of_the_run_installer_is_not_ours_to_remove():
 
 
 def test_what_is_left_names_what_stayed():
-    assert "container toolkit and the driver stayed" in left_in_clusters(["a"], toolkit=False, driver=False)[-1]
-    assert "stayed" not in "".join(left_in_clusters(["a"], toolkit=True, driver=True))
+    assert (
+        "no longer held: the container toolkit and the driver"
+        in left_in_clusters(["a"], toolkit=False, driver=False)[-1]
+    )
+    assert "Left installed" not in "".join(left_in_clusters(["a"], toolkit=True, driver=True))

@@ -94,14 +94,14 @@ def test_templates_are_rendered():
             "'perhaps' must be true or false",
             "default is True",
         ),
-        ({"nvidia_sharing_mode": "msp"}, "nvidia_sharing_mode", "'msp' is not one of its values: none,", "mean mps?"),
+        ({"nvidia_sharing_mode": "msp"}, "nvidia_sharing_mode", "'msp' must be one of none,", "mean mps?"),
         (
             {"nvidia_toolkit_runtime": "containred"},
             "nvidia_toolkit_runtime",
-            "not one of its values: containerd, docker,",
+            "must be one of containerd, docker,",
             "mean containerd?",
         ),
-        ({"nvidia_toolkit_runtime": "zzz"}, "nvidia_toolkit_runtime", "not one of its values", "ansible-doc -t role"),
+        ({"nvidia_toolkit_runtime": "zzz"}, "nvidia_toolkit_runtime", "must be one of", "ansible-doc -t role"),
         ({"nvidia_sharing_mps_limits": [{"gpu": 0}]}, "nvidia_sharing_mps_limits", "missing required arguments", "doc"),
         ({"gpu_facts_gpus": [{"board": "t4", "count": "x"}]}, "gpu_facts_gpus", "'x'", "ansible-doc"),
         (
@@ -160,7 +160,7 @@ def test_of_thousands_of_mistakes_in_a_role_some_are_named_and_the_rest_is_count
         collect({"gpu_facts_gpus": ["x"] * 20000}, lambda value: value)
     refusals = [one for one in caught.value.refusals if "gpu_facts" in one.thing]
     assert len(refusals) == 21
-    assert "more values cannot be taken" in refusals[-1].reason
+    assert "more values are invalid" in refusals[-1].reason
 
 
 def test_a_single_refusal_stands_for_itself():

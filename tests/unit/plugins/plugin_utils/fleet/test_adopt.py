@@ -100,7 +100,7 @@ def test_the_toolkit_of_the_operators_container_is_no_difference(hand):
     facts["toolkit"].update(packages={}, version=None, holds=[])
     facts["runtimes"]["containerd"]["binary"] = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
     one = adopted(facts, Served(toolkit=True))
-    assert one.differences == () and "GPU Operator's container brings the container toolkit" in one.notes[-1]
+    assert one.differences == () and "GPU Operator's container installs the container toolkit" in one.notes[-1]
     assert adopted(facts).differences
 
 
@@ -108,7 +108,7 @@ def test_the_driver_of_the_operators_container_is_no_difference(hand):
     facts = changed(hand, driver={"source": None, "packages": {}})
     one = adopted(facts, Served(driver=True))
     assert one.variables["nvidia_driver_state"] == "unmanaged" and one.differences == ()
-    assert "GPU Operator's container brings driver 580" in one.notes[0]
+    assert "GPU Operator's container installs driver 580" in one.notes[0]
 
 
 def test_what_the_cluster_shares_is_described(hand):

@@ -95,7 +95,7 @@ def test_an_operator_that_brings_driver_and_toolkit_and_partitions():
     found = objects.served(objects.nodes[0])
     assert found.driver and found.toolkit and found.strategy == "single"
     assert found.notes == ("NVIDIADriver training (580.178.04) decides the driver of node gpu01",)
-    assert "nvidia.com/mig.config=all-balanced, and the state of that is failed" in found.differences[0]
+    assert "nvidia.com/mig.config=all-balanced, and its state is failed" in found.differences[0]
 
 
 def test_a_label_that_names_a_configuration_that_is_not_there_is_named():
@@ -139,7 +139,7 @@ def test_the_plugins_flag_beats_its_environment_and_several_plugins_on_a_node_ar
     daemon_sets = [plugin("a", arguments=["--mig-strategy=single"], environment={"MIG_STRATEGY": "mixed"}), plugin("b")]
     objects = Objects([labelled()], daemon_sets=daemon_sets)
     found = objects.served(objects.nodes[0])
-    assert found.strategy == "single" and "besides the one that is read: b" in found.notes[0]
+    assert found.strategy == "single" and "besides the one that was read: b" in found.notes[0]
 
 
 def test_the_configuration_that_is_named_default_serves_nodes_that_name_none():
@@ -170,7 +170,7 @@ def test_a_node_is_found_by_its_name_and_by_its_address():
         ({"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 1}]}}, {}, []),
         ({"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 4, "devices": ["0"], "rename": "x/y"}]}},
          {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_rename": False, "nvidia_sharing_replicas": 4},
-         ["is shared on devices ['0'] alone", "is renamed to x/y"]),
+         ["is shared on devices ['0'] only", "is renamed to x/y"]),
         ({"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": "many"}]}}, {}, ["has no number of replicas"]),
     ],
 )  # fmt: skip

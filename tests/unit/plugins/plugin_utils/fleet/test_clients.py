@@ -130,7 +130,7 @@ def plugin_pod(uid, controller="set-1", ready=True, ending=False):
         ),
         (
             [plugin_pod("old"), plugin_pod("new", ready=False)],
-            {"gpu/plugin-new": "it was started anew and is not ready"},
+            {"gpu/plugin-new": "it was recreated and is not ready"},
         ),
         ([plugin_pod("new", ending=True)], {"gpu/plugin-old": "it was restarted, and no new pod has taken its place"}),
         ([plugin_pod("old"), plugin_pod("new")], {}),

@@ -121,7 +121,7 @@ def test_a_host_has_to_reboot_if_one_of_its_steps_needs_it(reboots, whole):
     host = HostPlan("a", "training", {"driver": StagePlan("driver", True, steps)})
     assert host.reboot == whole
     assert host.as_dict()["reboot"] == whole
-    assert ("1 to change, 1 of them not without a reboot" in FleetPlan([host, DONE]).summary()) == (whole == "needed")
+    assert ("1 to change (1 of them with a reboot)" in FleetPlan([host, DONE]).summary()) == (whole == "needed")
 
 
 def test_it_can_be_kept_as_json():
@@ -165,7 +165,7 @@ def test_pods_are_disturbed_only_where_a_change_disturbs_somebody():
 def test_a_node_that_shows_something_else_is_drift():
     fleet = FleetPlan([replace(DONE, node=NodeView("n", ("allocatable: x",)))])
     assert fleet.drift
-    assert "0 unread, 1 nodes that show something else; 0 files" in fleet.summary()
+    assert "0 unread, 1 nodes that differ; 0 files" in fleet.summary()
     assert "done\n  node n: allocatable: x\n" in fleet.text()
     assert fleet.as_dict()["hosts"]["done"]["node"]["differs"] == ["allocatable: x"]
     assert not FleetPlan([replace(DONE, node=NodeView("n"))]).drift

@@ -62,7 +62,7 @@ def test_what_fits(pod, facts):
         (
             plugin(context={"capabilities": {"drop": ["ALL"]}}),
             host(),
-            "sees no driver: the host's container toolkit takes",
+            "sees no driver: the host's container toolkit accepts",
         ),
         (plugin(runtime_class=None), host(), "sees no driver: it has no runtime class"),
     ],
@@ -77,7 +77,7 @@ def test_what_leaves_pods_without_their_gpu(pod, facts, evidence):
 
 def test_what_cannot_be_judged_says_so():
     assert check([], host()).status == "skipped"
-    assert check([plugin(None)], host()).evidence.endswith("in its configuration file alone")
+    assert check([plugin(None)], host()).evidence.endswith("only in its configuration file")
     tenant = {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "nvidia-device-plugin-ctr"}]}}
     assert check([tenant], host()).evidence == "no device plugin runs on the node"
 
@@ -130,7 +130,7 @@ def plugins_daemon(**changes):
         ({"percentage": 100.0}, "failed", "gives a client 100 % of the threads instead of 10 %"),
         ({"responds": False}, "failed", "no MPS daemon of the device plugin answers at /run/nvidia/mps"),
         ({"in_container": False}, "failed", "no MPS daemon of the device plugin runs at /run/nvidia/mps"),
-        ({"limits": None}, "skipped", "did not tell its limits"),
+        ({"limits": None}, "skipped", "did not report its limits"),
     ],
 )
 def test_the_limits_of_the_device_plugins_own_daemon(changes, status, evidence):

@@ -98,7 +98,10 @@ def test_a_drain_empties_the_node_of_all_but_what_cannot_leave():
 def test_a_daemon_set_that_there_is_not_keeps_no_pod_on_the_node(every):
     made_up = {"ownerReferences": [{"kind": "DaemonSet", "uid": "made-up", "controller": True}]}
     found = evictions([pod("stowaway", metadata=made_up)], every=every)
-    assert found.stay == () and "a DaemonSet made it which the cluster does not have" in found.blockers["jobs/stowaway"]
+    assert (
+        found.stay == ()
+        and "its owner is a DaemonSet that the cluster does not have" in found.blockers["jobs/stowaway"]
+    )
     forced = evictions([pod("stowaway", metadata=made_up)], every=every, force=True)
     assert [item.name for item in forced.evict] == ["stowaway"] and not forced.blockers
 
@@ -108,9 +111,9 @@ def test_one_pod_that_must_stay_is_enough_to_touch_none():
     static = {"annotations": {"kubernetes.io/config.mirror": "x"}}
     pods = [pod("a"), pod("alone", owner=None), pod("data", volumes=empty), pod("static", metadata=static)]
     assert evictions(pods).blockers == {
-        "jobs/alone": "it has no controller, so nothing would make it again",
+        "jobs/alone": "it has no controller, so nothing would recreate it",
         "jobs/data": "the data in its emptyDir volume cache would be lost",
-        "jobs/static": "it is a static pod of the kubelet, which no API call ends",
+        "jobs/static": "it is a static pod of the kubelet, which the API cannot evict",
     }
     allowed = evictions(pods, force=True, delete_empty_dir=True)
     assert list(allowed.blockers) == ["jobs/static"]

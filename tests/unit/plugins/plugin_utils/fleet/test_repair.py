@@ -70,7 +70,7 @@ def test_hosts_that_other_runs_repaired_lately_count():
     }
     lately = repair.repaired_lately(nodes, {"mine"}, NOW, 3600)
     assert lately == ("other",)
-    assert "and other lately" in repair.tripped(Fleet({"mine": broken()}, 10, lately), Breaker())
+    assert "and other recently" in repair.tripped(Fleet({"mine": broken()}, 10, lately), Breaker())
 
 
 def test_what_was_handed_over_does_not_count():
@@ -79,7 +79,7 @@ def test_what_was_handed_over_does_not_count():
 
 
 def test_a_share_that_is_none_is_refused():
-    with pytest.raises(Refused, match="not a number of nodes"):
+    with pytest.raises(Refused, match="must be a number of nodes"):
         repair.tripped(fleet(1, 1), Breaker(hosts="some"))
 
 
@@ -103,7 +103,9 @@ def test_the_budget_counts_whoever_is_out_of_service():
     nodes = {"a": node(), "b": node(unschedulable=True), "c": node(), "d": node(ready=False), "foreign": node(True)}
     members = ["a", "b", "c", "d"]
     assert repair.no_room(nodes, members, "a", "3") == ""
-    assert repair.no_room(nodes, members, "a", "50%") == "2 of 4 nodes are out of service (b, d), and 50% may be"
+    assert (
+        repair.no_room(nodes, members, "a", "50%") == "2 of 4 nodes are out of service (b, d), and at most 50% may be"
+    )
     assert repair.no_room(nodes, members, "b", "1") == "", "it costs nothing: it is out of service already"
 
 

@@ -83,7 +83,7 @@ def test_only_pods_on_what_goes_leave():
     )
     assert [item.name for item in found.leave] == ["small"]
     assert [item.name for item in found.stay] == ["large"]
-    assert found.text() == "1 devices go; evicted: jobs/small; untouched: jobs/large"
+    assert found.text() == "devices deleted: 1; evicted: jobs/small; untouched: jobs/large"
 
 
 def test_a_pod_that_holds_something_that_goes_and_something_that_stays_leaves():
@@ -94,4 +94,4 @@ def test_a_pod_that_holds_something_that_goes_and_something_that_stays_leaves():
     )
     assert [item.name for item in found.leave] == ["both"]
     assert found.stay == ()
-    assert repartition((), (), ()).text() == "no device goes; untouched: none"
+    assert repartition((), (), ()).text() == "no device is deleted; untouched: none"

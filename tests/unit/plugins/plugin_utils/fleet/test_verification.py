@@ -121,7 +121,7 @@ def test_what_a_device_plugin_left_on_a_node_of_dra_is_named():
     found = compare(node({"cpu": "8", "nvidia.com/gpu": "0"}), wanted, wanted.devices)[-1]
     assert (found.name, found.status) == ("left over", "warning")
     assert (
-        "keeps 0 of nvidia.com/gpu of a device plugin" in found.evidence
+        "still lists 0 of nvidia.com/gpu, left by a device plugin" in found.evidence
         and "kubelet_internal_checkpoint" in found.next_step
     )
     assert "left over" not in statuses(compare(node({"nvidia.com/gpu": "0"}), Expected({}, {})))

@@ -80,7 +80,7 @@ def test_an_exhausted_budget_ends_the_rollout_with_the_reason():
     nodes = fleet(4, n0={"ready": False, "phase": DONE}, n1={"ready": False, "phase": DONE})
     decision = decide(nodes, Budget(max_unavailable="2"))
     assert decision.finished
-    assert decision.stopped == "2 may be unavailable, and as many are already"
+    assert decision.stopped == "at most 2 may be unavailable, and that many already are"
     assert decision.left == ("n2", "n3")
 
 

@@ -54,7 +54,7 @@ def test_clusters_are_separate(clusters_of, pools):
         ({"batch": {"gpu_kubernetes_stak": "gpu_operator"}}, "gpu_kubernetes_stak"),
         (
             {"batch": {"gpu_kubernetes_stack": "helm"}},
-            "gpu_kubernetes_stack: .helm. is not one of its values: device_plugin",
+            "gpu_kubernetes_stack: .helm. must be one of device_plugin",
         ),
         ({"batch": {"gpu_facts_pool": "bach"}}, "no group below"),
         ({"shared": {"nvidia_sharing_memory_slice": "4GB"}}, "pool shared"),

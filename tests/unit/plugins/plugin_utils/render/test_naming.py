@@ -203,6 +203,6 @@ def test_a_tree_of_an_earlier_release_keeps_the_names_of_its_nodes():
     ["", "<<<<<<< ours", "[]", '{"nodes": {}}', '{"nodes": {"a": {"configuration": 1}}, "configurations": {}}'],
 )
 def test_a_file_that_cannot_be_read_is_no_empty_one(text):
-    with pytest.raises(Refused, match="names of the configurations are kept by it"):
+    with pytest.raises(Refused, match="names of the configurations are read from it"):
         former(text, "capacity.json")
     assert former(None, "capacity.json") == {}
