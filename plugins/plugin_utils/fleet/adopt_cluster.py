@@ -160,7 +160,7 @@ class Objects:
             mine = [one for one in self.drivers if _selects(one, labels)]
             named = ", ".join(f"{_at(one, 'metadata', 'name')} ({_at(one, 'spec', 'version')})" for one in mine)
             notes.append(
-                f"NVIDIADriver {named or 'objects, none of which selects this node,'} decides the driver of node {name}"
+                f"the driver of node {name} is decided by NVIDIADriver {named or 'objects, none of which selects this node'}"
             )
         label, state = labels.get(MIG_LABEL), labels.get(MIG_STATE)
         if label and state not in (None, "success"):

@@ -80,7 +80,7 @@ def _emptied(section: Any, path: str, decoded: dict[str, Any], report: Report) -
         decoded[name] = "" if FLAGS[name] is go.string else False
         report.warning(
             f"{path}.{name}",
-            f"{key} in the section below flags is not only ignored: the plugin then takes {name} for {decoded[name]!r}",
+            f"{key} is not only ignored in the section below flags: the plugin also sets {name} to {decoded[name]!r}",
             f"Move it to flags.{name}.",
         )
 

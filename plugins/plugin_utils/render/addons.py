@@ -63,7 +63,7 @@ def dcgm_exporter(cluster: Cluster) -> str:
         ),
         ("gpu_kubernetes_runtime_class.", {"runtimeClassName": options["runtime_class"] or ""}),
         (
-            "The nodes of all pools; an upgrade of the driver sends the pods away for a while.",
+            "The nodes of all pools; an upgrade of the driver removes the pods for a while.",
             {"affinity": client_affinity({"key": CONFIGURATION_LABEL, "operator": "Exists"})},
         ),
         ("", {"tolerations": [dict(_GPU_TOLERATION)]}),
@@ -132,7 +132,7 @@ def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
         *(_memory_slices(version) if slices else []),
         (_about_domains(domains, bool(claims)), {"resources": resources}),
         (
-            f"Pools {', '.join(dict.fromkeys(item.pool for item in items))}; an upgrade of the driver sends the pods away for a while.",
+            f"Pools {', '.join(dict.fromkeys(item.pool for item in items))}; an upgrade of the driver removes the pods for a while.",
             {"kubeletPlugin": {"affinity": client_affinity(nodes)}},
         ),
     ]
@@ -140,7 +140,7 @@ def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
 
 
 def _whole_gpus() -> list[Part]:
-    note = "The driver does not offer whole GPUs beside the device plugin unless told to; its nodes have no device plugin here."
+    note = "The driver does not offer whole GPUs beside the device plugin unless it is overridden; its nodes have no device plugin here."
     return [(note, {"gpuResourcesEnabledOverride": True})]
 
 

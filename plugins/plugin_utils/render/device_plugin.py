@@ -102,7 +102,7 @@ def values(cluster: Cluster, configuration: Configuration) -> str:
             {"config": {"name": config_map_name(configuration), "default": configuration.name}},
         ),
         (
-            "nvidia_mig_strategy. Set here too: where the chart has to look into a file for it, it takes it for one with MIG.",
+            "nvidia_mig_strategy. Set here too: where it is only in a file, the chart assumes MIG.",
             {"migStrategy": configuration.strategy},
         ),
         *injection.plugin_parts(configuration.injection),
@@ -111,7 +111,7 @@ def values(cluster: Cluster, configuration: Configuration) -> str:
             {"nodeSelector": {CONFIGURATION_LABEL: configuration.name}},
         ),
         (
-            "The pool's nodes are named above; an upgrade of the driver sends the pods away for a while.",
+            "The pool's nodes are named above; an upgrade of the driver removes the pods for a while.",
             {"affinity": client_affinity()},
         ),
         ("gpu_kubernetes_runtime_class.", {"runtimeClassName": options["runtime_class"] or None}),

@@ -115,7 +115,9 @@ def _share(cluster: Cluster, item: Configuration, name: str, share: arithmetic.S
         limits["nvidia.com/gpumem"] = share.per_gpu_mib
     elif item.sharing.slice_mib and share.per_gpu_mib < item.sharing.slice_mib:
         limit = ",".join(f"{ordinal}={share.per_gpu_mib}M" for ordinal in range(share.gpus))
-        header.append("The variable narrows the pool's limit for this pod; it is no quota, the pod could change it.")
+        header.append(
+            "The variable lowers the pool's limit for this pod; it is not a quota, because the pod can change it."
+        )
         environment.append({"name": "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "value": limit})
     return documents("\n".join(header), [_pod(cluster, item, name, limits, environment)])
 

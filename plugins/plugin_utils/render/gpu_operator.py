@@ -66,13 +66,13 @@ def values(cluster: Cluster, config_map: Mapping[str, Any], mig_config_map_name:
     decided = injection.common(cluster, cluster.plugin_configurations, "GPU Operator")
     environment = injection.operator_plugin_environment(decided)
     manager: dict[str, Any] = {"enabled": False}
-    why = "The hosts divide their GPUs themselves (nvidia_mig_layout), and again after a reboot."
+    why = "The hosts partition their GPUs themselves (nvidia_mig_layout), also after a reboot."
     if mig_config_map_name:
         manager = {"enabled": True, "config": {"name": mig_config_map_name, "default": "all-disabled"}}
         why = "gpu_kubernetes_mig_manager: operator. The node label nvidia.com/mig.config chooses the pool's layout."
     parts: list[Part] = [
         (
-            "The hosts bring the driver and the container toolkit (nvidia_driver, nvidia_toolkit).",
+            "The driver and the container toolkit are installed on the hosts (nvidia_driver, nvidia_toolkit).",
             {"driver": {"enabled": False}},
         ),
         ("", {"toolkit": {"enabled": False}}),

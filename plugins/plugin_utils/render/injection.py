@@ -32,15 +32,15 @@ SYS_ADMIN = {"capabilities": {"add": ["SYS_ADMIN"]}}
 _WHY: Mapping[str, str] = {
     CDI: (
         "The container runtime injects the devices. The plugin itself reads the driver below /driver-root to write its CDI specification,\n"
-        "and sees the GPUs by NVIDIA_VISIBLE_DEVICES, which the hosts' toolkit takes of containers with SYS_ADMIN only: that is why it\n"
+        "and sees the GPUs by NVIDIA_VISIBLE_DEVICES, which the hosts' toolkit accepts only from containers with SYS_ADMIN: that is why it\n"
         "has this one capability and is not privileged."
     ),
     VOLUME_MOUNTS: (
-        "The toolkit reads mounts that the plugin makes. It takes NVIDIA_VISIBLE_DEVICES of containers with SYS_ADMIN only, which the\n"
+        "The toolkit reads mounts that the plugin makes. It accepts NVIDIA_VISIBLE_DEVICES only from containers with SYS_ADMIN, which the\n"
         "plugin has for that reason."
     ),
     ENVVAR: (
-        "The toolkit takes NVIDIA_VISIBLE_DEVICES of every container, so the plugin needs no privilege, and any pod can ask for any GPU."
+        "The toolkit accepts NVIDIA_VISIBLE_DEVICES from every container, so the plugin needs no privilege, and any pod can ask for any GPU."
     ),
 }
 
@@ -59,7 +59,7 @@ def exporter_parts(injections: Iterable[Injection]) -> list[Part]:
     """Return the parts of the metrics exporter's values: it sees all GPUs as the device plugin does."""
     if not any(injection.driver_pods_need_sys_admin for injection in injections):
         return []
-    note = f"{VARIABLE}: the hosts' toolkit takes NVIDIA_VISIBLE_DEVICES of containers with SYS_ADMIN only."
+    note = f"{VARIABLE}: the hosts' toolkit accepts NVIDIA_VISIBLE_DEVICES only from containers with SYS_ADMIN."
     return [(note, {"securityContext": SYS_ADMIN})]
 
 
