@@ -154,7 +154,7 @@ def _injection(strategies: Any, node: Node, report: Report) -> None:
         report.warning(
             path,
             "the plugin's default is envvar, which this node's container toolkit refuses in unprivileged containers: their pods get no GPU "
-            "unless the plugin is told otherwise (DEVICE_LIST_STRATEGY, or deviceListStrategy in its chart's values)",
+            "unless the plugin is configured otherwise (DEVICE_LIST_STRATEGY, or deviceListStrategy in its chart's values)",
             f"{remedy} here, or see that the chart's values say so.",
         )
 

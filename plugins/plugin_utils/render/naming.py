@@ -69,7 +69,7 @@ def former(text: str | None, source: str) -> dict[str, Former]:
         raise Refused(
             source,
             "it is not a capacity.json that gpufleet.nvidia.render wrote, and the names of the configurations are read from it",
-            "Restore the file from version control. Without it (remove it) the configurations are named anew, which can restart the "
+            "Restore the file from version control. If you remove it instead, the configurations get new names, which can restart the "
             "device plugin of pools with more than one configuration.",
         ) from error
 
