@@ -58,7 +58,7 @@ def text(longest: int = LONGEST, pattern: str = "", lines: bool = False) -> Sche
         if not isinstance(value, str):
             raise Unfit(path, f"{_shown(value)} must be text")
         if len(value) > longest:
-            raise Unfit(path, f"the text has {len(value)} characters, and may have {longest}")
+            raise Unfit(path, f"the text has {len(value)} characters, and may have at most {longest}")
         if not is_printable(value, lines):
             raise Unfit(path, f"{_shown(value)} has control characters")
         if matches and not matches(value):
@@ -102,7 +102,7 @@ def items(of: Schema, most: int = _MOST) -> Schema:
         if not isinstance(value, (list, tuple)):
             raise Unfit(path, f"{_shown(value)} must be a list")
         if len(value) > most:
-            raise Unfit(path, f"the list has {len(value)} entries, and may have {most}")
+            raise Unfit(path, f"the list has {len(value)} entries, and may have at most {most}")
         for position, item in enumerate(value):
             if item is None:
                 raise Unfit(f"{path}[{position}]", "an entry must not be null")
@@ -174,7 +174,7 @@ def _names(value: Any, path: str, most: int) -> None:
     if not isinstance(value, Mapping):
         raise Unfit(path, f"{_shown(value)} must be a mapping")
     if len(value) > most:
-        raise Unfit(path, f"it has {len(value)} keys, and may have {most}")
+        raise Unfit(path, f"it has {len(value)} keys, and may have at most {most}")
     for name in value:
         if not isinstance(name, str) or len(name) > LONGEST or not is_printable(name):
             raise Unfit(path, f"the key {_shown(name)} must be a text without control characters")

@@ -95,8 +95,8 @@ def create_nodes(runner: Runner = run) -> None:
     if missing:
         raise CommandError(
             command,
-            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} still not there, so the CDI specification lacks what CUDA needs. Run "
-            "modprobe nvidia-uvm, see in dmesg why it cannot be loaded, mend that and run again",
+            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} still missing, so the CDI specification lacks what CUDA needs. Run "
+            "modprobe nvidia-uvm, look in dmesg for why it cannot be loaded, fix that and run again",
             result.stderr,
         )
 
@@ -111,7 +111,7 @@ def generate(target: str, runner: Runner = run) -> str:
     result = runner(command, environment=environment, timeout=120.0, allowed=(0,))
     content = read_bytes(target)
     if not content:
-        raise CommandError(command, f"it reported success and wrote nothing to {target}", result.stderr)
+        raise CommandError(command, f"it reported success but wrote nothing to {target}", result.stderr)
     return content.decode("utf-8", "replace")
 
 

@@ -79,7 +79,7 @@ def _scan_yaml(path: str, text: str) -> Specification:
         if indent == item_indent + 2 and stripped.startswith("name:"):
             names.append(_scalar(stripped[len("name:") :]))
     if "kind" not in top:
-        raise ValueError("there is no kind")
+        raise ValueError("it has no kind")
     return Specification(path, top["kind"], top.get("cdiVersion"), tuple(names))
 
 

@@ -46,24 +46,24 @@ def checked_credentials(prefix: str, url: str, username: str, password: str, man
     if not (username and password):
         given, missing = names if username else names[::-1]
         raise Refused(
-            missing, f"it is empty, and {given} is not", "Give both, or neither where the mirror asks for none."
+            missing, f"it is empty, and {given} is not", "Give both, or neither if the mirror needs no credentials."
         )
     if not manage:
         raise Refused(
             names[1],
-            "the collection does not configure the repository, so it would be written nowhere",
+            "the collection does not configure the repository, so it would never be used",
             f"Remove both and configure access with the repository, or set {prefix}manage_repository: true.",
         )
     if urlsplit(url).scheme not in ("https", "http"):
         raise Refused(
-            names[1], f"{prefix}repository_url names no server that could ask for it", "Give the address of the mirror."
+            names[1], f"{prefix}repository_url has no server that could ask for it", "Give the address of the mirror."
         )
     for name, value in zip(names, (username, password)):
         if not _ACCEPTED.fullmatch(value) or (value is username and ":" in value):
             raise Refused(
                 name,
-                "it has a character that a package manager's configuration cannot hold, or more than 1,024",
-                "Use printable ASCII without blanks, quotation marks, $, # and backslashes; a username also without colons.",
+                "it has a character that a package manager's configuration cannot hold, or more than 1,024 characters",
+                "Use printable ASCII without spaces, quotation marks, $, # and backslashes; a username also without colons.",
             )
     return Credentials(username, password)
 
@@ -82,7 +82,7 @@ def refuse_credentials_in(url: str, variable: str) -> None:
     if found:
         raise Refused(
             variable,
-            "it has a user or a password in it (or is no address), and all users of a host can read where packages come from",
+            "it contains a username or a password (or is not a valid address), and all users of a host can read the package sources",
             f"Give the address without them, https://host/path, and {access_variables(variable)}.",
         )
 

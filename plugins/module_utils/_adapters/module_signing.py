@@ -74,4 +74,4 @@ def create(key: str, certificate: str, command: Sequence[str] = ()) -> None:
     result = run(called, timeout=120, environment={"SHIM_NOTRIGGER": "y"}, allowed=(0,))
     missing = [path for path in (key, certificate) if not os.path.isfile(path)]
     if missing:
-        raise CommandError(called, f"it reported success, and {' and '.join(missing)} did not appear", result.stderr)
+        raise CommandError(called, f"it reported success, but {' and '.join(missing)} did not appear", result.stderr)

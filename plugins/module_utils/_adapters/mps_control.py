@@ -101,7 +101,7 @@ class MpsControl(MpsDaemon):
         result = self._call([], f"{text}\n", timeout)
         said = mps_commands.refused(result.stdout) or (result.stderr.strip() if result.rc else None)
         if said:
-            raise MpsError(f"Failed to tell the MPS daemon at {self.pipe_directory} {text!r}: {said}")
+            raise MpsError(f"Failed to send {text!r} to the MPS daemon at {self.pipe_directory}: {said}")
         return result.stdout
 
     def thread_percentage(self) -> float | None:

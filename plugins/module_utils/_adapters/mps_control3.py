@@ -43,7 +43,7 @@ class MpsControl3(MpsDaemon):
         if said is None and result.rc:
             said = (result.stderr or result.stdout).strip() or f"exit status {result.rc}"
         if said:
-            raise MpsError(f"Failed to tell the MPS daemon at {self.pipe_directory} {' '.join(arguments)!r}: {said}")
+            raise MpsError(f"Failed to send {' '.join(arguments)!r} to the MPS daemon at {self.pipe_directory}: {said}")
         return result.stdout
 
     def ensure_server(self) -> None:

@@ -118,7 +118,7 @@ class Library:
         """
         function = getattr(self.pynvml, name, None)
         if function is None:
-            raise NvmlError(name, FUNCTION_NOT_FOUND, "FUNCTION_NOT_FOUND", "this pynvml does not have it")
+            raise NvmlError(name, FUNCTION_NOT_FOUND, "FUNCTION_NOT_FOUND", "the installed pynvml does not have it")
         try:
             return function(*arguments, **options)
         except self.pynvml.NVMLError as error:

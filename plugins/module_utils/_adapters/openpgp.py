@@ -63,7 +63,7 @@ def binary_key(content: bytes) -> bytes:
         except (binascii.Error, ValueError) as error:
             raise KeyRefused(f"its armour is damaged: {error}") from error
     if not joined:
-        raise KeyRefused("its armour has no end")
+        raise KeyRefused("the end of its armour is missing")
     return joined
 
 
@@ -116,7 +116,7 @@ def key_of_digest(content: bytes, digest: str, source: str) -> bytes:
     if found != digest:
         raise KeyRefused(
             f"Failed to verify the key {source}: its SHA-256 without the line Version is {found}, expected {digest}. "
-            "Where its owner has replaced it, give the fingerprint of the new one."
+            "If its owner has replaced it, give the fingerprint of the new one."
         )
     try:
         fingerprints(content)
@@ -139,11 +139,11 @@ def _fingerprint(body: bytes) -> str:
 def _key_packets(content: bytes) -> list[tuple[int, bytes]]:
     packets = _packets(binary_key(content))
     if not packets or packets[0][0] != _PUBLIC_KEY:
-        raise KeyRefused("there is no OpenPGP public key at its beginning")
+        raise KeyRefused("it does not begin with an OpenPGP public key")
     foreign = sorted({tag for tag, _body in packets} - {_PUBLIC_KEY, _SUBKEY, _SIGNATURE, *_REST})
     if foreign:
         raise KeyRefused(
-            f"it holds OpenPGP packets of type {', '.join(map(str, foreign))}, which are no part of a public key"
+            f"it holds OpenPGP packets of type {', '.join(map(str, foreign))}, which do not belong in a public key"
         )
     return packets
 
@@ -158,13 +158,13 @@ def _check_subkeys(packets: list[tuple[int, bytes]]) -> None:
         signatures = list(takewhile(lambda packet: packet[0] == _SIGNATURE, packets[index + 1 :]))
         if primary[:1] != b"\x04" or _algorithm(primary) not in _RSA:
             raise KeyRefused(
-                f"it has the subkey {_fingerprint(body)}, which can sign, and whether the key has made it can be verified here for RSA keys only. "
-                "Export the key without it where the repository is signed by the key itself (gpg --export-filter drop-subkey=...), or configure the "
+                f"it has the subkey {_fingerprint(body)}, which can sign, but whether the primary key has made it can be verified here for RSA keys only. "
+                "If the repository is signed by the primary key, export the key without the subkey (gpg --export-filter drop-subkey=...), or configure the "
                 "repository yourself (manage_repository: false)"
             )
         if not any(_binds(primary, body, signature) for _tag, signature in signatures):
             raise KeyRefused(
-                f"the key has not signed its subkey {_fingerprint(body)}, so somebody else may have added that"
+                f"the key has not signed its subkey {_fingerprint(body)}, so somebody else may have added it"
             )
 
 
@@ -210,7 +210,7 @@ def _packets(content: bytes) -> list[tuple[int, bytes]]:
             _new_length(content, position) if header & 0x40 else _old_length(content, position, header)
         )
         if position + length > len(content):
-            raise KeyRefused("it is cut off")
+            raise KeyRefused("it is truncated")
         packets.append((tag, content[position : position + length]))
         position += length
     return packets

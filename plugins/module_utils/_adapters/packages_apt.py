@@ -173,7 +173,7 @@ class Apt:
 
     def unhold(self, names: Sequence[str]) -> None:
         if names:
-            checked(self._mark("unhold", list(names)), f"let go of {', '.join(names)}")
+            checked(self._mark("unhold", list(names)), f"release {', '.join(names)}")
 
     def repositories(self) -> tuple[str, ...]:
         # apt reads nothing from a source whose key file is not there, as that of NVIDIA's local-repository package is not
@@ -290,7 +290,7 @@ class Apt:
         return ()
 
     def enable_repositories(self, names: Sequence[str]) -> None:
-        raise PackageError(f"Failed to enable {', '.join(names)}: apt enables no repositories by name.")
+        raise PackageError(f"Failed to enable {', '.join(names)}: apt cannot enable repositories by name.")
 
     def streams(self) -> Mapping[str, str]:
         return {}

@@ -123,7 +123,7 @@ class Dnf:
             return ()
         if _VERSION_LOCK_PLUGIN in self.installed():
             raise PackageError(
-                f"Failed to list version locks: {_VERSION_LOCK_PLUGIN} is installed, and dnf does not know the command. "
+                f"Failed to list version locks: {_VERSION_LOCK_PLUGIN} is installed, but dnf does not know the command versionlock. "
                 "Set enabled=1 in /etc/dnf/plugins/versionlock.conf and plugins=1 in /etc/dnf/dnf.conf, or do not hold packages."
             )
         return (_VERSION_LOCK_PLUGIN,)

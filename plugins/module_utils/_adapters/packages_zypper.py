@@ -169,7 +169,7 @@ class Zypper:
         return ()
 
     def enable_repositories(self, names: Sequence[str]) -> None:
-        raise PackageError(f"Failed to enable {', '.join(names)}: zypper enables no repositories by name.")
+        raise PackageError(f"Failed to enable {', '.join(names)}: zypper cannot enable repositories by name.")
 
     def streams(self) -> Mapping[str, str]:
         return {}

@@ -52,7 +52,7 @@ class Repository:
             if re.search(r"[\r\n]", text):
                 raise ValueError(f"{text!r} has a line break")
         if not (self.signed_metadata or self.signed_packages):
-            raise ValueError("a repository of which nothing is signed is not configured")
+            raise ValueError("a repository without any signature is not configured")
 
 
 def canonical(url: str) -> str:

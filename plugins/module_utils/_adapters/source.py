@@ -83,7 +83,7 @@ class Source:
     def output(self, path: str, arguments: Sequence[str]) -> str | None:
         """Return what a command of the running host prints, or None after noting why it does not at C(path)."""
         if not self.files.local:
-            self.note(path, f"{arguments[0]} cannot be asked about the host at {self.files.root}")
+            self.note(path, f"{arguments[0]} cannot be queried about the host at {self.files.root}")
             return None
         try:
             begun = self._begun.pop(tuple(arguments), None)

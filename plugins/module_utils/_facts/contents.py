@@ -106,7 +106,7 @@ def _holders(source: Source) -> list[dict[str, Any]]:
 
     scan = device_holders(source.files)
     if scan.hidden:
-        source.note("holders", f"{scan.hidden} processes of other users cannot be looked into; run as root")
+        source.note("holders", f"{scan.hidden} processes of other users cannot be inspected; run as root")
     return [
         {
             "pid": holder.pid,

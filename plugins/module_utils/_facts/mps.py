@@ -76,13 +76,13 @@ def read_mps(source: Source) -> list[dict[str, Any]]:
             source.note(f"{path}.pipe_directory", "the daemon's environment cannot be read; run as root")
         elif daemon.user not in (None, 0, os.geteuid()):
             # Its pipe is where its user wants it: root does not open it.
-            source.note(f"{path}.responds", f"the daemon belongs to the user {daemon.user}, and is not asked")
+            source.note(f"{path}.responds", f"the daemon belongs to the user {daemon.user}, so it is not queried")
         elif contained and not pipe.startswith(f"{ROOT}/"):
             source.note(
                 f"{path}.responds", f"the daemon runs in a container of its own, and its pipe is not below {ROOT}"
             )
         elif not source.files.local:
-            source.note(f"{path}.responds", "the daemon of another host cannot be asked")
+            source.note(f"{path}.responds", "the daemon of another host cannot be queried")
         else:
             control = source.mps3(pipe) if speaks_3(daemon) else source.mps(pipe)
             facts.update(_ask(source, path, control, servers))
@@ -148,7 +148,7 @@ def _limits(source: Source, path: str, daemon: MpsControl | MpsControl3, devices
             source.note(f"{path}.limits", str(error))
             return None
         if limit is None:
-            source.note(f"{path}.limits", f"the daemon's answer for device {ordinal} is no limit")
+            source.note(f"{path}.limits", f"the daemon's answer for device {ordinal} is not a limit")
             return None
         found.append(limit)
     return found

@@ -290,7 +290,9 @@ def _check_gpus(gpus: Any) -> None:
         if slots and slots not in arrangements:
             arrangements[slots] = _arrangements(slots)
             if sum(arrangements.values()) > _ARRANGEMENTS:
-                raise Unfit(path, f"they can be placed in more than the {_ARRANGEMENTS:,} ways of a host")
+                raise Unfit(
+                    path, f"they can be placed in more than {_ARRANGEMENTS:,} ways, the most that a host may have"
+                )
 
 
 def _check_apart(instances: Any, path: str) -> None:
@@ -298,7 +300,7 @@ def _check_apart(instances: Any, path: str) -> None:
     for position, instance in enumerate(instances):
         units = range(instance["start"], instance["start"] + instance["size"])
         if taken.intersection(units):
-            raise Unfit(f"{path}[{position}]", f"memory slice {units[0]} and those after it are another instance's")
+            raise Unfit(f"{path}[{position}]", f"memory slices from {units[0]} on belong to another instance")
         taken.update(units)
 
 
@@ -308,11 +310,11 @@ def _slots(profiles: Any, path: str) -> Iterator[tuple[int, int, int]]:
         starts, size = profile.get("starts") or (), profile.get("size") or 0
         place = f"{path}[{number_of_profile}]"
         if starts and not size:
-            raise Unfit(f"{place}.size", "it must be at least 1 where there are starts")
+            raise Unfit(f"{place}.size", "it must be at least 1 if there are starts")
         if any(after <= before for before, after in zip(starts, starts[1:])):
-            raise Unfit(f"{place}.starts", "they must be in rising order, each one once")
+            raise Unfit(f"{place}.starts", "they must be in ascending order without duplicates")
         if starts and starts[-1] + size > _SLICES:
-            raise Unfit(f"{place}.starts", f"{starts[-1]} and {size} memory slices from there are beyond {_SLICES}")
+            raise Unfit(f"{place}.starts", f"{starts[-1]} and {size} memory slices from there exceed {_SLICES}")
         for start in starts:
             yield number_of_profile, start, size
 

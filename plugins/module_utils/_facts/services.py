@@ -56,7 +56,7 @@ class Services:
 def read_services(source: Source) -> Services:
     """Return what systemd says, or an empty answer (with the reason noted) where it does not run."""
     if not source.files.local:
-        source.note("services", f"systemd cannot be asked about the host at {source.files.root}")
+        source.note("services", f"systemd cannot be queried about the host at {source.files.root}")
         return Services()
     if not source.files.exists("/run/systemd/system"):
         source.note("services", "systemd does not run on this host")

@@ -88,12 +88,14 @@ def in_order(nodes: Sequence[str]) -> tuple[str, ...]:
             found.append(ipaddress.ip_address(node))
         except ValueError:
             raise Refused(
-                f"{VARIABLE}_address", f"{node!r} is not an IPv4 or IPv6 address", "IMEX takes addresses, no names."
+                f"{VARIABLE}_address",
+                f"{node!r} is not an IPv4 or IPv6 address",
+                "IMEX takes addresses, not host names.",
             ) from None
     twice = sorted({str(node) for node in found if found.count(node) > 1})
     if twice:
         raise Refused(
-            f"{VARIABLE}_address", f"two hosts of the rack have {', '.join(twice)}", "Give each host its own."
+            f"{VARIABLE}_address", f"two hosts of the rack have {', '.join(twice)}", "Give each host its own address."
         )
     return tuple(str(node) for node in sorted(found, key=lambda node: (node.version, int(node))))
 
@@ -113,7 +115,7 @@ def from_facts(fabric: Mapping[str, Any]) -> Imex:
 def differences(found: Imex, wanted: DesiredImex) -> list[str]:
     """Return how a host differs from what is wanted, for people; what is not known is no difference."""
     if wanted.mode == MASKED:
-        running = [f"{IMEX_UNIT} runs, which ComputeDomains do"] if found.active else []
+        running = [f"{IMEX_UNIT} runs on the host, but ComputeDomains run their own"] if found.active else []
         return running + ([] if found.masked else [f"{IMEX_UNIT} is not masked"])
     if wanted.mode != HOST:
         return []

@@ -52,7 +52,7 @@ def load(text: str) -> dict[str, Any]:
     except ValueError as error:
         raise JsonError(str(error)) from error
     if not isinstance(data, dict):
-        raise JsonError("it is no JSON object")
+        raise JsonError("it is not a JSON object")
     return data
 
 
@@ -105,7 +105,7 @@ def remove_member(text: str, path: tuple[str, ...]) -> str:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data = dict(pairs)
     if len(data) != len(pairs):
-        raise ValueError("a member is there twice")
+        raise ValueError("a member occurs twice")
     return data
 
 

@@ -145,7 +145,7 @@ def append_tables(text: str, tables: Mapping[Path, Mapping[str, Any]]) -> str:
     """
     for path in tables:
         if any(s.crosses_array and path[: len(s.table)] == s.table for s in parse(text).statements):
-            raise TomlError(f"{render_key(path)} lies in an array of tables")
+            raise TomlError(f"{render_key(path)} is in an array of tables")
     newline = _newline(text)
     body = f"{BEGIN}{newline}{render_tables(tables, newline)}{END}"
     # The block borrows the line break that the file lacks, so that taking it out gives the very same bytes back.
@@ -250,7 +250,7 @@ def _statement_at(lines: Sequence[str], index: int) -> tuple[str, int]:
 
 def _inside_inline_table(text: str, path: Path, node: Node) -> TomlError:
     return TomlError(
-        f"{render_key(path)} stands inside an inline table; write that as a table of its own", text, node.start
+        f"{render_key(path)} is inside an inline table; write that as a table of its own", text, node.start
     )
 
 

@@ -372,7 +372,7 @@ def _string(text: str, position: int) -> Node:
         else:
             parts.append(character)
             position += 1
-    raise TomlError("a string without an end", text, start)
+    raise TomlError("an unterminated string", text, start)
 
 
 def _long_string(text: str, position: int, quote: str) -> Node:
@@ -399,7 +399,7 @@ def _long_string(text: str, position: int, quote: str) -> Node:
         newline = _NEWLINE.match(text, position)
         parts.append("\n" if newline else text[position])
         position = newline.end() if newline else position + 1
-    raise TomlError("a string without an end", text, start)
+    raise TomlError("an unterminated string", text, start)
 
 
 def _escape(text: str, position: int) -> tuple[str, int]:

@@ -286,9 +286,7 @@ def test_nodes_that_cannot_be_created_are_told_of_when_the_specification_is_writ
     toolkit = Toolkit(spec, tmp_path / "nvidia-uvm", "", "failed to load module nvidia-uvm: exit status 1")
     monkeypatch.setattr(cdi, "CONTROL_NODES", (str(toolkit.node),))
     monkeypatch.setattr(cdi, "_OTHER_NODES", ())
-    with pytest.raises(
-        CommandError, match=r"nvidia-uvm is still not there.*modprobe nvidia-uvm.*failed to load module"
-    ):
+    with pytest.raises(CommandError, match=r"nvidia-uvm is still missing.*modprobe nvidia-uvm.*failed to load module"):
         cdi.refresh(toolkit)
     assert spec.read_text() == "node: False\n"
 

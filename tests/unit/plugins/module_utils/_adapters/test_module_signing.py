@@ -91,5 +91,5 @@ def test_a_certificate_without_its_key_does_not_keep_the_program_from_making_bot
 
 
 def test_a_program_that_makes_nothing_is_found_out(tmp_path):
-    with pytest.raises(CommandError, match=r"reported success, and .*mok\.key and .*mok\.pub did not appear"):
+    with pytest.raises(CommandError, match=r"reported success, but .*mok\.key and .*mok\.pub did not appear"):
         module_signing.create(f"{tmp_path}/mok.key", f"{tmp_path}/mok.pub", ["true"])

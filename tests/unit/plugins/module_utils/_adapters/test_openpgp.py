@@ -100,13 +100,13 @@ def test_a_key_with_the_right_fingerprint_is_accepted_however_it_is_written(give
         (ARMOURED, "0" * 40, "expected only 0000"),
         (ARMOURED, FINGERPRINT[-8:], "not a full fingerprint"),
         (b"<html>not found</html>", FINGERPRINT, "not an OpenPGP file"),
-        (b"", FINGERPRINT, "no OpenPGP public key"),
-        (binary_key(ARMOURED)[:40], FINGERPRINT, "cut off"),
+        (b"", FINGERPRINT, "does not begin with an OpenPGP public key"),
+        (binary_key(ARMOURED)[:40], FINGERPRINT, "truncated"),
         (ARMOURED.replace(b"mDME", b"m*ME"), FINGERPRINT, "armour is damaged"),
-        (ARMOURED.partition(b"-----END")[0], FINGERPRINT, "armour has no end"),
+        (ARMOURED.partition(b"-----END")[0], FINGERPRINT, "the end of its armour is missing"),
         (b"-----BEGIN PGP PRIVATE KEY BLOCK-----", FINGERPRINT, "private key"),
-        (b"\xff\x00", FINGERPRINT, "no OpenPGP public key"),
-        (binary_key(ARMOURED)[53:], FINGERPRINT, "no OpenPGP public key at its beginning"),
+        (b"\xff\x00", FINGERPRINT, "does not begin with an OpenPGP public key"),
+        (binary_key(ARMOURED)[53:], FINGERPRINT, "does not begin with an OpenPGP public key"),
         (b"\xc6\xe1", FINGERPRINT, "partial length"),
         (b"\x9b\x00", FINGERPRINT, "indeterminate length"),
         (b"\x98\x01\x03", FINGERPRINT, "version 3"),
@@ -155,7 +155,7 @@ def test_a_key_of_base64_without_a_blank_line_is_read():
 def test_whatever_is_no_part_of_a_key_is_refused(foreign):
     for content in (binary_key(ARMOURED) + packet(foreign, b"x"), binary_key(ARMOURED)[:53] + packet(foreign, b"x")):
         with pytest.raises(
-            KeyRefused, match=rf"key\.gpg: it holds OpenPGP packets of type {foreign}, which are no part"
+            KeyRefused, match=rf"key\.gpg: it holds OpenPGP packets of type {foreign}, which do not belong"
         ):
             verified_key(content, FINGERPRINT, "key.gpg")
 

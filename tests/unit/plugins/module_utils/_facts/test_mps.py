@@ -123,7 +123,7 @@ def test_a_daemon_that_may_not_be_asked(host):
     [
         (["4G", "900M"], ["4G", "900M"], ""),
         (["", "4G"], ["", "4G"], ""),
-        (["4G", None], None, "the daemon's answer for device 1 is no limit"),
+        (["4G", None], None, "the daemon's answer for device 1 is not a limit"),
         (["4G", MpsError("Unknown command")], None, "Unknown command"),
     ],
 )
@@ -174,7 +174,7 @@ def test_a_daemon_of_a_user_is_not_asked_for_its_pipe_is_where_the_user_wants_it
     monkeypatch.setattr(mps.os, "geteuid", lambda: 0)
     source = host.source()
     assert read_mps(source)[0]["responds"] is None
-    assert source.unknown["mps[0].responds"] == f"the daemon belongs to the user {user}, and is not asked"
+    assert source.unknown["mps[0].responds"] == f"the daemon belongs to the user {user}, so it is not queried"
 
 
 def test_our_daemon_is_asked_although_it_has_shared_memory_of_its_own(host):

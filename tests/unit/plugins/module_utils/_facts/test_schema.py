@@ -39,10 +39,10 @@ def test_profiles_of_every_board_are_within_bounds():
     ("table", "message"),
     [
         ([profile("1g.10gb", [0, 1], 0)], r"gpus\[0\].profiles\[0\].size: it must be at least 1"),
-        ([profile("1g.10gb", [1, 0], 1)], r"gpus\[0\].profiles\[0\].starts: they must be in rising order"),
-        ([profile("1g.10gb", [0, 0], 1)], r"gpus\[0\].profiles\[0\].starts: they must be in rising order"),
-        ([profile("1g.10gb", [0, 60], 8)], r"60 and 8 memory slices from there are beyond 64"),
-        ([profile(f"1g.{n}gb", list(range(16)), 1) for n in range(1, 17)], r"more than the 30,000 ways of a host"),
+        ([profile("1g.10gb", [1, 0], 1)], r"gpus\[0\].profiles\[0\].starts: they must be in ascending order"),
+        ([profile("1g.10gb", [0, 0], 1)], r"gpus\[0\].profiles\[0\].starts: they must be in ascending order"),
+        ([profile("1g.10gb", [0, 60], 8)], r"60 and 8 memory slices from there exceed 64"),
+        ([profile(f"1g.{n}gb", list(range(16)), 1) for n in range(1, 17)], r"more than 30,000 ways"),
         ([profile("1g.10gb", list(range(64)), 1)], r"gpus\[0\].profiles: they can be placed in more than"),
     ],
 )
@@ -56,7 +56,7 @@ def test_two_instances_at_one_place_are_not_taken_in():
         {"id": number, "profile": "3g.40gb", "start": start, "size": 4} for number, start in enumerate((4, 0, 2))
     ]
     check_gpus([{"index": 0, "gpu_instances": instances[:2]}])
-    with pytest.raises(Unfit, match=r"gpus\[0\].gpu_instances\[2\]: memory slice 2 and those after it"):
+    with pytest.raises(Unfit, match=r"gpus\[0\].gpu_instances\[2\]: memory slices from 2 on belong to another"):
         check_gpus([{"index": 0, "gpu_instances": instances}])
 
 
