@@ -134,7 +134,7 @@ def read(variables: Mapping[str, Any]) -> Injection:
         chosen = f"{VARIABLE} is {wanted}" + ("" if wanted == CDI else f", which is {CDI} for {runtime}")
         raise Refused(
             VARIABLE,
-            f"{chosen}, and nvidia_toolkit_cdi is false: the container runtime would inject nothing",
+            f"{chosen}, but nvidia_toolkit_cdi is false: the container runtime would inject nothing",
             f"Set nvidia_toolkit_cdi: true, or {VARIABLE}: {VOLUME_MOUNTS}.",
         )
     return Injection(method, bool(variables.get("nvidia_toolkit_default_runtime", False)))
@@ -152,7 +152,7 @@ def refuse_runtime(injection: Injection, runtime: str, version: str | None) -> R
         return None
     return Refused(
         VARIABLE,
-        f"it is {CDI}, and {runtime} {version} does not inject the CDI devices that the kubelet names: containers would get no GPU, "
+        f"it is {CDI}, but {runtime} {version} does not inject the CDI devices that the kubelet names: containers would get no GPU, "
         "without an error",
         f"{first.remedy}, or set {VARIABLE}: {VOLUME_MOUNTS}.",
     )

@@ -172,4 +172,4 @@ def awaited_reboot(reasons: Sequence[str], allowed: bool, variable: str) -> str:
         *([f"{len(reasons) - _NAMED_REASONS} more"] if reasons[_NAMED_REASONS:] else []),
     ]
     fate = "is rebooted" if allowed else f"needs a reboot ({variable} is false)"
-    return f"the host, which as it is now {fate}: {', '.join(named)}"
+    return f"the host, which {fate}: {', '.join(named)}"

@@ -104,7 +104,7 @@ def test_unattended_upgrades_do_not_move_it(lab, toolkit):
 
 
 def test_a_version_that_is_not_offered(lab, toolkit):
-    assert "All four are there at 1.20.0, 1.19.1" in toolkit(fails=True, version="1.21.0")["msg"]
+    assert "All four packages are offered at 1.20.0, 1.19.1" in toolkit(fails=True, version="1.21.0")["msg"]
     assert installed(lab) == dict.fromkeys(PACKAGES, "1.20.0-1")
 
 

@@ -78,7 +78,7 @@ def cuda_of_branch(branch: int) -> str:
     if found is None or branch > _NEWEST_BRANCH:
         raise Refused(
             f"{PREFIX}cuda",
-            f"no source was found for the CUDA version of driver branch {branch}, by which DCGM's packages are named",
+            f"DCGM's packages are named by CUDA version, and no source was found for that of driver branch {branch}",
             f"Give its major version, as nvidia-smi shows it: {PREFIX}cuda: ['{CUDA_VERSIONS[-1]}'].",
         )
     return found
@@ -92,7 +92,7 @@ def check_version(version: str, allow_vulnerable: bool) -> str:
     if re.fullmatch(r"4\.\d{1,4}\.\d{1,4}", version) is None:
         raise Refused(
             f"{PREFIX}version",
-            f"{version!r} is not a version of DCGM 4, whose packages are the only ones that are known",
+            f"{version!r} is not a version of DCGM 4, the only major version whose packages are known",
             f"Use a version such as {DEFAULT_VERSION}, without the package's epoch and revision.",
         )
     if _key(version) >= _key(FLOOR):
@@ -101,7 +101,7 @@ def check_version(version: str, allow_vulnerable: bool) -> str:
         raise Refused(
             f"{PREFIX}version",
             f"{version} is below the security floor {FLOOR}: {_VULNERABILITY}",
-            f"Use {DEFAULT_VERSION}, or set {PREFIX}allow_vulnerable to true where that risk is taken.",
+            f"Use {DEFAULT_VERSION}, or set {PREFIX}allow_vulnerable to true to accept that risk.",
         )
     return f"VULNERABLE DCGM {version}, below the floor {FLOOR}: {_VULNERABILITY}"
 
@@ -143,6 +143,6 @@ def check_boards(cards: Iterable[Mapping[str, Any]], cuda: Iterable[str]) -> Non
     if old and "13" in cuda:
         raise Refused(
             f"{PREFIX}cuda",
-            f"CUDA 13 has no {', '.join(old)}: NVIDIA's guide takes DCGM's packages for CUDA 12 there, with which alone the test pcie fails (NVIDIA/DCGM#254)",
-            f"Say which: {PREFIX}cuda: ['12'], or ['12', '13'] as Azure's images have it.",
+            f"CUDA 13 has no {', '.join(old)}: NVIDIA's guide uses DCGM's packages for CUDA 12 there, but with those alone test pcie fails (NVIDIA/DCGM#254)",
+            f"Choose one: {PREFIX}cuda: ['12'], or ['12', '13'] as in Azure's images.",
         )

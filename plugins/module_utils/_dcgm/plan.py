@@ -51,7 +51,7 @@ def plan(state: DcgmState, desired: DesiredDcgm) -> Plan:
 
 def install_step(cuda: Iterable[str], version: str, why: str, engine_runs: bool) -> Step:
     """Return the step that installs the packages."""
-    disturbs = ("whoever asks the host engine, which is stopped for it",) if engine_runs else ()
+    disturbs = ("clients of the host engine, which is stopped for the change",) if engine_runs else ()
     return Step(Kind.INSTALL_DCGM, DCGM, why, disturbs, {"version": version, "cuda": list(cuda)})
 
 
@@ -96,13 +96,13 @@ def select(offers: Sequence[Package], wanted: Sequence[str], version: str) -> tu
     if not there:
         raise Refused(
             f"{PREFIX}state",
-            f"no repository that is configured on this host has {CORE}",
+            f"no repository configured on this host has {CORE}",
             "DCGM is in NVIDIA's CUDA repository, which nvidia_driver configures with nvidia_driver_source: nvidia; or configure a mirror with it.",
         )
     raise Refused(
         f"{PREFIX}version",
         f"the repositories have no {version} of {missing}",
-        f"{CORE} is there at {', '.join(there)}.",
+        f"{CORE} is offered at {', '.join(there)}.",
     )
 
 
@@ -156,7 +156,7 @@ def _absent(state: DcgmState) -> Plan:
     installed = sorted(state.packages)
     steps = _repair(state)
     if state.active or state.enabled:
-        disturbs = ("whoever asks the host engine",) if state.active else ()
+        disturbs = ("clients of the host engine",) if state.active else ()
         steps.append(Step(Kind.DISABLE_SERVICE, DCGM_UNIT, "DCGM is to be removed", disturbs))
     if state.held:
         steps.append(release_step(state.held, "they are to be removed"))

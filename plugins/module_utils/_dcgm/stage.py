@@ -45,7 +45,7 @@ def _level_without_dcgm(
     return (
         Refused(
             _LEVEL,
-            f"it asks for dcgmi diag at level {level}, and {why}",
+            f"it asks for dcgmi diag at level {level}, but {why}",
             f"Set {PREFIX}state: present, which installs DCGM with its host engine, or {_LEVEL}: 0.",
         ),
     )
@@ -70,7 +70,7 @@ def _present(facts: Mapping[str, Any], found: Mapping[str, Any], desired: Mappin
     if packages is None:
         return StagePlan("dcgm", True, unknown="the installed packages are not known", warnings=warnings)
     if not cuda:
-        return StagePlan("dcgm", True, unknown="no driver is installed, and none is described", warnings=warnings)
+        return StagePlan("dcgm", True, unknown="no driver is installed, and none is requested", warnings=warnings)
     steps: list[Step] = []
     if differing:
         why = "; ".join(f"{name} {difference(there)}" for name, there in differing.items())
@@ -121,7 +121,7 @@ def _source(desired: Mapping[str, Any]) -> Refused | None:
         return None
     return Refused(
         f"{PREFIX}state",
-        f"DCGM is in NVIDIA's CUDA repository alone, which is not configured with nvidia_driver_source: {other}",
-        "Take nvidia_driver_source: nvidia; or configure that repository, or a mirror of it, on the hosts and set "
+        f"DCGM is only in NVIDIA's CUDA repository, which is not configured with nvidia_driver_source: {other}",
+        "Set nvidia_driver_source: nvidia; or configure that repository, or a mirror of it, on the hosts and set "
         "nvidia_driver_manage_repository: false.",
     )

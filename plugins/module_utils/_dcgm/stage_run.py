@@ -68,7 +68,7 @@ def run_stage(manager: PackageManager, desired: DesiredDcgm, check_mode: bool) -
     if check_mode and desired.present and not desired.cuda and state.driver is None:
         # The driver's stage has installed none in check mode.
         return Report(
-            Plan(warnings=("which packages of DCGM there would be follows from the driver, and there is none yet",)),
+            Plan(warnings=("the packages of DCGM depend on the driver, and none is installed yet",)),
             state,
         )
     planned = plan(state, desired)
@@ -87,7 +87,7 @@ def run_stage(manager: PackageManager, desired: DesiredDcgm, check_mode: bool) -
         if not left.changes:
             return Report(replace(planned, steps=tuple(done)), state)
     raise Failed(
-        "Failed to bring DCGM: everything was carried out, and still to do is: "
+        "Failed to set up DCGM: every step was carried out, but these are still needed: "
         + "; ".join(str(step) for step in left.steps)
     )
 

@@ -266,7 +266,7 @@ DISTRIBUTIONS: Mapping[tuple[str, str], Distribution] = {
 #: What NVIDIA's guides support and the collection does not, and what is missing for it.
 UNCONFIRMED: Mapping[tuple[str, str], str] = {
     ("azurelinux", "3"): (
-        "its package manager is tdnf, which the collection does not know, and no source was found for how a version is held there, for the "
+        "its package manager is tdnf, which the collection does not support, and no source was found for how to hold a version there, for the "
         "packages with the headers of its kernels and for the key of NVIDIA's repository azl3"
     ),
     ("azurelinux", "4"): (
@@ -302,7 +302,7 @@ def distribution_of(host: Mapping[str, Any]) -> Distribution:
     try:
         found = find(host.get("distribution") or {})
     except Refused as refusal:
-        remedy = f"{refusal.remedy} A driver of your image's is taken as it is with nvidia_driver_state: unmanaged."
+        remedy = f"{refusal.remedy} To use the driver of your image as it is, set nvidia_driver_state: unmanaged."
         raise Refused("nvidia_driver_source", refusal.reason, remedy) from refusal
     if host.get("architecture") not in REPOSITORY_ARCHITECTURES:
         raise Refused(

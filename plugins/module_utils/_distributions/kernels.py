@@ -55,8 +55,8 @@ _UEK = (
     Kernel(
         rf"(?P<version>.+\.el[89]uek){_MACHINE}",
         _UEK_HEADERS,
-        caveat="Oracle builds the UEK kernels of Oracle Linux 8 and 9 with a newer compiler (gcc-toolset) than the system's: DKMS has to be told "
-        "to take it, see Oracle Linux in NVIDIA's driver installation guide",
+        caveat="Oracle builds the UEK kernels of Oracle Linux 8 and 9 with a newer compiler (gcc-toolset) than the system's: configure DKMS to "
+        "use it, see Oracle Linux in NVIDIA's driver installation guide",
     ),
     Kernel(rf"(?P<version>.+uek){_MACHINE}", _UEK_HEADERS),
 )

@@ -170,7 +170,7 @@ def _check(desired: DesiredDriver) -> None:
     if desired.state == "present" and desired.imex.mode == imex.HOST and not desired.imex.nodes:
         raise Refused(
             f"{imex.VARIABLE}_group",
-            "IMEX runs on this host, and no host of its rack is known",
+            "IMEX is to run on this host, but no host of its rack is known",
             "Name the rack's group.",
         )
     repository = desired.repository

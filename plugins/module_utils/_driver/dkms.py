@@ -41,7 +41,7 @@ def repository_step(
         rebuild = f"On a rebuild: dnf install {source.package}, with the repository {source.builder} enabled. "
         raise NotOffered(
             DKMS_PACKAGE,
-            f"it builds the modules, and no repository of this host offers it: it comes from EPEL, which needs CodeReady Builder{own}",
+            f"it builds the modules, but no repository of this host offers it: it comes from EPEL, which needs CodeReady Builder{own}",
             f"{rebuild if source.package == 'epel-release' else ''}{source.remedy}",
         )
     builder = [source.builder] if source.builder in disabled else []

@@ -85,7 +85,7 @@ def imex_warnings(host: Host, desired: DesiredDriver) -> list[str]:
     if desired.imex.managed or not is_in_rack(host):
         return []
     return [
-        f"{imex.VARIABLE} is {imex.UNMANAGED}: jobs of several hosts of the rack need IMEX, on the hosts ({imex.HOST}) or in ComputeDomains ({imex.MASKED})"
+        f"{imex.VARIABLE} is {imex.UNMANAGED}: jobs that span hosts of the rack need IMEX, on the hosts ({imex.HOST}) or in ComputeDomains ({imex.MASKED})"
     ]
 
 
@@ -97,7 +97,7 @@ def _imex_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
         return [
             Refused(
                 imex.VARIABLE,
-                f"it is {desired.imex.mode}, and IMEX is for boards on the NVLink switches of a rack (GB200, GB300), not {boards}",
+                f"it is {desired.imex.mode}, but IMEX is for boards on the NVLink switches of a rack (GB200, GB300), not {boards}",
                 f"Set {imex.VARIABLE}: {imex.UNMANAGED}.",
             )
         ]
@@ -105,7 +105,7 @@ def _imex_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
         return [
             Refused(
                 imex.VARIABLE,
-                f"no source confirms how the package of IMEX is called for {host.distribution.name} with {PREFIX}source: {desired.source}",
+                f"no source confirms what the package of IMEX is called for {host.distribution.name} with {PREFIX}source: {desired.source}",
                 f"Install it yourself at the driver's version, and set {imex.VARIABLE}: {imex.UNMANAGED}.",
             )
         ]
@@ -119,7 +119,7 @@ def _manager_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     return [
         Refused(
             f"{PREFIX}fabric_manager",
-            f"it is always, and the NVLink switches of {boards} are the rack's, with a fabric manager of their own",
+            f"it is always, but the NVLink switches of {boards} belong to the rack and have a fabric manager of their own",
             f"Set {PREFIX}fabric_manager: auto.",
         )
     ]

@@ -41,7 +41,7 @@ _SEPTEMBER_2026 = (
     "5861",
     "2026-09-30",
     "NVIDIA/product-security 2026/5861/5861.md",
-    "CVE-2026-47599 and CVE-2026-47597 (7.8 each: an unprivileged local user gets the kernel's rights through the open kernel module)",
+    "CVE-2026-47599 and CVE-2026-47597 (7.8 each: an unprivileged local user gains kernel privileges through the open kernel module)",
 )
 
 FLOORS: Mapping[int, Floor] = {

@@ -28,7 +28,7 @@ def lacking(host: Host, offered: Iterable[Package]) -> tuple[Package, ...]:
         elif position == 0:
             raise NotOffered(
                 "the kernel",
-                f"modules have to be built for the running kernel {host.kernel}, and the repositories do not offer its "
+                f"modules have to be built for the running kernel {host.kernel}, but the repositories do not offer its "
                 f"headers ({item.name})",
                 "Boot the newest kernel of the distribution, whose headers are offered, or add the repository that has them.",
             )

@@ -45,11 +45,13 @@ def read(given: Mapping[str, Any], coherent_memory: str) -> tuple[tuple[str, str
         if not _VALUE.fullmatch(text):
             raise Refused(
                 thing,
-                f"{text!r} has characters that no parameter needs",
-                "Use letters, digits and _ . , : ; = / + - alone.",
+                f"{text!r} has characters that are not allowed in a parameter",
+                "Use only letters, digits and _ . , : ; = / + -",
             )
         if _CONFIDENTIAL.search(text):
-            raise Refused(thing, "it switches confidential computing, which is left as it is", "Remove it.")
+            raise Refused(
+                thing, "it switches confidential computing, which the collection leaves as it is", "Remove it."
+            )
         found[str(name)] = text
     if coherent_memory != "default":
         if COHERENT_MEMORY in found:
@@ -74,7 +76,7 @@ def coherent_refusals(
     thing = f"{PREFIX}coherent_memory"
     if branch < FIRST_BRANCH_WITH_CDMM:
         reason = (
-            f"the driver manages coherent memory from branch {FIRST_BRANCH_WITH_CDMM} on, and {branch} is asked for"
+            f"the driver manages coherent memory from branch {FIRST_BRANCH_WITH_CDMM} on, but {branch} is requested"
         )
         return [Refused(thing, reason, f'Set {PREFIX}branch: "{FIRST_BRANCH_WITH_CDMM}".')]
     others = [gpu for gpu, board in boards.items() if board not in COHERENT_BOARDS]

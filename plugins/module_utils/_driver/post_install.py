@@ -144,7 +144,7 @@ class PostInstall:
             if there and self._do(Step(Kind.REMOVE_FILE, path, "state is absent")):
                 changed = self._system.write_file(path, None) or changed
             if there and path == NOUVEAU_FILE:
-                self._renew_initramfs(host, "it has the block of nouveau in it")
+                self._renew_initramfs(host, "it contains the block of nouveau")
         return changed
 
     def _services(self, host: Host) -> None:
@@ -158,7 +158,7 @@ class PostInstall:
                 continue
             self._at_boot(unit)
             if not self._system.active_units([unit]) and self._do(
-                Step(Kind.START_SERVICE, unit, "it is wanted and does not run")
+                Step(Kind.START_SERVICE, unit, "it has to run and does not")
             ):
                 self._system.start(unit)
         manager_is_old = host.fabric_version not in (None, host.on_disk)

@@ -147,7 +147,7 @@ def key_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     return [
         Refused(
             f"{PREFIX}key_fingerprint",
-            f"no two sources were found for the fingerprint of the key{named} of NVIDIA's repository for {host.distribution.name}",
+            f"no two sources confirm the fingerprint of the key{named} of NVIDIA's repository for {host.distribution.name}",
             f"Give all hexadecimal digits of it, from NVIDIA{file}; or configure the repository yourself and set {PREFIX}manage_repository: false.",
         )
     ]
@@ -171,7 +171,7 @@ def kernel_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
         Refused(
             "the kernel",
             f"no metapackage of the running kernel {host.kernel} is installed (such as linux-image-generic or "
-            f"linux-image-generic-hwe-24.04), so which package brings the module of its next version is not known{found}",
+            f"linux-image-generic-hwe-24.04), so which package provides the module of its next version is not known{found}",
             f"Install the metapackage that the kernel is from, or set {PREFIX}source: nvidia, which builds the modules.",
         )
     ]

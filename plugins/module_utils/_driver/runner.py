@@ -132,7 +132,7 @@ def resolve(system: DriverSystem, host: Host, plan: DriverPlan) -> Resolved:
         if named == transaction:
             return Resolved(plan, transaction, changes)
         transaction = named
-    raise PackageError(f"Failed to resolve driver {plan.version}: its packages pull each other to other versions.")
+    raise PackageError(f"Failed to resolve driver {plan.version}: its packages require each other at other versions.")
 
 
 def _with_means(host: Host, plan: DriverPlan) -> Transaction:
@@ -309,7 +309,7 @@ def ensure_repository(
             if step is None:
                 raise Refused(
                     dkms.DKMS_PACKAGE,
-                    "the repositories that should have it are enabled, and none of them offers it",
+                    "the repositories that should have it are enabled, but none of them offers it",
                     "See dnf repolist --all and dnf list --all dkms: a mirror may lack it.",
                 )
             done.append(step)

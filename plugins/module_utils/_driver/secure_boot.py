@@ -21,7 +21,7 @@ from .steps import prerequisites_step
 
 _THING = "Secure Boot"
 _CONFIGURATION = "/etc/dkms/framework.conf"
-_SIGNED_MODULES = f"Or switch Secure Boot off, or take modules that the distribution has signed ({PREFIX}source: distribution) where it has them."
+_SIGNED_MODULES = f"Or switch Secure Boot off, or use modules that the distribution has signed ({PREFIX}source: distribution) where it has them."
 
 
 def needs_key(host: Host, desired: DesiredDriver) -> bool:
@@ -43,13 +43,13 @@ def module_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
         return []
     signing = host.signing
     if signing is None:
-        reason = "it is on, and whether the key that signs modules built on this host is enrolled was not read"
+        reason = "it is on, but whether the key that signs modules built on this host is enrolled was not read"
         return [Refused(_THING, reason, _SIGNED_MODULES)]
     if not signing.exists:
-        reason = f"it is on, and the certificate {signing.certificate} of the signing key {signing.key} is not there"
+        reason = f"it is on, but the certificate {signing.certificate} of the signing key {signing.key} does not exist"
         return [Refused(_THING, reason, f"Put it there, or name another one in {_CONFIGURATION}.")]
     if signing.enrolled is None:
-        reason = f"it is on, and mokutil, which tells whether the key {signing.certificate} is enrolled, cannot be run"
+        reason = f"it is on, but mokutil, which shows whether the key {signing.certificate} is enrolled, cannot be run"
         return [Refused(_THING, reason, "Install the package mokutil and run again.")]
     reason = f"it is on, and the key that signs modules built on this host ({signing.certificate}) is not enrolled, so they could not be loaded"
     return [Refused(_THING, reason, f"{_how_to_enrol(signing.certificate)} {_SIGNED_MODULES}")]

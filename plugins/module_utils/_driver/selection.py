@@ -164,7 +164,7 @@ def check_floor(version: str, desired: DesiredDriver) -> str | None:
     raise Refused(
         f"{PREFIX}version" if desired.version else f"{PREFIX}branch",
         reason,
-        f"Take {replacement} or newer, or accept the risk with {PREFIX}allow_vulnerable: true.",
+        f"Use {replacement} or newer, or accept the risk with {PREFIX}allow_vulnerable: true.",
     )
 
 
@@ -234,7 +234,7 @@ def in_lockstep(
         elif found is not None and driver_key(found) > driver_key(version) and installed.get(name) != package_version:
             raise Refused(
                 f"{PREFIX}version",
-                f"driver {version} would bring {name} {package_version} of a newer driver, and the repositories do not "
+                f"driver {version} would pull in {name} {package_version} of a newer driver, and the repositories do not "
                 f"offer {name} at {version}",
                 "Complete the mirror, or choose the version that the repositories offer completely.",
             )
@@ -315,10 +315,10 @@ def _chosen(
     jumped = sorted({version for name, version in available if name == names.required[0]})
     branches = sorted({str(_order(version)[0]) for version in complete if _order(version)[0]})
     if jumped and not branches:
-        reason = f"{names.required[0]} is not offered with its whole set"
+        reason = f"{names.required[0]} is offered, but without some of its packages"
     elif str(desired.branch) in names.required[0] and branches:
         reason = (
-            f"{names.required[0]} is a transitional package that brings driver {complete[-1]}, "
+            f"{names.required[0]} is a transitional package that installs driver {complete[-1]}, "
             f"so branch {desired.branch} is gone"
         )
     else:
@@ -371,7 +371,7 @@ def _fabric(archive: Archive, version: str, available: Mapping[tuple[str, str], 
     if not managers:
         raise NotOffered(
             f"{PREFIX}fabric_manager",
-            f"NVSwitch systems need the fabric manager at exactly the driver's version, and {version} is not offered"
+            f"NVSwitch systems need the fabric manager at exactly the driver's version, but {version} is not offered"
             + (f" of {' or '.join(names)}" if names else " by this source"),
             f"Choose a version that the repositories offer it for, or set {PREFIX}fabric_manager: never.",
         )
@@ -384,7 +384,7 @@ def _imex(names: Sequence[str], version: str, available: Mapping[tuple[str, str]
     if not found:
         raise NotOffered(
             IMEX,
-            f"IMEX has to be of exactly the driver's version, and {version} is not offered of {' or '.join(names)}",
+            f"IMEX must have exactly the driver's version, but {' or '.join(names)} is not offered at {version}",
             f"Complete the mirror, or choose a version that it has, or set {IMEX}: unmanaged.",
         )
     return found[0]

@@ -68,11 +68,9 @@ def _unmanaged_warnings(desired: Mapping[str, Any]) -> tuple[str, ...]:
         None,
         "default",
     ):
-        found.append(
-            "nvidia_driver_state is unmanaged, so the parameters of the module that are described are set by nobody"
-        )
+        found.append("nvidia_driver_state is unmanaged, so the requested module parameters are not set")
     if desired.get("nvidia_driver_imex") not in (None, "unmanaged"):
-        found.append("nvidia_driver_state is unmanaged, so the IMEX that is described is brought by nobody")
+        found.append("nvidia_driver_state is unmanaged, so the requested IMEX is not set up")
     return tuple(found)
 
 
@@ -110,7 +108,7 @@ def _present(host: Host, desired: DesiredDriver, noticed: Impact, users: Sequenc
     if host.secure_boot and not refused and names_of(host, desired).module == DKMS and not host.same_everywhere:
         notes.append(
             "Secure Boot is on: whether the key that signs modules is enrolled is checked when the stage runs. Where there is no key yet, the run "
-            "installs dkms, creates the key and stops before the driver with how to enrol it"
+            "installs dkms, creates the key and stops before the driver with instructions to enrol it"
         )
     if refused:
         return StagePlan("driver", True, refusals=tuple(refused), warnings=tuple(notes))
@@ -149,7 +147,7 @@ def _present_steps(host: Host, desired: DesiredDriver, why: str, noticed: Impact
         steps.append(Step(Kind.LOAD_DRIVER, DRIVER, where, noticed.who, data))
     steps.extend(_parameter_steps(host, desired, noticed, reloaded=bool(steps)))
     if host.nouveau_loaded:
-        steps.append(Step(Kind.BLOCK_KERNEL_MODULE, "nouveau", "it holds the GPUs, so the driver cannot have them"))
+        steps.append(Step(Kind.BLOCK_KERNEL_MODULE, "nouveau", "it holds the GPUs, so the driver cannot use them"))
     if not why:
         steps.extend(_keeping_steps(host, desired))
     return tuple(steps)

@@ -41,7 +41,7 @@ class Failed(Exception):
     def __init__(self, wanted: str, differences: Sequence[str], steps: Sequence[Step]) -> None:
         self.differences = tuple(differences)
         self.steps = [step.as_dict() for step in steps]
-        super().__init__(f"Failed to bring {wanted}: {'; '.join(differences)}. Mend that and run again.")
+        super().__init__(f"Failed to {wanted}: {'; '.join(differences)}. Fix that and run again.")
 
 
 class Stopped(Exception):
@@ -171,7 +171,7 @@ def _predicted(system: DriverSystem, host: Host, desired: DesiredDriver, resolve
     outcome = Outcome() if plan.stop else PostInstall(system, desired, check=True).run(imagined)
     notes = [*plan.plan.warnings, *([f"The plan is not complete: {plan.unknown}"] if plan.unknown else [])]
     if plan.stop is not None:
-        notes.append(f"The run would stop behind these steps. {plan.stop.message}")
+        notes.append(f"The run would stop after these steps. {plan.stop.message}")
     packages_before, packages_after = package_diff(host, resolved)
     steps = (*planned_steps(resolved), *outcome.steps)
     return Report(
@@ -225,7 +225,7 @@ def _prove_running(
 
 
 def _wanted(desired: DesiredDriver, plan: DriverPlan) -> str:
-    return "the host without a driver" if desired.state == "absent" else f"driver {plan.version}"
+    return "remove the driver" if desired.state == "absent" else f"install driver {plan.version}"
 
 
 def _text(packages: Mapping[str, str]) -> str:

@@ -78,14 +78,14 @@ def running_problems(host: Host, desired: DesiredDriver, version: str, smi: int 
     """
     found = []
     if host.loaded != version:
-        found.append(f"loaded is driver {host.loaded or 'none'}, not {version}")
+        found.append(f"the loaded driver is {host.loaded or 'none'}, not {version}")
     if desired.state == "present" and host.flavour is not None and host.flavour != desired.flavour:
         found.append(f"the {host.flavour} kernel modules are loaded, not the {desired.flavour} ones")
     if desired.state == "present":
         # A driver that is gone back to may be older than a parameter, which it ignores then.
         found += parameters.differences(desired.parameters, host.loaded_parameters)
     if smi not in (None, 0):
-        found.append(f"nvidia-smi ended with {smi}: {NVIDIA_SMI.get(int(smi or 0), 'unknown to its documentation')}")
+        found.append(f"nvidia-smi ended with {smi}: {NVIDIA_SMI.get(int(smi or 0), 'not documented')}")
     if desired.persistence and host.persistence_installed and not host.persistence_active:
         found.append("nvidia-persistenced does not run")
     if wants_fabric_manager(host, desired):

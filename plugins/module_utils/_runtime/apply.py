@@ -86,7 +86,7 @@ def apply(engine: Engine, desired: DesiredRuntime, outcome: Outcome) -> Effectiv
         for change in reversed(outcome.changes):
             _put(change.path, change.before)
         said = _put_back(action, service)
-        raise RuntimeFailure(f"{error}. The former files are back{said}.") from error
+        raise RuntimeFailure(f"{error}. The former files are restored{said}.") from error
     if action:
         remove(f"{PENDING_FOLDER}/restart-{service.unit}")
     return in_force

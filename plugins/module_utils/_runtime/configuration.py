@@ -88,7 +88,7 @@ def _cgroup_driver(systemd: object) -> str:
 def parse_docker(text: str) -> Configuration:
     """Return what Docker's C(daemon.json) says, without the path.
 
-    :raises ValueError: it is no JSON object.
+    :raises ValueError: it is not a JSON object.
     """
     document = json.loads(text or "{}")
     if not isinstance(document, dict):

@@ -343,7 +343,7 @@ def _refuse_unusable(version: tuple[int, ...], documents: Mapping[str, Document]
             raise Refused(
                 path,
                 f"its CRI settings are of configuration version 1, which containerd {_dotted(version)} does not read reliably",
-                f"Replace it by what 'containerd --config {path} config migrate' prints.",
+                f"Replace it with what 'containerd --config {path} config migrate' prints.",
             )
         disabled = {"cri", *(cri[1] for cri in _CRI.values())} & set(document.data.get("disabled_plugins", []))
         if disabled:

@@ -37,6 +37,6 @@ def refused_reload(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> tupl
     if not named:
         return ()
     return (
-        "where a unit changes that systemd knows already, systemd has to be reloaded, which takes the GPUs from containers that NVIDIA's hook gave them "
-        f"to; the host refuses that while they run. In containers are {named}: drain the host first, or have them stopped",
+        "if a unit changes that systemd already knows, systemd has to be reloaded, which takes the GPUs from containers that NVIDIA's hook gave them "
+        f"to; the host refuses that while they run. Running in containers: {named}. Drain the host first, or have them stopped",
     )

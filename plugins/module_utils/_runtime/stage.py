@@ -23,7 +23,7 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     found = (facts.get("runtimes") or {}).get(runtime)
     if found is None:
         others = sorted(facts.get("runtimes") or {})
-        installed = f"installed are {', '.join(others)}" if others else "no container runtime is"
+        installed = f"installed: {', '.join(others)}" if others else "no container runtime is"
         absent = Refused(
             "nvidia_toolkit_runtime",
             f"{runtime} is not installed ({installed})",

@@ -60,7 +60,7 @@ class Comparison:
         if lost or new:
             parts = [f"{', '.join(new)} missing"] if new else []
             return "; ".join([*parts, *([f"{', '.join(lost)} gone"] if lost else [])])
-        return "it is of another driver or toolkit"
+        return "it is for another driver or toolkit"
 
 
 def driver_loaded() -> bool:

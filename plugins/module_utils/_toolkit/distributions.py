@@ -53,7 +53,7 @@ class ToolkitDistribution:
         """
         if machine not in _ARCHITECTURES:
             raise Refused(
-                "the machine", f"there is no container toolkit for {machine}", "x86_64 and aarch64 are built."
+                "the machine", f"there is no container toolkit for {machine}", "Supported are x86_64 and aarch64."
             )
         if self.manager == "apt":
             return f"{mirror.rstrip('/') or f'{BASE}/stable/deb'}/{_ARCHITECTURES[machine]}"

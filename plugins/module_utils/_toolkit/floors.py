@@ -96,6 +96,6 @@ def check_floor(version: str, allow_vulnerable: bool) -> str | None:
         raise Refused(
             "nvidia_toolkit_version",
             f"{version} is below the security floor {FLOOR}: containers can break out or read the host, {listed}",
-            f"Use {DEFAULT_VERSION}, or set nvidia_toolkit_allow_vulnerable to true where that risk is taken.",
+            f"Use {DEFAULT_VERSION}, or set nvidia_toolkit_allow_vulnerable to true to accept that risk.",
         )
     return f"VULNERABLE container toolkit {version}, below the floor {FLOOR}: {listed}"

@@ -43,7 +43,11 @@ def select(offers: Sequence[Package], version: str) -> tuple[Package, ...]:
     sets = [{version_in(o.version) or "" for o in offers if o.name == name} for name in PACKAGES]
     common = sorted(set.intersection(*sets) - {""}, key=version_key, reverse=True)
     missing = ", ".join(sorted(set(PACKAGES) - {package.name for package in chosen}))
-    available = f"All four are there at {', '.join(common[:5])}." if common else "Is it the toolkit's repository?"
+    available = (
+        f"All four packages are offered at {', '.join(common[:5])}."
+        if common
+        else "Check that it is the toolkit's repository."
+    )
     raise Refused("nvidia_toolkit_version", f"the repository has no {version} of {missing}", available)
 
 
@@ -77,7 +81,7 @@ def check_changes(
             raise Refused(
                 "the package transaction",
                 f"the package manager would {change.action} {change.name} {change.before} to install {what}",
-                "Find out with the package manager what they conflict about; nothing was installed.",
+                "Find the conflict with the package manager; nothing was installed.",
             )
         if change.name in wanted and change.action != "remove" and change.after != wanted[change.name]:
             raise Refused(
@@ -114,7 +118,7 @@ def accepts_exactly(injection: Injection, config: str | None) -> bool:
 
 def low_level_reason(runtimes: Sequence[str]) -> str:
     """Return why the first program that nvidia-container-runtime would look for is not the right one."""
-    return f"CRI-O's own is this one, and {PATH} has {', '.join(runtimes) or 'none'}"
+    return f"CRI-O itself uses this one, but {PATH} has {', '.join(runtimes) or 'none'}"
 
 
 def low_level_step(path: str, why: str) -> Step:

@@ -75,8 +75,8 @@ def _reload_warning(facts: Mapping[str, Any], runtime: str) -> list[str]:
     if not named:
         return []
     return [
-        "the scripts of the packages reload systemd, which takes the GPUs from containers that NVIDIA's hook gave them to, and not from those that "
-        f"got them by CDI. In containers are {named}: drain the host first, or have them stopped"
+        "the scripts of the packages reload systemd, which takes the GPUs from containers that NVIDIA's hook gave them to, but not from those that "
+        f"got them by CDI. Running in containers: {named}. Drain the host first, or have them stopped"
     ]
 
 

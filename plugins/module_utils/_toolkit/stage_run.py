@@ -65,7 +65,7 @@ def run_stage(system: ToolkitSystem, desired: DesiredToolkit, check_mode: bool) 
             break
     else:
         raise Failed(
-            "Failed to bring the container toolkit: everything was carried out, and still to do is: "
+            "Failed to set up the container toolkit: every step was carried out, but these are still needed: "
             + "; ".join(str(step) for step in left.steps)
         )
     return Report(replace(planned, steps=tuple(done)), state, after, _version(after))

@@ -106,7 +106,7 @@ def test_without_a_driver_and_without_a_description_of_one():
         ({"nvidia_dcgm_version": "4.5.2"}, "nvidia_dcgm_version", "security floor"),
         ({"nvidia_driver_branch": "620", "driver": None}, "nvidia_dcgm_cuda", "branch 620"),
         ({"cards": ["volta"]}, "nvidia_dcgm_cuda", "NVIDIA/DCGM#254"),
-        ({"nvidia_driver_source": "distribution"}, "nvidia_dcgm_state", "NVIDIA's CUDA repository alone"),
+        ({"nvidia_driver_source": "distribution"}, "nvidia_dcgm_state", "only in NVIDIA's CUDA repository"),
     ],
 )
 def test_what_cannot_be_met_is_refused(given, thing, text):

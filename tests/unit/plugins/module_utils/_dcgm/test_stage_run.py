@@ -141,7 +141,7 @@ def test_installed_held_and_running_and_then_nothing_to_do(host):
 def test_another_version_stops_the_engine_and_starts_it_again(host):
     run(host)
     host.calls.clear()
-    assert "whoever asks the host engine" in str(run(host, check_mode=True, version="4.5.3").plan.steps[0])
+    assert "clients of the host engine" in str(run(host, check_mode=True, version="4.5.3").plan.steps[0])
     run(host, version="4.5.3")
     assert host.calls == ["stop", "apply", "start"]
     assert ours(host) == dict.fromkeys(WANTED, "1:4.5.3-1") and host.held == set(WANTED)
@@ -163,10 +163,10 @@ def test_dcgm_3_goes_in_the_same_transaction(host):
 
 
 def test_a_version_that_is_not_offered(host):
-    with pytest.raises(Refused, match=r"no 4\.7\.0 of .*-4-core is there at 4\.6\.0, 4\.5\.3"):
+    with pytest.raises(Refused, match=r"no 4\.7\.0 of .*-4-core is offered at 4\.6\.0, 4\.5\.3"):
         run(host, version="4.7.0")
     host.versions = ()
-    with pytest.raises(Refused, match="no repository that is configured on this host"):
+    with pytest.raises(Refused, match="no repository configured on this host"):
         run(host)
     assert ours(host) == {} and host.calls == ["refresh", "refresh"]
 
@@ -209,7 +209,7 @@ def test_a_cut_off_transaction_is_repaired_first(host):
 
 def test_an_engine_that_does_not_stay_is_a_failure(host):
     host.start = lambda _name: None
-    with pytest.raises(Failed, match=r"still to do is: start nvidia-dcgm\.service"):
+    with pytest.raises(Failed, match=r"still needed: start nvidia-dcgm\.service"):
         run(host)
 
     def refuse(name):
@@ -225,7 +225,7 @@ def test_without_a_driver(host):
     with pytest.raises(Refused, match="no driver is installed for the running kernel"):
         run(host)
     report = run(host, check_mode=True)
-    assert "follows from the driver" in report.plan.warnings[0] and kinds(report) == []
+    assert "depend on the driver" in report.plan.warnings[0] and kinds(report) == []
     run(host, cuda=("13",))
     assert ours(host) == dict.fromkeys(WANTED, "1:4.6.0-1")
 

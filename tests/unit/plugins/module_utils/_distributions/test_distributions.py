@@ -94,7 +94,7 @@ def test_a_key_that_no_two_sources_confirm_has_to_be_given(identifier, version, 
     variables = {"nvidia_driver_variant": "full", "nvidia_driver_flavour": "open"}
     (refusal,) = stage(given, variables).refusals
     assert refusal.thing == "nvidia_driver_key_fingerprint"
-    assert "no two sources were found for the fingerprint" in refusal.reason
+    assert "no two sources confirm the fingerprint" in refusal.reason
     known = {**variables, "nvidia_driver_key_fingerprint": FINGERPRINT}
     if identifier == "ubuntu":
         assert "and nvidia_driver_key_url" in refusal.remedy

@@ -158,7 +158,7 @@ def test_repositories_that_are_enabled_and_lack_dkms_end_the_run_and_are_not_tri
     offered = manager.offered
     manager.offered = lambda names: tuple(package for package in offered(names) if package.name != "dkms")
     made = system(manager)
-    with pytest.raises(Refused, match="enabled, and none of them offers it"):
+    with pytest.raises(Refused, match="enabled, but none of them offers it"):
         runner.ensure_repository(made, host(), DesiredDriver(), runner.make_plan(made, host(), DesiredDriver()))
 
 

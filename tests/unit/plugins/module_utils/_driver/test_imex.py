@@ -181,7 +181,7 @@ def test_the_stage_refuses_a_restart_that_takes_memory_from_jobs():
             ("debian", "12"),
             "IMEX is for boards on the NVLink switches of a rack (GB200, GB300), not h100-80gb-sxm",
         ),
-        ("gb200-186gb", ("sles", "15"), "no source confirms how the package of IMEX is called"),
+        ("gb200-186gb", ("sles", "15"), "no source confirms what the package of IMEX is called"),
     ],
 )
 def test_the_stage_refuses_imex_where_there_is_none(board, distribution, reason):
@@ -211,4 +211,4 @@ def test_what_is_refused_of_imex_without_looking_at_the_host(desired, thing, rea
 
 def test_an_unmanaged_driver_brings_no_imex():
     planned = stage(rack_facts(), {**ON_HOST, "nvidia_driver_state": "unmanaged"})
-    assert not planned.needed and "brought by nobody" in planned.warnings[0]
+    assert not planned.needed and "IMEX is not set up" in planned.warnings[0]

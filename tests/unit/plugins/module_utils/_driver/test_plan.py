@@ -314,7 +314,7 @@ def test_a_driver_without_the_fabric_manager_is_not_as_wanted(changed, reason):
 def test_a_host_of_a_rack_has_no_fabric_manager_of_its_own():
     host = replace(BARE, gpus=(GB200,), nvswitches=2)
     assert not wants_fabric_manager(host, DesiredDriver())
-    with pytest.raises(Refused, match="are the rack's"):
+    with pytest.raises(Refused, match="belong to the rack"):
         plan_present(host, DesiredDriver(fabric_manager="always"), offers(NEW, extra=FABRIC))
 
 
@@ -339,7 +339,7 @@ def test_the_package_of_imex(distribution, source, branch, names):
 def test_imex_has_to_be_offered_at_exactly_the_drivers_version():
     host, masked = replace(BARE, gpus=(GB200,)), DesiredDriver(imex=DesiredImex("masked"))
     assert "nvidia-imex" in names_to_ask(host, masked)
-    with pytest.raises(Refused, match=f"exactly the driver's version, and {NEW} is not offered of nvidia-imex"):
+    with pytest.raises(Refused, match=f"exactly the driver's version, but nvidia-imex is not offered at {NEW}"):
         plan_present(host, masked, offers(NEW, extra=(Package("nvidia-imex", f"{OLD}-1"),)))
     plan = plan_present(host, masked, offers(NEW, extra=(Package("nvidia-imex", f"{NEW}-1"), *FABRIC)))
     chosen = {package.name: package.version for package in plan.transaction.install}
@@ -560,7 +560,7 @@ def test_what_runs_is_compared_too():
     host = installed(loaded=OLD, persistence_active=False, nvswitches=2, fabric_version=OLD, fabric_active=False)
     found = " ".join(running_problems(host, DesiredDriver(), NEW, 9))
     for part in (
-        f"loaded is driver {OLD}",
+        f"the loaded driver is {OLD}",
         "the driver is not loaded",
         "nvidia-persistenced",
         "exactly",

@@ -87,7 +87,7 @@ def test_an_enrolled_key_is_all_that_is_needed():
     ("signing", "reason", "remedy"),
     [
         (replace(FRESH, exists=True, enrolled=False), "is not enrolled", ENROL),
-        (replace(FRESH, exists=True, enrolled=None), "mokutil, which tells", "Install the package mokutil"),
+        (replace(FRESH, exists=True, enrolled=None), "mokutil, which shows", "Install the package mokutil"),
         (Signing("pkcs11:token=hsm", "/srv/hsm.der"), "/srv/hsm.der of the signing key pkcs11:", "framework.conf"),
         (None, "was not read", "nvidia_driver_source: distribution"),
     ],

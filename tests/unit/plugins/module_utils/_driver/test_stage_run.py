@@ -367,7 +367,7 @@ def test_with_secure_boot_the_run_makes_a_key_and_stops_until_a_person_has_enrol
     report = run_stage(system, DesiredDriver(), check=True)
     steps = ["install_prerequisites", "create_signing_key"]
     assert [step.kind.key for step in report.steps] == steps
-    assert "would stop behind these steps. Secure Boot: " in report.warnings[-1]
+    assert "would stop after these steps. Secure Boot: " in report.warnings[-1]
     assert (system.manager.packages, system.log) == ({}, [])
     with pytest.raises(Stopped, match=r"mokutil --import /var/lib/dkms/mok\.pub") as stopped:
         run_stage(system, DesiredDriver(), check=False)
@@ -738,7 +738,7 @@ DAEMON = {**HELD, "pid": 12, "command": "nv-hostengine"}
         (
             [HELD],
             {"nvidia_driver_reboot": True},
-            ["the host, which as it is now is rebooted: python3 (4711) uses"],
+            ["the host, which is rebooted: python3 (4711) uses"],
             "needed",
         ),
         ([], {"nvidia_driver_reload": "never"}, ["nvidia_driver_reload is never"], "needed"),

@@ -98,7 +98,7 @@ def test_mig_that_nobody_describes_and_that_whole_gpus_do_not_go_with_is_named(s
     plan = stage(facts(mode=on, places=PLACES if on else ()), {"nvidia_mig_strategy": strategy})
     assert not plan.needed
     assert [
-        warning.startswith("MIG is on on GPU 0, and with nvidia_mig_strategy none") for warning in plan.warnings
+        warning.startswith("MIG is on for GPU 0, and with nvidia_mig_strategy none") for warning in plan.warnings
     ] == ([True] if said else [])
 
 
@@ -123,7 +123,7 @@ HOLDER = {"pid": 9, "command": "python3", "devices": ["/dev/nvidia3", "/dev/nvid
     ("holder", "desired", "said"),
     [
         ({}, {}, "(nvidia_mig_reboot is false): python3 (pid 9) holds GPU 0 (0000:18:00.0)"),
-        ({}, {"nvidia_mig_reboot": True}, "the host, which as it is now is rebooted: python3 (pid 9) holds GPU 0"),
+        ({}, {"nvidia_mig_reboot": True}, "the host, which is rebooted: python3 (pid 9) holds GPU 0"),
         ({}, {"nvidia_mig_reset": "never"}, "nvidia_mig_reset is never"),
         # It may be one of the services that are stopped; a container is none.
         ({}, {"nvidia_mig_restart_services": ["dcgm.service"]}, None),

@@ -92,7 +92,7 @@ def test_a_runtime_that_does_not_run_is_only_configured(engine):
 
 def test_a_runtime_that_does_not_come_up_gets_its_files_back(engine):
     engine.broken = True
-    with pytest.raises(RuntimeFailure, match=r"the unit is failed\. The former files are back\."):
+    with pytest.raises(RuntimeFailure, match=r"the unit is failed\. The former files are restored\."):
         module.apply(engine, DESIRED, outcome(engine))
     assert engine.path.read_text() == TEXT
     assert engine.restarts == 2
@@ -110,7 +110,7 @@ def test_a_runtime_that_is_beyond_help_says_so(engine, monkeypatch, tmp_path):
         raise CommandError(["systemctl", "restart", unit], "masked")
 
     monkeypatch.setattr(module.systemd, "restart", fail)
-    with pytest.raises(RuntimeFailure, match="The former files are back, but Failed to run systemctl"):
+    with pytest.raises(RuntimeFailure, match="The former files are restored, but Failed to run systemctl"):
         module.apply(engine, DESIRED, outcome(engine))
     # The next run restarts.
     assert list((tmp_path / "run").iterdir())

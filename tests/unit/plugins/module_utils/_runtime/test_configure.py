@@ -163,7 +163,7 @@ class TestStage:
     def test_not_installed_is_refused_with_what_is(self):
         assert "no container runtime is" in self.run(None).refusals[0].message
         made = stage({"runtimes": {"docker": {}}}, self.VARIABLES)
-        assert "containerd is not installed (installed are docker)" in made.refusals[0].message
+        assert "containerd is not installed (installed: docker)" in made.refusals[0].message
 
     def test_unknown_version(self):
         made = self.run({**self.FACTS, "version": None})

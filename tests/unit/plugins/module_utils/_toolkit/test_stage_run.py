@@ -228,9 +228,9 @@ def test_a_repository_that_cannot_be_read_is_taken_out_again(host):
 
 
 def test_a_version_that_is_not_offered(host):
-    with pytest.raises(Refused, match=r"has no 1.21.0 of .*All four are there at 1.20.0, 1.19.1, 1.19.0"):
+    with pytest.raises(Refused, match=r"has no 1.21.0 of .*All four packages are offered at 1.20.0, 1.19.1, 1.19.0"):
         run(host, DesiredToolkit(version="1.21.0", cdi=False))
-    with pytest.raises(Refused, match="Is it the toolkit's repository"):
+    with pytest.raises(Refused, match="Check that it is the toolkit's repository"):
         select((), "1.20.0")
 
 
@@ -279,7 +279,7 @@ def test_check_mode_asks_the_resolver_when_it_can(host):
 
 
 def test_check_mode_tries_a_repository_that_is_not_configured(host):
-    with pytest.raises(Refused, match="All four are there at"):
+    with pytest.raises(Refused, match="All four packages are offered at"):
         run(host, DesiredToolkit(version="1.21.0", cdi=False), check=True)
     assert not host.manager.urls
     host.manager.trial_works = False
@@ -332,7 +332,7 @@ def test_absent(host):
 
 def test_what_does_not_stick_is_a_failure(host, monkeypatch):
     monkeypatch.setattr(host.manager, "hold", lambda _packages: None)
-    with pytest.raises(stage_run.Failed, match="still to do is: hold"):
+    with pytest.raises(stage_run.Failed, match="still needed: hold"):
         run(host)
 
 
@@ -443,7 +443,7 @@ class TestStage:
             "holders": [{"pid": 812, "command": "python3", "container_id": container, "devices": ["/dev/nvidia0"]}],
         }
         warnings = stage(facts, self.VARIABLES).warnings
-        assert [warning for warning in warnings if "python3 (pid 812): drain" in warning] == list(warnings) * warned
+        assert [warning for warning in warnings if "python3 (pid 812). Drain" in warning] == list(warnings) * warned
 
     def test_the_low_level_runtime_of_crio(self):
         facts = {
@@ -453,7 +453,7 @@ class TestStage:
         }
         variables = {**self.VARIABLES, "nvidia_toolkit_runtime": "crio"}
         assert [str(step) for step in stage(facts, variables).steps] == [
-            "have nvidia-container-runtime call /usr/libexec/crio/crun (CRI-O's own is this one, and "
+            "have nvidia-container-runtime call /usr/libexec/crio/crun (CRI-O itself uses this one, but "
             "/etc/nvidia-container-runtime/config.toml has runc, crun)"
         ]
         facts["toolkit"]["low_level_runtimes"] = ["/usr/libexec/crio/crun", "runc"]

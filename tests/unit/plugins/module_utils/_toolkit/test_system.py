@@ -169,7 +169,7 @@ class TestCdi:
         ("now", "why"),
         [
             (SPECIFICATION.replace('"0"', '"0:0"'), "0:0 missing; 0 gone"),
-            (SPECIFICATION.replace("args: [x]", "args: [y]"), "it is of another driver or toolkit"),
+            (SPECIFICATION.replace("args: [x]", "args: [y]"), "it is for another driver or toolkit"),
         ],
     )
     def test_stale(self, place, now, why):
