@@ -61,7 +61,7 @@ class Kind(Enum):
     CREATE_SIGNING_KEY = "create the key {target} that kernel modules are signed with"
     BLOCK_KERNEL_MODULE = "block {target}"
     LOAD_KERNEL_MODULES = "load {modules}"
-    RENEW_INITRAMFS = "renew the initial file system"
+    RENEW_INITRAMFS = "rebuild the initramfs"
 
     # The container toolkit and the runtimes.
     INSTALL_TOOLKIT = "install {target} {version}"
@@ -82,7 +82,7 @@ class Kind(Enum):
     PARTITION_GPU = "partition {gpu}"
     ENABLE_MIG = "enable MIG {gpu}"
     DISABLE_MIG = "disable MIG {gpu}"
-    CANCEL_MIG_CHANGE = "take back the pending change of MIG mode {gpu}"
+    CANCEL_MIG_CHANGE = "cancel the pending MIG mode change {gpu}"
     RESET_GPU = "reset {gpu}"
     DESTROY_GPU_INSTANCE = "destroy GPU instance {gpu}: {profile} at {start}:{size} (id {id})"
     CREATE_GPU_INSTANCE = "create GPU instance {gpu}: {profile} at {start}:{size}"

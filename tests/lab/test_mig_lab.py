@@ -314,7 +314,7 @@ def test_a_reboot_restores_the_layout_before_who_uses_it(mig):
     head, _steps, outcome = mig.journal(HOPPER)
     assert (head["program"], outcome) == ("boot", "reached")
     said = mig.lab.sh(HOPPER, "journalctl --boot --unit=gpufleet-mig.service --output=cat --no-pager")
-    assert "8 GPU instances made, 0 destroyed" in said
+    assert "8 GPU instances created, 0 destroyed" in said
 
     def stamp(unit, what):
         name = f"{what}TimestampMonotonic"
@@ -365,7 +365,7 @@ def test_an_error_that_stays_brings_the_former_layout_back(mig):
     mig.lab.sh(HOPPER, f"virtual-gpu fail {CREATE} UNKNOWN --nth 2 --count 3")
     failed = mig.refused(HOPPER, "all-1g.10gb")
     mig.clear(HOPPER)
-    assert failed["outcome"] == "restored" and "The former layout is back" in failed["msg"]
+    assert failed["outcome"] == "restored" and "The former layout is restored" in failed["msg"]
     assert [[one[:2] for one in mig.instances(HOPPER, index)] for index in (0, 1)] == before
     named, present = mig.cdi(HOPPER)
     assert named == present, "the CDI specification follows a change that was taken back, too"

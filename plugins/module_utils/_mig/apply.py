@@ -133,7 +133,7 @@ def reach(machine: Machine, plan: Planner) -> tuple[HostPlan, list[HostGpu], tup
                 break
             _wake_up(machine)
             time.sleep(_PAUSE_SECONDS * len(reasons))
-    raise NotReached(reasons or ["the driver does everything that it is asked and the layout does not come about"])
+    raise NotReached(reasons or ["the driver reports success for every change, but the layout is not reached"])
 
 
 def reset_obstacles(machine: Machine, gpus: Sequence[HostGpu]) -> dict[int, str]:
@@ -174,16 +174,18 @@ def _go_back(machine: Machine, former: Sequence[GpuRecord], error: Exception) ->
         plan, _after, _setbacks = reach(machine, lambda gpus, no_reset: plan_exact(gpus, former, no_reset))
     except (NotReached, Refused) as second:
         message = (
-            f"Failed to reach the MIG layout: {why}. Failed to bring the former layout back too: {second}. "
+            f"Failed to reach the MIG layout: {why}. Failed to restore the former layout too: {second}. "
             f"The journal {machine.journal.path} keeps it; run again when the driver answers"
         )
         machine.journal.end(NOT_RESTORED, message)
         return ApplyFailed(message, NOT_RESTORED, machine.done)
     lacking = (*plan.missing, *plan.deferred.values())
     if lacking:
-        message = f"Failed to reach the MIG layout: {why}. The former layout is back except for: {'; '.join(lacking)}"
+        message = (
+            f"Failed to reach the MIG layout: {why}. The former layout is restored except for: {'; '.join(lacking)}"
+        )
         machine.journal.end(NOT_RESTORED, message)
         return ApplyFailed(message, NOT_RESTORED, machine.done)
-    message = f"Failed to reach the MIG layout: {why}. The former layout is back"
+    message = f"Failed to reach the MIG layout: {why}. The former layout is restored"
     machine.journal.end(RESTORED, message)
     return ApplyFailed(message, RESTORED, machine.done)

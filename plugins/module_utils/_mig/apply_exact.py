@@ -24,7 +24,7 @@ from .planner import Create, Destroy, GpuPlan, Keep
 from .profiles import resolve
 from .record import GpuRecord, PlacedInstance, match
 
-_WHY = Certificate(NOT_REQUESTED, "it is not part of the layout that is brought back")
+_WHY = Certificate(NOT_REQUESTED, "it is not part of the layout that is restored")
 
 
 def plan_exact(gpus: Sequence[HostGpu], records: Sequence[GpuRecord], no_reset: Mapping[int, str]) -> HostPlan:
@@ -83,7 +83,7 @@ def exact_gpu(gpu: HostGpu, record: GpuRecord) -> tuple[GpuPlan | None, list[str
             continue
         missing[(profile.name, place.start, place.size)] -= 1
         if any(_overlaps(place, kept.instance) for kept in keep):
-            lacking.append(f"{profile.name} at {place.start}:{place.size} cannot be made: its place is in use")
+            lacking.append(f"{profile.name} at {place.start}:{place.size} cannot be created: its place is in use")
             continue
         create.append(Create(profile, place.start, place.size, place.compute))
     desired = DesiredGpu(True, tuple(sorted(DesiredInstance(profile.name, place.compute) for place, profile in wanted)))

@@ -29,8 +29,8 @@ def export(gpus: Sequence[HostGpu], label: str) -> dict[str, Any]:
     for gpu in gpus:
         if gpu.problem is not None:
             raise Unexportable(
-                f"Failed to export the MIG layout: {gpu.title} does not tell: {gpu.problem}. "
-                "Look at it with the module gpufleet.nvidia.health"
+                f"Failed to export the MIG layout: {gpu.title} cannot be read: {gpu.problem}. "
+                "Check it with the module gpufleet.nvidia.health"
             )
         if gpu.has_mig:
             present[gpu.index] = as_desired(gpu)

@@ -129,9 +129,9 @@ class Machine:
         if gpu.index in self.reset_failed:
             return self.reset_failed[gpu.index]
         if gpu.state.minor is None or gpu.state.pci_address is None:
-            return "NVML does not tell which device it is"
+            return "NVML does not report which device it is"
         if gpu.state.processes is None:
-            return "NVML does not tell who uses it"
+            return "NVML does not report which processes use it"
         running = [f"{process.name or 'a process'} (pid {process.pid})" for process in gpu.state.processes]
         if running:
             return f"it is in use by {', '.join(running)}"
@@ -152,10 +152,10 @@ class Machine:
             status = nvml_mig.set_mig_mode(self.nvml, gpu.index, wanted)
             gpu = self.read_gpu(gpu.index)
             if gpu.problem is not None:
-                raise StepFailed(f"{gpu.title}: what became of its MIG mode cannot be read: {gpu.problem}")
+                raise StepFailed(f"{gpu.title}: its new MIG mode cannot be read: {gpu.problem}")
             if gpu.state.mig.pending != wanted and gpu.state.mig.current != wanted:
                 raise StepFailed(
-                    f"{gpu.title}: the driver accepted MIG mode {change.mode} and kept the old one ({status})"
+                    f"{gpu.title}: the driver accepted MIG mode {change.mode} but kept the old one ({status})"
                 )
         if change.mode in (ON, OFF) and gpu.state.mig.current != wanted:
             self._reset_gpu(gpu, wanted)
@@ -242,10 +242,10 @@ class Machine:
                 raise
             listed = set(gpu.pids())
             holders = self._holders(gpu, listed)
-            who = f"it may be {', '.join(holders)}, open on the GPU" if holders else "/proc does not show who it is"
+            who = f"it may be {', '.join(holders)}, with the GPU open" if holders else "/proc does not show which"
             raise StepFailed(
-                f"{gpu.title}: {place} is in use by somebody whom NVML does not list ({error.call}: {error.symbol}); "
-                f"{who}. End that use, or name the MIG device in nvidia_mig_busy_instances, so that it is spared"
+                f"{gpu.title}: {place} is in use by a process that NVML does not list ({error.call}: {error.symbol}); "
+                f"{who}. End that process, or name the MIG device in nvidia_mig_busy_instances, so that it is kept"
             ) from error
 
     def _holders(self, gpu: HostGpu, known: Collection[int] = ()) -> list[str]:

@@ -128,7 +128,7 @@ def plan_host(
             raise Refused(
                 gpu.title,
                 f"its MIG state cannot be read: {gpu.problem}",
-                "Look at it with the module gpufleet.nvidia.health, or select other GPUs in nvidia_mig_layout.",
+                "Check it with the module gpufleet.nvidia.health, or select other GPUs in nvidia_mig_layout.",
             )
     node = plan_node([gpu.node for gpu in gpus], desired_gpus, disruption)
     left_alone = dict(node.left_alone)
@@ -171,5 +171,5 @@ def _refuse_reboot(change: GpuChange) -> Refused:
     return Refused(
         change.gpu.title,
         f"MIG can be switched {change.mode} only by a reset or a reboot, and the GPU cannot be reset: {change.deferred}",
-        "Stop who holds it, name its services in nvidia_mig_restart_services, or allow a reboot (nvidia_mig_reboot: true).",
+        "Stop the processes that hold it, name their services in nvidia_mig_restart_services, or allow a reboot (nvidia_mig_reboot: true).",
     )

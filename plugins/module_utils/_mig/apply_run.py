@@ -152,7 +152,7 @@ def _refuse_unread(request: Request, disruption: str, gpus: Sequence[HostGpu]) -
             raise Refused(
                 gpu.title,
                 f"its MIG state cannot be read: {gpu.problem}",
-                "Look at it with the module gpufleet.nvidia.health, or select other GPUs in nvidia_mig_layout.",
+                "Check it with the module gpufleet.nvidia.health, or select other GPUs in nvidia_mig_layout.",
             )
 
 
@@ -198,8 +198,8 @@ def carry_out(machine: Machine, prepared: Prepared) -> dict[str, Any]:
     problems += more
     if problems:
         raise AfterChangeFailed(
-            f"The MIG layout is reached, and what has to follow it failed: {'; '.join(problems)}. "
-            "Run again when that is repaired"
+            f"The MIG layout is reached, but the steps that follow it failed: {'; '.join(problems)}. "
+            "Fix that and run again"
         )
     return {**report(prepared, outcome, after), "restarted_services": list(restarted)}
 
@@ -289,13 +289,13 @@ def _following_steps(
 ) -> list[Step]:
     steps = []
     if request.record and _differs(_document(machine, request, found, gpus)):
-        steps.append(Step(Kind.RECORD_LAYOUT, RECORD_PATH, "what is there is not what is restored at boot"))
+        steps.append(Step(Kind.RECORD_LAYOUT, RECORD_PATH, "the present layout is not the one restored at boot"))
     if request.original:
         steps += [
             Step(Kind.REMOVE_FILE, path, "state is original") for path in kept_files(machine.journal) if _exists(path)
         ]
     if cdi.available() and (changes or _cdi_is_stale(gpus)):
-        steps.append(Step(Kind.GENERATE_CDI_SPECIFICATION, GPU_KIND, "it has to name the MIG devices that are there"))
+        steps.append(Step(Kind.GENERATE_CDI_SPECIFICATION, GPU_KIND, "it has to name the MIG devices that exist"))
     if changes:
         steps += [
             Step(Kind.RESTART_SERVICE, service, "it reads the GPUs when it starts", (service,))
@@ -386,7 +386,7 @@ def request_of(parameters: Mapping[str, Any]) -> Request:
     absent, original_layout = parameters["state"] == "absent", parameters["state"] == "original"
     if original_layout:
         if parameters["layout"] not in (None, "", []):
-            raise Refused("state", "original has its layout from the host", "Remove layout, or set state: present.")
+            raise Refused("state", "original takes its layout from the host", "Remove layout, or set state: present.")
         # The strategy with the fewest conditions: what was there served whoever used it then.
         services = tuple(full_name(service) for service in parameters["restart_services"])
         return Request([], "mixed", record=False, services=services, original=True)

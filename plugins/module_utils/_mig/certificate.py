@@ -118,6 +118,6 @@ def certify(
         return Certificate(COSTS_MORE, text, len(layouts), len(keeping), destroyed, best)
     text = (
         f"at least {destroyed} of the {total} instances must go for {wanted}; keeping this one would cost another, and "
-        "letting it go disturbs the least and leaves the most room"
+        "destroying it disturbs the least and leaves the most room"
     )
     return Certificate(SURPLUS, text, len(layouts), len(keeping), destroyed, best)

@@ -21,7 +21,7 @@ from .record import GpuRecord, placed
 
 # Users that are no process of NVML's list, in the form of one.
 _POD = {"name": "a pod", "pid": "unknown"}
-_NOT_TOLD = {"name": "somebody, perhaps, for NVML does not tell", "pid": "unknown"}
+_NOT_TOLD = {"name": "possibly a process that NVML does not report", "pid": "unknown"}
 
 
 @dataclass(frozen=True)

@@ -268,22 +268,22 @@ def shortage(shape: Geometry, request: Request) -> str | None:
     profiles = shape.profiles
     for count, profile in zip(request, profiles):
         if count > profile.max_instances:
-            return f"instances of {profile.name}: {count} asked, the GPU can hold {profile.max_instances}"
+            return f"instances of {profile.name}: {count} requested, the GPU can hold {profile.max_instances}"
     units = sum(count * profile.placements.size for count, profile in zip(request, profiles) if profile.placements)
     if units > shape.grid:
-        return f"memory units: {units} asked, the GPU has {shape.grid}"
+        return f"memory units: {units} requested, the GPU has {shape.grid}"
     slices = sum(count * profile.gpu_slices for count, profile in zip(request, profiles))
     if shape.whole is not None and slices > shape.whole.gpu_slices:
-        return f"compute slices: {slices} asked, the GPU has {shape.whole.gpu_slices}"
+        return f"compute slices: {slices} requested, the GPU has {shape.whole.gpu_slices}"
     for engine, needs in shape.needs.items():
         asked = sum(count * need for count, need in zip(request, needs))
         if asked > shape.limits[engine]:
             title = {"ofa": "OFA engines", "jpeg": "JPEG engines"}.get(engine, engine)
-            return f"{title}: {asked} asked, the GPU has {shape.limits[engine]}"
+            return f"{title}: {asked} requested, the GPU has {shape.limits[engine]}"
     if not shape.layouts_of(request):
         return (
-            f"alignment: the {units} memory units asked are there ({shape.grid}), but no arrangement of the places "
-            "leaves them free side by side"
+            f"alignment: the {units} memory units requested are there ({shape.grid}), but no arrangement of the instances "
+            "leaves them contiguous"
         )
     return None
 

@@ -112,32 +112,38 @@ def _entries(layout: Any) -> list[tuple[str, Mapping[str, Any]]]:
 def _from_mig_parted(layout: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     for key in layout:
         if key not in ("mig_parted", "label"):
-            raise Refused(f"{LAYOUT}.{key}", "there is no such key", "Beside mig_parted there is only label.")
+            raise Refused(f"{LAYOUT}.{key}", "there is no such key", "The only other key is label.")
     path = f"{LAYOUT}.mig_parted"
     found = mig_parted.read(layout["mig_parted"], path)
     label = layout.get("label", next(iter(found)) if len(found) == 1 else None)
     if label not in found:
-        reason = "several configurations, and none is chosen" if label is None else f"there is no configuration {label}"
+        reason = (
+            "it has several configurations, and none is chosen"
+            if label is None
+            else f"there is no configuration {label}"
+        )
         raise Refused(f"{LAYOUT}.label", reason, f"Use one of {', '.join(found)}.")
     return [(f"{path}: mig-configs.{label}", _checked(entry, path)) for entry in found[label]]
 
 
 def _checked(entry: Any, path: str) -> Mapping[str, Any]:
     if not isinstance(entry, Mapping):
-        raise Refused(path, f"an entry has keys, and {entry!r} has none", f"The keys are {', '.join(_KEYS)}.")
+        raise Refused(path, f"every entry must be a mapping, not {entry!r}", f"The keys are {', '.join(_KEYS)}.")
     for key in entry:
         if key not in _KEYS:
             raise Refused(f"{path}.{key}", "there is no such key", f"The keys are {', '.join(_KEYS)}.")
     enabled = entry.get("enabled", True)
     if not isinstance(enabled, bool):
-        raise Refused(f"{path}.enabled", f"{enabled!r} is neither true nor false", "")
+        raise Refused(f"{path}.enabled", f"{enabled!r} must be true or false", "")
     forms = [key for key in ("layout", "instances", "node") if key in entry]
     if len(forms) > 1:
         raise Refused(path, f"{' and '.join(forms)} exclude each other", "Keep one of them.")
     if not enabled and forms:
         raise Refused(path, f"{forms[0]} has no meaning with enabled: false", f"Remove enabled or {forms[0]}.")
     if enabled and not forms:
-        raise Refused(path, "the entry says nothing", "Give it layout, instances or node, or enabled: false.")
+        raise Refused(
+            path, "the entry selects GPUs but sets nothing", "Give it layout, instances or node, or enabled: false."
+        )
     return entry
 
 
@@ -201,7 +207,7 @@ def _counts(instances: Any, path: str) -> list[tuple[ProfileName, int, str]]:
             raise Refused(
                 where,
                 f"{count!r} must be an integer from 0 to {_MOST_INSTANCES}",
-                "Write how many instances there have to be.",
+                "Write the number of instances.",
             )
         found.append((parse(name, where), count, where))
     if not any(count for _name, count, _where in found):
@@ -268,7 +274,7 @@ def _desired_of_node(
     counts: Counter[str] = Counter()
     for name, count, where in _counts(totals, path):
         if name.compute_slices is not None:
-            raise Refused(where, "totals over a node are of whole GPU instances", f"Write {name.gpu_instance}.")
+            raise Refused(where, "totals of a node count whole GPU instances", f"Write {name.gpu_instance}.")
         meant, missing = set(), None
         for gpu in gpus:
             try:
@@ -314,7 +320,7 @@ def _check_strategy(strategy: str, found: Mapping[int, DesiredGpu], others: Sequ
     if strategy == "none":
         raise Refused(
             "nvidia_mig_strategy",
-            f"with none, the MIG devices of GPU {enabled[0]} would be offered to nobody",
+            f"with none, the MIG devices of GPU {enabled[0]} would not be offered to any pod",
             "Use single or mixed, or set enabled: false in nvidia_mig_layout.",
         )
     if strategy != "single":
@@ -324,7 +330,7 @@ def _check_strategy(strategy: str, found: Mapping[int, DesiredGpu], others: Sequ
     if off:
         raise Refused(
             "nvidia_mig_strategy",
-            f"single needs MIG on all GPUs of a host or on none; it is on on GPU {enabled[0]} and off on GPU {off[0]}",
+            f"single needs MIG on all GPUs of a host or on none; it is on for GPU {enabled[0]} and off for GPU {off[0]}",
             "Use mixed, or select all GPUs.",
         )
     names = {name for desired in found.values() for name in desired.devices}

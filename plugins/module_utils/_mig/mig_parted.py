@@ -41,12 +41,12 @@ def read(document: Any, source: str = "mig-parted's file") -> dict[str, list[dic
     :raises Refused: when it is not a valid file.
     """
     if not isinstance(document, Mapping):
-        raise Refused(source, "it holds no mapping", "It needs version: v1 and mig-configs.")
+        raise Refused(source, "it is not a mapping", "It needs version: v1 and mig-configs.")
     for key in document:
         if key not in _TOP:
-            raise Refused(f"{source}: {key}", "mig-parted knows no such key", f"The keys are {', '.join(_TOP)}.")
+            raise Refused(f"{source}: {key}", "mig-parted has no such key", f"The keys are {', '.join(_TOP)}.")
     if document.get("version") != VERSION:
-        raise Refused(f"{source}: version", f"{document.get('version')!r} is not v1", "Only v1 exists.")
+        raise Refused(f"{source}: version", f"{document.get('version')!r} is not v1", "Only v1 is supported.")
     configs = document.get("mig-configs")
     if not isinstance(configs, Mapping) or not configs:
         raise Refused(f"{source}: mig-configs", "it holds no configuration", "")
@@ -54,7 +54,7 @@ def read(document: Any, source: str = "mig-parted's file") -> dict[str, list[dic
     for label, entries in configs.items():
         path = f"{source}: mig-configs.{label}"
         if not isinstance(entries, (list, tuple)) or not entries:
-            raise Refused(path, "a configuration is a list of entries that is not empty", "")
+            raise Refused(path, "a configuration must be a list with at least one entry", "")
         layout = [_entry(entry, f"{path}[{number}]") for number, entry in enumerate(entries)]
         found[str(label)] = layout[::-1]
     return found
@@ -65,14 +65,14 @@ def _entry(entry: Any, path: str) -> dict[str, Any]:
         raise Refused(path, "an entry has keys", f"The keys are {', '.join(_KEYS)}.")
     for key in entry:
         if key not in _KEYS:
-            raise Refused(f"{path}.{key}", "mig-parted knows no such key", f"The keys are {', '.join(_KEYS)}.")
+            raise Refused(f"{path}.{key}", "mig-parted has no such key", f"The keys are {', '.join(_KEYS)}.")
     devices = entry.get("devices")
     indices = isinstance(devices, (list, tuple)) and bool(devices) and all(_is_count(index) for index in devices)
     if devices != "all" and not indices:
-        raise Refused(f"{path}.devices", f"{devices!r} is neither all nor a list of indices", "")
+        raise Refused(f"{path}.devices", f"{devices!r} must be all or a list of indices", "")
     enabled = entry.get("mig-enabled")
     if not isinstance(enabled, bool):
-        raise Refused(f"{path}.mig-enabled", f"{enabled!r} is neither true nor false", "")
+        raise Refused(f"{path}.mig-enabled", f"{enabled!r} must be true or false", "")
     found: dict[str, Any] = {"devices": "all" if devices == "all" else list(devices or ())}
     if entry.get("device-filter"):
         found["device_filter"] = entry["device-filter"]

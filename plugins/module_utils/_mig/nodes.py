@@ -157,7 +157,7 @@ def _options(
             raise Refused(thing, f"GPU {gpu.index} has a busy instance of a profile that the node's totals cannot keep")
         pinned = sum(slot for instance, slot in zip(gpu.current, slots) if instance.users)
     if not shape.feasible(existing):
-        raise Refused(thing, f"the instances of GPU {gpu.index} follow no layout that is known", _PER_GPU)
+        raise Refused(thing, f"the instances of GPU {gpu.index} match no known layout", _PER_GPU)
     if shape not in parts:
         parts[shape] = _parts(shape, names, target)
     allowed = parts[shape]
@@ -210,7 +210,7 @@ def _refuse_totals(
         if able < target[column]:
             return Refused(
                 thing,
-                f"{name}: {target[column]} asked, the {len(gpus)} GPUs can hold {able} of them",
+                f"{name}: {target[column]} requested, the {len(gpus)} GPUs can hold {able} of them",
                 f"Ask for at most {able}.",
             )
     wanted = describe(dict(zip(names, target)))

@@ -131,7 +131,7 @@ def _unknown(shape: Geometry, request: tuple[int, ...], missing: Sequence[str], 
     slices = sum(count * profile.gpu_slices for count, profile in zip(request, shape.profiles))
     if shape.whole is not None and slices > shape.whole.gpu_slices:
         raise refuse_infeasible(shape, request, thing, describe(desired.counts))
-    return f"no source says where instances of {', '.join(missing)} can be placed; only the driver of this GPU does"
+    return f"no source says where instances of {', '.join(missing)} can be placed; only the driver of this GPU knows"
 
 
 def _pinned(

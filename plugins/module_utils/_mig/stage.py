@@ -56,7 +56,7 @@ def _left_alone(gpus: Sequence[Mapping[str, Any]], strategy: str) -> tuple[str, 
     if strategy != "none" or not divided:
         return ()
     return (
-        f"MIG is on on GPU {', '.join(divided)}, and with nvidia_mig_strategy none a Kubernetes cluster would offer them as whole GPUs, which "
+        f"MIG is on for GPU {', '.join(divided)}, and with nvidia_mig_strategy none a Kubernetes cluster would offer these as whole GPUs, which "
         "no CUDA program can use; to turn MIG off, set nvidia_mig_layout to [{devices: all, enabled: false}], else use single or mixed",
     )
 
@@ -155,13 +155,13 @@ def _with_driver(
         warnings.append(f"nvidia_mig_layout does not change GPU {listed}")
     empty = [str(index) for index, one in found.items() if one.enabled and not one.instances]
     if empty:
-        warnings.append(f"MIG is on without instances on GPU {', '.join(empty)}, which is then offered to nobody")
+        warnings.append(f"MIG is on without instances on GPU {', '.join(empty)}, which is then not offered to any pod")
     selected = [gpu for gpu in gpus if int(gpu["index"]) in found]
     needed = bool(steps or unknown or plan.left_alone)
     if not needed and variables.get("nvidia_mig_restore", True) and not _recorded(facts, selected):
         needed = True
         steps.append(
-            Step(Kind.RECORD_LAYOUT, "/etc/gpufleet/mig.json", "what is there is not what is restored at boot")
+            Step(Kind.RECORD_LAYOUT, "/etc/gpufleet/mig.json", "the present layout is not the one restored at boot")
         )
     if not needed and (facts.get("recorded") or {}).get("mig_unfinished"):
         needed = True
@@ -190,7 +190,7 @@ def _mode_steps(
         disturbed = (*disturbed, awaited_reboot(obstacles, reboot_allowed, "nvidia_mig_reboot"))
         data["reboot"] = REBOOT_NEEDED
     if current != desired.enabled and pending == desired.enabled:
-        why = f"the mode is set, and GPU {gpu.get('index')} has not taken it up"
+        why = f"the mode is set, but GPU {gpu.get('index')} has not changed to it yet"
         return [gpu_step(Kind.RESET_GPU, gpu, why, disturbed, data)]
     kind = Kind.ENABLE_MIG if desired.enabled else Kind.DISABLE_MIG
     why = f"wanted: {desired}" + ("; takes effect with a reset of the GPU" if needs_reset else "")

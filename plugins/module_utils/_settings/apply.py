@@ -97,7 +97,7 @@ def prove(nvml: Nvml, wanted: Settings, waiting: Sequence[int] = ()) -> None:
     """
     left = differences([gpu for gpu in observe(nvml, wanted) if not gpu.gpu.get("lost")], wanted, waiting)
     if left:
-        raise SettingsError(f"The settings of the GPUs were applied and are not as described: {'; '.join(left)}")
+        raise SettingsError(f"The settings of the GPUs were applied but are not as requested: {'; '.join(left)}")
 
 
 def restore(nvml: Nvml, wanted: Settings) -> list[str]:
@@ -178,7 +178,7 @@ def _reset(pci_address: str) -> str:
 def _held(minor: int | None) -> str | None:
     """Return who has the device of a GPU open and does not let go of it for a reset; None for nobody."""
     if minor is None:
-        return "NVML does not tell which device it is"
+        return "NVML does not report which device it is"
     node = f"/dev/nvidia{minor}"
     holders = [
         f"{holder.command} (pid {holder.pid})"

@@ -89,9 +89,7 @@ def read(desired: Mapping[str, Any]) -> Settings:
     """
     power = int(desired.get(f"{PREFIX}power_limit") or 0)
     if power < 0:
-        raise Refused(
-            f"{PREFIX}power_limit", f"{power} W is less than nothing", "Give watts; 0 leaves the board's own limit."
-        )
+        raise Refused(f"{PREFIX}power_limit", f"{power} W is negative", "Give watts; 0 leaves the board's own limit.")
     graphics = _range(desired, "graphics_clocks")
     memory = _range(desired, "memory_clocks")
     application = _pair(desired, "application_clocks", "[memory, graphics] in MHz, such as [2619, 1980]")
@@ -99,7 +97,7 @@ def read(desired: Mapping[str, Any]) -> Settings:
         other = "graphics_clocks" if graphics else "memory_clocks"
         raise Refused(
             f"{PREFIX}application_clocks",
-            f"{PREFIX}{other} locks the clocks that it sets",
+            f"{PREFIX}{other} locks the clocks that application clocks set",
             f"Set one: {PREFIX}graphics_clocks and {PREFIX}memory_clocks, or {PREFIX}application_clocks.",
         )
     ecc = str(desired.get(f"{PREFIX}ecc") or UNMANAGED)
@@ -129,7 +127,7 @@ def _pair(desired: Mapping[str, Any], name: str, shape: str) -> Pair | None:
         return None
     numbers = [int(one) for one in given]
     if len(numbers) != 2 or not all(0 < one <= _FASTEST for one in numbers):
-        raise Refused(f"{PREFIX}{name}", f"{list(given)} is no pair of frequencies", f"Give {shape}.")
+        raise Refused(f"{PREFIX}{name}", f"{list(given)} is not a pair of frequencies", f"Give {shape}.")
     return numbers[0], numbers[1]
 
 

@@ -92,7 +92,7 @@ def plan(gpus: Sequence[ObservedGpu], wanted: Settings, record: Settings | None,
         if wanted.anything:
             steps.append(Step(Kind.RECORD_SETTINGS, RECORD, "it is restored from there after a reboot"))
         else:
-            steps.append(Step(Kind.REMOVE_FILE, RECORD, "nothing is set any more"))
+            steps.append(Step(Kind.REMOVE_FILE, RECORD, "nothing is set any longer"))
     return Plan(tuple(steps), before=_state(gpus), after={"wanted": wanted.as_dict()})
 
 
@@ -172,7 +172,7 @@ def _refuse_clocks(gpu: ObservedGpu, wanted: Settings) -> None:
         if highest is None:
             raise Refused(
                 f"{PREFIX}{name}",
-                f"the board of {gpu.title}, {gpu.gpu.get('name')}, does not tell its clocks, so they cannot be set",
+                f"the board of {gpu.title}, {gpu.gpu.get('name')}, does not report its clocks, so they cannot be set",
                 "Remove the variable for this host.",
             )
         if frequency > highest[position]:
@@ -227,15 +227,15 @@ def _refuse_ecc(gpu: ObservedGpu, wanted: Settings, means: Means) -> None:
         )
         raise Refused(
             thing,
-            f"ECC {state} takes a reset of {gpu.title}, which {who}",
+            f"ECC {state} needs a reset of {gpu.title}, which {who}",
             "Drain the host first (kubectl drain, or end these processes), then run again.",
         )
     reason = _no_reset(gpu, means)
     if reason and not means.reboot:
         raise Refused(
             thing,
-            f"ECC {state} takes a reset of {gpu.title}, and {reason}",
-            f"Set {PREFIX}reboot: true to have the host rebooted, with nobody on its GPUs.",
+            f"ECC {state} needs a reset of {gpu.title}, and {reason}",
+            f"Set {PREFIX}reboot: true to have the host rebooted while nothing uses its GPUs.",
         )
 
 
@@ -277,7 +277,7 @@ def _power(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) ->
     if target is None or gpu.gpu.get("lost") or (not reset and _same_watts(power.get("limit"), target)):
         return []
     own = wanted.power_limit is None
-    why = f"it is {power.get('limit')} W" + (", and the board's own is wanted again" if own else "")
+    why = f"it is {power.get('limit')} W" + (", and the board's own has to be restored" if own else "")
     return [Step(Kind.SET_POWER_LIMIT, _target(gpu), why, (), {**gpu.data, "watts": int(target)})]
 
 
@@ -293,7 +293,7 @@ def _clocks(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) -
         data = {**gpu.data, "clock": name}
         if clocks is None:
             if before is not None:
-                steps.append(Step(Kind.UNLOCK_CLOCKS, _target(gpu), "it is not to be locked any more", (), data))
+                steps.append(Step(Kind.UNLOCK_CLOCKS, _target(gpu), "it is no longer to be locked", (), data))
             continue
         locked = gpu.pair("clocks_mhz", f"locked_{name}")
         faster = name == GRAPHICS and present is not None and present > _step_above(clocks[1])
@@ -313,7 +313,7 @@ def _application_clocks(gpu: ObservedGpu, wanted: Settings, former: Settings, re
     if clocks is None:
         if former.application_clocks is None or present == gpu.pair("clocks_mhz", "default"):
             return []
-        why = f"they are {_both(present)}, and the board's own are wanted again"
+        why = f"they are {_both(present)}, and the board's own have to be restored"
         return [Step(Kind.RESET_APPLICATION_CLOCKS, _target(gpu), why, (), gpu.data)]
     if present == clocks and not reset:
         return []

@@ -104,7 +104,7 @@ def refuse_too_many_clients(replicas: int, limit: int, of: str, thing: str) -> N
     if replicas > limit:
         raise Refused(
             thing,
-            f"MPS on {of} has at most {limit} clients, not {replicas}",
+            f"MPS on {of} allows at most {limit} clients, not {replicas}",
             f"Ask for {limit} or fewer replicas, for a larger slice, or for nvidia_sharing_mode: time_slicing.",
         )
 
@@ -118,7 +118,7 @@ def share(memory: str, gpus: int, thing: str) -> Share:
     """
     total = memory_mib(memory, thing)
     if gpus < 1:
-        raise Refused(thing, f"{memory} over {gpus} GPUs is not a request", "Ask for one GPU or more.")
+        raise Refused(thing, f"{memory} over {gpus} GPUs is not a valid request", "Ask for one GPU or more.")
     unit = next(name for name in _MIB_PER_UNIT if memory.strip().endswith(name))
     number = total / _MIB_PER_UNIT[unit]
     if number % gpus:

@@ -285,7 +285,7 @@ def _daemons(
     if divided:
         raise Refused(
             "nvidia_sharing_mps_scope",
-            f"GPU {divided[0]['index']} is in MIG mode, and a daemon for the scope {options.scope} serves whole GPUs",
+            f"GPU {divided[0]['index']} is in MIG mode, but a daemon for the scope {options.scope} serves whole GPUs",
             "Set nvidia_sharing_mps_scope: instance.",
         )
     devices = []

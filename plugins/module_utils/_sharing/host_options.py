@@ -77,6 +77,8 @@ def _limits(variables: Mapping[str, Any]) -> dict[int, int]:
     for number, entry in enumerate(variables.get("nvidia_sharing_mps_limits") or ()):
         path = f"nvidia_sharing_mps_limits[{number}]"
         if not isinstance(entry, Mapping) or "gpu" not in entry or "memory" not in entry:
-            raise Refused(path, "an entry names a gpu and its memory", "For example: {gpu: 0, memory: 8GiB}.")
+            raise Refused(
+                path, "every entry must be a mapping with gpu and memory", "For example: {gpu: 0, memory: 8GiB}."
+            )
         limits[int(entry["gpu"])] = arithmetic.memory_mib(str(entry["memory"]), f"{path}.memory")
     return limits

@@ -275,7 +275,7 @@ def _refuse_compute_mode(sharing: Sharing) -> None:
         )
     else:
         why = f"nvidia_sharing_backend {sharing.backend} has several processes on a GPU and sets its own"
-    raise Refused("nvidia_sharing_compute_mode", f"{sharing.compute_mode} is asked for, and {why}", "Remove it.")
+    raise Refused("nvidia_sharing_compute_mode", f"{sharing.compute_mode} is requested, but {why}", "Remove it.")
 
 
 def _refuse_contradictions(sharing: Sharing, text: str) -> None:
@@ -334,7 +334,7 @@ def _refuse_contradictions(sharing: Sharing, text: str) -> None:
     if sharing.mode == "mps" and sharing.time_slice != "default":
         raise Refused(
             "nvidia_sharing_time_slice",
-            "with MPS the clients of a GPU run at the same time, in no slices",
+            "with MPS the clients of a GPU run at the same time, without time slices",
             "Remove it, or set nvidia_sharing_mode: time_slicing.",
         )
     if sharing.mode == "mps":

@@ -245,7 +245,7 @@ def _refuse_without_program(observed: Observed, wanted: HostSharing) -> None:
     if wanted.daemons and not observed.installed:
         raise Refused(
             "nvidia_sharing_mps_manager",
-            "the host is to run MPS, and nvidia-cuda-mps-control is not installed",
+            "the host is to run MPS, but nvidia-cuda-mps-control is not installed",
             "It comes with NVIDIA's driver packages (nvidia-driver-cuda), and in Debian's as nvidia-cuda-mps.",
         )
     _refuse_release(observed, wanted)
@@ -259,7 +259,7 @@ def _refuse_two_daemons(observed: Observed, wanted: HostSharing) -> None:
                 where = "in a container, probably the device plugin's" if foreign.in_container else "on the host"
                 raise Refused(
                     "nvidia_sharing_mps_manager",
-                    f"process {foreign.pid} is another MPS control daemon for these GPUs ({where}), and a GPU has one",
+                    f"process {foreign.pid} is another MPS control daemon for these GPUs ({where}), but a GPU can have only one",
                     "Drain the host and end that daemon (the device plugin's: its release of this pool with gfd.enabled false, as rendered), "
                     "or set nvidia_sharing_mps_manager: device_plugin.",
                 )
@@ -270,7 +270,7 @@ def _refuse_release(observed: Observed, wanted: HostSharing) -> None:
         raise Refused(
             "nvidia_sharing_mps_protocol",
             "the release of nvidia-cuda-mps-control on this host does not speak protocol 3",
-            "Set it to 2, or bring a newer driver (nvidia_driver_branch: 615 or later).",
+            "Set it to 2, or install a newer driver (nvidia_driver_branch: 615 or later).",
         )
     # With protocol 3 multi-user mode is an option of every release.
     if any(daemon.multi_user and daemon.protocol == 2 for daemon in wanted.daemons) and not observed.multi_user:
@@ -286,7 +286,7 @@ def _end(daemon: ObservedDaemon, why: str, disruption: str) -> Step:
     if clients and disruption != "force":
         raise Refused(
             f"MPS daemon {daemon.name}",
-            f"it has to end ({why}) and processes {', '.join(str(pid) for pid in clients)} are its clients, which would die with it",
+            f"it has to end ({why}), and processes {', '.join(str(pid) for pid in clients)} are its clients, which would die with it",
             "Drain the host first, or allow it with nvidia_sharing_mps_disruption: force.",
         )
     disturbs = tuple(f"MPS client {pid}" for pid in clients)

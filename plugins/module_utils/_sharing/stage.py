@@ -176,7 +176,9 @@ def _on_mig(
     there = any(gpu.get("gpu_instances") for gpu in gpus)
     if sharing.mode == "mps" and sharing.mps_manager == "host" and not (sharing.host.scope == "instance" and there):
         return StagePlan(
-            STAGE, needed=True, unknown="MIG devices are made by the stage before; the daemons follow from them"
+            STAGE,
+            needed=True,
+            unknown="MIG devices are created by the stage before this one; the daemons depend on them",
         )
     return _planned(sharing, _wanted(sharing, facts, gpus, branch), facts, gpus)
 

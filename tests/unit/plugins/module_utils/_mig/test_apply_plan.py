@@ -132,7 +132,7 @@ def test_exact_does_not_touch_what_is_in_use():
     found, lacking = exact_gpu(one, record(("2g.20gb", 0, 2, (2,)), ("2g.20gb", 4, 2, (2,))))
     assert not found.destroy
     assert [made.start for made in found.create] == [4]
-    assert len(lacking) == 2 and "in use" in lacking[0] and "cannot be made" in lacking[1]
+    assert len(lacking) == 2 and "in use" in lacking[0] and "cannot be created" in lacking[1]
     off, reasons = exact_gpu(one, record(mig=False))
     assert off is None and "MIG stays on" in reasons[0]
 

@@ -193,8 +193,10 @@ def test_who_is_on_an_instance_and_not_in_nvmls_list_loses_nothing(make, tmp_pat
         "run", "--gpu", "0", "--gi", str(instance["id"]), "--ci", "0", "--pid", str(os.getpid()), "--type", "N"
     )
     files = holding(tmp_path / "proc-root", 78, "secret") if shown else None
-    expected = "it may be secret \\(pid 78\\)" if shown else "/proc does not show who it is"
-    with pytest.raises(ApplyFailed, match=f"whom NVML does not list.*{expected}.*The former layout is back") as failed:
+    expected = "it may be secret \\(pid 78\\)" if shown else "/proc does not show which"
+    with pytest.raises(
+        ApplyFailed, match=f"a process that NVML does not list.*{expected}.*The former layout is restored"
+    ) as failed:
         run(host, one(**{"7g_80gb": 1}), files=files)
     assert failed.value.outcome == RESTORED and host.layout() == before
     assert instance in host.gpus()[0]["gpu_instances"]
@@ -204,7 +206,7 @@ def test_a_hopper_gpu_that_somebody_holds_unseen_keeps_its_mode(make):
     host = make()
     host.control("run", "--gpu", "0", "--pid", str(os.getpid()), "--type", "N")
     desired = one(**{"3g_40gb": 1})
-    with pytest.raises(ApplyFailed, match=r"(?s)cannot be reset.*The former layout is back"):
+    with pytest.raises(ApplyFailed, match=r"(?s)cannot be reset.*The former layout is restored"):
         run(host, desired, Policy(reboot_allowed=False))
     assert host.layout() == [(False, False, ())]
     waiting = run(host, desired)
@@ -265,7 +267,7 @@ def test_an_error_that_stays_brings_the_former_layout_back(make):
     host.control(
         "fail", "nvmlDeviceCreateGpuInstanceWithPlacement", "INSUFFICIENT_RESOURCES", "--nth", "1", "--count", "3"
     )
-    with pytest.raises(ApplyFailed, match="The former layout is back") as failed:
+    with pytest.raises(ApplyFailed, match="The former layout is restored") as failed:
         run(host, one(**{"7g_80gb": 1}))
     assert failed.value.outcome == RESTORED and host.layout() == before
     host.control("fail", "--clear")
@@ -277,7 +279,7 @@ def test_a_driver_that_refuses_everything_leaves_the_way_back_in_the_journal(mak
     run(host, one(**{"3g_40gb": 1, "1g_10gb": 2}))
     before = host.layout()
     host.control("fail", "nvmlDeviceCreateGpuInstanceWithPlacement", "INSUFFICIENT_RESOURCES")
-    with pytest.raises(ApplyFailed, match="Failed to bring the former layout back") as failed:
+    with pytest.raises(ApplyFailed, match="Failed to restore the former layout") as failed:
         run(host, one(**{"7g_80gb": 1}))
     assert failed.value.outcome == NOT_RESTORED
     host.control("fail", "--clear")
@@ -285,7 +287,7 @@ def test_a_driver_that_refuses_everything_leaves_the_way_back_in_the_journal(mak
     host.control(
         "fail", "nvmlDeviceCreateGpuInstanceWithPlacement", "INSUFFICIENT_RESOURCES", "--nth", "1", "--count", "3"
     )
-    with pytest.raises(ApplyFailed, match="The former layout is back"):
+    with pytest.raises(ApplyFailed, match="The former layout is restored"):
         run(host, one(**{"4g_40gb": 1}))
     assert host.layout() == before
 
@@ -437,7 +439,7 @@ def test_a_change_that_is_taken_back_is_followed_too(make, services, monkeypatch
     host.control(
         "fail", "nvmlDeviceCreateGpuInstanceWithPlacement", "INSUFFICIENT_RESOURCES", "--nth", "1", "--count", "3"
     )
-    with pytest.raises(ApplyFailed, match="The former layout is back"):
+    with pytest.raises(ApplyFailed, match="The former layout is restored"):
         run(host, one(**{"7g_80gb": 1}), **DCGM)
     assert written == [1] and services.calls == [("restart", "dcgm.service")]
     host.control("fail", "--clear")
@@ -449,7 +451,7 @@ def test_a_change_that_is_taken_back_is_followed_too(make, services, monkeypatch
     host.control(
         "fail", "nvmlDeviceCreateGpuInstanceWithPlacement", "INSUFFICIENT_RESOURCES", "--nth", "1", "--count", "3"
     )
-    with pytest.raises(ApplyFailed, match=r"The former layout is back\. no space for it"):
+    with pytest.raises(ApplyFailed, match=r"The former layout is restored\. no space for it"):
         run(host, one(**{"7g_80gb": 1}))
 
 

@@ -38,7 +38,7 @@ def test_the_caller_can_tell_of_pods():
 
 def test_unknown_processes_make_every_instance_busy():
     found = gpu(instance("3g.40gb", 4, 4, 1), instance("1g.10gb", 0, 1, 9), processes=None)
-    assert all("NVML does not tell" in one.users[0] for one in found.node.current)
+    assert all("NVML does not report" in one.users[0] for one in found.node.current)
 
 
 def test_a_process_on_no_known_instance_may_be_on_any():

@@ -123,7 +123,7 @@ def test_too_many_of_one_profile_are_refused_with_what_the_host_holds():
     with pytest.raises(Refused) as refused:
         distribute({"4g.40gb": 3}, gpus, thing="nvidia_mig_layout[0].node")
     assert refused.value.thing == "nvidia_mig_layout[0].node"
-    assert "4g.40gb: 3 asked, the 2 GPUs can hold 2" in refused.value.reason
+    assert "4g.40gb: 3 requested, the 2 GPUs can hold 2" in refused.value.reason
 
 
 def test_totals_that_fit_one_by_one_only_are_refused():
@@ -158,7 +158,7 @@ def test_existing_instances_outside_every_known_layout_refuse_the_totals():
     overlapping = (instance("1g.10gb+me", 0, 1), instance("1g.10gb+me", 1, 1))
     with pytest.raises(Refused) as refused:
         distribute({"1g.10gb": 1}, [NodeGpu(0, H100, overlapping, True)])
-    assert "follow no layout" in refused.value.reason
+    assert "match no known layout" in refused.value.reason
 
 
 class TestPlanNode:

@@ -135,5 +135,5 @@ def test_a_layout_names_only_gpus_that_are_there():
 
 
 def test_it_takes_no_layout():
-    with pytest.raises(Refused, match="original has its layout from the host"):
+    with pytest.raises(Refused, match="original takes its layout from the host"):
         apply_run.request_of({**BACK, "layout": "all-balanced"})

@@ -46,12 +46,12 @@ def test_a_desired_state_that_is_met_changes_nothing():
 @pytest.mark.parametrize(
     ("counts", "resource"),
     [
-        ({"3g.40gb": 2, "1g.10gb": 1}, "memory units: 9 asked, the GPU has 8"),
-        ({"1g.10gb": 4, "1g.20gb": 2, "2g.20gb": 1}, "memory units: 10 asked, the GPU has 8"),
-        ({"1g.10gb+me": 2}, "instances of 1g.10gb+me: 2 asked, the GPU can hold 1"),
-        ({"2g.20gb": 4}, "instances of 2g.20gb: 4 asked, the GPU can hold 3"),
-        ({"1g.10gb": 7, "1g.10gb+me": 1}, "compute slices: 8 asked, the GPU has 7"),
-        ({"3g.40gb": 1, "4g.40gb": 1, "1g.10gb": 1}, "memory units: 9 asked"),
+        ({"3g.40gb": 2, "1g.10gb": 1}, "memory units: 9 requested, the GPU has 8"),
+        ({"1g.10gb": 4, "1g.20gb": 2, "2g.20gb": 1}, "memory units: 10 requested, the GPU has 8"),
+        ({"1g.10gb+me": 2}, "instances of 1g.10gb+me: 2 requested, the GPU can hold 1"),
+        ({"2g.20gb": 4}, "instances of 2g.20gb: 4 requested, the GPU can hold 3"),
+        ({"1g.10gb": 7, "1g.10gb+me": 1}, "compute slices: 8 requested, the GPU has 7"),
+        ({"3g.40gb": 1, "4g.40gb": 1, "1g.10gb": 1}, "memory units: 9 requested"),
     ],
 )
 def test_impossible_desired_states_name_the_resource_that_runs_out(counts, resource):
@@ -69,16 +69,16 @@ def test_places_that_do_not_align_are_named():
     whole = GpuInstanceProfile("7g.80gb", 7, 1, Placements((0,), 8))
     with pytest.raises(Refused) as refused:
         plan_gpu([], desired({"3g.30gb": 1, "2g.20gb": 2}), (half, pair, whole))
-    assert "alignment: the 7 memory units asked are there (8)" in refused.value.reason
+    assert "alignment: the 7 memory units requested are there (8)" in refused.value.reason
 
 
 def test_engines_that_run_out_are_named():
     with pytest.raises(Refused) as refused:
         plan_gpu([], desired({"1g.24gb+me.all": 1, "2g.48gb": 1}), board("rtx-pro-6000-96gb").profiles)
-    assert "decoders: 6 asked, the GPU has 4" in refused.value.reason
+    assert "decoders: 6 requested, the GPU has 4" in refused.value.reason
     with pytest.raises(Refused) as refused:
         plan_gpu([], desired({"1g.6gb+me": 1, "2g.12gb+me": 1}), board("a30-24gb").profiles)
-    assert "JPEG engines: 2 asked, the GPU has 1" in refused.value.reason
+    assert "JPEG engines: 2 requested, the GPU has 1" in refused.value.reason
 
 
 def test_the_nearest_layouts_are_ones_that_fit():
@@ -179,7 +179,7 @@ class TestWithoutPlacements:
             plan_gpu([], desired({"2g.20gb": 4}), self.PCIE)
         with pytest.raises(Refused) as refused:
             plan_gpu([], desired({"4g.40gb": 1, "2g.20gb": 2}), self.PCIE)
-        assert "compute slices: 8 asked" in refused.value.reason
+        assert "compute slices: 8 requested" in refused.value.reason
 
     def test_destroying_needs_no_places(self):
         current = [instance("2g.20gb", 0, 2), instance("2g.20gb", 2, 2)]

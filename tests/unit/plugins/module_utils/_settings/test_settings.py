@@ -77,12 +77,12 @@ def test_a_single_clock_is_a_range_of_itself():
 @pytest.mark.parametrize(
     ("options", "thing", "reason"),
     [
-        ({"power_limit": -1}, "power_limit", "less than nothing"),
+        ({"power_limit": -1}, "power_limit", "is negative"),
         ({"graphics_clocks": [1500, 1200]}, "graphics_clocks", "above the highest"),
-        ({"graphics_clocks": [1, 2, 3]}, "graphics_clocks", "no pair"),
-        ({"memory_clocks": [0, 0]}, "memory_clocks", "no pair"),
-        ({"application_clocks": [2619]}, "application_clocks", "no pair"),
-        ({"application_clocks": [2619, 999999]}, "application_clocks", "no pair"),
+        ({"graphics_clocks": [1, 2, 3]}, "graphics_clocks", "not a pair"),
+        ({"memory_clocks": [0, 0]}, "memory_clocks", "not a pair"),
+        ({"application_clocks": [2619]}, "application_clocks", "not a pair"),
+        ({"application_clocks": [2619, 999999]}, "application_clocks", "not a pair"),
         (
             {"application_clocks": [2619, 1980], "graphics_clocks": [1410]},
             "application_clocks",

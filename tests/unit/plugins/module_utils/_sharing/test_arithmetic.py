@@ -65,7 +65,7 @@ def test_a_slice_that_does_not_fit_twice_is_refused_with_the_largest_that_does()
 
 def test_more_clients_than_there_are_is_refused_with_the_limit():
     arithmetic.refuse_too_many_clients(48, 48, "a GPU", "x")
-    with pytest.raises(Refused, match="MPS on a GPU has at most 48 clients, not 49"):
+    with pytest.raises(Refused, match="MPS on a GPU allows at most 48 clients, not 49"):
         arithmetic.refuse_too_many_clients(49, 48, "a GPU", "x")
 
 
@@ -83,5 +83,5 @@ def test_n_not_divisible_by_m_is_refused_in_the_unit_it_is_written_in(memory, gp
 
 
 def test_no_gpus_is_no_request():
-    with pytest.raises(Refused, match="is not a request"):
+    with pytest.raises(Refused, match="is not a valid request"):
         arithmetic.share("8GiB", 0, "x")

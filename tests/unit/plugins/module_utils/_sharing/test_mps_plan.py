@@ -330,9 +330,13 @@ def mig_gpu(*devices):
     ("replicas", "branch", "refused"),
     [
         (6, 580, None),
-        (7, 580, "1g.10gb, 1 of the 7 compute slices of its GPU with driver branch 580 has at most 6 clients, not 7"),
+        (
+            7,
+            580,
+            "1g.10gb, 1 of the 7 compute slices of its GPU with driver branch 580 allows at most 6 clients, not 7",
+        ),
         (8, 595, None),
-        (9, 595, "1g.10gb, 1 of the 7 compute slices of its GPU, has at most 8 clients, not 9"),
+        (9, 595, "1g.10gb, 1 of the 7 compute slices of its GPU, allows at most 8 clients, not 9"),
         (40, 580, "at most 6 clients, not 40"),
     ],
 )

@@ -205,7 +205,7 @@ def test_back_to_whole_gpus():
         (desired(**HOST, mps_scope="nodes"), gpus(), "is not one of its values"),
         (desired(**HOST, mps_priority="high"), gpus(), "is not one of its values"),
         (desired(**HOST, mps_active_thread_percentage=101), gpus(), "is not a percentage"),
-        (desired(**HOST, mps_limits=[{"gpu": 0}]), gpus(), "names a gpu and its memory"),
+        (desired(**HOST, mps_limits=[{"gpu": 0}]), gpus(), "every entry must be a mapping with gpu and memory"),
         (desired(**HOST, mps_limits=[{"gpu": 7, "memory": "8GiB"}]), gpus(), "no GPU 7"),
         (desired(**HOST, mps_limits=[{"gpu": 0, "memory": "8GB"}]), gpus(), "ambiguous"),
         (desired(**HOST, mps_protocol=4), gpus(), "no protocol 4"),
@@ -308,7 +308,7 @@ def test_the_driver_says_how_many_clients_there_are(driver, variables, refused):
     facts = {"gpus": gpus(), "driver": driver}
     described = {**desired(mode="mps", replicas=60, mps_manager="host"), **variables}
     if refused:
-        with pytest.raises(Refused, match="with driver branch 580 has at most 48 clients, not 60"):
+        with pytest.raises(Refused, match="with driver branch 580 allows at most 48 clients, not 60"):
             stage(facts, described)
     else:
         assert stage(facts, described).needed
