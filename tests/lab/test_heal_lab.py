@@ -245,7 +245,7 @@ def test_gpus_of_before_ampere_are_reset_together_with_their_peers(fleet):
     assert alone.returncode != 0 and "must be reset in the same command" in alone.stdout
     run = heal(fleet, host=OLD)
     assert run.rc == 0, run.text[-4000:]
-    assert "are reset together with those at their NVLinks" in run.text
+    assert "are reset together with those that NVLink connects them to" in run.text
     assert record(fleet, OLD)["state"] == "done"
     assert [gpu["recovery_action"] for gpu in gpus(fleet, OLD)] == [0, 0]
 

@@ -84,7 +84,7 @@ def test_the_timer_writes_a_file_that_promtool_takes(fleet):
 
 def test_a_directory_that_is_not_there_is_warned_of(fleet):
     done = play(fleet, "--check", nvidia_health_metrics_directory="/srv/none")
-    assert "no metrics are written: /srv/none is not there" in done.text
+    assert "no metrics are written: /srv/none does not exist" in done.text
 
 
 def test_a_second_run_changes_nothing(fleet):

@@ -113,7 +113,7 @@ def dcgm(evidence: Evidence, expectation: Expectation) -> Outcome:
     if asked is None:
         if expectation.accepted and (evidence.facts.get("recorded") or {}).get("acceptance_owed"):
             return failed(
-                "site changed this host, and dcgmi diag at nvidia_health_dcgm_level has not accepted it since",
+                "the site playbook changed this host, and dcgmi diag at nvidia_health_dcgm_level has not accepted it since",
                 "Run gpufleet.nvidia.site with --limit and this host",
             )
         return skipped("DCGM is not asked: no level was given (nvidia_health_dcgm_level)")
@@ -128,7 +128,7 @@ def accepts(asked: Diagnosis | None, facts: Mapping[str, Any]) -> bool:
 def judge(asked: Diagnosis, facts: Mapping[str, Any]) -> Outcome:
     """Return what a run of the diagnostic shows."""
     if not asked.installed:
-        return failed(f"level {asked.level} is asked for, and dcgmi is not installed", _packages(facts))
+        return failed(f"level {asked.level} is requested, but dcgmi is not installed", _packages(facts))
     if asked.answer.rc is None:
         return failed(f"dcgmi did not end: {asked.answer.text}", "Raise nvidia_health_dcgm_timeout, or lower the level")
     try:
@@ -146,10 +146,8 @@ def judge(asked: Diagnosis, facts: Mapping[str, Any]) -> Outcome:
     text = f"level {asked.level} of DCGM {found.version or 'of unknown version'}: {', '.join(done) or 'nothing'} passed"
     text += f", {', '.join(left)} skipped" if left else ""
     if asked.why:
-        return warning(f"{text}; {asked.why}", "Run the level that is asked for when no program uses a GPU")
-    return (
-        passed(text) if done else warning(text, "DCGM leaves tests out for boards that it does not know, and with MIG")
-    )
+        return warning(f"{text}; {asked.why}", "Run the requested level when no program uses a GPU")
+    return passed(text) if done else warning(text, "DCGM skips tests for boards that it does not know, and with MIG")
 
 
 def _words(one: Result) -> str:

@@ -25,7 +25,7 @@ class ExitStatus:
 #: Anything but 0 is a failure. 14 is called a warning by NVIDIA, but such a board is not to be relied on.
 EXIT_STATUSES = {
     2: ExitStatus("an argument was not accepted", "Install nvidia-smi of the same version as the driver"),
-    3: ExitStatus("the question is not available on this board", "Check that the driver supports this board"),
+    3: ExitStatus("the query is not available on this board", "Check that the driver supports this board"),
     4: ExitStatus("permission was refused", "Run as root and check the owner and mode of /dev/nvidia*"),
     6: ExitStatus("a query found nothing", "Look for a GPU that is missing or lost in the kernel's log"),
     8: ExitStatus("a power cable is not connected", "Connect the board's external power cables"),
@@ -33,7 +33,8 @@ EXIT_STATUSES = {
     10: ExitStatus("the driver has an interrupt problem with a GPU", "Look for NVRM messages in the kernel's log"),
     12: ExitStatus("libnvidia-ml.so.1 was not found", "Run the role gpufleet.nvidia.nvidia_driver"),
     13: ExitStatus(
-        "libnvidia-ml.so.1 lacks a function that nvidia-smi needs", "Install library and nvidia-smi of one version"
+        "libnvidia-ml.so.1 lacks a function that nvidia-smi needs",
+        "Install the library and nvidia-smi of the same version",
     ),
     14: ExitStatus("the infoROM of a board is corrupt", "Have the board replaced"),
     15: ExitStatus("a GPU has fallen off the bus", "Drain and power-cycle the host; if it recurs, replace the board"),

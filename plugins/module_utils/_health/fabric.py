@@ -22,7 +22,7 @@ from .report import DRIVER_ROLE, Evidence, Expectation, Outcome, failed, passed,
 _BEARABLE = frozenset(("degraded_bandwidth", "route_recovery", "access_timeout_recovery"))
 _LOG = "/var/log/fabricmanager.log"
 _NVLINK5 = (
-    "See that the modules mlx5_core, mlx5_ib and ib_umad are loaded and that nvlsm runs; then look into "
+    "Check that the modules mlx5_core, mlx5_ib and ib_umad are loaded and that nvlsm runs; then look into "
     f"{_LOG} and the journal of nvidia-fabricmanager.service"
 )
 
@@ -51,7 +51,7 @@ def fabric(evidence: Evidence, expectation: Expectation) -> Outcome:
     if degraded:
         return warning(
             "; ".join(f"{name} in the fabric: {', '.join(found)}" for name, found in degraded),
-            f"Look for Xid 74 and 144 to 150, SXid errors and failed links; {_LOG} tells of trunk links",
+            f"Look for Xid 74 and 144 to 150, SXid errors and failed links; {_LOG} shows trunk links",
         )
     if not managed:
         told = sum(1 for gpu in gpus if gpu.get("fabric"))
@@ -103,10 +103,12 @@ def _state(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], nvlink5:
         away = {index: state for index, state in states.items() if state != "completed"}
         if away:
             texts = [f"GPU {index} is {(state or 'not on it').replace('_', ' ')}" for index, state in away.items()]
-            return failed(f"the fabric is not complete ({', '.join(texts)}); CUDA answers 802 until it is", _NVLINK5)
+            return failed(
+                f"the fabric is not complete ({', '.join(texts)}); CUDA returns error 802 until it is", _NVLINK5
+            )
     if facts.get("state") not in (None, "completed"):
         return failed(
-            f"the fabric is {str(facts['state']).replace('_', ' ')}; CUDA answers 802 until it is completed",
+            f"the fabric is {str(facts['state']).replace('_', ' ')}; CUDA returns error 802 until it is completed",
             f"Wait a minute; then look into {_LOG}",
         )
     return None

@@ -79,25 +79,25 @@ def version_differences(driver: Mapping[str, Any]) -> list[str]:
 def _not_loaded(facts: Mapping[str, Any], disk: str | None) -> Outcome:
     if facts.get("nouveau_loaded"):
         return failed(
-            "nouveau is loaded, so that the module nvidia cannot bind the GPUs",
+            "nouveau is loaded, so the module nvidia cannot bind the GPUs",
             "Reboot the host: the driver's packages keep nouveau from loading",
         )
     if disk is None:
         return failed("no driver is installed for the running kernel", DRIVER_ROLE)
     return failed(
         f"driver {disk} is on disk but not loaded",
-        f"{DRIVER_ROLE}, or load the module nvidia. With Secure Boot, see that the key it is signed with is enrolled",
+        f"{DRIVER_ROLE}, or load the module nvidia. With Secure Boot, check that the key it is signed with is enrolled",
     )
 
 
 def _not_as_wanted(facts: Mapping[str, Any], loaded: str, expectation: Expectation) -> str | None:
     if expectation.driver_version and loaded != expectation.driver_version:
-        return f"driver {loaded} is loaded, {expectation.driver_version} is wanted"
+        return f"driver {loaded} is loaded, {expectation.driver_version} is expected"
     if expectation.driver_branch and loaded.partition(".")[0] != expectation.driver_branch:
-        return f"driver {loaded} is loaded, branch {expectation.driver_branch} is wanted"
+        return f"driver {loaded} is loaded, branch {expectation.driver_branch} is expected"
     flavour = facts.get("flavour")
     if expectation.driver_flavour and flavour and flavour != expectation.driver_flavour:
-        return f"the {flavour} kernel modules are loaded, the {expectation.driver_flavour} ones are wanted"
+        return f"the {flavour} kernel modules are loaded, the {expectation.driver_flavour} ones are expected"
     return None
 
 
@@ -148,7 +148,9 @@ def persistence(evidence: Evidence, expectation: Expectation) -> Outcome:
     off = [str(gpu["index"]) for gpu in gpus if gpu.get("persistence_mode") is False]
     daemon = ((evidence.facts.get("driver") or {}).get("persistence_daemon") or {}).get("active")
     if not off:
-        return passed(f"on for {len(gpus)} GPUs" if any(gpu.get("persistence_mode") for gpu in gpus) else "not told")
+        return passed(
+            f"on for {len(gpus)} GPUs" if any(gpu.get("persistence_mode") for gpu in gpus) else "not reported"
+        )
     text = f"persistence mode is off on GPU {', '.join(off)}"
     step = (
         "Restart nvidia-persistenced.service; on Ubuntu its unit is started with --no-persistence-mode"
@@ -179,7 +181,7 @@ def memory(evidence: Evidence, _expectation: Expectation) -> Outcome:
             "; ".join(pending), "Drain the host and reset the GPUs or reboot; if it recurs, replace the board"
         )
     if not told:
-        return skipped("the boards do not tell of memory errors")
+        return skipped("the boards do not report memory errors")
     return passed("no memory error")
 
 

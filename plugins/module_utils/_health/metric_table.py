@@ -41,7 +41,7 @@ class Metrics(Enum):
     LAST_RUN = Metric(
         "gpufleet_last_run_timestamp_seconds", GAUGE, "When the host was last read, in seconds since the epoch."
     )
-    RUN_DURATION = Metric("gpufleet_last_run_duration_seconds", GAUGE, "How long reading the host took.")
+    RUN_DURATION = Metric("gpufleet_last_run_duration_seconds", GAUGE, "How long reading the host took, in seconds.")
     READ_SUCCESS = Metric(
         "gpufleet_read_success",
         GAUGE,
@@ -118,7 +118,7 @@ class Metrics(Enum):
     FABRIC = Metric(
         "gpufleet_gpu_fabric_state",
         GAUGE,
-        "How far the GPU is on its NVLink fabric: 1 for its state, 0 for the others.",
+        "State of the GPU on its NVLink fabric: 1 for the state that it has, 0 for the others.",
         (*_GPU, "state"),
     )
     MPS_SERVING = Metric(

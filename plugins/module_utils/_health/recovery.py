@@ -30,11 +30,11 @@ RECOVERIES = {
     "gpu_reset": Recovery("a reset", "Drain the host and reset the GPU (nvidia-smi --gpu-reset -i INDEX)"),
     "node_reboot": Recovery("a reboot of the host", "Drain and reboot the host"),
     "drain_p2p": Recovery(
-        "the end of peer-to-peer traffic", "Stop the programs that use several GPUs over NVLink; then ask again"
+        "the end of peer-to-peer traffic", "Stop the programs that use several GPUs over NVLink; then check again"
     ),
     "drain_and_reset": Recovery(
         "a drain and a reset",
-        "Let no new program onto the GPU, wait until those on it have ended, and reset it (nvidia-smi --gpu-reset -i INDEX)",
+        "Start no new program on the GPU, wait until those on it have ended, and reset it (nvidia-smi --gpu-reset -i INDEX)",
     ),
     "recover_imex_domain": Recovery(
         "the recovery of its IMEX domain", "Restart nvidia-imex on the nodes of the IMEX domain"
@@ -66,5 +66,5 @@ def recovery(evidence: Evidence, _expectation: Expectation) -> Outcome:
         remedies = [f"GPU {', '.join(map(str, indexes))}: {remedy}" for remedy, indexes in steps.items()]
         return failed("; ".join(texts), ". ".join(remedies))
     if not told:
-        return skipped("neither driver nor boards tell of recovery actions")
+        return skipped("neither the driver nor the boards report recovery actions")
     return passed(f"none is needed on {len(told)} GPUs")

@@ -183,9 +183,9 @@ def _decide(fault: Fault, attempts: Sequence[Attempt], policy: Policy) -> Decide
         why = f"{tried[-1].action.value} at {tried[-1].at} did not help"
     if len(tried) >= MOST_ATTEMPTS and action is not Action.NOTHING:
         done = ", ".join(f"{one.action.value} at {one.at}" for one in tried[-MOST_ATTEMPTS:])
-        action, why = Action.HAND_OVER, f"{len(tried)} repairs did not end it: {done}"
+        action, why = Action.HAND_OVER, f"{len(tried)} repairs did not clear the fault: {done}"
     if action is Action.REBOOT and not policy.reboot:
-        action, why = Action.HAND_OVER, "it takes a reboot, and gpu_heal_reboot is false"
+        action, why = Action.HAND_OVER, "it needs a reboot, but gpu_heal_reboot is false"
     return Decided(fault, action, why)
 
 

@@ -154,7 +154,7 @@ def _nvml(evidence: Evidence) -> Iterator[Fault | str]:
     if not nvml.get("available") and code in ("no_answer", "unknown"):
         yield _host("nvml", f"NVML does not answer: {nvml.get('reason') or 'no reason is given'}", Action.REBOOT)
     elif evidence.nvidia_smi is not None and evidence.nvidia_smi.rc is None:
-        yield _host("nvidia_smi", f"nvidia-smi does not come back: {evidence.nvidia_smi.text}", Action.REBOOT)
+        yield _host("nvidia_smi", f"nvidia-smi does not return: {evidence.nvidia_smi.text}", Action.REBOOT)
 
 
 def _bus(evidence: Evidence, expectation: Expectation) -> Iterator[Fault | str]:
@@ -165,11 +165,11 @@ def _bus(evidence: Evidence, expectation: Expectation) -> Iterator[Fault | str]:
             "gpu_missing",
             reason,
             Action.REBOOT,
-            remedy="Power-cycle the host; see that the board is seated and powered",
+            remedy="Power-cycle the host; check that the board is seated and powered",
         )
     for device in _unseen(evidence):
         if _is_taken(device):
-            yield f"GPU {device['address']} is bound to {device['kernel_driver']}, so that the driver does not see it"
+            yield f"GPU {device['address']} is bound to {device['kernel_driver']}, so the driver does not see it"
         else:
             yield _lost(str(device["address"]), f"GPU {device['address']}", "NVML does not see it")
 
@@ -241,11 +241,11 @@ def _xids(evidence: Evidence, dealt_with: Sequence[str]) -> Iterator[Fault | str
         title = gpu_title(gpu) if gpu else f"GPU {error.pci_address}"
         told = bool(gpu and gpu.get("recovery_action"))
         if told and number != _CHANGED_RECOVERY:
-            yield f"{title} had {reason}; its driver tells by its recovery action what is to be done"
+            yield f"{title} had {reason}; its driver's recovery action says what has to be done"
         elif told or address in dropped:
             continue
         elif action is Action.NOTHING:
-            yield f"{title} had {reason}, for which NVIDIA's catalogue names nothing that could be done here"
+            yield f"{title} had {reason}, for which NVIDIA's catalogue names no action that can be taken here"
         else:
             subject = subject_of(gpu) if gpu else f"{address}.0"
             yield Fault(subject, f"xid_{number}", title, reason, action, remedy=_people(action))

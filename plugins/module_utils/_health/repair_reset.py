@@ -45,11 +45,11 @@ def _why_not_alone(facts: Mapping[str, Any], gpu: Mapping[str, Any], count: int)
     if not is_at_least(architecture, _SINCE_SINGLE):
         if gpu.get("name") in _WITHOUT_NVLINK:
             return ""
-        return f"GPUs of the architecture {architecture} are reset together with those at their NVLinks"
+        return f"GPUs of the architecture {architecture} are reset together with those that NVLink connects them to"
     fabric = facts.get("fabric") or {}
     running = (fabric.get("manager") or {}).get("active") is True
     if fabric.get("nvswitches") and not running and not is_at_least(architecture, _SINCE_WITHOUT_MANAGER):
         return (
-            "the fabric manager does not run, without which GPUs of this architecture on NVSwitches are reset together"
+            "the fabric manager does not run, and without it GPUs of this architecture on NVSwitches are reset together"
         )
     return ""

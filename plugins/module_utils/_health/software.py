@@ -24,7 +24,7 @@ from .settings import setting_differences
 _TOOLKIT_ROLE = "Run the role gpufleet.nvidia.nvidia_toolkit"
 _MIG_ROLE = "Run the role gpufleet.nvidia.nvidia_mig"
 _SHARING_ROLE = "Run the role gpufleet.nvidia.nvidia_sharing"
-_WHO_CHANGES_MPS = "Every client of a daemon can change it: see the README of that role"
+_WHO_CHANGES_MPS = "Every client of a daemon can change its limits: see the README of that role"
 _REFRESH = "Restart gpufleet-cdi.service, or run nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml"
 
 
@@ -36,7 +36,7 @@ def toolkit(evidence: Evidence, expectation: Expectation) -> Outcome:
             return skipped("no container toolkit is installed, and none is expected")
         return failed("the container toolkit is not installed", _TOOLKIT_ROLE)
     if expectation.toolkit_version and version != expectation.toolkit_version:
-        return failed(f"version {version} is installed, {expectation.toolkit_version} is wanted", _TOOLKIT_ROLE)
+        return failed(f"version {version} is installed, {expectation.toolkit_version} is expected", _TOOLKIT_ROLE)
     return passed(version)
 
 
@@ -53,7 +53,7 @@ def runtime(evidence: Evidence, expectation: Expectation) -> Outcome:
         return failed(f"{name} does not run", f"Start {name} and look into its journal")
     if facts.get("nvidia") is None:
         reason = (evidence.facts.get("unknown") or {}).get(f"runtimes.{name}.nvidia", "no reason given")
-        return failed(f"what {name} is configured with is unknown: {reason}", _TOOLKIT_ROLE)
+        return failed(f"the configuration of {name} is unknown: {reason}", _TOOLKIT_ROLE)
     if not facts.get("nvidia"):
         if expectation.runtime is None:
             return skipped(f"{name} runs without the NVIDIA runtime, and no runtime is expected")
@@ -86,7 +86,7 @@ def cdi(evidence: Evidence, expectation: Expectation) -> Outcome:
         if item.get("missing"):
             return failed(f"{item['path']} lacks {', '.join(item['missing'])}", _REFRESH)
         if item.get("stale"):
-            return failed(f"{item['path']} names {', '.join(item['stale'])}, which there is not", _REFRESH)
+            return failed(f"{item['path']} names devices that do not exist: {', '.join(item['stale'])}", _REFRESH)
     return passed(", ".join(f"{item['path']}: {item.get('devices')} devices" for item in specifications))
 
 
@@ -175,7 +175,8 @@ def sharing(evidence: Evidence, _expectation: Expectation) -> Outcome:
         by_pipe = _by_pipe_directory(running)
         if all(daemon.pipe_directory in by_pipe for daemon in wanted.daemons):
             return failed(
-                text, f"{_SHARING_ROLE}: it tells the daemon what is recorded, and no client ends. {_WHO_CHANGES_MPS}"
+                text,
+                f"{_SHARING_ROLE}: it sets the recorded limits in the daemon without ending a client. {_WHO_CHANGES_MPS}",
             )
         units = " ".join(map(mps_units.instance, different))
         return failed(text, f"See journalctl and systemctl restart for {units}, or: {_SHARING_ROLE}")
@@ -244,7 +245,7 @@ def compute_mode(evidence: Evidence, expectation: Expectation) -> Outcome:
     wanted = expectation.compute_mode or recorded.get("compute_mode")
     found = ", ".join(sorted({str(gpu.get("compute_mode")) for gpu in gpus}))
     if wanted is None:
-        return passed(found) if found else skipped("no GPU tells its compute mode")
+        return passed(found) if found else skipped("no GPU reports its compute mode")
     wrong = _other_compute_mode(gpus, wanted)
     if wrong:
         return failed(f"the compute mode of GPU {', '.join(wrong)} is {found}, not {wanted}", _SHARING_ROLE)

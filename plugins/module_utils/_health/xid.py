@@ -26,15 +26,17 @@ _NOT_OF_THE_HOST = frozenset((Bucket.IGNORE, Bucket.RESTART_APP, Bucket.WORKFLOW
 _CONTAINED_MEMORY_ERROR = 94
 
 _RESET = "Drain the host and reset the GPU (nvidia-smi --gpu-reset), or reboot; if it recurs, have the board replaced"
-_REBOOT = "Drain and reboot the host, with a power cycle if the GPU stays away; if it recurs, have the board replaced"
+_REBOOT = (
+    "Drain and reboot the host, with a power cycle if the GPU does not come back; if it recurs, have the board replaced"
+)
 _SUPPORT = "Keep the output of nvidia-bug-report.sh and ask the vendor of the board"
 _REMEDIES = {
     Bucket.RESET_GPU: _RESET,
     Bucket.RESTART_VM: "Drain and restart the virtual machine, or the host where there is none",
     Bucket.RESTART_BM: _REBOOT,
     Bucket.CONTACT_SUPPORT: _SUPPORT,
-    Bucket.CHECK_MECHANICALS: "Look at the seating and the power cables of the board",
-    Bucket.UPDATE_SWFW: "Bring driver and firmware, and those of the virtual machine, to versions that belong together",
+    Bucket.CHECK_MECHANICALS: "Check the seating and the power cables of the board",
+    Bucket.UPDATE_SWFW: "Install matching versions of driver and firmware, and of those in the virtual machine",
     Bucket.CHECK_UVM: "Drain the host and reset the GPU if CUDA programs with managed memory ran on it",
     Bucket.WORKFLOW_XID_48: _RESET,
     Bucket.WORKFLOW_NVLINK_ERR: "Drain the host and reset the GPUs of the link, or reboot; if it recurs, have the link's boards tested",
@@ -91,7 +93,7 @@ def xid(evidence: Evidence, _expectation: Expectation) -> Outcome:
     findings = [finding for finding in found if finding is not None]
     if not findings:
         others = len(evidence.xids) + len(evidence.sxids or ())
-        return passed(f"none that needs a hand, {others} others" if others else "none since the boot")
+        return passed(f"none that requires action, {others} others" if others else "none since the boot")
     remedies: dict[str, list[str]] = {}
     for finding in findings:
         remedies.setdefault(finding.remedy, []).append(finding.what)

@@ -95,7 +95,7 @@ def plan(present: Remains, toolkit: bool, driver: bool, dcgm: bool = False) -> P
         held = [name for name in (*PACKAGES, *OLD_PACKAGES) if name in present.holds and name in present.packages]
         steps += _release(held)
         if present.settings is not None and is_marked(present.settings):
-            steps.append(Step(Kind.CHANGE_FILE, TOOLKIT_SETTINGS, "it gets back what it said before"))
+            steps.append(Step(Kind.CHANGE_FILE, TOOLKIT_SETTINGS, "its former contents are restored"))
     if not dcgm:
         steps += _release([name for name in present.holds if is_dcgm(name) and name in present.packages])
     if not driver:
@@ -141,7 +141,7 @@ def read_back(left: Plan) -> None:
     """
     if left.changes:
         raise RemainsError(
-            "Failed to remove what is left: after everything was carried out, still to do is: "
+            "Failed to remove what is left: every step was carried out, but these are still needed: "
             + "; ".join(str(step) for step in left.steps)
         )
 
@@ -160,7 +160,15 @@ def _is_cut_off(path: str, steps: Sequence[str]) -> bool:
 
 def _release(names: list[str]) -> list[Step]:
     return (
-        [Step(Kind.RELEASE_PACKAGES, names[0], "they stay, and are nobody's to hold", (), {"packages": names})]
+        [
+            Step(
+                Kind.RELEASE_PACKAGES,
+                names[0],
+                "they stay installed, and nothing needs to hold them",
+                (),
+                {"packages": names},
+            )
+        ]
         if names
         else []
     )

@@ -68,7 +68,7 @@ class Repair:
                 raise Refused(
                     f"GPU {', '.join(addresses)}",
                     f"in use by {', '.join(users)}",
-                    "End what uses it, or wait longer with gpu_heal_wait. Nothing was repaired.",
+                    "End the processes that use it, or wait longer with gpu_heal_wait. Nothing was repaired.",
                 )
             time.sleep(_PAUSE)
 
@@ -82,7 +82,7 @@ class Repair:
         known = {subject_of(gpu): gpu for gpu in self._read().get("gpus") or () if not gpu.get("lost")}
         missing = [address for address in addresses if address not in known]
         if missing:
-            raise Refused(f"GPU {', '.join(missing)}", "NVML does not see it, so that it cannot be reset", "Reboot.")
+            raise Refused(f"GPU {', '.join(missing)}", "NVML does not see it, so it cannot be reset", "Reboot.")
         self.refuse_users(addresses)
         try:
             result = gpu_clients.reset_gpus([str(known[address].get("uuid") or address) for address in addresses])

@@ -79,12 +79,12 @@ def _restore(machine: Machine, records: Sequence[GpuRecord]) -> int:
     lacking = (*outcome.plan.missing, *outcome.plan.deferred.values())
     for text in lacking:
         fail(f"Not restored: {text}")
-    say(f"MIG: {len(machine.done.created)} GPU instances made, {len(machine.done.destroyed)} destroyed")
+    say(f"MIG: {len(machine.done.created)} GPU instances created, {len(machine.done.destroyed)} destroyed")
     return 1 if lacking else 0
 
 
 def refresh_cdi() -> int:
-    """Write the CDI specification anew, as it has to name the MIG devices that are there now."""
+    """Write the CDI specification anew, as it has to name the MIG devices that exist now."""
     if not cdi.available():
         say("nvidia-ctk is not installed: no CDI specification to write")
         return 0

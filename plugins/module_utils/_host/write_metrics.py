@@ -56,7 +56,7 @@ def write_metrics(
     path = os.path.join(directory, METRICS_FILE)
     hanging = left_over_processes()
     if hanging:
-        fail(f"Failed to read the GPUs: process {', '.join(map(str, hanging))} of an earlier run hangs still")
+        fail(f"Failed to read the GPUs: process {', '.join(map(str, hanging))} of an earlier run still hangs")
         write_whole(path, expose(unread(time.time(), read_text(VERSION_FILE))))
         return 1
     try:

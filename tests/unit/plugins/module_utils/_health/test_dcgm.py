@@ -63,7 +63,7 @@ def test_what_is_no_result_is_said(text, said):
         (
             Diagnosis(2, CommandAnswer(None, ""), installed=False),
             "failed",
-            "level 2 is asked for, and dcgmi is not installed",
+            "level 2 is requested, but dcgmi is not installed",
         ),
         (Diagnosis(2, CommandAnswer(None, "no answer within 5 s")), "failed", "did not end: no answer within 5 s"),
         (Diagnosis(1, CommandAnswer(1, outputs.NO_HOST_ENGINE)), "failed", "unable to establish a connection"),

@@ -16,7 +16,7 @@ GPUS, GPU = Metrics.GPUS.value, Metrics.GPU.value
 def test_the_format():
     text = expose([Sample(GPUS, 8.0, ("pci",)), Sample(GPUS, 7, ("nvml",)), Sample(Metrics.RUN_DURATION.value, 0.25)])
     assert text == (
-        "# HELP gpufleet_last_run_duration_seconds How long reading the host took.\n"
+        "# HELP gpufleet_last_run_duration_seconds How long reading the host took, in seconds.\n"
         "# TYPE gpufleet_last_run_duration_seconds gauge\n"
         "gpufleet_last_run_duration_seconds 0.25\n"
         "# HELP gpufleet_gpus How many GPUs the PCI bus shows and NVML can reach.\n"

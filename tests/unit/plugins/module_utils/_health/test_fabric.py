@@ -136,7 +136,7 @@ RUNS = {"version": "580.126.09", "active": True, "enabled": True, "masked": Fals
             {},
             {"imex": "masked"},
             "failed",
-            "nvidia-imex.service runs, which ComputeDomains do; nvidia-imex.service is not masked",
+            "nvidia-imex.service runs on the host, but ComputeDomains run their own; nvidia-imex.service is not masked",
         ),
         ({"active": False, "masked": True}, {"imex": "host"}, "failed", "is masked"),
         ({"active": None}, {"imex": "host"}, "passed", "IMEX in an unknown state"),

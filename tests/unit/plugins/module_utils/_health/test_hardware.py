@@ -33,9 +33,9 @@ def test_pci(evidence, facts):
     [
         ({}, ANY, "passed", "580.126.09, open modules"),
         ({}, Expectation(driver_version="580.126.09", driver_branch="580", driver_flavour="open"), "passed", "580"),
-        ({}, Expectation(driver_version="580.178.04"), "failed", "580.178.04 is wanted"),
-        ({}, Expectation(driver_branch="595"), "failed", "branch 595 is wanted"),
-        ({}, Expectation(driver_flavour="proprietary"), "failed", "the proprietary ones are wanted"),
+        ({}, Expectation(driver_version="580.178.04"), "failed", "580.178.04 is expected"),
+        ({}, Expectation(driver_branch="595"), "failed", "branch 595 is expected"),
+        ({}, Expectation(driver_flavour="proprietary"), "failed", "the proprietary ones are expected"),
         ({"flavour": None}, Expectation(driver_flavour="open"), "passed", "unknown modules"),
         ({"on_disk_version": "595.91.07"}, ANY, "failed", "but on disk 595.91.07 is installed"),
         (
@@ -101,7 +101,7 @@ def test_persistence(evidence, facts):
     judge(hardware.persistence(evidence(), ANY), "warning", "Start nvidia-persistenced")
     for gpu in facts["gpus"]:
         gpu["persistence_mode"] = None
-    judge(hardware.persistence(evidence(), ANY), "passed", "not told")
+    judge(hardware.persistence(evidence(), ANY), "passed", "not reported")
 
 
 @pytest.mark.parametrize(
@@ -122,4 +122,4 @@ def test_memory(evidence, facts, errors, status, text):
 def test_memory_that_nobody_tells_of(evidence, facts):
     for gpu in facts["gpus"]:
         gpu["errors"] = {"remap_pending": None, "remap_failed": None, "uncorrected": None}
-    judge(hardware.memory(evidence(), ANY), "skipped", "do not tell")
+    judge(hardware.memory(evidence(), ANY), "skipped", "do not report")

@@ -22,7 +22,7 @@ def judge(outcome, status, *texts):
     [
         ("1.20.0", ANY, "passed", "1.20.0"),
         ("1.20.0", Expectation(toolkit_version="1.20.0"), "passed", "1.20.0"),
-        ("1.19.1", Expectation(toolkit_version="1.20.0"), "failed", "1.20.0 is wanted"),
+        ("1.19.1", Expectation(toolkit_version="1.20.0"), "failed", "1.20.0 is expected"),
         (None, Expectation(runtime="containerd"), "failed", "not installed"),
         (None, ANY, "skipped", "none is expected"),
     ],
@@ -70,7 +70,7 @@ def test_dockers_containerd_is_docker(evidence, facts):
     [
         ({}, ANY, "passed", "3 devices"),
         ({"missing": ["MIG-1"]}, ANY, "failed", "lacks MIG-1"),
-        ({"stale": ["MIG-9"]}, ANY, "failed", "names MIG-9, which there is not"),
+        ({"stale": ["MIG-9"]}, ANY, "failed", "names devices that do not exist: MIG-9"),
         ({"kind": None}, ANY, "failed", "cannot be read"),
         ({"kind": "vendor.com/nic"}, ANY, "skipped", "none is expected"),
         ({"kind": "vendor.com/nic"}, Expectation(cdi=True), "failed", "there is no CDI specification"),
@@ -175,7 +175,7 @@ def test_daemons(evidence, facts, daemon, status, text):
 def test_settings_that_somebody_changed_are_told_again_and_no_client_ends(evidence, facts):
     """A restart, by hand or by heal, would end the clients of all for what one of them can do."""
     facts["mps"][0]["limits"] = ["1G", "4G"]
-    judge(software.sharing(evidence(), ANY), "failed", "limits a client to 1G", "no client ends")
+    judge(software.sharing(evidence(), ANY), "failed", "limits a client to 1G", "without ending a client")
     assert software.drift(facts)["sharing"] is True
     assert software.broken_daemons(facts) == []
     facts["mps"][0]["responds"] = False

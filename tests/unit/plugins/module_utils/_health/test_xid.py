@@ -109,7 +109,7 @@ def test_an_error_is_told_with_its_remedy(evidence, facts, number, text, expecte
 )
 def test_what_applications_cause_or_the_catalogue_ignores_is_no_fault_of_the_host(evidence, number, text):
     outcome = xid(evidence(xids=[Xid(number, BOARD, text)]), Expectation())
-    assert (outcome.status, outcome.evidence) == ("passed", "none that needs a hand, 1 others")
+    assert (outcome.status, outcome.evidence) == ("passed", "none that requires action, 1 others")
 
 
 def test_every_finding_has_its_own_remedy(evidence):
@@ -123,7 +123,7 @@ def test_every_finding_has_its_own_remedy(evidence):
     outcome = xid(evidence(xids=errors), Expectation())
     assert outcome.evidence.count(";") == 2
     assert outcome.next_step.startswith(
-        "Xid 79 on 0000:2a:00: Drain and reboot the host, with a power cycle if the GPU stays away; if it recurs, have the board replaced. "
+        "Xid 79 on 0000:2a:00: Drain and reboot the host, with a power cycle if the GPU does not come back; if it recurs, have the board replaced. "
         "Xid 95 on 0000:18:00 (2 times), Xid 140 on 0000:2a:00: Drain the host and reset the GPU"
     )
 

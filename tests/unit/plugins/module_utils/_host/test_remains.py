@@ -106,7 +106,7 @@ def test_a_step_that_did_not_stick_is_a_failure(host):
     manager.unhold = lambda _names: None
     present = remains.read(manager)
     remains.apply(remains.plan(present, False, False), manager, present)
-    with pytest.raises(remains.RemainsError, match="still to do is: release"):
+    with pytest.raises(remains.RemainsError, match="still needed: release"):
         remains.read_back(remains.plan(remains.read(manager), False, False))
 
 

@@ -90,7 +90,7 @@ def test_a_directory_that_is_not_there_is_not_made(tmp_path, capsys):
 def test_while_an_earlier_reader_hangs_no_other_is_started(write, monkeypatch, capsys):
     monkeypatch.setattr(write_metrics, "left_over_processes", lambda: [812])
     status, text = write(log=None)
-    assert status == 1 and "process 812 of an earlier run hangs still" in capsys.readouterr().err
+    assert status == 1 and "process 812 of an earlier run still hangs" in capsys.readouterr().err
     assert 'gpufleet_read_success{source="nvml"} 0\n' in text and "gpufleet_driver" not in text
     assert "gpufleet_last_run_timestamp_seconds" in text
 
