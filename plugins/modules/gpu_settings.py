@@ -232,7 +232,7 @@ def main() -> None:
         if module.check_mode:
             told = f"The GPUs cannot be asked yet ({error}); their settings are planned once the driver is loaded."
             module.exit_json(changed=True, plan=Plan(warnings=(told,)).as_dict())
-        module.fail_json(msg=f"{error}. Bring the driver up first: role gpufleet.nvidia.nvidia_driver.")
+        module.fail_json(msg=f"{error}. Run the role gpufleet.nvidia.nvidia_driver first.")
     except (apply.SettingsError, NvmlError, Locked) as error:
         module.fail_json(msg=str(error), exception=traceback.format_exc())
 

@@ -153,7 +153,7 @@ def main() -> None:
             module.warn(warning)
         if metrics and not os.path.isdir(metrics):
             module.warn(
-                f"no metrics are written: {metrics} is not there, and it is node_exporter's to make. Install node_exporter, "
+                f"no metrics are written: {metrics} does not exist, and node_exporter has to create it. Install node_exporter, "
                 "or name the directory that it reads (nvidia_health_metrics_directory)"
             )
         if module.check_mode or not plan.changes:

@@ -342,7 +342,7 @@ def main() -> None:
                 settings = settings_apply.record() if machine.done.reset else None
                 if settings is not None:
                     for text in settings_apply.restore(nvml, settings):
-                        module.warn(f"A GPU was reset for its MIG mode, and its settings are not back: {text}")
+                        module.warn(f"A GPU was reset for its MIG mode, but its settings are not restored: {text}")
     except Refused as error:
         module.fail_json(msg=error.message + " Nothing was touched.", refused=error.as_dict())
     except PynvmlMissing as error:

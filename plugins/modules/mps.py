@@ -290,7 +290,7 @@ def run(module: AnsibleModule) -> dict[str, Any]:
             left = mps_plan.differences(mps_apply.observe(nvml), wanted)
             if left:
                 raise mps_apply.SharingError(
-                    f"The sharing of this host was applied and is not as described: {'; '.join(left)}"
+                    f"The sharing of this host was applied but is not as requested: {'; '.join(left)}"
                 )
     for warning in plan.warnings:
         module.warn(warning)
@@ -309,7 +309,7 @@ def remove(module: AnsibleModule) -> dict[str, Any]:
             _observed, left = _plan_removal(module, nvml)
             if left.changes:
                 raise mps_apply.SharingError(
-                    "The sharing of this host was taken off, and still to do is: "
+                    "The sharing of this host was removed, but these steps are still needed: "
                     + "; ".join(str(step) for step in left.steps)
                 )
     for warning in plan.warnings:
@@ -350,7 +350,7 @@ def main() -> None:
                     )
                 ).as_dict(),
             )
-        module.fail_json(msg=f"{error}. Bring the driver up first: role gpufleet.nvidia.nvidia_driver.")
+        module.fail_json(msg=f"{error}. Run the role gpufleet.nvidia.nvidia_driver first.")
     except (mps_apply.SharingError, Locked) as error:
         module.fail_json(msg=str(error), exception=traceback.format_exc())
 
