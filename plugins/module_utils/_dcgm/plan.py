@@ -168,4 +168,4 @@ def _absent(state: DcgmState) -> Plan:
 def _repair(state: DcgmState) -> list[Step]:
     if not state.interrupted:
         return []
-    return [Step(Kind.REPAIR_PACKAGE_DATABASE, DCGM, f"half done: {', '.join(state.interrupted)}")]
+    return [Step(Kind.REPAIR_PACKAGE_DATABASE, DCGM, f"partially installed: {', '.join(state.interrupted)}")]

@@ -253,7 +253,7 @@ def refused_on_mig(sharing: Sharing, reason: str) -> Refused:
     return Refused(
         "nvidia_sharing_compute_mode",
         f"the compute mode of a GPU in MIG mode is default and cannot be {sharing.compute_mode}, and {reason}",
-        "Remove it: a MIG device is one user's anyway.",
+        "Remove it: a MIG device has only one user anyway.",
     )
 
 

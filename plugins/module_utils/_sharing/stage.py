@@ -51,7 +51,7 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         return StagePlan(STAGE, needed=True, steps=steps, unknown=f"the GPUs cannot be asked yet: {reason}")
     with_mig = [gpu for gpu in gpus if (gpu.get("mig") or {}).get("current")]
     if with_mig and not sharing.shared and sharing.compute_mode not in ("auto", "default"):
-        raise modes.refused_on_mig(sharing, f"{gpu_title(with_mig[0])} is in it")
+        raise modes.refused_on_mig(sharing, f"{gpu_title(with_mig[0])} is in MIG mode")
     if strategy != "none" or with_mig:
         return _on_mig(sharing, gpus, facts, branch)
     return _planned(sharing, _wanted(sharing, facts, gpus, branch), facts, gpus)

@@ -140,7 +140,7 @@ def release_step(packages: Iterable[str], why: str) -> Step:
 def _repair(state: ToolkitState) -> list[Step]:
     if not state.interrupted:
         return []
-    return [Step(Kind.REPAIR_PACKAGE_DATABASE, TOOLKIT, f"half done: {', '.join(state.interrupted)}")]
+    return [Step(Kind.REPAIR_PACKAGE_DATABASE, TOOLKIT, f"partially installed: {', '.join(state.interrupted)}")]
 
 
 def _present(state: ToolkitState, desired: DesiredToolkit) -> Plan:

@@ -252,7 +252,7 @@ def test_a_checkpoint_is_taken_or_refused(examples):
         (("gpus", 1, "index"), 0, "gpus[1].index: 0 is the index of two GPUs"),
         (("driver", "packages"), ["x"], "driver.packages: a list must be a mapping"),
         (("driver", "packages"), {"nvidia-open": None}, "driver.packages.nvidia-open: it must not be null"),
-        (("pci",), [{}] * 2000, "pci: the list has 2000 entries, and may have 1024"),
+        (("pci",), [{}] * 2000, "pci: the list has 2000 entries, and may have at most 1024"),
         (("health", "nvidia_smi", "rc"), "0", "health.nvidia_smi.rc: '0' must be an integer"),
     ],
 )

@@ -68,7 +68,7 @@ def test_a_compute_mode_is_refused_with_mig():
     wish = desired(compute_mode="exclusive_process")
     with pytest.raises(Refused, match="nvidia_mig_strategy is single"):
         stage({"gpus": gpus()}, {**wish, "nvidia_mig_strategy": "single"})
-    with pytest.raises(Refused, match="GPU 0 is in it"):
+    with pytest.raises(Refused, match="GPU 0 is in MIG mode"):
         stage({"gpus": gpus(mig={"supported": True, "current": True})}, wish)
     assert not stage({"gpus": gpus()}, desired(mode="time_slicing", replicas=4, compute_mode="default")).refusals
 
