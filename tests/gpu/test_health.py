@@ -29,7 +29,7 @@ def test_what_is_not_as_expected_fails(module, document):
     answer = module("health", {"expect": {"driver_version": "1.2.3"}, "checks": ["driver"]})
     assert answer["failed"] is True and answer["changed"] is False
     assert answer["failed_check"] == "driver"
-    assert "1.2.3 is wanted" in answer["msg"]
+    assert "1.2.3 is expected" in answer["msg"]
     if document["pci"] is not None:
         assert module("health", {"expect": {"gpus": count + 1}, "fail": False})["failed_check"] == "pci"
 

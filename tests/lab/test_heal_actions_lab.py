@@ -144,7 +144,7 @@ def test_programs_are_drained_and_what_that_does_not_end_is_reset(fleet):
     assert record(fleet)["state"] == "refused"
     fleet.lab.sh(HOST, "kill $(cat /run/user.pid); virtual-gpu stop --pid $(cat /run/user.pid) || true")
     drained = heal(fleet)
-    assert drained.rc != 0 and "although nobody uses it any more" in drained.text, drained.text[-3000:]
+    assert drained.rc != 0 and "although no process uses it any longer" in drained.text, drained.text[-3000:]
     assert (record(fleet)["state"], attempts(fleet, 1)) == ("failed", [("drain", "failed")])
     done = heal(fleet, gpu_heal_recurrence=86400)
     assert done.rc == 0, done.text[-4000:]

@@ -98,9 +98,9 @@ class PostInstall:
         if dict(self._desired.parameters) == dict(host.configured_parameters):
             return host
         kind = Kind.REMOVE_FILE if wanted is None else Kind.WRITE_FILE
-        if self._do(Step(kind, parameters.FILE, "the module takes other parameters")):
+        if self._do(Step(kind, parameters.FILE, "the module parameters differ")):
             self._system.write_file(parameters.FILE, wanted)
-            self._renew_initramfs(host, "a module in it takes its parameters from it")
+            self._renew_initramfs(host, "a module in it reads its parameters from this file")
             return self._system.read()
         return replace(host, configured_parameters=dict(self._desired.parameters), loaded_parameters={})
 

@@ -51,7 +51,7 @@ def module_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     if signing.enrolled is None:
         reason = f"it is on, but mokutil, which shows whether the key {signing.certificate} is enrolled, cannot be run"
         return [Refused(_THING, reason, "Install the package mokutil and run again.")]
-    reason = f"it is on, and the key that signs modules built on this host ({signing.certificate}) is not enrolled, so they could not be loaded"
+    reason = f"it is on, and the key that signs modules built on this host ({signing.certificate}) is not enrolled, so these modules could not be loaded"
     return [Refused(_THING, reason, f"{_how_to_enrol(signing.certificate)} {_SIGNED_MODULES}")]
 
 

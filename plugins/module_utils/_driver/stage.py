@@ -161,7 +161,7 @@ def _parameter_steps(host: Host, desired: DesiredDriver, noticed: Impact, reload
     steps = []
     if dict(desired.parameters) != dict(host.configured_parameters):
         kind = Kind.WRITE_FILE if desired.parameters else Kind.REMOVE_FILE
-        steps.append(Step(kind, parameters.FILE, "the module takes other parameters"))
+        steps.append(Step(kind, parameters.FILE, "the module parameters differ"))
     left = parameters.differences(desired.parameters, host.loaded_parameters)
     if left and host.loaded is not None and not reloaded:
         data = {"version": host.version, **_data(noticed)}
@@ -182,7 +182,7 @@ def _keeping_steps(host: Host, desired: DesiredDriver) -> list[Step]:
     if not desired.hold and wanted & held:
         steps.append(release_step(sorted(wanted & held), "nvidia_driver_hold is false"))
     if desired.persistence and not host.persistence_active:
-        steps.append(Step(Kind.START_SERVICE, "nvidia-persistenced", "persistence is wanted"))
+        steps.append(Step(Kind.START_SERVICE, "nvidia-persistenced", "persistence mode is requested"))
     if needs_modules(host, desired) and host.lacking_modules:
         steps.append(modules_step(host.lacking_modules))
     if wants_fabric_manager(host, desired) and not (host.fabric_active and host.fabric_version == host.version):

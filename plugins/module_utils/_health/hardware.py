@@ -130,7 +130,7 @@ def nvml(evidence: Evidence, _expectation: Expectation) -> Outcome:
         others = sorted({str(bound[address]) for address in missing if bound[address] not in (None, "nvidia")})
         if others:
             return failed(
-                f"NVML does not see {', '.join(missing)}, which {', '.join(others)} has taken",
+                f"NVML does not see {', '.join(missing)}, bound to {', '.join(others)}",
                 f"Give the GPUs back to the driver nvidia: unbind them from {', '.join(others)} and reboot",
             )
         return failed(f"NVML does not see {', '.join(missing)}", _FALLEN)

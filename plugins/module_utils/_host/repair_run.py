@@ -116,8 +116,10 @@ class Repair:
             subject_of(gpu) for gpu in self._read().get("gpus") or () if gpu.get("recovery_action") not in (None, NONE)
         ]
         if still:
-            raise NotRepaired(f"the driver of GPU {', '.join(still)} asks for more, although nobody uses it any more")
-        return "nobody uses them"
+            raise NotRepaired(
+                f"the driver of GPU {', '.join(still)} asks for more, although no process uses it any longer"
+            )
+        return "no process uses them"
 
     def restart(self, services: Sequence[str], addresses: Sequence[str]) -> str:
         """Restart services in order.

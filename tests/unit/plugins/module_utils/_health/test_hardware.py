@@ -85,7 +85,7 @@ def test_nvml(evidence, facts):
     del facts["gpus"][1]
     judge(hardware.nvml(evidence(), ANY), "failed", "does not see 0000:2a:00.0", "power-cycle")
     facts["pci"][1]["kernel_driver"] = "vfio-pci"
-    judge(hardware.nvml(evidence(), ANY), "failed", "vfio-pci has taken", "unbind")
+    judge(hardware.nvml(evidence(), ANY), "failed", ", bound to vfio-pci", "unbind")
     facts["gpus"], facts["pci"] = [], None
     judge(hardware.nvml(evidence(), ANY), "failed", "sees no GPU")
     facts["nvml"] = {"available": False, "reason": "the NVML library killed its caller (SIGSEGV)."}

@@ -105,7 +105,7 @@ def test_a_drain_is_done_when_the_driver_asks_for_nothing_any_more(host):
     with pytest.raises(NotRepaired, match="asks for more"):
         host.repair.drain([ADDRESS])
     host.gpu["recovery_action"] = "none"
-    assert host.repair.drain([ADDRESS]) == "nobody uses them"
+    assert host.repair.drain([ADDRESS]) == "no process uses them"
 
 
 def test_services_are_restarted_in_order_and_have_to_be_there(host):
