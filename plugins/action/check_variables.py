@@ -33,7 +33,7 @@ class ActionModule(FleetAction):
         if playbook not in playbook_variables.ANY_HOST and not task_vars.get("groups", {}).get("gpu_hosts"):
             raise AnsibleActionFail(
                 "The inventory has no hosts in the group gpu_hosts. Pass an inventory with -i, and run ansible-inventory --graph to see how "
-                "Ansible reads it. Nothing was touched."
+                "Ansible reads it. Nothing was changed."
             )
         hosts = arguments["hosts"]
         if hosts is None:
@@ -52,5 +52,5 @@ class ActionModule(FleetAction):
         if wrong:
             result["failed"] = True
             lines = [f"{host_names(where)}: {message}" for message, where in wrong.items()]
-            result["msg"] = "\n".join([*lines, "Nothing was touched."])
+            result["msg"] = "\n".join([*lines, "Nothing was changed."])
         return result

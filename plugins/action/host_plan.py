@@ -47,7 +47,7 @@ class ActionModule(FleetAction):
         if refusals:
             result["failed"] = True
             result["refusals"] = [refusal.as_dict() for refusal in refusals]
-            result["msg"] = "\n".join([*(f"{host}: {refusal.message}" for refusal in refusals), "Nothing was touched."])
+            result["msg"] = "\n".join([*(f"{host}: {refusal.message}" for refusal in refusals), "Nothing was changed."])
             return result
         result["imex_nodes"] = description.variables[NODES]
         result["stages"] = {name: stage.as_dict() for name, stage in stages.items()}

@@ -139,7 +139,7 @@ def main() -> None:
             manager = manager_for(package_manager(HostFiles()) or "unknown")
             report = run_stage(manager, desired(module.params), module.check_mode)
     except Refused as refusal:
-        module.fail_json(msg=f"{refusal.message} Nothing was touched.", refusal=refusal.as_dict())
+        module.fail_json(msg=f"{refusal.message} Nothing was changed.", refusal=refusal.as_dict())
     except (Failed, PackageError, CommandError, Locked) as error:
         module.fail_json(msg=str(error))
     for warning in report.plan.warnings:

@@ -401,7 +401,7 @@ def main() -> None:
         with Stopwatch() as watch, exclusive(module.params["lock_timeout"]):
             report = run_stage(DriverSystem(fetch), desired, module.check_mode)
     except Refused as refusal:
-        module.fail_json(msg=f"{refusal.message} Nothing was touched.", refusal=refusal.as_dict())
+        module.fail_json(msg=f"{refusal.message} Nothing was changed.", refusal=refusal.as_dict())
     except Stopped as stopped:
         module.fail_json(changed=True, msg=str(stopped), refusal=stopped.refusal.as_dict(), steps=stopped.steps)
     except Failed as failure:
@@ -411,7 +411,7 @@ def main() -> None:
     for warning in report.warnings:
         module.warn(warning)
     if report.reboot:
-        module.warn(f"The driver is loaded anew only by a reboot: {'; '.join(report.reboot)}.")
+        module.warn(f"The driver can be reloaded only with a reboot: {'; '.join(report.reboot)}.")
     module.exit_json(**report.as_result(), seconds=watch.seconds)
 
 

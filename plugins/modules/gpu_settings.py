@@ -230,7 +230,7 @@ def main() -> None:
                 remove_file(apply.RECORD)
             module.exit_json(**answer(steps, Settings()), reboot_required=False)
         if module.check_mode:
-            told = f"The GPUs cannot be asked yet ({error}); their settings are planned once the driver is loaded."
+            told = f"The GPUs cannot be queried yet ({error}); their settings are planned once the driver is loaded."
             module.exit_json(changed=True, plan=Plan(warnings=(told,)).as_dict())
         module.fail_json(msg=f"{error}. Run the role gpufleet.nvidia.nvidia_driver first.")
     except (apply.SettingsError, NvmlError, Locked) as error:

@@ -99,7 +99,7 @@ def main() -> None:
     try:
         module.exit_json(**run(module))
     except Refused as refusal:
-        module.fail_json(msg=f"{refusal.message} Nothing was touched.", refusal=refusal.as_dict())
+        module.fail_json(msg=f"{refusal.message} Nothing was changed.", refusal=refusal.as_dict())
     except TomlError as error:
         module.fail_json(msg=f"Failed to read {remains.TOOLKIT_SETTINGS}: {error}. Correct the file by hand.")
     except (Locked, PackageError, remains.RemainsError, OSError) as error:

@@ -344,7 +344,7 @@ def main() -> None:
                     for text in settings_apply.restore(nvml, settings):
                         module.warn(f"A GPU was reset for its MIG mode, but its settings are not restored: {text}")
     except Refused as error:
-        module.fail_json(msg=error.message + " Nothing was touched.", refused=error.as_dict())
+        module.fail_json(msg=error.message + " Nothing was changed.", refused=error.as_dict())
     except PynvmlMissing as error:
         module.fail_json(msg=str(error), pynvml_missing=True)
     except NvmlUnavailable as error:
@@ -367,7 +367,7 @@ def _exit_offline(module: AnsibleModule, request: apply_run.Request, policy: Pol
     plan = plan_offline(HostFiles(), request, policy, error.message)
     if plan.refusals:
         refused = plan.refusals[0]
-        module.fail_json(msg=refused.message + " Nothing was touched.", refused=refused.as_dict())
+        module.fail_json(msg=refused.message + " Nothing was changed.", refused=refused.as_dict())
     module.exit_json(changed=plan.needed, plan=plan.as_dict())
 
 

@@ -346,7 +346,7 @@ def main() -> None:
                 changed=True,
                 plan=Plan(
                     warnings=(
-                        f"The GPUs cannot be asked yet ({error}); the sharing is planned once the driver is loaded.",
+                        f"The GPUs cannot be queried yet ({error}); the sharing is planned once the driver is loaded.",
                     )
                 ).as_dict(),
             )

@@ -64,7 +64,7 @@ def checks(
     slices: Callable[[], Sequence[Mapping[str, Any]]] = tuple,
     waiting: bool = False,
 ) -> tuple[expectations.Check, ...]:
-    """Return what a node shows beside what it must show. The first failure is the one to mend.
+    """Return what a node shows beside what it must show. The first failure is the one to fix.
 
     :param node: the object of the API; None where the cluster has none of that name.
     :param pods: gives the objects of the pods on it; not called where the node alone says enough.

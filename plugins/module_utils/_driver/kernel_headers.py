@@ -63,7 +63,7 @@ def later_warnings(host: Host, offered: Iterable[Package]) -> list[str]:
     wanted = later_headers(host.distribution.kernels, host.kernel, host.kernel_packages)
     after = "so after a kernel update the driver has no module until its headers are installed"
     if wanted is None:
-        return [f"which package brings the headers of the kernels after {host.kernel} is not known, {after}"]
+        return [f"which package provides the headers of the kernels after {host.kernel} is not known, {after}"]
     names = not_offered(host, offered)
     return [f"the repositories do not offer {', '.join(names)}, {after}"] if names else []
 

@@ -120,7 +120,7 @@ def _present(host: Host, desired: DesiredDriver, noticed: Impact, users: Sequenc
             "update the driver has no module until its headers are installed"
         )
     steps = (*_present_steps(host, desired, why, noticed), *fabric)
-    unknown = "the exact packages are known when the repository is asked" if why else None
+    unknown = "the exact packages are known once the repository is queried" if why else None
     return StagePlan("driver", bool(steps), steps, unknown, warnings=tuple(notes))
 
 

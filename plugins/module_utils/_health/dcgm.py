@@ -116,7 +116,7 @@ def dcgm(evidence: Evidence, expectation: Expectation) -> Outcome:
                 "the site playbook changed this host, and dcgmi diag at nvidia_health_dcgm_level has not accepted it since",
                 "Run gpufleet.nvidia.site with --limit and this host",
             )
-        return skipped("DCGM is not asked: no level was given (nvidia_health_dcgm_level)")
+        return skipped("DCGM was not run: no level was given (nvidia_health_dcgm_level)")
     return judge(asked, evidence.facts)
 
 

@@ -20,7 +20,7 @@ def next_kernel(evidence: Evidence, _expectation: Expectation) -> Outcome:
     found = driver.get("next_kernel")
     on_disk = driver.get("on_disk_version")
     if not found:
-        return skipped("no other kernel is booted next, as far as the files of the host tell")
+        return skipped("no other kernel is booted next, as far as the host's files show")
     if on_disk is None:
         return skipped("there is no driver on the disk for the running kernel")
     release, version = found.get("release"), found.get("version")

@@ -4,7 +4,7 @@
 
 """What the checks are made of, and the order in which they run.
 
-A check that another one needs is not run once that one has failed: the first failure is the one to mend, and what
+A check that another one needs is not run once that one has failed: the first failure is the one to fix, and what
 follows from it would only hide it.
 """
 

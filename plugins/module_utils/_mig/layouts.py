@@ -4,7 +4,7 @@
 
 """The user's C(nvidia_mig_layout): from entries that select GPUs to what each GPU is to be.
 
-The layout is the name of a ready-made layout, or a list of entries. The first entry that selects a GPU decides; GPUs
+The layout is the name of a predefined layout, or a list of entries. The first entry that selects a GPU decides; GPUs
 that no entry selects are left alone.
 
     nvidia_mig_layout:
@@ -30,14 +30,13 @@ from typing import Any, NamedTuple
 from .._boards.model import GpuInstanceProfile
 from .._plan import Refused
 from .._steps import gpu_title
-from . import mig_parted
+from . import mig_parted, predefined
 from .from_facts import board_of, has_mig, instances_of, profiles_of, users
 from .geometry import geometry, refuse_infeasible
 from .model import DesiredGpu, DesiredInstance, describe
 from .nodes import NodeGpu, distribute
 from .planner import REFUSE, named_as
 from .profiles import ProfileName, parse, resolve
-from .ready_made import ready_made
 from .selection import matches, select
 
 LAYOUT = "nvidia_mig_layout"
@@ -185,7 +184,7 @@ def _desired_gpu(entry: Mapping[str, Any], gpu: Gpu, path: str, offered: Sequenc
                 f"{path}.layout", f"nothing is known about the MIG profiles of {of}", "Install the driver first."
             )
         where = path if path == LAYOUT else f"{path}.layout"
-        desired = ready_made(name, offered, where, of)
+        desired = predefined.layout(name, offered, where, of)
     else:
         where = f"{path}.instances"
         desired = DesiredGpu(True, _instances(entry["instances"], offered, where, of))

@@ -31,7 +31,7 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     gpus = facts.get("gpus")
     if not gpus:
         reason = (facts.get("nvml") or {}).get("reason") or "no GPU is visible"
-        return StagePlan(STAGE, needed=True, unknown=f"the GPUs cannot be asked yet: {reason}")
+        return StagePlan(STAGE, needed=True, unknown=f"the GPUs cannot be queried yet: {reason}")
     if any("settings" not in gpu for gpu in gpus if not gpu.get("lost")):
         return StagePlan(
             STAGE, needed=True, unknown="the facts are of an earlier release, which did not read the settings of GPUs"

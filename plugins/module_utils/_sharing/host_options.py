@@ -57,7 +57,7 @@ def read(variables: Mapping[str, Any]) -> HostOptions:
         if value not in choices:
             shown = ("auto", "true", "false") if name == "multi_user" else choices
             raise Refused(
-                f"nvidia_sharing_mps_{name}", f"{value!r} is not one of its values", f"One of: {', '.join(shown)}."
+                f"nvidia_sharing_mps_{name}", f"{value!r} is not valid", f"It must be one of {', '.join(shown)}."
             )
     if not 0 <= percentage <= 100:
         name = "nvidia_sharing_mps_active_thread_percentage"

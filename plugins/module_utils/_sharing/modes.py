@@ -392,7 +392,7 @@ def _refuse_other_backend(sharing: Sharing) -> None:
 def _choice(desired: Mapping[str, Any], name: str, default: str, choices: tuple[str, ...]) -> str:
     value = str(desired.get(name, default))
     if value not in choices:
-        raise Refused(name, f"{value!r} is not one of its values", f"One of: {', '.join(choices)}.")
+        raise Refused(name, f"{value!r} is not valid", f"It must be one of {', '.join(choices)}.")
     return value
 
 

@@ -48,7 +48,7 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     if not gpus:
         steps = _steps_of_boards(sharing, strategy, facts, branch)
         reason = (facts.get("nvml") or {}).get("reason") or "no GPU is visible"
-        return StagePlan(STAGE, needed=True, steps=steps, unknown=f"the GPUs cannot be asked yet: {reason}")
+        return StagePlan(STAGE, needed=True, steps=steps, unknown=f"the GPUs cannot be queried yet: {reason}")
     with_mig = [gpu for gpu in gpus if (gpu.get("mig") or {}).get("current")]
     if with_mig and not sharing.shared and sharing.compute_mode not in ("auto", "default"):
         raise modes.refused_on_mig(sharing, f"{gpu_title(with_mig[0])} is in MIG mode")

@@ -66,7 +66,7 @@ def read(variables: Mapping[str, Any], branch: str, cluster_read: bool) -> Told:
     unused = [name for name in OF_DRIVER if name in variables]
     if unused:
         notes.append(
-            f"DeepOps: {', '.join(unused)} mean nothing here, and are not written. Use the written inventory alone, not beside the old one"
+            f"DeepOps: {', '.join(unused)} have no equivalent here and are not written. Use the written inventory alone, not beside the old one"
         )
     strategy = variables.get(STRATEGY)
     return Told(str(strategy) if strategy else None, str(variables.get(RUNTIME) or ""), tuple(notes))

@@ -83,7 +83,7 @@ class Inventory:
                 "Not described: where the hosts differ from the inventory, or what site leaves alone:",
                 self.differences,
             ),
-            ("To know:", {one.host: list(one.notes) for one in self.adopted if one.notes}),
+            ("Notes:", {one.host: list(one.notes) for one in self.adopted if one.notes}),
             ("Left out:", {host: [reason] for host, reason in self.left_out.items()}),
         ):
             lines += ["", title, *_grouped(found)] if found else []

@@ -29,7 +29,7 @@ CHECKS = items(
 
 @dataclass(frozen=True)
 class Verification:
-    """The checks of one host, in the order in which the first failure is the one to mend."""
+    """The checks of one host, in the order in which the first failure is the one to fix."""
 
     checks: tuple[Mapping[str, Any], ...]
 

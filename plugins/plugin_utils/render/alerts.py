@@ -106,7 +106,7 @@ ALERTS: tuple[Alert, ...] = (
         WARNING,
         f"The kernel that is booted next has no driver {_ON}",
         "the kernel ... is booted next and has no module of the driver",
-        "Do not reboot; install the kernel's headers and run dkms autoinstall, or have the running kernel booted",
+        "Do not reboot; install the kernel's headers and run dkms autoinstall, or make the running kernel the default",
         "next-kernel-has-no-driver",
     ),
     Alert(

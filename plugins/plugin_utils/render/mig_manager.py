@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The configuration of the GPU Operator's MIG manager, in mig-parted's v1 format: the ready-made layouts and those of the pools.
+"""The configuration of the GPU Operator's MIG manager, in mig-parted's v1 format: the predefined layouts and those of the pools.
 
 A ConfigMap of one's own takes the place of the one that the manager makes from the hardware, with all its names. People set them by
 hand on nodes (C(nvidia.com/mig.config=all-1g.10gb)), so they stay.
@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import ready_made
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import predefined
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import yaml_text
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
@@ -29,16 +29,16 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model impor
 def config_map(cluster: Cluster) -> dict[str, Any]:
     """Return the ConfigMap of the MIG manager.
 
-    :raises Refused: a configuration has the name of a ready-made layout.
+    :raises Refused: a configuration has the name of a predefined layout.
     """
-    configs: dict[str, Any] = {**ready_made_layouts()}
+    configs: dict[str, Any] = {**predefined_layouts()}
     for item in cluster.configurations:
         if item.strategy == "none":
             continue
         if item.name in configs:
             raise Refused(
                 f"pool {item.pool} of cluster {cluster.name}",
-                f"{item.name} is the name of a ready-made MIG layout, which the node label nvidia.com/mig.config would no longer choose",
+                f"{item.name} is the name of a predefined MIG layout, which the node label nvidia.com/mig.config would no longer choose",
                 "Rename the group.",
             )
         configs[item.name] = _layout(item)
@@ -59,23 +59,23 @@ def config_map(cluster: Cluster) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def ready_made_layouts() -> Mapping[str, list[dict[str, Any]]]:
-    """Return the ready-made layouts of every board of the table, by the names that the manager gives them.
+def predefined_layouts() -> Mapping[str, list[dict[str, Any]]]:
+    """Return the predefined layouts of every board of the table, by the names that the manager gives them.
 
     As in mig-parted's own default, a layout names devices only where boards differ in it: without, boards that the table does not
     know have it as well.
     """
     found: dict[str, list[dict[str, Any]]] = {
-        ready_made.ALL_DISABLED: [{"devices": "all", "mig-enabled": False}],
-        ready_made.ALL_ENABLED: [{"devices": "all", "mig-enabled": True, "mig-devices": {}}],
+        predefined.ALL_DISABLED: [{"devices": "all", "mig-enabled": False}],
+        predefined.ALL_ENABLED: [{"devices": "all", "mig-enabled": True, "mig-devices": {}}],
     }
     outcomes: dict[str, dict[tuple[tuple[str, int], ...], list[str]]] = {}
     for board in BOARDS:
-        for name in ready_made.names(board.profiles) if board.mig else ():
+        for name in predefined.names(board.profiles) if board.mig else ():
             if name in found:
                 continue
             try:
-                layout = ready_made.ready_made(name, board.profiles, name, board.key)
+                layout = predefined.layout(name, board.profiles, name, board.key)
             except Refused:
                 # No all-balanced for this board, as in mig-parted.
                 continue

@@ -71,7 +71,7 @@ class Lab:
         raise LabError(f"Failed to find the host '{name}': the lab '{self.name}' has {known}.")
 
     def up(self, specs: Sequence[HostSpec]) -> None:
-        """Bring the lab up; what is already there is kept and switched on.
+        """Start the lab; what is already there is kept and switched on.
 
         :raises LabError: the machine cannot run it, or a host failed to start.
         """

@@ -70,7 +70,7 @@ def test_a_failed_change_is_rolled_back_and_the_host_stays_away(site):
     assert site.record("a")["state"] == "failed"
     assert "driver does not work" in site.record("a")["failed_reason"]
     assert "which works; the node stays cordoned" in site.record("a")["failed_reason"]
-    assert "The rollout did not come to this host" in done.stdout
+    assert "The rollout did not reach this host" in done.stdout
 
 
 def test_what_works_is_not_rolled_back_because_the_other_scheduler_does_not_take_the_host(site):

@@ -22,7 +22,7 @@ def test_what_is_wrong_is_said_once_for_all_of_its_hosts(call):
     assert [entry["hosts"] for entry in result["refusals"]] == [list(hosts), ["h0"]]
     assert "h0, h1, h2, h3, h4 and 2 more: gpu_upgrade_canary: 'one' must be an integer" in result["msg"]
     assert "h0: gpu_upgrade_max_paralel: " in result["msg"]
-    assert result["msg"].endswith("Nothing was touched.")
+    assert result["msg"].endswith("Nothing was changed.")
 
 
 def test_what_is_right_passes_and_a_strange_name_warns(call):

@@ -68,7 +68,7 @@ def test_what_is_refused_names_host_and_variable_and_nothing_was_touched(plan, v
     result, _shown = plan(**variables)
     assert result["failed"]
     assert message in result["msg"]
-    assert result["msg"].endswith("\nNothing was touched.")
+    assert result["msg"].endswith("\nNothing was changed.")
     assert all(set(refusal) == {"thing", "reason", "remedy", "message"} for refusal in result["refusals"])
     assert "stages" not in result
 

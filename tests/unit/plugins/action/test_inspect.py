@@ -45,7 +45,7 @@ def test_the_table_tells_what_is_divided_and_what_is_expected_in_the_cluster(sho
     page = tmp_path / "gpus.html"
     result, shown = show({"note": "files are there", "html": str(page)}, a=read(**SHARED))
     assert "11 MPS clients of 4.1 GiB, 9% of the threads each (expected)" in shown.text
-    assert "EXPECTED IN THE CLUSTER\na     shared  nvidia.com/gpu: 22\nThe cluster was not asked" in shown.text
+    assert "EXPECTED IN THE CLUSTER\na     shared  nvidia.com/gpu: 22\nThe cluster was not read" in shown.text
     assert "Expected in the cluster, which was not asked: nvidia.com/gpu: 22." in page.read_text()
     assert shown.lines[-1] == "files are there"
     assert result["expected"]["a"]["pool"] == "shared"

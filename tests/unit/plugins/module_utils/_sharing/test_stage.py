@@ -91,7 +91,7 @@ def test_a_bare_host_is_planned_for_the_boards_on_its_bus():
         "start MPS daemon node",
         "record the sharing of this host",
     ]
-    assert plan.unknown == "the GPUs cannot be asked yet: no driver"
+    assert plan.unknown == "the GPUs cannot be queried yet: no driver"
 
 
 @pytest.mark.parametrize(
@@ -202,8 +202,8 @@ def test_back_to_whole_gpus():
         (desired(mode="mps", memory_slice="40GiB"), gpus(), "fits 1 times"),
         (desired(mode="mps", replicas=17), gpus(architecture="volta"), "at most 16"),
         ({**desired(mode="mps", replicas=2), "nvidia_mig_strategy": "mixed"}, gpus(), "does not share MIG devices"),
-        (desired(**HOST, mps_scope="nodes"), gpus(), "is not one of its values"),
-        (desired(**HOST, mps_priority="high"), gpus(), "is not one of its values"),
+        (desired(**HOST, mps_scope="nodes"), gpus(), "must be one of"),
+        (desired(**HOST, mps_priority="high"), gpus(), "must be one of"),
         (desired(**HOST, mps_active_thread_percentage=101), gpus(), "is not a percentage"),
         (desired(**HOST, mps_limits=[{"gpu": 0}]), gpus(), "every entry must be a mapping with gpu and memory"),
         (desired(**HOST, mps_limits=[{"gpu": 7, "memory": "8GiB"}]), gpus(), "no GPU 7"),
@@ -211,7 +211,7 @@ def test_back_to_whole_gpus():
         (desired(**HOST, mps_protocol=4), gpus(), "no protocol 4"),
         (desired(**HOST, mps_protocol=3), gpus(), "speaks protocol 2 only"),
         (desired(**HOST, mps_protocol=3, mps_scope="gpu", mps_multi_user=False), gpus(), "only in multi-user mode"),
-        (desired(**HOST, mps_multi_user="several"), gpus(), "One of: auto, true, false"),
+        (desired(**HOST, mps_multi_user="several"), gpus(), "must be one of auto, true, false"),
         (
             desired(**HOST, mps_protocol=3, mps_scope="gpu", mps_active_thread_percentage=12.5),
             gpus(),

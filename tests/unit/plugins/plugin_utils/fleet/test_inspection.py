@@ -116,7 +116,7 @@ def test_without_a_cluster_resources_are_expected_and_sorted():
     assert shown[1] == "a     training  nvidia.com/mig-1g.10gb: 16, nvidia.com/mig-3g.40gb: 8"
     assert shown[2] == "b     spare     none"
     assert shown[3] == "c     unknown   unknown"
-    assert shown[4].startswith("The cluster was not asked")
+    assert shown[4].startswith("The cluster was not read")
 
 
 GPUS = {"nvidia.com/gpu": 22}

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.ready_made import label
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.predefined import label
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.mig_manager import ready_made_layouts
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.mig_manager import predefined_layouts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 
 #: What people find on nodes whose MIG manager has no ConfigMap of ours.
@@ -74,7 +74,7 @@ def matching(entries, device):
     ]
 
 
-def test_the_ready_made_layouts_are_those_of_the_manager(clusters_of, pools):
+def test_the_predefined_layouts_are_those_of_the_manager(clusters_of, pools):
     del pools["training"]
     tree = tree_of(clusters_of, pools, stack="gpu_operator", mig_manager="operator")
     (config_map,) = documents(tree["objects/gpufleet-mig.yaml"])
@@ -96,9 +96,9 @@ def test_the_ready_made_layouts_are_those_of_the_manager(clusters_of, pools):
     assert compared > 150
 
 
-def test_a_pool_named_like_a_ready_made_layout_is_refused(clusters_of, pools):
-    assert "all-balanced" in ready_made_layouts()
-    with pytest.raises(Refused, match="ready-made MIG layout"):
+def test_a_pool_named_like_a_predefined_layout_is_refused(clusters_of, pools):
+    assert "all-balanced" in predefined_layouts()
+    with pytest.raises(Refused, match="predefined MIG layout"):
         tree_of(clusters_of, {"all-balanced": pools["batch"]}, stack="gpu_operator", mig_manager="operator")
 
 

@@ -24,17 +24,17 @@ BALANCED: dict[int, tuple[tuple[int, int], ...]] = {7: ((3, 1), (2, 1), (1, 2)),
 
 
 def label(profile: str) -> str:
-    """Return the name of the ready-made layout of a profile: C(all-1g.10gb.me) for C(1g.10gb+me)."""
+    """Return the name of the predefined layout of a profile: C(all-1g.10gb.me) for C(1g.10gb+me)."""
     return "all-" + profile.replace("+", ".")
 
 
 def names(profiles: Sequence[GpuInstanceProfile]) -> list[str]:
-    """Return the ready-made layouts of a GPU."""
+    """Return the predefined layouts of a GPU."""
     return [ALL_DISABLED, ALL_ENABLED, ALL_BALANCED, *(label(profile.name) for profile in profiles)]
 
 
-def ready_made(name: str, profiles: Sequence[GpuInstanceProfile], thing: str, of: str) -> DesiredGpu:
-    """Return what a ready-made layout makes of a GPU.
+def layout(name: str, profiles: Sequence[GpuInstanceProfile], thing: str, of: str) -> DesiredGpu:
+    """Return what a predefined layout makes of a GPU.
 
     :param name: C(all-disabled), C(all-enabled) (MIG on, no instances), C(all-balanced), or C(all-) and a profile
         (C(+) may be written as a dot): as many instances of it as the GPU holds.
@@ -50,7 +50,7 @@ def ready_made(name: str, profiles: Sequence[GpuInstanceProfile], thing: str, of
     if name == ALL_BALANCED:
         return _balanced(profiles, thing, of)
     if not name.startswith("all-"):
-        raise Refused(thing, f"{name!r} is not a ready-made layout", f"{of} has: {', '.join(names(profiles))}.")
+        raise Refused(thing, f"{name!r} is not a predefined layout", f"{of} has: {', '.join(names(profiles))}.")
     by_label = {label(profile.name): profile for profile in profiles}
     profile = by_label.get(name) or resolve(_profile_of(name), profiles, thing, of)
     count = profile.max_instances
