@@ -9,10 +9,8 @@ cd "$(dirname "$0")/.."
 
 #: In the order in which they start: the quick ones that fail first, then the long ones, so that none of them is left for the end.
 FIRST=(unit lint)
-BESIDE=(nodes lab cluster slow resolver sanity molecule oldest-python importer docs charts eda)
+BESIDE=(nodes slow lab resolver sanity molecule cluster charts oldest-python importer docs eda)
 BY_NAME=(upgrade debian dkms pods gitops bench)
-#: Starts pods by the dozen, which disturbs whatever runs beside it.
-ALONE=" nodes "
 NEED_ROOT=" lab cluster nodes pods gitops upgrade debian resolver dkms molecule bench "
 JOBS=${JOBS:-2}
 AGAIN=${AGAIN:-yes}
@@ -69,7 +67,8 @@ tier_eda() {
     run_pytest tests/eda -m eda
 }
 tier_charts() { run_pytest tests/charts -m charts; }
-tier_lab() { run_pytest tests/lab -m "lab and not upgrade"; }
+# Two files at a time: lab hosts boot, and packages are installed, while a processor waits.
+tier_lab() { run_pytest tests/lab -m "lab and not upgrade" -n 2 --dist loadfile; }
 tier_dkms() { run_pytest tests/lab -m dkms; }
 tier_cluster() { run_pytest tests/cluster -m cluster; }
 tier_nodes() { run_pytest tests/cluster -m nodes; }
@@ -162,11 +161,10 @@ for tier in "${tiers[@]}"; do
         continue
     fi
     limit=$JOBS
-    [[ " ${FIRST[*]}$ALONE" != *" $tier "* ]] || limit=1
+    [[ " ${FIRST[*]} " != *" $tier "* ]] || limit=1
     while [ ${#tier_of[@]} -ge "$limit" ]; do await_one; done
     echo "== $tier: begins ($logs/$tier.log)"
     begin "$tier"
-    [[ $ALONE != *" $tier "* ]] || await_one
 done
 while [ ${#tier_of[@]} -gt 0 ]; do await_one; done
 
