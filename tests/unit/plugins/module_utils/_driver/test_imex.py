@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES_FILE, DesiredImex
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import IMEX_UNIT
-from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.test_stage_run import (
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (
     DAEMON,
     NEW,
     OLD,

@@ -1,0 +1,91 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The fabric of NVLink 5: its modules, now and at every boot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.fabric import MODULES_FILE
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import Failed, run_stage
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (
+    NEW,
+    OLD,
+    Manager,
+    System,
+    facts,
+    full,
+)
+
+HGX_B200 = Gpu("0", "0x2901", "blackwell", "b200-180gb")
+
+
+def nvlink5_host(**changed):
+    """A host with the wanted driver, whose fabric manager runs already."""
+    packages = {**full(NEW), "nvlsm": "2025.06.11-1"}
+    system = System(Manager(packages, packages), loaded=NEW, fabric_installed=True, **changed)
+    system.base = replace(system.base, gpus=(HGX_B200,))
+    system.active = system.enabled = {"nvidia-fabricmanager.service", "nvidia-persistenced.service"}
+    return system
+
+
+@pytest.mark.proves("fabric", "host", rows=["nvlink5-host"])
+def test_the_modules_of_nvlink5_are_loaded_now_and_at_every_boot():
+    system = nvlink5_host(lacking_modules=("mlx5_ib", "ib_umad"))
+    report = run_stage(system, DesiredDriver(version=NEW), check=False)
+    assert {"create_file", "load_kernel_modules"} <= {step.kind.key for step in report.steps}
+    assert system.files[MODULES_FILE].splitlines()[1:] == ["mlx5_core", "mlx5_ib", "ib_umad"]
+    assert [line for line in system.log if line.startswith("load ")] == ["load mlx5_ib", "load ib_umad"]
+    system.base = replace(system.base, lacking_modules=())
+    assert not run_stage(system, DesiredDriver(version=NEW), check=False).changed
+
+
+def test_check_mode_loads_no_module_of_nvlink5():
+    system = nvlink5_host(lacking_modules=("ib_umad",))
+    report = run_stage(system, DesiredDriver(version=NEW), check=True)
+    assert "load_kernel_modules" in {step.kind.key for step in report.steps}
+    assert MODULES_FILE not in system.files
+    assert "load ib_umad" not in system.log
+
+
+@pytest.mark.parametrize("gpu", [Gpu("0", "0x2330", "hopper", "h100-80gb-sxm"), HGX_B200])
+def test_a_host_without_the_fabric_manager_loads_no_module_of_nvlink5(gpu):
+    system = nvlink5_host(lacking_modules=("ib_umad",))
+    system.base = replace(system.base, gpus=(gpu,))
+    never = "never" if gpu is HGX_B200 else "auto"
+    run_stage(system, DesiredDriver(version=NEW, fabric_manager=never), check=False)
+    assert MODULES_FILE not in system.files
+    assert "load ib_umad" not in system.log
+
+
+def test_a_module_of_nvlink5_that_cannot_be_loaded_is_said():
+    system = nvlink5_host(lacking_modules=("mlx5_ib",))
+    system.load_error = "Module mlx5_ib not found"
+    with pytest.raises(Failed, match="kernel module mlx5_ib of NVLink 5 cannot be loaded: Module mlx5_ib not found"):
+        run_stage(system, DesiredDriver(version=NEW), check=False)
+
+
+def test_the_stage_plans_the_fabric_of_nvlink5_by_the_gpu():
+    card = {"address": "0", "device_id": "0x2901", "kind": "gpu", "architecture": "blackwell", "board": "b200-180gb"}
+    manager = {"installed": True, "active": True, "version": OLD}
+    packages = {**full(OLD), "nvlsm": "2025.06.11-1"}
+    host = {**facts(packages=packages, holds=list(packages)), "pci": [card]}
+    host["fabric"] = {"nvswitches": 0, "manager": manager, "lacking_modules": ["ib_umad"]}
+    assert [str(step) for step in stage(host, {}).steps] == [
+        "load ib_umad (the fabric manager does not start without them)"
+    ]
+    host["fabric"]["lacking_modules"] = []
+    assert not stage(host, {}).needed
+    host["fabric"]["manager"] = {"installed": True, "active": False, "version": OLD}
+    assert [step.kind.key for step in stage(host, {}).steps] == ["start_service"]
+    host["pci"] = [{**card, "device_id": "0x2941", "board": "gb200-186gb"}]
+    assert not stage(host, {}).needed
+    assert [refusal.thing for refusal in stage(host, {"nvidia_driver_fabric_manager": "always"}).refusals] == [
+        "nvidia_driver_fabric_manager"
+    ]

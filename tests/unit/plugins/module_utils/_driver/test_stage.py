@@ -1,0 +1,117 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the stage would do, by the facts of a host."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (
+    DAEMON,
+    FACTS,
+    HELD,
+    facts,
+)
+
+
+def test_the_stage_is_not_needed_only_when_the_facts_prove_it():
+    assert not stage(FACTS, {}).needed
+    assert not stage({**FACTS, "pci": []}, {}).needed
+    assert not stage(facts(packages={}), {"nvidia_driver_state": "absent"}).needed
+
+
+@pytest.mark.parametrize(
+    ("driver", "desired"),
+    [
+        ({"packages": {}}, {}),
+        ({"loaded_version": None}, {}),
+        ({"holds": []}, {}),
+        ({}, {"nvidia_driver_hold": False}),
+        ({"persistence_daemon": {"installed": True, "active": False}}, {}),
+        ({"nouveau_loaded": True}, {}),
+        ({}, {"nvidia_driver_branch": "595"}),
+        ({}, {"nvidia_driver_state": "absent"}),
+        ({}, {"nvidia_driver_state": "previous"}),
+        ({}, {"nvidia_driver_fabric_manager": "always"}),
+    ],
+)
+def test_the_stage_is_needed(driver, desired):
+    planned = stage(facts(**driver), desired)
+    assert planned.needed
+    assert planned.steps or planned.unknown
+    assert not planned.refusals
+
+
+@pytest.mark.parametrize(
+    ("holders", "desired", "who", "reboot"),
+    [
+        (
+            None,
+            {},
+            ["the host, which needs a reboot if anything but NVIDIA's services has the driver open"],
+            "possible",
+        ),
+        ([], {}, [], None),
+        # A service of the host is stopped for the change; the same program in a container is not.
+        ([DAEMON], {}, [], None),
+        ([{**DAEMON, "container_id": "a"}], {}, ["nv-hostengine (12) uses the driver"], "needed"),
+        ([HELD], {}, ["needs a reboot (nvidia_driver_reboot is false): python3 (4711) uses the driver"], "needed"),
+        (
+            [HELD],
+            {"nvidia_driver_reboot": True},
+            ["the host, which is rebooted: python3 (4711) uses"],
+            "needed",
+        ),
+        ([], {"nvidia_driver_reload": "never"}, ["nvidia_driver_reload is never"], "needed"),
+        ([{**HELD, "pid": pid} for pid in range(5)], {}, ["python3 (2) uses the driver, 2 more"], "needed"),
+    ],
+)
+@pytest.mark.parametrize("change", [{"nvidia_driver_branch": "595"}, {"nvidia_driver_state": "absent"}])
+def test_the_plan_says_whom_another_driver_disturbs_and_whether_the_host_reboots(holders, desired, who, reboot, change):
+    given = {**FACTS, "gpus": [{"gpu_instances": [{}, {}]}, {"gpu_instances": None}]}
+    (step,) = stage({**given, **({"holders": holders} if holders is not None else {})}, {**change, **desired}).steps
+    assert step.disturbs[:2] == ("every process that uses a GPU", "2 MIG instances, which a reload destroys")
+    assert len(step.disturbs) == 2 + len(who)
+    assert all(part in found for part, found in zip(who, step.disturbs[2:]))
+    assert step.data.get("reboot") == reboot
+
+
+def test_on_a_bare_host_a_driver_disturbs_nobody_but_nouveau_asks_for_a_reboot():
+    bare = {**FACTS, "driver": {}}
+    (step,) = stage(bare, {}).steps
+    assert (step.kind.key, step.disturbs, dict(step.data)) == (
+        "install_driver",
+        (),
+        {"version": "", "branch": "580", "before": "packages"},
+    )
+    taken = stage({**FACTS, "driver": {"nouveau_loaded": True}}, {}).steps[0]
+    assert "nouveau holds the GPUs" in taken.disturbs[0] and taken.data["reboot"] == "needed"
+
+
+@pytest.mark.parametrize(
+    ("desired", "thing"),
+    [
+        ({"nvidia_driver_version": "580.126.09"}, "nvidia_driver_version"),
+        ({"nvidia_driver_branch": "570"}, "nvidia_driver_branch"),
+        ({"nvidia_driver_branch": "abc"}, "nvidia_driver_branch"),
+        ({"nvidia_driver_source": "distribution", "nvidia_driver_branch": "535"}, "nvidia_driver_source"),
+    ],
+)
+def test_the_stage_refuses(desired, thing):
+    assert thing in [refusal.thing for refusal in stage(FACTS, desired).refusals]
+
+
+def test_the_stage_bears_a_bare_host():
+    assert stage({}, {}).refusals
+    bare = {**FACTS, "driver": None, "fabric": None, "pci": None}
+    assert stage(bare, {}).needed
+    secure = {**FACTS, "host": {**FACTS["host"], "secure_boot": True}, "driver": {}}
+    assert "Secure Boot" in " ".join(stage(secure, {}).warnings)
+
+
+def test_a_driver_of_somebody_else_is_left_alone():
+    planned = stage({}, {"nvidia_driver_state": "unmanaged"})
+    assert not planned.needed
+    assert not planned.steps
