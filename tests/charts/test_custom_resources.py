@@ -18,6 +18,7 @@ import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.plugin_utils.lint.claim_cases import REQUESTS, claim
 
 DEFINITIONS = Path(__file__).parent / "custom-resources.sh"
 BOARDS = {"gpu_facts_gpus": [{"board": "l40s", "count": 4}]}
@@ -157,6 +158,19 @@ def test_the_dra_driver_does_on_its_nodes_what_the_pools_say(helm, definitions, 
     (term,) = plugin["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     by_name = {"key": "gpufleet.github.io/configuration", "operator": "In", "values": ["rack"]}
     assert (by_name in term["matchExpressions"]) == (fleet == "racks by the device plugin")
+
+
+@pytest.mark.parametrize("case", REQUESTS)
+def test_the_api_server_takes_claims_in_which_the_linter_finds_mistakes(server, case):
+    """It compiles the expressions, and does not know which attributes a driver's devices have."""
+    answer = dry_run(server, claim(REQUESTS[case][0]))
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_the_api_server_compiles_the_expressions(server):
+    answer = dry_run(server, claim({"deviceClassName": "gpu.nvidia.com", "expression": "device.attribute.x =="}))
+    assert answer.returncode
+    assert "compilation failed" in answer.stderr
 
 
 def test_a_field_that_the_definition_does_not_have_is_refused(server):

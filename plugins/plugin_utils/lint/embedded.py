@@ -2,13 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Device plugin configurations inside other files (ConfigMaps, values of NVIDIA's charts), and what such files tell the plugin beside them."""
+"""What the linter checks inside other files: configurations (in ConfigMaps and values of NVIDIA's charts, with what these tell the plugin) and claims."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from .claims import is_claim
 from .yaml import HAS_C_LIBRARY, HAS_YAML
 
 if HAS_YAML:
@@ -32,7 +33,7 @@ class Configuration(NamedTuple):
 
 
 def configurations(name: str, text: str) -> list[Configuration]:
-    """Return the configurations in a file, each with a name that says where it is; the file itself when it is none of these.
+    """Return the configurations and claims in a file, each with a name that says where it is; the file itself when it is none of these.
 
     Values of a chart and DaemonSets that name a device list strategy, and no configuration, count as an empty one.
 
@@ -45,6 +46,10 @@ def configurations(name: str, text: str) -> list[Configuration]:
     found = []
     for document in documents:
         if not isinstance(document, Mapping):
+            continue
+        if is_claim(document):
+            path = f"{document.get('kind')}/{_below(document, 'metadata', 'name')}"
+            found.append(Configuration(f"{name}[{path}]", yaml.safe_dump(dict(document), sort_keys=False)))
             continue
         told = _told(document)
         inside = list(_inside(document)) or ([(str(document.get("kind") or "values"), "version: v1\n")] if told else [])

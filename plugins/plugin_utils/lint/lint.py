@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The linter of device plugin configuration files: what the plugin 0.20 refuses, and what it accepts and ignores.
+"""The linter of device plugin configuration files: what the plugin 0.20 refuses, and what it accepts and ignores; and of claims.
 
 An I(error) is what the plugin, gpu-feature-discovery or the MPS daemon does not start with. A I(warning) is what they accept and
 ignore, or understand otherwise than it looks. A file without findings does what it says.
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import node, rules, schema, yaml
+from . import claims, node, rules, schema, yaml
 from .effective import effective
 from .finding import ERROR, MOST, Finding, Report, TooManyFindings
 
@@ -42,7 +42,7 @@ class Verdict:
 
 
 def lint(text: str, facts: Mapping[str, Any] | None = None, told: Sequence[str] = ()) -> Verdict:
-    """Check the text of a device plugin configuration file.
+    """Check the text of a device plugin configuration file, or of an object by which devices of the DRA driver are claimed.
 
     :param text: the file.
     :param facts: of the node on which it will be used, as M(gpufleet.nvidia.gpu_info) returns them; what depends on a node
@@ -73,6 +73,9 @@ def _lint(text: str, facts: Mapping[str, Any] | None, told: Sequence[str], repor
         return _verdict(report, effective({}))
     if not isinstance(document, dict):
         report.error("", "the file is not a mapping of fields", "Write version: v1 and the sections flags and sharing.")
+        return _verdict(report, None)
+    if claims.is_claim(document):
+        claims.check(document, node.node_of(facts), report)
         return _verdict(report, None)
     _explain_kubernetes_objects(document, report)
     config = schema.config(document, report)

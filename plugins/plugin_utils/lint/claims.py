@@ -1,0 +1,214 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Objects by which pods claim devices of NVIDIA's DRA driver: what the API server accepts, and no node can serve.
+
+Classes, attributes and capacities are those of the driver 0.4.1: deployments/helm/dra-driver-nvidia-gpu/templates/deviceclass-*.yaml and
+cmd/gpu-kubelet-plugin/{deviceinfo,mig}.go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .finding import Report, join, near
+from .node import Node
+
+KINDS = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate")
+#: The driver's name, which is the domain of its attributes.
+DRIVER = "gpu.nvidia.com"
+GPU, MIG, VFIO = "gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"
+_CLASSES = {GPU, MIG, VFIO, "compute-domain-daemon.nvidia.com", "compute-domain-default-channel.nvidia.com"}
+_ALL = {"type", "uuid", "productName"}
+_COMMON = _ALL | {
+    *("brand", "architecture", "cudaComputeCapability", "driverVersion", "cudaDriverVersion", "addressingMode"),
+}
+_ATTRIBUTES: Mapping[str, set[str]] = {
+    GPU: _COMMON,
+    MIG: _COMMON | {"parentUUID", "profile"},
+    VFIO: _ALL | {"deviceID", "vendorID", "numa", "iommuFDEnabled"},
+}
+_ATTRIBUTE = re.compile(r"""device\.attributes\[\s*['"]([^'"]*)['"]\s*\]\s*\.\s*(\w+)""")
+_PROFILE = re.compile(r"""\.\s*profile\s*==\s*['"]([^'"]*)['"]""")
+#: A request for the devices of a class as if they were an extended resource (KEP-5004).
+_BY_CLASS = "deviceclass.resource.kubernetes.io/"
+
+
+def is_claim(document: Mapping[str, Any]) -> bool:
+    """Return whether an object is one by which devices are claimed, or a pod that asks for devices of a class."""
+    group = str(document.get("apiVersion")).partition("/")[0]
+    return (document.get("kind") in KINDS and group == "resource.k8s.io") or any(True for _one in _by_class(document))
+
+
+def check(document: Mapping[str, Any], node: Node | None, report: Report) -> None:
+    """Check one object.
+
+    :param node: of which the devices are claimed; without one nothing is said of what the cluster has.
+    """
+    for path, name in _by_class(document):
+        if name == MIG:
+            report.error(
+                path,
+                "Kubernetes 1.34 starts the pod without any device and without an error",
+                f"Claim a MIG device by its profile with a ResourceClaimTemplate of the class {MIG}.",
+            )
+    kind, spec = document.get("kind"), _mapping(document.get("spec"))
+    if kind == "DeviceClass":
+        _device_class(str(_mapping(document.get("metadata")).get("name")), spec, report)
+    elif kind == "ResourceClaim":
+        _devices(_mapping(spec.get("devices")), "spec.devices", node, report)
+    elif kind == "ResourceClaimTemplate":
+        _devices(_mapping(_mapping(spec.get("spec")).get("devices")), "spec.spec.devices", node, report)
+
+
+def _device_class(name: str, spec: Mapping[str, Any], report: Report) -> None:
+    resource = spec.get("extendedResourceName")
+    if resource == "nvidia.com/gpu" and name != GPU:
+        report.warning(
+            "spec.extendedResourceName",
+            f"the driver's chart gives {resource} to the class {GPU}: of two classes with it Kubernetes serves pods from one only",
+            f"Remove it, or use the class {GPU}.",
+        )
+    for path, expression in _expressions(spec, "spec"):
+        if DRIVER in expression and "device.driver" not in expression:
+            report.warning(
+                path,
+                "it does not compare device.driver: devices of other drivers have no such attributes, and the expression fails on them",
+                f"Begin it with device.driver == '{DRIVER}' && ...",
+            )
+        _domain(path, expression, None, report)
+
+
+def _devices(devices: Mapping[str, Any], path: str, node: Node | None, report: Report) -> None:
+    classes = set()
+    for where, request in _requests(devices, path):
+        name = request.get("deviceClassName")
+        if not isinstance(name, str):
+            continue
+        classes.add(name)
+        if name.endswith("nvidia.com") and name not in _CLASSES:
+            report.error(join(where, "deviceClassName"), f"the DRA driver has no class {name}", near(name, _CLASSES))
+        profiles = set()
+        for place, expression in _expressions(request, where):
+            _domain(place, expression, name if name in _ATTRIBUTES else None, report)
+            profiles |= set(_PROFILE.findall(expression)) if name == MIG else set()
+        _memory(name, request, where, report)
+        if node is not None and name in (GPU, MIG):
+            _on_node(name, profiles, request, where, node, report)
+    _constraints(devices, classes, path, report)
+
+
+def _requests(devices: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield requests as v1 and v1beta2 write them (exactly, firstAvailable), and as v1beta1 does."""
+    for number, entry in enumerate(_list(devices.get("requests"))):
+        where, entry = f"{path}.requests[{number}]", _mapping(entry)
+        if "exactly" in entry:
+            yield f"{where}.exactly", _mapping(entry["exactly"])
+        elif "firstAvailable" in entry:
+            for index, one in enumerate(_list(entry["firstAvailable"])):
+                yield f"{where}.firstAvailable[{index}]", _mapping(one)
+        else:
+            yield where, entry
+
+
+def _expressions(of: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    for number, entry in enumerate(_list(of.get("selectors"))):
+        expression = _mapping(_mapping(entry).get("cel")).get("expression")
+        if isinstance(expression, str):
+            yield f"{path}.selectors[{number}].cel.expression", expression
+
+
+def _domain(path: str, expression: str, name: str | None, report: Report) -> None:
+    """Check the attributes that an expression reads: a missing one is an error of the scheduler, and the pod stays Pending."""
+    if "has(" in expression or " in device.attributes" in expression:
+        return
+    known = _ATTRIBUTES[name] if name else set().union(*_ATTRIBUTES.values())
+    for domain, attribute in _ATTRIBUTE.findall(expression):
+        if domain in _CLASSES - {DRIVER}:
+            report.error(
+                path,
+                f"{domain} is a class and not a driver, so no device has attributes of it: the expression fails, and the pod stays Pending",
+                f"Write device.attributes['{DRIVER}'].",
+            )
+        elif domain == DRIVER and attribute not in known:
+            report.error(
+                path,
+                f"devices of {name or 'the driver'} have no attribute {attribute}: the expression fails, and the pod stays Pending",
+                near(attribute, known),
+            )
+
+
+def _memory(name: str, request: Mapping[str, Any], where: str, report: Report) -> None:
+    asked = _mapping(_mapping(request.get("capacity")).get("requests"))
+    if name == GPU and "memory" in asked:
+        report.warning(
+            f"{where}.capacity.requests.memory",
+            "it takes a whole GPU, unless the driver runs with featureGates.ConsumableShares (alpha) and consumableShares: memory, and Kubernetes "
+            "1.34 and 1.35 with the feature gate DRAConsumableCapacity; nothing enforces the amount",
+            "Render the pool with nvidia_sharing_backend: dra and nvidia_sharing_memory_slice, which sets them.",
+        )
+
+
+def _on_node(name: str, profiles: set[str], request: Mapping[str, Any], where: str, node: Node, report: Report) -> None:
+    there = Counter(node.profiles)
+    for profile in sorted(profiles - set(there)):
+        has = ", ".join(f"{count} x {one}" for one, count in sorted(there.items())) or "none"
+        report.error(
+            where,
+            f"the node has no MIG device of the profile {profile}: the pod stays Pending",
+            f"Its MIG devices: {has}. Add the profile to nvidia_mig_layout.",
+        )
+    if name == GPU:
+        most = len(node.without_mig)
+    elif profiles:
+        most = sum(there[profile] for profile in profiles)
+    else:
+        most = sum(there.values())
+    count = request.get("count", 1)
+    if isinstance(count, int) and not profiles - set(there) and count > most:
+        what = "GPUs without MIG" if name == GPU else "such MIG devices"
+        report.error(
+            join(where, "count"),
+            f"it asks for {count}, and the node has {most} {what}: the pod stays Pending",
+            "Ask for fewer, or describe the node's GPUs in another way.",
+        )
+
+
+def _constraints(devices: Mapping[str, Any], classes: set[str], path: str, report: Report) -> None:
+    """Check qualified names of attributes; what all requests of the constraint have is not traced."""
+    known = set().union(*(_ATTRIBUTES[name] for name in classes if name in _ATTRIBUTES))
+    for number, entry in enumerate(_list(devices.get("constraints"))):
+        for key in ("matchAttribute", "distinctAttribute"):
+            domain, _slash, attribute = str(_mapping(entry).get(key) or "").partition("/")
+            if domain == DRIVER and known and attribute not in known:
+                report.error(
+                    f"{path}.constraints[{number}].{key}",
+                    f"no device that is claimed here has the attribute {attribute}, so no devices fulfil it: the pod stays Pending",
+                    near(attribute, known),
+                )
+
+
+def _by_class(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield where containers of a pod, or of a workload's template, ask for devices by a class, and the class."""
+    spec, path = _mapping(document.get("spec")), "spec"
+    for key in ("jobTemplate", "template"):
+        if isinstance(spec.get(key), Mapping):
+            spec, path = _mapping(_mapping(spec[key]).get("spec")), f"{path}.{key}.spec"
+    for kind in ("initContainers", "containers"):
+        for number, container in enumerate(_list(spec.get(kind))):
+            limits = _mapping(_mapping(_mapping(container).get("resources")).get("limits"))
+            for name in limits:
+                if isinstance(name, str) and name.startswith(_BY_CLASS):
+                    yield f"{path}.{kind}[{number}].resources.limits['{name}']", name[len(_BY_CLASS) :]
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

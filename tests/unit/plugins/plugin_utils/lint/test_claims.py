@@ -1,0 +1,126 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the linter says of objects by which devices of the DRA driver are claimed."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.embedded import configurations
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
+
+from .claim_cases import PROFILE, REQUESTS, claim
+from .test_lint_rules import facts, gpu
+
+EXACTLY = "spec.spec.devices.requests[0].exactly"
+NODE = facts(gpu(0), gpu(1, profiles=["1g.10gb", "1g.10gb", "3g.40gb"]))
+
+
+def findings(document, node=None):
+    return lint(yaml.safe_dump(document), node).findings
+
+
+@pytest.mark.parametrize("case", REQUESTS)
+def test_requests(case):
+    request, expected = REQUESTS[case]
+    found = [(one.level, one.path) for one in findings(claim(request))]
+    assert found == ([(expected[0], f"{EXACTLY}.{expected[1]}")] if expected else [])
+    by_hand = [(one.level, one.path) for one in findings(claim(request, kind="ResourceClaim"))]
+    assert by_hand == [(level, path.replace("spec.spec", "spec")) for level, path in found]
+
+
+def test_older_versions_of_the_api_and_alternatives_are_read_too():
+    wrong = {"deviceClassName": "migs.nvidia.com"}
+    flat = claim(wrong)
+    flat["spec"]["spec"]["devices"]["requests"] = [{"name": "device", **wrong}]
+    either = claim(wrong)
+    either["spec"]["spec"]["devices"]["requests"] = [{"name": "device", "firstAvailable": [{"name": "a", **wrong}]}]
+    assert [one.path for one in findings(flat)] == ["spec.spec.devices.requests[0].deviceClassName"]
+    assert [one.path for one in findings(either)] == ["spec.spec.devices.requests[0].firstAvailable[0].deviceClassName"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ({"deviceClassName": "gpu.nvidia.com"}, ""),
+        ({"deviceClassName": "gpu.nvidia.com", "count": 2}, "it asks for 2, and the node has 1 GPUs without MIG"),
+        ({"deviceClassName": "mig.nvidia.com", "count": 3}, ""),
+        ({"deviceClassName": "mig.nvidia.com", "count": 4}, "the node has 3 such MIG devices"),
+        ({"deviceClassName": "mig.nvidia.com", "expression": PROFILE, "count": 2}, ""),
+        ({"deviceClassName": "mig.nvidia.com", "expression": PROFILE, "count": 3}, "the node has 2 such MIG devices"),
+        (
+            {"deviceClassName": "mig.nvidia.com", "expression": PROFILE.replace("1g.10gb", "2g.20gb")},
+            "no MIG device of the profile 2g.20gb",
+        ),
+    ],
+)
+def test_what_a_node_cannot_serve(request_, said):
+    found = findings(claim(request_), NODE)
+    assert [said in one.message for one in found] == ([True] if said else [])
+
+
+def test_the_remedy_names_the_layout_that_is_there():
+    (found,) = findings(
+        claim({"deviceClassName": "mig.nvidia.com", "expression": PROFILE.replace("1g.10gb", "7g.80gb")}), NODE
+    )
+    assert found.remedy == "Its MIG devices: 2 x 1g.10gb, 1 x 3g.40gb. Add the profile to nvidia_mig_layout."
+
+
+@pytest.mark.parametrize(
+    ("attribute", "wrong"),
+    [("uuid", False), ("parentUUID", True), ("slot", True)],
+)
+def test_constraints(attribute, wrong):
+    constraint = {"requests": ["device"], "distinctAttribute": f"gpu.nvidia.com/{attribute}"}
+    found = findings(claim({"deviceClassName": "gpu.nvidia.com"}, constraint))
+    assert [one.path for one in found] == ["spec.spec.devices.constraints[0].distinctAttribute"] * wrong
+    assert not findings(
+        claim({"deviceClassName": "mig.nvidia.com"}, {**constraint, "distinctAttribute": "gpu.nvidia.com/parentUUID"})
+    )
+
+
+def device_class(name, expression="device.driver == 'gpu.nvidia.com'", **spec):
+    selectors = [{"cel": {"expression": expression}}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"selectors": selectors, **spec},
+    }
+
+
+def test_classes():
+    assert not findings(device_class("gpu.nvidia.com", extendedResourceName="nvidia.com/gpu"))
+    (twice,) = findings(device_class("h100.example.com", extendedResourceName="nvidia.com/gpu"))
+    assert (twice.level, twice.path) == ("warning", "spec.extendedResourceName")
+    (open_,) = findings(device_class("h100.example.com", "device.attributes['gpu.nvidia.com'].brand == 'Nvidia'"))
+    assert (open_.level, "device.driver" in open_.message) == ("warning", True)
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Job", "CronJob"])
+def test_a_pod_that_asks_for_mig_devices_by_their_class_gets_none(kind):
+    pod = {
+        "containers": [{"name": "a", "resources": {"limits": {"deviceclass.resource.kubernetes.io/mig.nvidia.com": 1}}}]
+    }
+    spec = {
+        "Pod": pod,
+        "Job": {"template": {"spec": pod}},
+        "CronJob": {"jobTemplate": {"spec": {"template": {"spec": pod}}}},
+    }[kind]
+    document = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+    (found,) = findings(document)
+    assert found.level == "error" and "without any device" in found.message
+    pod["containers"][0]["resources"]["limits"] = {"deviceclass.resource.kubernetes.io/gpu.nvidia.com": 1}
+    assert not findings(document)
+
+
+def test_a_file_with_several_objects_is_taken_apart():
+    good, bad = (
+        claim({"deviceClassName": "gpu.nvidia.com"}),
+        claim({"deviceClassName": "gpus.nvidia.com"}, kind="ResourceClaim"),
+    )
+    text = yaml.safe_dump_all([good, bad, {"version": "v1"}])
+    found = {one.name: [finding.level for finding in lint(one.text).findings] for one in configurations("f", text)}
+    assert found == {"f[ResourceClaimTemplate/claimed]": [], "f[ResourceClaim/claimed]": ["error"]}
