@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import arithmetic
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import guarantee
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import documents
@@ -19,6 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model impor
     Configuration,
     dns_label,
 )
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.requests import answers, own_share
 
 
 def examples(cluster: Cluster) -> dict[str, str]:
@@ -37,11 +37,16 @@ def examples(cluster: Cluster) -> dict[str, str]:
                 [_device_claim(name, kind), _claiming_pod(cluster, item, name)],
             )
         for share in _shares(cluster, item):
-            name = f"{item.name}-{arithmetic.memory_text(share.memory_mib).lower()}-over-{share.gpus}"
-            files[f"{name}.yaml"] = _share(cluster, item, name, share)
+            file = file_of(item, share)
+            files[file] = _share(cluster, item, file.removesuffix(".yaml"), share)
         if item.compute_domains:
             files[f"{item.name}-compute-domain.yaml"] = _compute_domain(cluster, item)
     return dict(sorted(files.items()))
+
+
+def file_of(item: Configuration, share: arithmetic.Share) -> str:
+    """Return the name of the example with a request."""
+    return f"{item.name}-{arithmetic.memory_text(share.memory_mib).lower()}-over-{share.gpus}.yaml"
 
 
 def _about(item: Configuration, resource: str) -> str:
@@ -67,39 +72,10 @@ def _guarantee(item: Configuration) -> list[str]:
 
 
 def _shares(cluster: Cluster, item: Configuration) -> list[arithmetic.Share]:
-    """Return the requests "N GiB over M GPUs" that this pool serves: the user's, and one of the pool's own slice size."""
+    """Return the requests "N GiB over M GPUs" that this pool serves: the user's, or one of the pool's own slice size."""
     if not item.sharing.slice_mib:
         return []
-    found = []
-    for number, entry in enumerate(cluster.options["requests"]):
-        path = f"gpu_kubernetes_requests[{number}]"
-        share = arithmetic.share(str(entry["memory"]), int(entry.get("gpus") or 1), path)
-        if share.gpus > item.gpus:
-            raise Refused(
-                f"{path}.gpus",
-                f"{share.gpus} GPUs, and a node of pool {item.pool} has {item.gpus}",
-                "Ask for fewer GPUs.",
-            )
-        if share.gpus > 1 and item.sharing.gpus_per_pod == 1 and item.sharing.backend == "mps":
-            raise Refused(
-                f"{path}.gpus",
-                f"{share.gpus} GPUs, and the device plugin of pool {item.pool} gives a container one slice "
-                "(nvidia_sharing_gpus_per_pod: 1)",
-                f"Set nvidia_sharing_gpus_per_pod: {share.gpus} for the pool.",
-            )
-        if share.per_gpu_mib > item.sharing.slice_mib:
-            raise Refused(
-                f"{path}.memory",
-                f"{arithmetic.memory_text(share.per_gpu_mib)} on each GPU, and a slice of pool {item.pool} "
-                f"is {arithmetic.memory_text(item.sharing.slice_mib)}",
-                f"Two slices on one GPU are not one larger slice: set nvidia_sharing_memory_slice: "
-                f"{arithmetic.memory_text(share.per_gpu_mib)}, or spread over more GPUs.",
-            )
-        found.append(share)
-    own = min(item.sharing.gpus_per_pod, item.gpus)
-    if not found:
-        found.append(arithmetic.Share(item.sharing.slice_mib * own, own, item.sharing.slice_mib))
-    return found
+    return [one.share for one in answers(cluster) if one.item is item and one.share] or [own_share(item)]
 
 
 def _share(cluster: Cluster, item: Configuration, name: str, share: arithmetic.Share) -> str:

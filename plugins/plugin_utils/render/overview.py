@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import arithmetic
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import guarantee
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import examples, requests
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Cluster, Configuration
 
 _MOST_GPUS = 8
@@ -31,19 +32,35 @@ def overview(cluster: Cluster) -> str:
             [_title(item), holds.counted_by, holds.enforced_by, holds.visible_in_nvidia_smi, holds.limit or "-"]
         )
     text += _table(["pool", "counted by", "enforced by", "nvidia-smi shows", "mind"], rows)
-    sliced = [item for item in cluster.configurations if item.sharing.slice_mib]
-    for item in sliced:
+    for item in requests.sliced(cluster):
         text += f"\n## N GiB over M GPUs in pool {item.pool}\n\n"
         text += (
             f"A slice is {arithmetic.memory_text(item.sharing.slice_mib or 0)} of one GPU. "
             "What ACK writes as `aliyun.com/gpu-mem` (N) and `aliyun.com/gpu-count` (M):\n\n"
         )
         text += _table(["N", "M", "on each GPU", "limits of the pod"], _cheat_sheet(item))
+        if item.sharing.backend in requests.ANY_SIZE:
+            text += "\nAny other size up to the memory of a GPU is written in the same way.\n"
+        text += f"\nWhether the M slices are on M different GPUs: {requests.DISTINCT[item.sharing.backend]}.\n"
+    text += _requests(cluster)
     text += _shared_name(cluster)
     assumed = sorted({note for item in cluster.configurations for note in item.capacity.assumed})
     if assumed:
         text += "\n## Assumed\n\n" + "".join(f"- {note}\n" for note in assumed)
     return text
+
+
+def _requests(cluster: Cluster) -> str:
+    """Say which pool serves each request of C(gpu_kubernetes_requests), and why another does not."""
+    rows = []
+    for one in requests.answers(cluster):
+        if one.share:
+            rows.append([one.text, _title(one.item), f"`examples/{examples.file_of(one.item, one.share)}`"])
+        elif one.refusal:
+            rows.append([one.text, _title(one.item), one.refusal.reason])
+    if not rows:
+        return ""
+    return "\n## Requests\n\n" + _table(["N GiB over M GPUs", "pool", "what a pod writes, or why it cannot"], rows)
 
 
 def _shared_name(cluster: Cluster) -> str:

@@ -210,6 +210,38 @@ def test_requests_that_no_pod_can_make(clusters_of, pools, request_, match):
         tree_of(clusters_of, {"shared": pools["shared"]}, requests=[request_])
 
 
+def test_pods_of_hami_and_of_claims_ask_for_any_size(clusters_of, pools):
+    gpus = pools["shared"]["gpu_facts_gpus"]
+    asked = {"gpu_facts_gpus": gpus, "nvidia_sharing_memory_slice": "4GiB"}
+    requests = [{"memory": "7GiB"}, {"memory": "20GiB", "gpus": 2}]
+    tree = tree_of(clusters_of, {"hami": {**asked, "nvidia_sharing_backend": "hami"}}, requests=requests)
+    (pod,) = documents(tree["examples/hami-7gib-over-1.yaml"])
+    assert pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpumem"] == str(7 * 1024)
+    tree = tree_of(clusters_of, {"claims": {**asked, "nvidia_sharing_backend": "dra"}}, requests=requests)
+    claim, _pod = documents(tree["examples/claims-20gib-over-2.yaml"])
+    devices = claim["spec"]["spec"]["devices"]
+    assert [one["exactly"]["capacity"]["requests"]["memory"] for one in devices["requests"]] == ["10240Mi"] * 2
+    assert devices["constraints"][0]["distinctAttribute"] == "gpu.nvidia.com/uuid"
+    with pytest.raises(Refused, match="60GiB on each GPU, and a GPU of pool claims has") as refusal:
+        tree_of(clusters_of, {"claims": {**asked, "nvidia_sharing_backend": "dra"}}, requests=[{"memory": "60GiB"}])
+    assert "spread over more GPUs" in refusal.value.remedy
+
+
+def test_a_request_is_answered_for_every_pool_and_refused_where_none_serves_it(clusters_of, pools):
+    hami = {**pools["shared"], "nvidia_sharing_mode": "none", "nvidia_sharing_backend": "hami"}
+    # Both offer nvidia.com/gpu, unless the plugin's is renamed.
+    shared = {**pools["shared"], "nvidia_sharing_rename": True}
+    tree = tree_of(clusters_of, {"shared": shared, "soft": hami}, requests=[{"memory": "6GiB"}])
+    assert "examples/soft-6gib-over-1.yaml" in tree
+    assert "examples/shared-6gib-over-1.yaml" not in tree
+    readme = tree["README.md"]
+    assert "| 6GiB over 1 | soft | `examples/soft-6gib-over-1.yaml` |" in readme
+    assert "| 6GiB over 1 | shared | 6GiB on each GPU, and a slice of pool shared is 4GiB |" in readme
+    assert "best effort" in readme and "guaranteed by HAMi's scheduler" in readme
+    with pytest.raises(Refused, match="a slice of pool shared is 4GiB"):
+        tree_of(clusters_of, {"shared": shared}, requests=[{"memory": "6GiB"}])
+
+
 def test_hami(clusters_of, pools):
     hami = {
         "gpu_facts_gpus": pools["shared"]["gpu_facts_gpus"],
