@@ -41,7 +41,7 @@ def overview(cluster: Cluster) -> str:
         text += _table(["N", "M", "on each GPU", "limits of the pod"], _cheat_sheet(item))
         if item.sharing.backend in requests.ANY_SIZE:
             text += "\nAny other size up to the memory of a GPU is written in the same way.\n"
-        text += f"\nWhether the M slices are on M different GPUs: {requests.DISTINCT[item.sharing.backend]}.\n"
+        text += f"\nM distinct GPUs for the M slices of a pod: {requests.DISTINCT[item.sharing.backend]}.\n"
     text += _requests(cluster)
     text += _shared_name(cluster)
     assumed = sorted({note for item in cluster.configurations for note in item.capacity.assumed})

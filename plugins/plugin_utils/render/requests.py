@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model impor
 ANY_SIZE = ("hami", "dra")
 #: Whether the M slices of a pod are on M GPUs: docs of the device plugin (sharing), HAMi's scheduler, and the claim's distinctAttribute.
 DISTINCT: Mapping[str, str] = {
-    "mps": "best effort: the device plugin prefers distinct GPUs",
+    "mps": "best effort (the device plugin prefers them)",
     "hami": "guaranteed by HAMi's scheduler",
     "dra": "guaranteed by the claim (distinctAttribute)",
 }
