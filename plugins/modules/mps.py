@@ -350,7 +350,7 @@ def main() -> None:
                     )
                 ).as_dict(),
             )
-        module.fail_json(msg=f"{error}. Run the role gpufleet.nvidia.nvidia_driver first.")
+        module.fail_json(msg=f"{error}. Run gpufleet.nvidia.site (role nvidia_driver) first.")
     except (mps_apply.SharingError, Locked) as error:
         module.fail_json(msg=str(error), exception=traceback.format_exc())
 

@@ -27,12 +27,12 @@ _UNAVAILABLE = {
     DRIVER_NOT_LOADED: (
         "driver_not_loaded",
         "the NVIDIA kernel driver is not loaded",
-        "Run the role gpufleet.nvidia.nvidia_driver, or load the module nvidia",
+        "Run gpufleet.nvidia.site (role nvidia_driver), or load the module nvidia",
     ),
     LIBRARY_NOT_FOUND: (
         "library_not_found",
         "libnvidia-ml.so.1 is not installed",
-        "Run the role gpufleet.nvidia.nvidia_driver",
+        "Run gpufleet.nvidia.site (role nvidia_driver)",
     ),
     VERSION_MISMATCH: (
         "version_mismatch",

@@ -36,6 +36,6 @@ def load_pynvml(archive: str | None = None) -> ModuleType:
         return importlib.import_module("pynvml")
     except ImportError as error:
         raise PynvmlMissing(
-            "The Python module pynvml (nvidia-ml-py) is not on this host. Run the role gpufleet.nvidia.nvidia_driver, "
+            "The Python module pynvml (nvidia-ml-py) is not on this host. Run gpufleet.nvidia.site (role nvidia_driver), "
             "which installs the host program that carries it, or install nvidia-ml-py"
         ) from error

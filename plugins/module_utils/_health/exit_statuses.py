@@ -29,9 +29,11 @@ EXIT_STATUSES = {
     4: ExitStatus("permission was refused", "Run as root and check the owner and mode of /dev/nvidia*"),
     6: ExitStatus("a query found nothing", "Look for a GPU that is missing or lost in the kernel's log"),
     8: ExitStatus("a power cable is not connected", "Connect the board's external power cables"),
-    9: ExitStatus("the driver is not loaded", "Run the role gpufleet.nvidia.nvidia_driver, or load the module nvidia"),
+    9: ExitStatus(
+        "the driver is not loaded", "Run gpufleet.nvidia.site (role nvidia_driver), or load the module nvidia"
+    ),
     10: ExitStatus("the driver has an interrupt problem with a GPU", "Look for NVRM messages in the kernel's log"),
-    12: ExitStatus("libnvidia-ml.so.1 was not found", "Run the role gpufleet.nvidia.nvidia_driver"),
+    12: ExitStatus("libnvidia-ml.so.1 was not found", "Run gpufleet.nvidia.site (role nvidia_driver)"),
     13: ExitStatus(
         "libnvidia-ml.so.1 lacks a function that nvidia-smi needs",
         "Install the library and nvidia-smi of the same version",

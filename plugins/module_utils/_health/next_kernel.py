@@ -9,7 +9,7 @@ from __future__ import annotations
 from .report import Evidence, Expectation, Outcome, failed, passed, skipped
 
 _REMEDY = (
-    "Build it (install the kernel's headers, then dkms autoinstall, or run the role gpufleet.nvidia.nvidia_driver), or make the running kernel the "
+    "Build it (install the kernel's headers, then dkms autoinstall, or run gpufleet.nvidia.site), or make the running kernel the "
     "default (grub-set-default or grubby --set-default). Do not reboot before that"
 )
 

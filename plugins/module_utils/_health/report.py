@@ -21,7 +21,7 @@ SKIPPED = "skipped"
 #: Nothing on the host could show it.
 UNPROVEN = "unproven"
 #: What mends most of what is wrong with a driver.
-DRIVER_ROLE = "Run the role gpufleet.nvidia.nvidia_driver"
+DRIVER_ROLE = "Run gpufleet.nvidia.site (role nvidia_driver)"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from .._settings.desired import RECORD, recorded
 from .._settings.plan import ObservedGpu, differences
 from .report import Evidence, Expectation, Outcome, failed, passed, skipped
 
-_ROLE = "Run the role gpufleet.nvidia.nvidia_settings; after a reboot see journalctl -u gpufleet-settings"
+_ROLE = "Run gpufleet.nvidia.site (role nvidia_settings); after a reboot see journalctl -u gpufleet-settings"
 
 
 def settings(evidence: Evidence, _expectation: Expectation) -> Outcome:

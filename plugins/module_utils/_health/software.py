@@ -21,9 +21,9 @@ from .._steps import gpu_title
 from .report import Evidence, Expectation, Outcome, failed, passed, skipped, warning
 from .settings import setting_differences
 
-_TOOLKIT_ROLE = "Run the role gpufleet.nvidia.nvidia_toolkit"
-_MIG_ROLE = "Run the role gpufleet.nvidia.nvidia_mig"
-_SHARING_ROLE = "Run the role gpufleet.nvidia.nvidia_sharing"
+_TOOLKIT_ROLE = "Run gpufleet.nvidia.site (role nvidia_toolkit)"
+_MIG_ROLE = "Run gpufleet.nvidia.site (role nvidia_mig)"
+_SHARING_ROLE = "Run gpufleet.nvidia.site (role nvidia_sharing)"
 _WHO_CHANGES_MPS = "Every client of a daemon can change its limits: see the README of that role"
 _REFRESH = "Restart gpufleet-cdi.service, or run nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml"
 

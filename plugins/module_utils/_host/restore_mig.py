@@ -49,7 +49,7 @@ def restore_mig(
     try:
         records = read_recorded_layout(json.loads(text))
     except (ValueError, Unreadable) as error:
-        fail(f"Failed to read {recorded}: {error}. Run the role gpufleet.nvidia.nvidia_mig again")
+        fail(f"Failed to read {recorded}: {error}. Run gpufleet.nvidia.site (role nvidia_mig) again")
         return 1
     with exclusive(_LOCK_SECONDS, lock), open_when_ready(driver_seconds) as nvml:
         return _restore(machine(nvml, journal or Journal(), Policy()), records)

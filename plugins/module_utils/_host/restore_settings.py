@@ -24,7 +24,7 @@ def restore_settings(lock: str = LOCK_PATH, driver_seconds: float = _DRIVER_SECO
         return 0
     wanted = apply.record()
     if wanted is None:
-        fail(f"Failed to read {apply.RECORD}. Run the role gpufleet.nvidia.nvidia_settings again")
+        fail(f"Failed to read {apply.RECORD}. Run gpufleet.nvidia.site (role nvidia_settings) again")
         return 1
     with exclusive(_LOCK_SECONDS, lock), open_when_ready(driver_seconds) as nvml:
         failed = apply.restore(nvml, wanted)

@@ -125,7 +125,7 @@ RUNS = {"version": "580.126.09", "active": True, "enabled": True, "masked": Fals
             {"active": False},
             {},
             "failed",
-            "nvidia-imex.service does not run. Run the role gpufleet.nvidia.nvidia_driver",
+            "nvidia-imex.service does not run. Run gpufleet.nvidia.site (role nvidia_driver)",
         ),
         ({"version": "580.95.05"}, {}, "failed", "IMEX is 580.95.05, the driver 580.126.09"),
         ({}, {"imex": "host", "imex_nodes": ["10.0.0.1", "10.0.0.2"]}, "passed", "IMEX runs"),
