@@ -178,10 +178,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import 
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, steps_diff
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import RUNTIMES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.apply import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import PATH
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit, credentials_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.floors import DEFAULT_VERSION
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage_run import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.system import ToolkitSystem
 
 ARGUMENTS: dict[str, Any] = {

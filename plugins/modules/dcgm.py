@@ -105,9 +105,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_fil
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError, manager_for
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.apply import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.desired import DesiredDcgm
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.packages import CUDA_VERSIONS, DEFAULT_VERSION
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.stage_run import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import package_manager
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, steps_diff
 

@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import canonical
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import plan_packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import (
     REPOSITORY_NAME,
     DesiredDriver,
@@ -30,7 +31,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import versioned
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import hold_names
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import make_plan, tried_repository
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import plan_packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from repositories import Signer, build_deb, build_deb_repository, build_rpm, build_rpm_repository, call, sign_metadata

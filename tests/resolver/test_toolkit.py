@@ -19,10 +19,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import plan as toolkit_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import system as toolkit_system
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.apply import run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import PACKAGES, DesiredToolkit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.distributions import IDENTIFIER
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.plan import select
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage_run import run_stage
 from repositories import Signer, build_deb_repository, build_rpm, build_rpm_repository, sign_metadata
 from roots import bare_apt, bare_dnf, bare_zypper
 from stand_ins import StandIn, container_toolkit

@@ -16,8 +16,9 @@ from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from .._toolkit.floors import version_in
 from .._toolkit.plan import check_changes
-from .desired import DcgmState, DesiredDcgm
+from .desired import DesiredDcgm
 from .packages import CORE, OLD_PACKAGES, PREFIX, check_version, cuda_of_branch, is_of_cuda, names
+from .state import DcgmState
 
 #: What stands for all packages in a plan.
 DCGM = "DCGM"

@@ -7,14 +7,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from .._driver.desired import from_variables as driver_from_variables
 from .._formats.driver_versions import branch_of, is_driver_version
-from .._plan import Refused, StagePlan, Step
-from .desired import DcgmState
+from .._plan import Refused, StagePlan
+from .desired import DesiredDcgm, from_variables
 from .packages import PREFIX, check_boards, check_host, check_version, cuda_of_branch, names
-from .plan import difference, engine_steps, hold_step, install_step, release_step
+from .plan import plan
+from .state import DcgmState, from_facts
 
 _LEVEL = "nvidia_health_dcgm_level"
 
@@ -23,14 +25,21 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     """Return what the stage would do; see docs/architecture.md."""
     found = facts.get("dcgm") or {}
     if desired[f"{PREFIX}state"] == "present":
-        return _present(facts, found, desired)
+        return _present(facts, desired)
     refusals = _level_without_dcgm(facts, found, desired)
     if desired[f"{PREFIX}state"] == "unmanaged":
         return StagePlan("dcgm", needed=bool(refusals), refusals=refusals)
-    if found.get("packages") is None:
+    return _planned(facts, from_variables(desired), refusals)
+
+
+def _planned(facts: Mapping[str, Any], wanted: DesiredDcgm, refusals: tuple[Refused, ...] = ()) -> StagePlan:
+    state = from_facts(facts, names(wanted.cuda))
+    if state is None:
         return StagePlan("dcgm", True, unknown="the installed packages are not known", refusals=refusals)
-    # What goes is the module's to say; with nothing installed there is nothing.
-    return StagePlan("dcgm", bool(found["packages"] or found.get("enabled") or refusals), refusals=refusals)
+    planned = plan(state, wanted)
+    return StagePlan(
+        "dcgm", planned.changes or bool(refusals), planned.steps, refusals=refusals, warnings=planned.warnings
+    )
 
 
 def _level_without_dcgm(
@@ -51,38 +60,23 @@ def _level_without_dcgm(
     )
 
 
-def _present(facts: Mapping[str, Any], found: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
+def _present(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     refusals: list[Refused] = []
-    version = str(desired[f"{PREFIX}version"])
-    warning = _told(refusals, lambda: check_version(version, desired[f"{PREFIX}allow_vulnerable"])) or ""
+    wanted = from_variables(desired)
+    warning = _told(refusals, lambda: check_version(wanted.version, wanted.allow_vulnerable)) or ""
     _told(refusals, lambda: check_host(facts.get("host") or {}))
-    cuda: set[tuple[str, ...]] = _told(refusals, lambda: _cuda(facts, desired)) or set()
-    packages = found.get("packages")
-    wanted = tuple(dict.fromkeys(name for one in cuda for name in names(one)))
-    state = DcgmState(packages=packages or {}, holds=tuple(found.get("holds") or ()))
-    differing = state.differing(wanted, version)
+    cuda: set[str] = _told(refusals, lambda: _cuda(facts, desired)) or set()
+    wanted = replace(wanted, cuda=tuple(sorted(cuda)))
+    state = from_facts(facts, names(wanted.cuda))
     source = _source(desired)
-    if source and differing:
+    if source and (state or DcgmState()).differing(names(wanted.cuda), wanted.version):
         refusals.append(source)
     warnings = (warning,) if warning else ()
     if refusals:
         return StagePlan("dcgm", True, refusals=tuple(refusals), warnings=warnings)
-    if packages is None:
-        return StagePlan("dcgm", True, unknown="the installed packages are not known", warnings=warnings)
-    if not cuda:
-        return StagePlan("dcgm", True, unknown="no driver is installed, and none is requested", warnings=warnings)
-    steps: list[Step] = []
-    if differing:
-        why = "; ".join(f"{name} {difference(there)}" for name, there in differing.items())
-        majors = sorted({major for one in cuda for major in one})
-        steps.append(install_step(majors, version, why, bool(found.get("active"))))
-    unheld = [name for name in wanted if name not in state.holds]
-    if desired[f"{PREFIX}hold"] and found.get("holds") is not None and (differing or unheld):
-        steps.append(hold_step(wanted if differing else unheld))
-    if not desired[f"{PREFIX}hold"] and state.holds:
-        steps.append(release_step(state.holds, f"{PREFIX}hold is false"))
-    steps += engine_steps(found.get("enabled") is True, found.get("active") is True and not differing)
-    return StagePlan("dcgm", bool(steps), tuple(steps), warnings=warnings)
+    if state is not None and not cuda:
+        return StagePlan("dcgm", True, unknown="no driver is installed, and none is described", warnings=warnings)
+    return _planned(facts, wanted)
 
 
 def _told(refusals: list[Refused], check: Callable[[], Any]) -> Any:
@@ -94,19 +88,19 @@ def _told(refusals: list[Refused], check: Callable[[], Any]) -> Any:
         return None
 
 
-def _cuda(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> set[tuple[str, ...]]:
+def _cuda(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> set[str]:
     """Return the CUDA versions of the driver that is described and of the one that is there: after a rollback that is another one."""
-    given = tuple(desired[f"{PREFIX}cuda"])
+    given = set(desired[f"{PREFIX}cuda"])
     if given:
-        return {given}
+        return given
     branches = []
     if desired["nvidia_driver_state"] == "present":
         branches.append(driver_from_variables(desired).branch_number)
     there = (facts.get("driver") or {}).get("on_disk_version")
     if there and is_driver_version(str(there)):
         branches.append(branch_of(str(there)))
-    found: set[tuple[str, ...]] = {(cuda_of_branch(branch),) for branch in branches}
-    check_boards(facts.get("pci") or (), [major for one in found for major in one])
+    found = {cuda_of_branch(branch) for branch in branches}
+    check_boards(facts.get("pci") or (), sorted(found))
     return found
 
 

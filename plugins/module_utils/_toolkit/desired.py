@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from .._adapters.credentials import Credentials, checked_credentials, refuse_credentials_in
 from .._injection import CDI, Injection, read
-from .floors import DEFAULT_VERSION, version_in
+from .floors import DEFAULT_VERSION
 
 PREFIX = "nvidia_toolkit_"
 #: The package that stands for all four.
@@ -93,45 +93,3 @@ def credentials_of(url: str, key_url: str, username: str, password: str, manage:
     refuse_credentials_in(url, f"{PREFIX}repository_url")
     refuse_credentials_in(key_url, f"{PREFIX}repository_key_url")
     return checked_credentials(PREFIX, url, username, password, manage)
-
-
-@dataclass(frozen=True)
-class ToolkitState:
-    """What a host has.
-
-    :param packages: versions of the installed packages of the toolkit, earlier generations included, by name.
-    :param holds: names that the package manager holds; None when that is not known.
-    :param repository: whether the wanted repository and its key are configured; None when that is not known.
-    :param old_sources: apt source files of earlier generations that would conflict.
-    :param config: text of C(config.toml); None where there is none.
-    :param interrupted: packages that an earlier transaction left half done.
-    :param cdi_stale: why the CDI specification has to be written anew; empty when it is right (or cannot be judged).
-    :param driver_loaded: whether there are GPUs to describe.
-    :param cdi_unit: whether C(nvidia-cdi-refresh.path) is enabled; None where there is no such unit.
-    :param low_level_runtime: absolute path of the program that nvidia-container-runtime has to call; None where PATH has it.
-    :param specifications: the CDI specification that the toolkit keeps, where it is there and the toolkit is to go.
-    :param missing_for_holds: packages that the package manager needs to hold others, and that are not installed.
-    """
-
-    packages: Mapping[str, str] = field(default_factory=dict)
-    holds: tuple[str, ...] | None = None
-    repository: bool | None = None
-    old_sources: tuple[str, ...] = ()
-    config: str | None = None
-    interrupted: tuple[str, ...] = ()
-    cdi_stale: str = ""
-    driver_loaded: bool = False
-    cdi_unit: bool | None = None
-    missing_for_holds: tuple[str, ...] = ()
-    low_level_runtime: str | None = None
-    specifications: tuple[str, ...] = ()
-
-    @property
-    def held(self) -> tuple[str, ...]:
-        """Return which of the toolkit's packages are held: also those that are gone, whose locks keep new ones out."""
-        return tuple(name for name in (*PACKAGES, *OLD_PACKAGES) if name in (self.holds or ()))
-
-    def differing(self, version: str) -> dict[str, str]:
-        """Return which of the four packages are not at C(version), with what is installed (empty for nothing)."""
-        installed = {name: self.packages.get(name, "") for name in PACKAGES}
-        return {name: found for name, found in installed.items() if version_in(found) != version}

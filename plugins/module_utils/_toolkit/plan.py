@@ -6,18 +6,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .._adapters.cdi_specifications import GPU_KIND
 from .._adapters.packages import Change, Package, Transaction
-from .._injection import Injection, docker_warning
+from .._injection import VARIABLE, Injection, docker_warning
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
-from .config import ACCEPT_ENVVAR, ACCEPT_VOLUME_MOUNTS, PATH, accepts, edit, low_level_runtimes
-from .desired import OLD_PACKAGES, PACKAGES, TOOLKIT, DesiredToolkit, ToolkitState
+from .config import PATH, edit
+from .desired import OLD_PACKAGES, PACKAGES, TOOLKIT, DesiredToolkit
 from .distributions import IDENTIFIER
 from .floors import check_floor, version_in, version_key
+from .state import ToolkitState
 
 
 def plan(state: ToolkitState, desired: DesiredToolkit) -> Plan:
@@ -110,12 +111,6 @@ def injection_step(injection: Injection, in_use: bool, why: str) -> Step:
     return Step(Kind.ACCEPT_DEVICES, PATH, why, disturbs, {"method": injection.method})
 
 
-def accepts_exactly(injection: Injection, config: str | None) -> bool:
-    """Return whether the toolkit accepts what C(injection) asks for, and nothing else, by a C(config.toml) with this text."""
-    found = accepts(config, ACCEPT_ENVVAR), accepts(config, ACCEPT_VOLUME_MOUNTS)
-    return found == (injection.accepts_envvar, injection.accepts_volume_mounts)
-
-
 def low_level_reason(runtimes: Sequence[str]) -> str:
     """Return why the first program that nvidia-container-runtime would look for is not the right one."""
     return f"CRI-O itself uses this one, but {PATH} has {', '.join(runtimes) or 'none'}"
@@ -135,6 +130,33 @@ def hold_step(packages: Iterable[str]) -> Step:
 def release_step(packages: Iterable[str], why: str) -> Step:
     """Return the step that releases held packages of the toolkit."""
     return Step(Kind.RELEASE_PACKAGES, TOOLKIT, why, (), {"packages": list(packages)})
+
+
+def _difference(differing: Mapping[str, str]) -> str:
+    """Return why packages have to be installed: in one sentence where all four are the same."""
+    found = set(differing.values())
+    if len(differing) == len(PACKAGES) and len(found) == 1:
+        (version,) = found
+        return f"installed is {version}" if version else "it is not installed"
+    return "; ".join(f"{name} is {version or 'not installed'}" for name, version in differing.items())
+
+
+def _settings(state: ToolkitState, desired: DesiredToolkit) -> list[Step]:
+    """Return what changes in C(config.toml)."""
+    injection = desired.injection
+    exactly = state.accepts == (injection.accepts_envvar, injection.accepts_volume_mounts)
+    named = state.low_level_runtime in (None, *state.low_level_runtimes[:1])
+    # Another setting of ours may be one that the file no longer needs.
+    outdated = state.config is not None and edited(state, desired) != state.config
+    steps = []
+    if not named:
+        why = low_level_reason(state.low_level_runtimes)
+        steps.append(low_level_step(str(state.low_level_runtime), why))
+    if not exactly or (outdated and named):
+        steps.append(
+            injection_step(injection, bool(state.packages), f"{PATH} says otherwise" if state.accepts else VARIABLE)
+        )
+    return steps
 
 
 def _repair(state: ToolkitState) -> list[Step]:
@@ -160,7 +182,7 @@ def _present(state: ToolkitState, desired: DesiredToolkit) -> Plan:
         names = list(state.missing_for_holds)
         steps.append(Step(Kind.INSTALL_PREREQUISITES, TOOLKIT, "packages are held with it", (), {"packages": names}))
     if differing or old:
-        why = "; ".join(f"{name} is {found or 'not installed'}" for name, found in differing.items())
+        why = _difference(differing)
         disturbs = ("containers that start during the transaction",) if any(differing.values()) else ()
         data: dict[str, Any] = {"packages": list(PACKAGES), "version": desired.version, "remove": old}
         why = why or f"{', '.join(old)} is its predecessor"
@@ -169,14 +191,7 @@ def _present(state: ToolkitState, desired: DesiredToolkit) -> Plan:
         steps.append(hold_step(PACKAGES))
     if not desired.hold and held & set(PACKAGES):
         steps.append(release_step(state.held, "nvidia_toolkit_hold is false"))
-    config = edited(state, desired)
-    if config != (state.config or ""):
-        runtimes = low_level_runtimes(state.config)
-        named = state.low_level_runtime in (None, runtimes[0] if runtimes else "")
-        if not named:
-            steps.append(low_level_step(str(state.low_level_runtime), low_level_reason(runtimes)))
-        if named or not accepts_exactly(desired.injection, state.config):
-            steps.append(injection_step(desired.injection, bool(state.packages), f"{PATH} says otherwise"))
+    steps += _settings(state, desired)
     if desired.cdi:
         if state.cdi_unit is False:
             why = "it keeps the CDI specification fresh after driver changes"
@@ -187,7 +202,7 @@ def _present(state: ToolkitState, desired: DesiredToolkit) -> Plan:
     return Plan(
         tuple(steps),
         before={"packages": dict(state.packages), "config": state.config},
-        after={"packages": dict.fromkeys(PACKAGES, desired.version), "config": config},
+        after={"packages": dict.fromkeys(PACKAGES, desired.version), "config": edited(state, desired)},
         warnings=tuple(text for text in (warning, docker_warning(desired.injection, desired.runtime)) if text),
     )
 

@@ -23,8 +23,9 @@ from .._plan import Refused
 from .._runtime.configuration import crio_configuration
 from . import cdi
 from .config import PATH
-from .desired import OLD_PACKAGES, DesiredToolkit, ToolkitState
+from .desired import OLD_PACKAGES, DesiredToolkit
 from .distributions import BASE, IDENTIFIER, KEY_FINGERPRINT, KEY_URL, OLD_SOURCES, distribution_of
+from .state import ToolkitState, settings
 
 Fetch = Callable[[str, Optional[Credentials]], bytes]
 
@@ -62,7 +63,8 @@ class ToolkitSystem:
         installed = self.manager.installed()
         packages = {n: v for n, v in installed.items() if is_toolkit(n) or n in OLD_PACKAGES}
         managed = self._is_configured(desired) if desired.present else True
-        config = read_bytes(PATH)
+        found = read_bytes(PATH)
+        config = None if found is None else found.decode("utf-8", "replace")
         units = cdi.unit_names() if desired.cdi else ()
         return ToolkitState(
             packages=packages,
@@ -71,10 +73,10 @@ class ToolkitSystem:
             missing_for_holds=self.manager.missing_for_holds() if desired.present and desired.hold else (),
             repository=managed and self._key_is_there(),
             old_sources=self._old_sources(),
-            config=None if config is None else config.decode("utf-8", "replace"),
             interrupted=tuple(self.manager.interrupted()),
             cdi_stale=cdi.compare().stale if desired.cdi and cdi.possible() else "",
             driver_loaded=cdi.driver_loaded(),
+            **settings(config),
             specifications=() if desired.present else cdi.specifications(),
             cdi_unit=len(systemd.enabled(units)) == len(units) if units else None,
         )

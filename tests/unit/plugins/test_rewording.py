@@ -32,13 +32,13 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices impo
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.repartition import gone_devices, repartition
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.action.conftest import call  # noqa: F401
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.action.test_evict_gpu_pods import FakeCluster, document
-from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver import test_stage_run as driver
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver import test_apply as driver
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._host import test_host_program as program
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig import test_apply_run as mig
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.live import gpu
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._runtime import test_apply as containerd
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._sharing import test_mps_apply as sharing
-from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._toolkit import test_stage_run as toolkit
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._toolkit import test_apply as toolkit
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.plugin_utils.fleet.test_repartition import pod
 from jinja2 import Environment
 

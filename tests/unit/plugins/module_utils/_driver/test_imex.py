@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import User
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES_FILE, DesiredImex
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import IMEX_UNIT
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (

@@ -12,15 +12,15 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection, choose
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import stage_run, system
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import apply, system
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import PATH, low_level_runtimes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import (
     PACKAGES,
     DesiredToolkit,
-    ToolkitState,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.plan import check_simulation, plan, select
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.state import ToolkitState, settings
 
 VERSIONS = ("1.20.0", "1.19.1", "1.19.0")
 DESIRED = DesiredToolkit(cdi=False)
@@ -120,10 +120,9 @@ class PlayedSystem(system.ToolkitSystem):
             packages,
             manager.holds(),
             bool(manager.urls),
-            (),
-            self.config,
-            manager.interrupted(),
+            interrupted=manager.interrupted(),
             missing_for_holds=missing,
+            **settings(self.config),
             low_level_runtime=self.low_level_runtime,
             specifications=self.specifications,
         )
@@ -150,7 +149,7 @@ def host():
 
 
 def run(host, desired=DESIRED, check=False):
-    return stage_run.run_stage(host, desired, check)
+    return apply.run_stage(host, desired, check)
 
 
 def actions(report):
@@ -332,7 +331,7 @@ def test_absent(host):
 
 def test_what_does_not_stick_is_a_failure(host, monkeypatch):
     monkeypatch.setattr(host.manager, "hold", lambda _packages: None)
-    with pytest.raises(stage_run.Failed, match="still needed: hold"):
+    with pytest.raises(apply.Failed, match="still needed: hold"):
         run(host)
 
 
@@ -349,9 +348,9 @@ def test_cdi_and_its_units(host, monkeypatch):
     second = plan(states[1], DesiredToolkit())
     assert [s.kind.key for s in second.steps] == ["accept_devices", "enable_service", "generate_cdi_specification"]
     monkeypatch.setattr(host, "enable_refresh", lambda: done.append("enable"))
-    monkeypatch.setattr(stage_run.cdi, "refresh", lambda: done.append("generate"))
+    monkeypatch.setattr(apply.cdi, "refresh", lambda: done.append("generate"))
     for step in second.steps[1:]:
-        stage_run._APPLIERS[step.kind](host, states[1], DESIRED, step)
+        apply._APPLIERS[step.kind](host, states[1], DESIRED, step)
     assert done == ["enable", "generate"]
 
 
@@ -360,7 +359,7 @@ def test_old_source_files_go_first(host, monkeypatch):
     monkeypatch.setattr(host, "remove_file", removed.append)
     made = plan(ToolkitState(repository=False, old_sources=("/etc/apt/sources.list.d/x.list",)), DESIRED)
     assert [s.kind.key for s in made.steps][:2] == ["remove_file", "add_repository"]
-    stage_run._APPLIERS[made.steps[0].kind](host, None, DESIRED, made.steps[0])
+    apply._APPLIERS[made.steps[0].kind](host, None, DESIRED, made.steps[0])
     assert removed == ["/etc/apt/sources.list.d/x.list"]
 
 

@@ -17,9 +17,10 @@ from .._adapters.source import run_command
 from .._formats.unit_names import DCGM_UNIT
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
-from .desired import DcgmState, DesiredDcgm
+from .desired import DesiredDcgm
 from .packages import CORE, names
 from .plan import check_simulation, cuda_of, plan, select, transaction
+from .state import DcgmState
 
 #: What the new packages bring (the host engine's unit) is only seen once they are there.
 _ROUNDS = 2

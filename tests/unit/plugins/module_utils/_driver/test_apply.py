@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, Stopped, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Signing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import User
@@ -21,7 +22,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services i
     preferences,
     without_drop_in,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage_run import Failed, Stopped, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import (
     PERSISTENCE_UNIT,
     wants_link,

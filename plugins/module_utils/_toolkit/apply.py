@@ -13,10 +13,11 @@ from .._adapters.packages import Package, PackageError, PackageManager, Transact
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from . import cdi
-from .desired import PACKAGES, DesiredToolkit, ToolkitState
+from .desired import PACKAGES, DesiredToolkit
 from .distributions import IDENTIFIER
 from .floors import version_in
 from .plan import check_simulation, edited, plan, select, transaction
+from .state import ToolkitState
 from .system import ToolkitSystem
 
 #: What the new packages bring (units, their settings) is only seen once they are there.

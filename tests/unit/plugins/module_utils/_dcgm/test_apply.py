@@ -10,10 +10,10 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm import stage_run
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm import apply
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.apply import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.desired import DesiredDcgm
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.packages import names
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.stage_run import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 WANTED = names(["13"])
@@ -112,8 +112,8 @@ class Played:
 @pytest.fixture
 def host(monkeypatch):
     played = Played()
-    monkeypatch.setattr(stage_run, "systemd", played)
-    monkeypatch.setattr(stage_run, "kernel", played)
+    monkeypatch.setattr(apply, "systemd", played)
+    monkeypatch.setattr(apply, "kernel", played)
     return played
 
 

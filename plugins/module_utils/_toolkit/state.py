@@ -1,0 +1,109 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a host has of the container toolkit, as the host reads it or as its facts say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._adapters.cdi_specifications import GPU_KIND
+from .config import ACCEPT_ENVVAR, ACCEPT_VOLUME_MOUNTS, accepts, low_level_runtimes
+from .desired import OLD_PACKAGES, PACKAGES, DesiredToolkit
+from .floors import version_in
+
+
+@dataclass(frozen=True)
+class ToolkitState:
+    """What a host has.
+
+    :param packages: versions of the installed packages of the toolkit, earlier generations included, by name.
+    :param holds: names that the package manager holds; None when that is not known.
+    :param repository: whether the wanted repository and its key are configured; None when that is not known.
+    :param old_sources: apt source files of earlier generations that would conflict.
+    :param config: text of C(config.toml); None where there is none, and where facts say what is in it.
+    :param accepts: whether devices are accepted by the environment variable and by volume mounts; None where it is not known, as without a file.
+    :param low_level_runtimes: the programs that nvidia-container-runtime looks for.
+    :param interrupted: packages that an earlier transaction left half done.
+    :param cdi_stale: why the CDI specification has to be written anew; empty when it is right (or cannot be judged).
+    :param driver_loaded: whether there are GPUs to describe.
+    :param cdi_unit: whether C(nvidia-cdi-refresh.path) is enabled; None where there is no such unit.
+    :param low_level_runtime: absolute path of the program that nvidia-container-runtime has to call; None where PATH has it.
+    :param specifications: the CDI specification that the toolkit keeps, where it is there and the toolkit is to go.
+    :param missing_for_holds: packages that the package manager needs to hold others, and that are not installed.
+    """
+
+    packages: Mapping[str, str] = field(default_factory=dict)
+    holds: tuple[str, ...] | None = None
+    repository: bool | None = None
+    old_sources: tuple[str, ...] = ()
+    config: str | None = None
+    accepts: tuple[bool, bool] | None = None
+    low_level_runtimes: tuple[str, ...] = ()
+    interrupted: tuple[str, ...] = ()
+    cdi_stale: str = ""
+    driver_loaded: bool = False
+    cdi_unit: bool | None = None
+    missing_for_holds: tuple[str, ...] = ()
+    low_level_runtime: str | None = None
+    specifications: tuple[str, ...] = ()
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Return which of the toolkit's packages are held: also those that are gone, whose locks keep new ones out."""
+        return tuple(name for name in (*PACKAGES, *OLD_PACKAGES) if name in (self.holds or ()))
+
+    def differing(self, version: str) -> dict[str, str]:
+        """Return which of the four packages are not at C(version), with what is installed (empty for nothing)."""
+        installed = {name: self.packages.get(name, "") for name in PACKAGES}
+        return {name: found for name, found in installed.items() if version_in(found) != version}
+
+
+def settings(config: str | None) -> dict[str, Any]:
+    """Return what a state has of C(config.toml) with this text.
+
+    :raises TomlError: it is not TOML.
+    """
+    return {
+        "config": config,
+        "accepts": None if config is None else (accepts(config, ACCEPT_ENVVAR), accepts(config, ACCEPT_VOLUME_MOUNTS)),
+        "low_level_runtimes": tuple(low_level_runtimes(config)),
+    }
+
+
+def from_facts(facts: Mapping[str, Any], desired: DesiredToolkit) -> ToolkitState | None:
+    """Return what the facts say of a host; None where they do not say which packages it has.
+
+    What they do not say (the repository, half done transactions, units) is as if it were right: the module finds out.
+    """
+    toolkit = facts.get("toolkit") or {}
+    if toolkit.get("packages") is None:
+        return None
+    envvar, mounts = toolkit.get("accept_envvar_unprivileged"), toolkit.get("accept_volume_mounts")
+    runtimes = toolkit.get("low_level_runtimes")
+    runtime = ((facts.get("runtimes") or {}).get(desired.runtime) or {}).get("low_level_runtime")
+    holds = toolkit.get("holds")
+    return ToolkitState(
+        packages=toolkit["packages"],
+        # Holds that are not known are no reason for a step.
+        holds=PACKAGES if holds is None and desired.hold else tuple(holds or ()),
+        accepts=None if envvar is None or mounts is None else (envvar, mounts),
+        low_level_runtime=runtime if runtimes is not None else None,
+        low_level_runtimes=tuple(runtimes or ()),
+        cdi_stale=_stale(facts) if desired.cdi else "",
+        driver_loaded=bool(facts.get("gpus")),
+    )
+
+
+def _stale(facts: Mapping[str, Any]) -> str:
+    """Return why the CDI specification has to be written anew. Without a driver there is nothing to describe: its stage makes this one run again."""
+    if not facts.get("gpus"):
+        return ""
+    specifications = [entry for entry in facts.get("cdi") or [] if entry.get("kind") == GPU_KIND]
+    if not specifications:
+        return "there is none"
+    wrong = [entry for entry in specifications if entry.get("missing") or entry.get("stale")]
+    return f"{wrong[0].get('path')} describes other devices" if wrong else ""
