@@ -257,7 +257,7 @@ def test_refuse_idle_only_and_force(mig):
     desired = "all-7g.80gb"
     refused = mig.refused(HOPPER, desired)
     assert f"pid {pid}" in refused["msg"] or str(pid) in refused["msg"]
-    assert "nvidia_mig_disruption" in refused["msg"] and "Nothing was touched" in refused["msg"]
+    assert "nvidia_mig_disruption" in refused["msg"] and "Nothing was changed" in refused["msg"]
     assert [mig.instances(HOPPER, index) for index in (0, 1)] == before
 
     left = mig.run(HOPPER, desired, nvidia_mig_disruption="idle_only")
@@ -273,7 +273,7 @@ def test_refuse_idle_only_and_force(mig):
 def test_an_impossible_layout_is_refused_with_the_nearest_ones(mig):
     before = mig.gpus(HOPPER)
     refused = mig.refused(HOPPER, [layout(p3g_40gb=2, p1g_10gb=1)])
-    assert "memory" in refused["msg"] and "Nothing was touched" in refused["msg"]
+    assert "memory" in refused["msg"] and "Nothing was changed" in refused["msg"]
     assert mig.gpus(HOPPER) == before
 
 
