@@ -46,7 +46,7 @@ def read(given: Mapping[str, Any], coherent_memory: str) -> tuple[tuple[str, str
             raise Refused(
                 thing,
                 f"{text!r} has characters that are not allowed in a parameter",
-                "Use only letters, digits and _ . , : ; = / + -",
+                "Only letters, digits and _ . , : ; = / + - are allowed.",
             )
         if _CONFIDENTIAL.search(text):
             raise Refused(

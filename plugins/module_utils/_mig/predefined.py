@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ready-made layouts, with the names and meanings that the GPU Operator's mig-manager gave them."""
+"""Predefined layouts, with the names and meanings that the GPU Operator's mig-manager gave them."""
 
 from __future__ import annotations
 
