@@ -44,7 +44,7 @@ RENAMED = {
         "Remove it; where it was true, set nvidia_toolkit_device_injection: envvar.",
     ),
     "gpu_upgrade_wave_timeout": (
-        "there are no waves any more, and gpu_upgrade_budget_timeout says how long a host waits for room in the budget",
+        "there are no longer any waves; gpu_upgrade_budget_timeout says how long a host waits for room in the budget",
         "Rename it.",
     ),
 }

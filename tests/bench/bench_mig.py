@@ -170,7 +170,7 @@ def measured_cases() -> list[dict[str, Any]]:
             if key == "double_memory":
                 text += f", all {plan.gpus[0].create[0].profile.multiprocessors} SMs used"
         except Refused as refusal:
-            refused, text = 1, f"refused before anything is touched: {refusal.reason}. {refusal.remedy}"
+            refused, text = 1, f"refused before anything is changed: {refusal.reason}. {refusal.remedy}"
         took = (time.perf_counter() - start) * 1000
         found.append(
             {

@@ -95,7 +95,7 @@ def shortfall(version: str, floors: Mapping[int, Floor] = FLOORS) -> tuple[str, 
         return None
     replacement = floors[min(known for known in floors if known > branch)]
     return (
-        f"branch {branch} gets no security fixes any more; {_named(replacement)} does not name it",
+        f"branch {branch} no longer gets security fixes; {_named(replacement)} does not name it",
         replacement.version,
     )
 

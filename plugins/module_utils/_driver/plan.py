@@ -268,7 +268,7 @@ def plan_previous(host: Host, desired: DesiredDriver, record: Record | None, rep
     if gone:
         raise NotOffered(
             f"{PREFIX}state",
-            f"the repositories do not offer the previous driver any more: {', '.join(gone)}",
+            f"the repositories no longer offer the previous driver: {', '.join(gone)}",
             "Configure a mirror that keeps old versions, or name an offered version.",
         )
     extra = tuple(sorted(name for name in installed if name not in record.packages and "pinning" not in name))

@@ -76,7 +76,7 @@ class Metrics(Enum):
     RECOVERY = Metric(
         "gpufleet_gpu_recovery_action",
         GAUGE,
-        "What the driver asks for to bring the GPU back (NVML's recovery action), always 1; none where nothing is needed.",
+        "The action that the driver asks for to recover the GPU (NVML's recovery action), always 1; none where nothing is needed.",
         (*_GPU, "action"),
     )
     XIDS = Metric(

@@ -49,7 +49,7 @@ def plan_exact(gpus: Sequence[HostGpu], records: Sequence[GpuRecord], no_reset: 
             changes.append(gpu_change(gpu, plan, no_reset))
     found = {gpu.state.uuid for gpu in gpus} | {(gpu.state.pci_address, gpu.state.name) for gpu in gpus}
     missing += [
-        f"{record.uuid} ({record.pci_address}): this host has no such GPU any more"
+        f"{record.uuid} ({record.pci_address}): this host no longer has this GPU"
         for record in records
         if record.uuid not in found and (record.pci_address, record.name) not in found
     ]

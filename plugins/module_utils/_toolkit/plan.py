@@ -213,7 +213,7 @@ def _absent(state: ToolkitState, desired: DesiredToolkit) -> Plan:
     if state.held:
         steps.append(release_step(state.held, "they are to be removed"))
     if names:
-        disturbs = ("containers that use GPUs cannot be started any more",)
+        disturbs = ("containers that use GPUs can no longer be started",)
         steps.append(Step(Kind.UNINSTALL_TOOLKIT, TOOLKIT, "it is not wanted", disturbs, {"packages": names}))
     # The packages' scripts make the file, so that no package manager takes it away.
     steps += [Step(Kind.REMOVE_FILE, PATH, "it is the toolkit's")] if state.config is not None else []

@@ -397,7 +397,7 @@ def test_going_back_twice_does_nothing_and_without_a_record_is_refused():
     assert not plan_previous(installed(), DesiredDriver(state="previous"), record, offers(NEW)).plan.changes
     with pytest.raises(Refused, match="no previous driver"):
         plan_previous(installed(), DesiredDriver(state="previous"), None, offers(NEW))
-    with pytest.raises(Refused, match="do not offer the previous driver any more"):
+    with pytest.raises(Refused, match="no longer offer the previous driver"):
         plan_previous(installed(NEW), DesiredDriver(state="previous"), Record(OLD, "", "", closure(OLD)), offers(NEW))
 
 

@@ -157,7 +157,7 @@ def test_exact_plans_of_a_host():
     found = plan_exact([gpu(current=False), gpu(index=1)], [record(("3g.40gb", 4, 4, (3,))), gone, without], {})
     assert [change.gpu.index for change in found.changes] == [0]
     assert found.changes[0].mode == ON
-    assert found.missing == ("GPU-9 (0000:99:00.0): this host has no such GPU any more",)
+    assert found.missing == ("GPU-9 (0000:99:00.0): this host no longer has this GPU",)
 
 
 def test_exact_reports_a_gpu_that_does_not_tell_its_state():
