@@ -73,7 +73,7 @@ def checks(fleet, **variables):
 
 def test_a_level_without_dcgm_and_a_version_with_holes_are_refused_before_anything_is_touched(fleet):
     for variables, text in (
-        ({"nvidia_dcgm_state": "unmanaged"}, "asks for dcgmi diag at level 2, and the host has no dcgmi"),
+        ({"nvidia_dcgm_state": "unmanaged"}, "asks for dcgmi diag at level 2, but the host has no dcgmi"),
         ({"nvidia_dcgm_version": "4.5.2"}, "below the security floor 4.5.3"),
         ({"nvidia_health_dcgm_level": 5}, "nvidia_health_dcgm_level"),
     ):

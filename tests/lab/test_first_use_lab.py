@@ -14,6 +14,7 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -87,19 +88,26 @@ def without_this_machine(text: str, folder: Path) -> str:
     return text.replace(str(folder), "/srv/gpu").replace(os.uname().release, "6.1.0-50-amd64")
 
 
-def test_six_commands_to_the_plan_of_ones_own_hosts(ssh_config, tmp_path):
-    home = tmp_path / "home"
+@pytest.fixture
+def folder():
+    """A person's folder. C(tmp_path) of a parallel run is longer than the path of a Unix socket, such as ssh's below C(~/.ansible/cp), may be."""
+    with tempfile.TemporaryDirectory(prefix="gpufleet-") as path:
+        yield Path(path)
+
+
+def test_six_commands_to_the_plan_of_ones_own_hosts(ssh_config, folder):
+    home = folder / "home"
     home.mkdir()
-    build = [REPOSITORY / ".venv/bin/ansible-galaxy", "collection", "build", "--output-path", tmp_path, REPOSITORY]
+    build = [REPOSITORY / ".venv/bin/ansible-galaxy", "collection", "build", "--output-path", folder, REPOSITORY]
     subprocess.run(build, check=True, capture_output=True)
-    (tarball,) = tmp_path.glob("gpufleet-nvidia-*.tar.gz")
+    (tarball,) = folder.glob("gpufleet-nvidia-*.tar.gz")
     own = re.sub(r"(gpu-[\w-]+): \{ansible_host: [\d.]+\}", r"\1: {ansible_host: \1}", readme_inventory())
     own = own.replace("  vars:\n", f"  vars:\n    {_OF_CONTAINERD_1_6}\n", 1)
-    (tmp_path / "inventory.yml").write_text(own, encoding="utf-8")
+    (folder / "inventory.yml").write_text(own, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
     environment |= {
         "HOME": str(home),
-        "PATH": f"{tmp_path}/venv/bin:{environment['PATH']}",
+        "PATH": f"{folder}/venv/bin:{environment['PATH']}",
         # A user has this in ~/.ssh/config, which ssh does not look for in HOME.
         "ANSIBLE_SSH_ARGS": f"-F {ssh_config} -o ControlMaster=auto -o ControlPersist=60s",
         "ANSIBLE_NOCOLOR": "1",
@@ -109,12 +117,12 @@ def test_six_commands_to_the_plan_of_ones_own_hosts(ssh_config, tmp_path):
         command = pattern.format(tarball=tarball.name)
         begun = time.monotonic()
         done = subprocess.run(
-            ["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+            ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=False
         )
         took = time.monotonic() - begun
         total += took
         said[command] = done
-        text = without_this_machine(f"{done.stdout}{done.stderr}", tmp_path).strip()
+        text = without_this_machine(f"{done.stdout}{done.stderr}", folder).strip()
         lines = text.splitlines() if command.startswith("ansible-playbook") else text.splitlines()[-1:]
         shown += [f"$ {command}    # {took:.0f} s", *(line.rstrip() for line in lines), ""]
     transcript = f"{_HEAD}\n" + "\n".join(shown) + f"\nAll of it: {total:.0f} s.\n"

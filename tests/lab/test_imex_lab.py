@@ -122,14 +122,16 @@ def test_an_imex_that_does_not_start_is_no_success(fleet):
 
 @pytest.mark.proves("fabric", "host", rows=["nvlink5-rack"])
 def test_masked_for_compute_domains_and_back(fleet):
+    """Without the cluster's files: ComputeDomains need CDI, which the containerd of these hosts does not inject (tests/charts has the files)."""
     describe(fleet, nvidia_driver_imex="masked")
-    assert fleet.play("site").rc == 0
+    masked = fleet.play("site", "--skip-tags", "cluster")
+    assert masked.rc == 0, masked.text
     assert everywhere(fleet, "systemctl is-enabled nvidia-imex || true; systemctl is-active nvidia-imex || true") == {
         "masked\ninactive"
     }
     assert everywhere(fleet, "dpkg-query -W -f '${Version}' nvidia-imex") == {f"{VERSION}-1"}
-    again = fleet.play("site")
-    assert "rack: 2 as described" in again.text, again.text
+    again = fleet.play("site", "--skip-tags", "cluster")
+    assert again.rc == 0 and all(again.quiet(host) for host in HOSTS), again.text
     describe(fleet, "127.0.0.1", "127.0.0.2")
     played = fleet.play("site")
     assert played.rc == 0, played.text

@@ -78,7 +78,7 @@ BAD = {
     ),
     "unknown-branch": (
         {"nvidia_driver_branch": "581"},
-        ["nvidia_driver_branch: branch 581 no longer gets security fixes", "Take "],
+        ["nvidia_driver_branch: branch 581 no longer gets security fixes", "Use "],
     ),
     "below-the-floor": ({"nvidia_driver_version": "580.65.06"}, ["nvidia_driver_version: ", "580.65.06"]),
     "no-version": ({"nvidia_toolkit_version": "newest"}, ["nvidia_toolkit_version: 'newest'", "such as 1.20.0"]),
