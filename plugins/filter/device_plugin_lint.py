@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.embedded import lint_file
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.yaml import HAS_YAML
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
 
 def device_plugin_lint(text: Any, facts: Any = None) -> dict[str, Any]:
-    """Return C(findings) and C(effective) for the text of a device plugin configuration file."""
+    """Return C(findings) and C(effective) for the text of a file; C(effective) is that of a device plugin configuration alone."""
     if not isinstance(text, str):
         raise AnsibleFilterError(
             f"device_plugin_lint takes the text of a file, not {type(text).__name__}. "
@@ -25,7 +25,15 @@ def device_plugin_lint(text: Any, facts: Any = None) -> dict[str, Any]:
         raise AnsibleFilterError("device_plugin_lint needs PyYAML on the controller.")
     if facts is not None and not isinstance(facts, dict):
         raise AnsibleFilterError("device_plugin_lint: facts must be what gpufleet.nvidia.gpu_info returned under gpu.")
-    return lint(plain(text), plain(facts)).as_dict()
+    verdicts = lint_file("", plain(text), plain(facts))
+    if list(verdicts) == [""]:
+        return verdicts[""].as_dict()
+    findings = [
+        {**finding.as_dict(), "path": f"{name} {finding.path}".strip()}
+        for name, verdict in verdicts.items()
+        for finding in verdict.findings
+    ]
+    return {"findings": findings, "effective": None}
 
 
 class FilterModule:

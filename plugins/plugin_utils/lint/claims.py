@@ -17,6 +17,7 @@ from typing import Any
 
 from .finding import Report, join, near
 from .node import Node
+from .objects import group_of, mapping, sequence
 
 KINDS = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate")
 #: The driver's name, which is the domain of its attributes.
@@ -40,8 +41,9 @@ _BY_CLASS = "deviceclass.resource.kubernetes.io/"
 
 def is_claim(document: Mapping[str, Any]) -> bool:
     """Return whether an object is one by which devices are claimed, or a pod that asks for devices of a class."""
-    group = str(document.get("apiVersion")).partition("/")[0]
-    return (document.get("kind") in KINDS and group == "resource.k8s.io") or any(True for _one in _by_class(document))
+    return (document.get("kind") in KINDS and group_of(document) == "resource.k8s.io") or any(
+        True for _one in _by_class(document)
+    )
 
 
 def check(document: Mapping[str, Any], node: Node | None, report: Report) -> None:
@@ -56,13 +58,13 @@ def check(document: Mapping[str, Any], node: Node | None, report: Report) -> Non
                 "Kubernetes 1.34 starts the pod without any device and without an error",
                 f"Claim a MIG device by its profile with a ResourceClaimTemplate of the class {MIG}.",
             )
-    kind, spec = document.get("kind"), _mapping(document.get("spec"))
+    kind, spec = document.get("kind"), mapping(document.get("spec"))
     if kind == "DeviceClass":
-        _device_class(str(_mapping(document.get("metadata")).get("name")), spec, report)
+        _device_class(str(mapping(document.get("metadata")).get("name")), spec, report)
     elif kind == "ResourceClaim":
-        _devices(_mapping(spec.get("devices")), "spec.devices", node, report)
+        _devices(mapping(spec.get("devices")), "spec.devices", node, report)
     elif kind == "ResourceClaimTemplate":
-        _devices(_mapping(_mapping(spec.get("spec")).get("devices")), "spec.spec.devices", node, report)
+        _devices(mapping(mapping(spec.get("spec")).get("devices")), "spec.spec.devices", node, report)
 
 
 def _device_class(name: str, spec: Mapping[str, Any], report: Report) -> None:
@@ -104,20 +106,20 @@ def _devices(devices: Mapping[str, Any], path: str, node: Node | None, report: R
 
 def _requests(devices: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield requests as v1 and v1beta2 write them (exactly, firstAvailable), and as v1beta1 does."""
-    for number, entry in enumerate(_list(devices.get("requests"))):
-        where, entry = f"{path}.requests[{number}]", _mapping(entry)
+    for number, entry in enumerate(sequence(devices.get("requests"))):
+        where, entry = f"{path}.requests[{number}]", mapping(entry)
         if "exactly" in entry:
-            yield f"{where}.exactly", _mapping(entry["exactly"])
+            yield f"{where}.exactly", mapping(entry["exactly"])
         elif "firstAvailable" in entry:
-            for index, one in enumerate(_list(entry["firstAvailable"])):
-                yield f"{where}.firstAvailable[{index}]", _mapping(one)
+            for index, one in enumerate(sequence(entry["firstAvailable"])):
+                yield f"{where}.firstAvailable[{index}]", mapping(one)
         else:
             yield where, entry
 
 
 def _expressions(of: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
-    for number, entry in enumerate(_list(of.get("selectors"))):
-        expression = _mapping(_mapping(entry).get("cel")).get("expression")
+    for number, entry in enumerate(sequence(of.get("selectors"))):
+        expression = mapping(mapping(entry).get("cel")).get("expression")
         if isinstance(expression, str):
             yield f"{path}.selectors[{number}].cel.expression", expression
 
@@ -143,7 +145,7 @@ def _domain(path: str, expression: str, name: str | None, report: Report) -> Non
 
 
 def _memory(name: str, request: Mapping[str, Any], where: str, report: Report) -> None:
-    asked = _mapping(_mapping(request.get("capacity")).get("requests"))
+    asked = mapping(mapping(request.get("capacity")).get("requests"))
     if name == GPU and "memory" in asked:
         report.warning(
             f"{where}.capacity.requests.memory",
@@ -181,9 +183,9 @@ def _on_node(name: str, profiles: set[str], request: Mapping[str, Any], where: s
 def _constraints(devices: Mapping[str, Any], classes: set[str], path: str, report: Report) -> None:
     """Check qualified names of attributes; what all requests of the constraint have is not traced."""
     known = set().union(*(_ATTRIBUTES[name] for name in classes if name in _ATTRIBUTES))
-    for number, entry in enumerate(_list(devices.get("constraints"))):
+    for number, entry in enumerate(sequence(devices.get("constraints"))):
         for key in ("matchAttribute", "distinctAttribute"):
-            domain, _slash, attribute = str(_mapping(entry).get(key) or "").partition("/")
+            domain, _slash, attribute = str(mapping(entry).get(key) or "").partition("/")
             if domain == DRIVER and known and attribute not in known:
                 report.error(
                     f"{path}.constraints[{number}].{key}",
@@ -194,21 +196,13 @@ def _constraints(devices: Mapping[str, Any], classes: set[str], path: str, repor
 
 def _by_class(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield where containers of a pod, or of a workload's template, ask for devices by a class, and the class."""
-    spec, path = _mapping(document.get("spec")), "spec"
+    spec, path = mapping(document.get("spec")), "spec"
     for key in ("jobTemplate", "template"):
         if isinstance(spec.get(key), Mapping):
-            spec, path = _mapping(_mapping(spec[key]).get("spec")), f"{path}.{key}.spec"
+            spec, path = mapping(mapping(spec[key]).get("spec")), f"{path}.{key}.spec"
     for kind in ("initContainers", "containers"):
-        for number, container in enumerate(_list(spec.get(kind))):
-            limits = _mapping(_mapping(_mapping(container).get("resources")).get("limits"))
+        for number, container in enumerate(sequence(spec.get(kind))):
+            limits = mapping(mapping(mapping(container).get("resources")).get("limits"))
             for name in limits:
                 if isinstance(name, str) and name.startswith(_BY_CLASS):
                     yield f"{path}.{kind}[{number}].resources.limits['{name}']", name[len(_BY_CLASS) :]
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

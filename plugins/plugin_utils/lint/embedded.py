@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the linter checks inside other files: configurations (in ConfigMaps and values of NVIDIA's charts, with what these tell the plugin) and claims."""
+"""What the linter checks inside other files: configurations (in ConfigMaps and values of charts, with what these tell the plugin), claims, and objects
+of the GPU Operator."""
 
 from __future__ import annotations
 
@@ -10,6 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from .claims import is_claim
+from .gpu_operator import is_operator
+from .lint import Verdict, lint
+from .objects import below
 from .yaml import HAS_C_LIBRARY, HAS_YAML
 
 if HAS_YAML:
@@ -25,15 +29,26 @@ class Configuration(NamedTuple):
     """A configuration and where it was found.
 
     :param told: device list strategies that the plugin is started with, which beat those of its file; empty where the file decides.
+    :param others: further objects of the GPU Operator in the file, if this is one.
     """
 
     name: str
     text: str
     told: tuple[str, ...] = ()
+    others: tuple[Mapping[str, Any], ...] = ()
+
+
+def lint_file(name: str, text: str, facts: Mapping[str, Any] | None = None) -> dict[str, Verdict]:
+    """Return what the linter says of each configuration and object in a file, by a name that begins with the file's.
+
+    :param facts: of the node on which they will be used, as for L(lint).
+    """
+    return {one.name: lint(one.text, facts, one.told, one.others) for one in configurations(name, text)}
 
 
 def configurations(name: str, text: str) -> list[Configuration]:
-    """Return the configurations and claims in a file, each with a name that says where it is; the file itself when it is none of these.
+    """Return the configurations, claims and objects of the GPU Operator in a file, each with a name that says where it is; the file itself when
+    it has none of these.
 
     Values of a chart and DaemonSets that name a device list strategy, and no configuration, count as an empty one.
 
@@ -44,12 +59,16 @@ def configurations(name: str, text: str) -> list[Configuration]:
     except yaml.YAMLError:
         return [Configuration(name, text)]
     found = []
+    documents = [document for document in documents if isinstance(document, Mapping)]
+    operators = [document for document in documents if is_operator(document)]
     for document in documents:
-        if not isinstance(document, Mapping):
+        place = f"{name}[{document.get('kind')}/{below(document, 'metadata', 'name')}]"
+        if is_operator(document):
+            others = tuple(other for other in operators if other is not document)
+            found.append(Configuration(place, _text(document), others=others))
             continue
         if is_claim(document):
-            path = f"{document.get('kind')}/{_below(document, 'metadata', 'name')}"
-            found.append(Configuration(f"{name}[{path}]", yaml.safe_dump(dict(document), sort_keys=False)))
+            found.append(Configuration(place, _text(document)))
             continue
         told = _told(document)
         inside = list(_inside(document)) or ([(str(document.get("kind") or "values"), "version: v1\n")] if told else [])
@@ -57,16 +76,20 @@ def configurations(name: str, text: str) -> list[Configuration]:
     return found or [Configuration(name, text)]
 
 
+def _text(document: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(document), sort_keys=False)
+
+
 def _told(document: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the strategies that values of the plugin's chart or of the GPU Operator, or a DaemonSet, start the plugin with."""
     if _OF_A_CONFIGURATION & set(document):
         return ()
-    containers = _below(document, "spec", "template", "spec", "containers")
-    said: Any = _environment(_below(document, "devicePlugin", "env"))
+    containers = below(document, "spec", "template", "spec", "containers")
+    said: Any = _environment(below(document, "devicePlugin", "env"))
     for container in containers if document.get("kind") == "DaemonSet" and isinstance(containers, list) else ():
-        said = said or _environment(_below(container, "env"))
+        said = said or _environment(below(container, "env"))
     said = document.get("deviceListStrategy") or said
-    if not said and isinstance(document.get("devicePlugin"), Mapping) and _below(document, "cdi", "enabled") is True:
+    if not said and isinstance(document.get("devicePlugin"), Mapping) and below(document, "cdi", "enabled") is True:
         # What the GPU Operator gives its plugin then.
         return ("cdi-annotations", "cdi-cri")
     parts = said.split(",") if isinstance(said, str) else said if isinstance(said, list) else ()
@@ -82,15 +105,12 @@ def _inside(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if document.get("kind") == "ConfigMap" and isinstance(document.get("data"), Mapping):
         places = [("data", document["data"])]
     else:
-        places = [("config.map", _below(document, "config", "map"))]
-        places.append(("devicePlugin.config.data", _below(document, "devicePlugin", "config", "data")))
+        places = [("config.map", below(document, "config", "map"))]
+        places.append(("devicePlugin.config.data", below(document, "devicePlugin", "config", "data")))
+        nodes = below(document, "devicePlugin", "nodeConfiguration", "config")
+        places.append(("devicePlugin.nodeConfiguration", {"config": nodes}))
+        places.append(("device-config", {"content": below(document, "device-config", "content")}))
     for path, texts in places:
         for key, inner in texts.items() if isinstance(texts, Mapping) else ():
             if isinstance(inner, str):
                 yield f"{path}.{key}", inner
-
-
-def _below(value: Any, *keys: str) -> Any:
-    for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value

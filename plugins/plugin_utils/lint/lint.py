@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The linter of device plugin configuration files: what the plugin 0.20 refuses, and what it accepts and ignores; and of claims.
+"""The linter of device plugin configuration files: what the plugin 0.20 refuses, and what it accepts and ignores; and of
+claims, objects of the GPU Operator and HAMi's configuration.
 
 An I(error) is what the plugin, gpu-feature-discovery or the MPS daemon does not start with. A I(warning) is what they accept and
 ignore, or understand otherwise than it looks. A file without findings does what it says.
@@ -14,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import claims, node, rules, schema, yaml
+from . import claims, gpu_operator, hami, node, rules, schema, yaml
 from .effective import effective
 from .finding import ERROR, MOST, Finding, Report, TooManyFindings
 
@@ -41,17 +42,24 @@ class Verdict:
         }
 
 
-def lint(text: str, facts: Mapping[str, Any] | None = None, told: Sequence[str] = ()) -> Verdict:
-    """Check the text of a device plugin configuration file, or of an object by which devices of the DRA driver are claimed.
+def lint(
+    text: str,
+    facts: Mapping[str, Any] | None = None,
+    told: Sequence[str] = (),
+    others: Sequence[Mapping[str, Any]] = (),
+) -> Verdict:
+    """Check the text of a device plugin configuration file, of an object by which devices of the DRA driver are claimed or that tells the GPU
+    Operator what to do, or of HAMi's configuration.
 
     :param text: the file.
     :param facts: of the node on which it will be used, as M(gpufleet.nvidia.gpu_info) returns them; what depends on a node
         (its resources, MIG, the limit of MPS on old GPUs) is checked only with them.
     :param told: device list strategies that the plugin is started with, which beat those of the file.
+    :param others: further objects of the GPU Operator for the same cluster.
     """
     report = Report()
     try:
-        return _lint(text, facts, told, report)
+        return _lint(text, facts, told, others, report)
     except TooManyFindings:
         message = f"it has more than {MOST} findings: the rest was not checked"
         report.findings.insert(
@@ -60,7 +68,13 @@ def lint(text: str, facts: Mapping[str, Any] | None = None, told: Sequence[str] 
         return _verdict(report, None)
 
 
-def _lint(text: str, facts: Mapping[str, Any] | None, told: Sequence[str], report: Report) -> Verdict:
+def _lint(
+    text: str,
+    facts: Mapping[str, Any] | None,
+    told: Sequence[str],
+    others: Sequence[Mapping[str, Any]],
+    report: Report,
+) -> Verdict:
     try:
         document = yaml.load(text, report)
     except yaml.YamlError as error:
@@ -76,6 +90,12 @@ def _lint(text: str, facts: Mapping[str, Any] | None, told: Sequence[str], repor
         return _verdict(report, None)
     if claims.is_claim(document):
         claims.check(document, node.node_of(facts), report)
+        return _verdict(report, None)
+    if gpu_operator.is_operator(document):
+        gpu_operator.check(document, facts, node.node_of(facts), report, others)
+        return _verdict(report, None)
+    if hami.is_hami(document):
+        hami.check(document, text, facts, node.node_of(facts), report)
         return _verdict(report, None)
     _explain_kubernetes_objects(document, report)
     config = schema.config(document, report)

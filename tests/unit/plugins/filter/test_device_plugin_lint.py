@@ -37,6 +37,20 @@ def test_a_refused_file_has_no_effective_configuration():
     assert answer["effective"] is None
 
 
+def test_files_with_several_objects_are_taken_apart():
+    driver = "{apiVersion: nvidia.com/v1alpha1, kind: NVIDIADriver, metadata: {name: NAME}, spec: {version: VERSION}}"
+    good, bad = driver.replace("VERSION", "580.178.04"), driver.replace("VERSION", '"580"')
+    config_map = "{kind: ConfigMap, data: {a: 'version: v2'}}"
+    labelled = good.replace("NAME", "one").replace("spec: {", "spec: {nodeSelector: {a: b}, ")
+    other = bad.replace("NAME", "two").replace("spec: {", "spec: {nodeSelector: {a: c}, ")
+    answer = lint("\n---\n".join([labelled, other, config_map]))
+    assert [finding["path"] for finding in answer["findings"]] == [
+        "[NVIDIADriver/two] spec.version",
+        "[data.a] version",
+    ]
+    assert answer["effective"] is None
+
+
 def test_facts_reach_the_linter():
     facts = {"gpus": [{"index": 0, "mig": {"current": True}, "gpu_instances": []}]}
     text = "sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}\n"

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.embedded import configurations
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.embedded import Configuration, configurations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
 
 MPS = "version: v1\nsharing:\n  mps:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: {}\n"
@@ -211,14 +211,17 @@ def test_merge_below_the_keys_overwrites_them():
 
 def test_configurations_inside_other_files():
     config_map = "kind: ConfigMap\ndata:\n  a: |\n    version: v1\n  b: |\n    version: v2\n"
-    assert configurations("f", config_map) == [("f[data.a]", "version: v1\n", ()), ("f[data.b]", "version: v2\n", ())]
+    assert configurations("f", config_map) == [
+        Configuration("f[data.a]", "version: v1\n"),
+        Configuration("f[data.b]", "version: v2\n"),
+    ]
     assert configurations("f", "config:\n  map:\n    a: |\n      version: v1\n") == [
-        ("f[config.map.a]", "version: v1\n", ())
+        Configuration("f[config.map.a]", "version: v1\n")
     ]
     operator = "devicePlugin:\n  config:\n    data:\n      a: |\n        version: v1\n"
-    assert configurations("f", operator) == [("f[devicePlugin.config.data.a]", "version: v1\n", ())]
-    assert configurations("f", "version: v1\n") == [("f", "version: v1\n", ())]
-    assert configurations("f", "a: [") == [("f", "a: [", ())]
+    assert configurations("f", operator) == [Configuration("f[devicePlugin.config.data.a]", "version: v1\n")]
+    assert configurations("f", "version: v1\n") == [Configuration("f", "version: v1\n")]
+    assert configurations("f", "a: [") == [Configuration("f", "a: [")]
 
 
 PLUGINS_VALUES = "deviceListStrategy: {0}\nconfig: {{map: {{a: 'version: v1'}}}}\n"
@@ -257,7 +260,7 @@ def test_the_operator_with_cdi_gives_its_plugin_both_strategies_of_cdi():
 
 def test_a_configuration_with_a_key_of_the_charts_values_is_a_configuration():
     text = "version: v1\ndeviceListStrategy: envvar\n"
-    assert configurations("f", text) == [("f", text, ())]
+    assert configurations("f", text) == [Configuration("f", text)]
 
 
 def accepting(envvar=False, mounts=False, containerd="2.1.5"):

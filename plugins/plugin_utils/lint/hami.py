@@ -1,0 +1,212 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""HAMi's configuration: its device plugin's (C(device-config.yaml)) and that of single nodes (C(config.json)).
+
+The fields are those of HAMi 2.10: pkg/device/nvidia/{device,mig_profiles}.go, and how they are used in
+pkg/device-plugin/nvidiadevice/nvinternal/plugin/{server,register}.go. Both programs read YAML without looking for unknown fields.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from .finding import Report, join, near
+from .node import Node
+from .objects import mapping, sequence
+
+_NUMBERS = {"deviceMemoryScaling": float, "deviceCoreScaling": float}
+_COUNTS = (
+    "deviceSplitCount",
+    "preConfiguredDeviceMemory",
+    "defaultMemory",
+    "defaultCores",
+    "defaultGPUNum",
+    "memoryFactor",
+)
+_TEXTS = (
+    *(
+        "resourceCountName",
+        "resourceMemoryName",
+        "resourceCoreName",
+        "resourceMemoryPercentageName",
+        "resourcePriorityName",
+    ),
+    *("gpuCorePolicy", "libCudaLogLevel", "runtimeClassName"),
+)
+_TRUTHS = ("overwriteEnv", "enableNumaTopology", "disableCoreLimit")
+_FIELDS = {*_NUMBERS, *_COUNTS, *_TEXTS, *_TRUTHS, "migProfileAllowlist"}
+#: The plugin reads them without asking whether they are there.
+_NEEDED = ("deviceSplitCount", "deviceMemoryScaling", "libCudaLogLevel")
+_CHOICES = {"gpuCorePolicy": ("default", "force", "disable"), "libCudaLogLevel": ("0", "1", "3", "4")}
+_OF_A_NODE = {
+    *("name", "operatingmode", "migstrategy", "filterdevices", "enablegetpreferredallocation"),
+    *(
+        "devicesplitcount",
+        "devicememoryscaling",
+        "devicecorescaling",
+        "preconfigureddevicememory",
+        "libcudaloglevel",
+        "enablenumatopology",
+    ),
+}
+_PROFILE = re.compile(r"[^.]+g\..*")
+
+
+def is_hami(document: Mapping[str, Any]) -> bool:
+    """Return whether a file is a configuration of HAMi for NVIDIA's GPUs."""
+    nvidia = document.get("nvidia")
+    return "nodeconfig" in document or (isinstance(nvidia, Mapping) and bool(_FIELDS & set(nvidia)))
+
+
+def check(
+    document: Mapping[str, Any], text: str, facts: Mapping[str, Any] | None, node: Node | None, report: Report
+) -> None:
+    """Check one configuration.
+
+    :param text: from which C(document) was read.
+    :param facts: of the node; without them nothing is said of its GPUs.
+    """
+    if "nodeconfig" in document:
+        _nodes(document, text, facts, node, report)
+    else:
+        _devices(mapping(document.get("nvidia")), report)
+
+
+def _devices(given: Mapping[str, Any], report: Report) -> None:
+    for key in given:
+        if key not in _FIELDS:
+            report.warning(join("nvidia", str(key)), "HAMi has no such field and ignores it", near(str(key), _FIELDS))
+    for key in _NEEDED:
+        if given.get(key) is None:
+            report.error(
+                join("nvidia", key),
+                "it is missing, and HAMi's device plugin ends with a nil pointer when it needs it",
+                'Write it as the chart does: deviceSplitCount: 10, deviceMemoryScaling: 1, libCudaLogLevel: "0".',
+            )
+    for key, value in given.items():
+        _type(key, value, report)
+    for key, choices in _CHOICES.items():
+        if given.get(key) not in (None, "") and str(given[key]) not in choices:
+            report.warning(
+                join("nvidia", key), f"{given[key]} is not one of its values", near(str(given[key]), choices)
+            )
+    if given.get("deviceSplitCount") == 0:
+        report.error("nvidia.deviceSplitCount", "with 0 no node offers a GPU", "Write how many pods may share a GPU.")
+    for number, entry in enumerate(sequence(given.get("migProfileAllowlist"))):
+        _allowed(mapping(entry), f"nvidia.migProfileAllowlist[{number}]", report)
+
+
+def _type(key: str, value: Any, report: Report) -> None:
+    if value is None:
+        return
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if key in _NUMBERS:
+        fits, wanted = number, "a number"
+    elif key in _COUNTS:
+        fits, wanted = isinstance(value, int) and number and value >= 0, "an integer from 0 on"
+    elif key in _TRUTHS:
+        fits, wanted = isinstance(value, bool), "true or false"
+    elif key in _TEXTS:
+        fits, wanted = not isinstance(value, (Mapping, list)), "a string"
+    else:
+        return
+    if not fits:
+        report.error(join("nvidia", key), f"{value!r} is not {wanted}: HAMi's scheduler and device plugin do not start")
+
+
+def _allowed(entry: Mapping[str, Any], path: str, report: Report) -> None:
+    for key in ("models", "profiles"):
+        if not sequence(entry.get(key)):
+            report.error(
+                join(path, key), "it is empty: HAMi's scheduler and device plugin do not start", f"Name the {key}."
+            )
+    for profile in sequence(entry.get("profiles")):
+        if not _PROFILE.fullmatch(str(profile)):
+            report.error(
+                join(path, "profiles"),
+                f"{profile} is no name of a MIG profile: HAMi's scheduler and device plugin do not start",
+                "Write it as nvidia-smi mig -lgip does, such as 1g.10gb.",
+            )
+
+
+def _nodes(
+    document: Mapping[str, Any], text: str, facts: Mapping[str, Any] | None, node: Node | None, report: Report
+) -> None:
+    try:
+        json.loads(text)
+    except ValueError as error:
+        report.error(
+            "", f"this is not JSON ({error}): HAMi logs it and ignores the settings of all nodes", "Correct the syntax."
+        )
+        return
+    seen: set[str] = set()
+    here = mapping(mapping(mapping(facts).get("gpu", facts)).get("host")).get("name")
+    for number, entry in enumerate(sequence(document.get("nodeconfig"))):
+        path, given = f"nodeconfig[{number}]", mapping(entry)
+        name = str(given.get("name") or "")
+        if not name or name in seen:
+            why = f"{name} was named before: the later entry wins, field by field" if name else "it names no node"
+            report.warning(join(path, "name"), why, "Write one entry for each node.")
+        seen.add(name)
+        # Go's decoder takes the names of fields in any case.
+        for key in given:
+            if key.lower() not in _OF_A_NODE:
+                report.warning(join(path, key), "HAMi has no such field and ignores it", near(key, _OF_A_NODE))
+        _of_a_node({key.lower(): value for key, value in given.items()}, path, node if name == here else None, report)
+
+
+def _of_a_node(given: Mapping[str, Any], path: str, node: Node | None, report: Report) -> None:
+    mode = given.get("operatingmode") or "hami-core"
+    if mode not in ("hami-core", "mig"):
+        report.warning(
+            join(path, "operatingmode"),
+            f"HAMi does nothing for {mode}: pods are limited by its library, as with hami-core",
+            "Write hami-core or mig.",
+        )
+    if mode == "mig" and node is not None and node.profiles:
+        report.warning(
+            join(path, "operatingmode"),
+            f"HAMi creates and destroys MIG devices itself, for each pod: the {len(node.profiles)} of the node's layout do not stay",
+            "Write hami-core, or describe the node without nvidia_mig_layout.",
+        )
+    if given.get("migstrategy") not in (None, "none"):
+        report.warning(
+            join(path, "migstrategy"),
+            "HAMi reads it and does nothing with it: the chart's devicePlugin.migStrategy decides for all nodes",
+            "Remove it.",
+        )
+    filtered = mapping(given.get("filterdevices"))
+    indices, uuids = sequence(filtered.get("index")), sequence(filtered.get("uuid"))
+    if any(isinstance(index, bool) or not isinstance(index, int) or index < 0 for index in indices):
+        report.error(
+            join(path, "filterdevices.index"),
+            "an index is a number without quotes: HAMi logs it and ignores the settings of all nodes",
+            "Write it as in [0, 1].",
+        )
+    elif node is not None and node.gpus:
+        _filtered(indices, uuids, join(path, "filterdevices"), node, report)
+
+
+def _filtered(indices: list[Any], uuids: list[Any], path: str, node: Node, report: Report) -> None:
+    """Check what is left out; a filter is easily taken for a choice."""
+    left = [gpu for gpu in node.gpus if gpu.get("index") not in indices and gpu.get("uuid") not in uuids]
+    if not left:
+        report.error(
+            path,
+            "these are the GPUs that HAMi leaves out, and the node has no others",
+            "Name those that are not for HAMi.",
+        )
+    for key, named in (("index", indices), ("uuid", uuids)):
+        there = {gpu.get(key) for gpu in node.gpus}
+        for one in named:
+            if one not in there:
+                report.warning(
+                    join(path, key),
+                    f"the node has no GPU {one}",
+                    f"Its GPUs: {', '.join(map(str, sorted(there, key=str)))}.",
+                )
