@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.packages import FAMILY
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import (
     COMPUTE,
     OPEN,
@@ -300,6 +301,29 @@ def container_toolkit(version: str, rpm: bool) -> list[StandIn]:
         StandIn(tools, full, (f"{library} {exact}",)),
         StandIn(library, full),
     ]
+
+
+def dcgm(version: str, rpm: bool) -> list[StandIn]:
+    """DCGM 4 for CUDA 12 and 13.
+
+    The names are those of Azure/azhpc-images; the epoch is that of C(datacenter-gpu-manager-4-core-1:4.5.2-1.x86_64), as dnf said on Amazon Linux 2023, and
+    of the deb packages there. That each needs the core of its own version is what those scripts say of the packages multinode.
+    """
+    full = f"{version}-1" if rpm else f"1:{version}-1"
+    core = f"{FAMILY}-4-core"
+    same = (f"{core} = 1:{full}" if rpm else f"{core} (= {full})",)
+    kinds = ("proprietary", *(f"{kind}cuda{cuda}" for cuda in (12, 13) for kind in ("", "proprietary-")))
+    epoch = 1 if rpm else 0
+    return [
+        StandIn(core, full, conflicts=(FAMILY,), epoch=epoch),
+        *(StandIn(f"{FAMILY}-4-{kind}", full, same, epoch=epoch) for kind in kinds),
+    ]
+
+
+def dcgm_3(rpm: bool) -> StandIn:
+    """The one package that DCGM 3 is."""
+    version = "3.3.9-1" if rpm else "1:3.3.9"
+    return StandIn(FAMILY, version, conflicts=(f"{FAMILY}-4-core",), epoch=1 if rpm else 0)
 
 
 def suse_base(kernel: str = SUSE_KERNEL) -> list[StandIn]:
