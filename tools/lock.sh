@@ -15,7 +15,7 @@ lock() { # the name of the file, the oldest Python that it is for, and options o
     name=$1 oldest=$2
     shift 2
     # Without the index: where packages come from is each machine's own configuration, the hashes say which they are.
-    "$uv" pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --python-version "$oldest" \
+    "$uv" pip compile --quiet --universal --generate-hashes --no-strip-extras --no-emit-index-url --no-emit-find-links --python-version "$oldest" \
         --custom-compile-command tools/lock.sh --output-file "requirements/$name.txt" "$@" "requirements/$name.in"
 }
 
