@@ -32,6 +32,12 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade impo
     progress,
     wave_node,
 )
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade_racks import (
+    RackHost,
+    announcements,
+    changed_racks,
+    mixed_racks,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.upgrade_run import HOLDS, UpgradeRun
 
@@ -71,7 +77,7 @@ class ActionModule(ClusterAction):
             force = arguments["take_over"] and state == "planned"
             self.hold_lease(cluster, arguments, arguments["lease_namespace"], arguments["lease_duration"], force)
         if state == "planned":
-            return self._plan(run, arguments, task_vars["hostvars"], cluster)
+            return self._plan(run, arguments, task_vars, cluster)
         if state == "finished":
             return self._finish(run, arguments, cluster)
         host = str(task_vars["inventory_hostname"])
@@ -83,10 +89,10 @@ class ActionModule(ClusterAction):
         return self._next(run, arguments, host, cluster)
 
     def _plan(
-        self, run: UpgradeRun, arguments: dict[str, Any], hostvars: Mapping[str, Any], cluster: Cluster | None
+        self, run: UpgradeRun, arguments: dict[str, Any], task_vars: Mapping[str, Any], cluster: Cluster | None
     ) -> dict[str, Any]:
         """Return the hosts in the order in which they start."""
-        hosts = {}
+        hosts, in_racks, hostvars = {}, {}, task_vars["hostvars"]
         for host in arguments.pop("hosts"):
             about = plain(hostvars[host].get("__gpu_upgrade_host") or {})
             hosts[host] = {
@@ -95,6 +101,9 @@ class ActionModule(ClusterAction):
                 "reachable": bool(about),
                 "recorded": plain(hostvars[host].get("__gpu_upgrade_record") or {}),
             }
+            in_racks[host] = RackHost(**{name: str(value or "") for name, value in (about.get("imex") or {}).items()})
+        for host, rack in changed_racks(in_racks).items():
+            hosts[host]["rack"] = rack
         run.begin(arguments, hosts)
         members, nodes = self._look(run, arguments, cluster)
         if cluster:
@@ -114,6 +123,9 @@ class ActionModule(ClusterAction):
             )
             return {"order": [], "stopped": decision.stopped}
         run.line_up(order)
+        groups = plain(task_vars.get("groups") or {})
+        for text in announcements(nodes, _budget(arguments), constants.DEFAULT_FORKS, groups):
+            self._display.warning(text)
         if order:
             self._display.display(f"  first: {titles(decision.start)}; the order of all: {titles(order)}")
         return {"order": list(order), "stopped": None}
@@ -202,7 +214,16 @@ class ActionModule(ClusterAction):
         failed = [node.name for node in nodes if node.phase == waves.FAILED]
         if left:
             self._display.display(f"  left as they were: {titles(left)}")
-        return {"report": report, "failed_hosts": failed, "left": left, "complete": not failed and not left}
+        mixed = mixed_racks(nodes)
+        for text in mixed.values():
+            self._display.warning(text)
+        return {
+            "report": report,
+            "failed_hosts": failed,
+            "left": left,
+            "mixed_racks": mixed,
+            "complete": not failed and not left,
+        }
 
     def _look(
         self, run: UpgradeRun, arguments: dict[str, Any], cluster: Cluster | None
@@ -225,7 +246,9 @@ class ActionModule(ClusterAction):
                 unread = unfit.message
                 where = f"the annotations of node {about['node']}" if node else PATH
                 self._display.warning(f"{host} is left out: its record in {where} cannot be read: {unread}")
-            member = Member(host, record, about["needed"], node, reachable=about["reachable"], unread=unread)
+            member = Member(
+                host, record, about["needed"], node, about["reachable"], unread=unread, rack=about.get("rack", "")
+            )
             members[host] = member
             nodes.append(wave_node(member, arguments["target"], arguments["retry"], started_here=started))
         run.refresh(nodes)

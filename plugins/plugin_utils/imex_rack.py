@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import HOST, VARIABLE, in_order
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import HOST, MASKED, VARIABLE, in_order
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import host_names
@@ -34,12 +34,15 @@ class Racks:
     def nodes_of(self, host: str, desired: Mapping[str, Any]) -> list[str]:
         """Return the addresses of the rack of C(host), in the order that they have on all of its hosts; none where IMEX does not run there.
 
+        Hosts that leave IMEX to ComputeDomains have to agree too, where their rack is named: a domain forms only among equal drivers.
+
         :param desired: the variables of the host's roles, complete.
         :raises Refused: the rack is none, or its hosts do not agree.
         """
-        if desired[VARIABLE] != HOST:
-            return []
         group = str(desired[_GROUP] or "")
+        mode = str(desired[VARIABLE])
+        if mode != HOST and not (mode == MASKED and group):
+            return []
         members = [str(name) for name in self._groups.get(group) or ()]
         if not group or not members:
             reason = f"the inventory group {group!r} has no host" if group else "the rack of the host is not named"
@@ -54,13 +57,15 @@ class Racks:
                 f"Give the version, in the variables of {group}.",
             )
         rack = {name: self._host(name) for name in members}
-        for name, what, mine in ((_VERSION, "driver", version), (VARIABLE, "IMEX mode", HOST), (_GROUP, "rack", group)):
+        for name, what, mine in ((_VERSION, "driver", version), (VARIABLE, "IMEX mode", mode), (_GROUP, "rack", group)):
             others = {peer: found[name] for peer, found in rack.items() if found[name] != mine}
             if others:
                 named = host_names([f"{peer} ({value or 'none'})" for peer, value in others.items()])
                 raise Refused(
                     name, f"{group} has hosts of another {what} than {mine}: {named}", f"Set it for all of {group}."
                 )
+        if mode == MASKED:
+            return []
         try:
             return list(in_order([found[_ADDRESS] for found in rack.values()]))
         except Refused as refusal:

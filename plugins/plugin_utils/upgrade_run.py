@@ -27,11 +27,11 @@ OUTSIDE, WAITS, HOLDS, ENDED, LEFT = "", "waits", "holds", "ended", "left"
 _SCHEMA = """
 CREATE TABLE settings (text TEXT);
 CREATE TABLE state (refreshed REAL, event REAL, stopped TEXT);
-CREATE TABLE host (name TEXT PRIMARY KEY, place INTEGER, turn INTEGER, about TEXT, record TEXT, slot TEXT, since REAL,
+CREATE TABLE host (name TEXT PRIMARY KEY, place INTEGER, turn INTEGER, rack TEXT, about TEXT, record TEXT, slot TEXT, since REAL,
                    phase TEXT, ready INTEGER, cordoned INTEGER, by_hand INTEGER, skip INTEGER, failing INTEGER);
 """
 #: Hosts enter the play in the order of their turns, but their workers may ask in any other: who comes before one that asked is as good as here.
-_NODE = """name, phase, ready, cordoned, by_hand, skip, slot, failing,
+_NODE = """name, phase, ready, cordoned, by_hand, skip, slot, failing, rack,
            coalesce(turn <= (SELECT MAX(turn) FROM host WHERE slot != ''), 0)"""
 #: Seconds for which a process waits for another one's change of the file.
 _PATIENCE = 60.0
@@ -60,8 +60,11 @@ class UpgradeRun:
                 base.execute(statement)
             base.execute("INSERT INTO settings VALUES (?)", [json.dumps(settings)])
             base.execute("INSERT INTO state VALUES (0, ?, '')", [time.time()])
-            rows = [(name, place, json.dumps(about)) for place, (name, about) in enumerate(hosts.items())]
-            base.executemany("INSERT INTO host VALUES (?, ?, NULL, ?, NULL, '', 0, '', 1, 0, 0, 0, 0)", rows)
+            rows = [
+                (name, place, str(about.get("rack") or ""), json.dumps(about))
+                for place, (name, about) in enumerate(hosts.items())
+            ]
+            base.executemany("INSERT INTO host VALUES (?, ?, NULL, ?, ?, NULL, '', 0, '', 1, 0, 0, 0, 0)", rows)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -208,8 +211,8 @@ class UpgradeRun:
 
 
 def _node(row: Sequence[Any]) -> Node:
-    name, phase, ready, cordoned, by_hand, skip, slot, failing, entered = row
+    name, phase, ready, cordoned, by_hand, skip, slot, failing, rack, entered = row
     started = slot in (HOLDS, ENDED)
     phase = WORKING if slot == HOLDS else phase
     skip = not started and (bool(skip) or slot == LEFT or not entered)
-    return Node(name, phase, bool(ready), bool(cordoned), bool(by_hand), skip, slot == HOLDS and bool(failing))
+    return Node(name, phase, bool(ready), bool(cordoned), bool(by_hand), skip, slot == HOLDS and bool(failing), rack)

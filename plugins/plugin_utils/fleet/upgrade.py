@@ -205,6 +205,7 @@ class Member:
     :param needed: whether the facts show something to do.
     :param node: the Node object; None without a cluster, or when the cluster has none of that name.
     :param unread: why its record cannot be taken; empty where it can.
+    :param rack: the rack whose hosts need one driver version; empty where it is in none.
     """
 
     host: str
@@ -213,6 +214,7 @@ class Member:
     node: Mapping[str, Any] | None = None
     reachable: bool = True
     unread: str = ""
+    rack: str = ""
 
 
 def wave_node(member: Member, target: str, retry: bool, *, started_here: bool = False) -> Node:
@@ -248,6 +250,7 @@ def wave_node(member: Member, target: str, retry: bool, *, started_here: bool = 
         cordoned=unschedulable,
         cordoned_by_hand=unschedulable and (record.initial_unschedulable if ours else True),
         skip=labels.get(SKIP_LABEL) == "true",
+        rack=member.rack,
     )
 
 

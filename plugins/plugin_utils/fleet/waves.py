@@ -6,6 +6,9 @@
 
 The order of a rollout is: a canary, which has to be verified before anything else starts, then as many nodes at a time as the budget
 leaves: a node follows as soon as another ends. Every node that is out of service counts against the budget, whoever took it out.
+
+The nodes of a rack follow each other, for a rack is without its IMEX domain while its nodes have different drivers: none of another rack is
+started before all of them are, and, with a canary, none before one rack has been completed, for only that proves the new driver in a domain.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ class Node:
     :param cordoned_by_hand: whether it took none before this rollout came to it. It stays so at the end.
     :param skip: whether somebody asked to leave this node alone.
     :param failing: whether it has failed and is worked on all the same, to bring it back to what it was.
+    :param rack: the rack whose nodes need one driver version; empty where the node is in none.
     """
 
     name: str
@@ -42,6 +46,7 @@ class Node:
     cordoned_by_hand: bool = False
     skip: bool = False
     failing: bool = False
+    rack: str = ""
 
     @property
     def unavailable(self) -> bool:
@@ -108,11 +113,7 @@ def decide(nodes: Sequence[Node], budget: Budget) -> Decision:
         )
 
     able = [node for node in waiting if node.ready]
-    slots = _slots(nodes, budget, working)
-    free = [node for node in able if node.unavailable]
-    costly = [node for node in able if not node.unavailable]
-    room = budget.unavailable(len(nodes)) - sum(1 for node in nodes if node.unavailable)
-    start = (free + costly[: max(0, room)])[:slots]
+    start = _startable(nodes, able, budget, working)
     if start or working:
         return Decision(start=_all(start))
     if not waiting:
@@ -140,12 +141,57 @@ def order(nodes: Sequence[Node]) -> tuple[str, ...]:
     Those that cost nothing of what may be unavailable are the first. Those that are not ready are the last: that may be over by then.
     """
     waiting = [node for node in nodes if node.phase == WAITING and not node.skip]
-    return _all(sorted(waiting, key=lambda node: (not node.ready, not node.unavailable)))
+    able = _in_order(nodes, [node for node in waiting if node.ready])
+    return _all([*able, *(node for node in waiting if not node.ready)])
 
 
 def has_slot(nodes: Sequence[Node], budget: Budget) -> bool:
     """Whether one more node may be worked on, if the nodes that are unavailable leave room."""
     return _slots(nodes, budget, sum(1 for node in nodes if node.phase == WORKING)) > 0
+
+
+def _in_order(nodes: Sequence[Node], able: Sequence[Node]) -> list[Node]:
+    """Return nodes that can start in their order: those that cost nothing first, and the nodes of a rack together, begun racks before others."""
+    begun = {node.rack for node in nodes if node.phase != WAITING}
+    ranks: dict[str, tuple[bool, bool, int]] = {}
+    places = {node.name: (not node.unavailable, place) for place, node in enumerate(able)}
+    for node in able:
+        rank = (node.rack not in begun, *places[node.name])
+        ranks[node.rack] = min(ranks.get(node.rack, rank), rank)
+    return sorted(
+        able, key=lambda node: (ranks[node.rack] if node.rack else (True, *places[node.name]), places[node.name])
+    )
+
+
+def _startable(nodes: Sequence[Node], able: Sequence[Node], budget: Budget, working: int) -> list[Node]:
+    slots = _slots(nodes, budget, working)
+    room = budget.unavailable(len(nodes)) - sum(1 for node in nodes if node.unavailable)
+    unproven = budget.canary > 0 and not _has_completed_a_rack(nodes)
+    # While it is not empty, no node of another rack starts.
+    only = {node.rack for node in nodes if node.rack and node.phase in (WORKING, DONE)} if unproven else set()
+    start: list[Node] = []
+    for node in _in_order(nodes, able):
+        if len(start) == slots:
+            break
+        if node.rack and only and node.rack not in only:
+            continue
+        if node.unavailable or room > 0:
+            room -= not node.unavailable
+            start.append(node)
+            waits = unproven and not only
+        else:
+            waits = True
+        if waits and node.rack:
+            only = {node.rack}
+    return start
+
+
+def _has_completed_a_rack(nodes: Sequence[Node]) -> bool:
+    """Whether a rack has nodes with the new state, and none that is worked on or could start."""
+    open_racks = {
+        node.rack for node in nodes if node.phase == WORKING or (node.phase == WAITING and node.ready and not node.skip)
+    }
+    return any(node.rack and node.rack not in open_racks for node in nodes if node.phase == DONE)
 
 
 def _slots(nodes: Sequence[Node], budget: Budget, working: int) -> int:

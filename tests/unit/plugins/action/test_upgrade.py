@@ -271,12 +271,13 @@ def test_a_host_learns_that_a_rollback_has_to_be_finished(plan, call):
 class Rollout:
     """Hosts that take part in the play of an upgrade, each in a thread as in a worker."""
 
-    def __init__(self, call, hosts, **arguments):
+    def __init__(self, call, hosts, racks=None, **arguments):
         self._call = call
         self.present = list(hosts)
         self.results = {}
         self.shown = []
-        known = {host: {"__gpu_upgrade_host": {"needed": True}, "__gpu_upgrade_record": {}} for host in hosts}
+        about = {host: {"needed": True, "imex": (racks or {}).get(host, {})} for host in hosts}
+        known = {host: {"__gpu_upgrade_host": about[host], "__gpu_upgrade_record": {}} for host in hosts}
         given = {"target": TARGET, "hosts": list(hosts), "kubernetes": False, "max_unavailable": "100%", **arguments}
         self.order = self._act({"state": "planned", **given}, {"hostvars": known})["order"]
 
@@ -299,6 +300,9 @@ class Rollout:
     def ends(self, host, state="done"):
         UpgradeRun(constants.DEFAULT_LOCAL_TMP).record(host, Record(state, target=TARGET).values())
         self._act({"state": "ended"}, self._at(host))
+
+    def finish(self):
+        return self._act({"state": "finished"}, {})
 
     def started(self, *hosts):
         """Wait until exactly these hosts were told to start."""
@@ -325,6 +329,26 @@ def test_a_node_follows_as_soon_as_another_ends_and_the_canary_is_alone(call):
     assert rollout.started("a", "b", "c", "d"), "b takes long, and d does not wait for it"
     rollout.ends("d")
     assert rollout.started("a", "b", "c", "d", "e")
+
+
+def test_a_rack_is_announced_changed_in_one_go_and_named_where_a_failure_leaves_it_with_two_drivers(call):
+    imex = {"driver": "580.126.09", "wanted": "580.178.04"}
+    racks = {"a": "rack_a", "b": "rack_b", "c": "rack_a", "d": "rack_b"}
+    rollout = Rollout(
+        call, "abcd", racks={host: {"rack": rack, **imex} for host, rack in racks.items()}, max_parallel=0
+    )
+    assert rollout.order == list("acbd")
+    assert [told.split(":")[0] for told in rollout.shown] == ["rack_a", "rack_b"]
+    for host in rollout.order:
+        rollout.arrive(host)
+        time.sleep(0.05)
+    assert rollout.started("a")
+    rollout.ends("a")
+    assert rollout.started("a", "c"), "its rack first, although the budget has room for all"
+    rollout.ends("c", "failed")
+    ended = rollout.finish()
+    assert list(ended["mixed_racks"]) == ["rack_a"]
+    assert "rack_a has two driver versions: a has the new one, c failed" in rollout.shown[-1]
 
 
 def test_the_order_is_kept_however_late_the_worker_of_an_earlier_host_asks(call):

@@ -37,8 +37,18 @@ def test_the_addresses_are_the_same_on_all_hosts_of_the_rack():
 
 
 def test_other_hosts_are_not_looked_at_where_imex_does_not_run():
-    for mode in ("masked", "unmanaged"):
-        assert Racks({}).nodes_of("a", {**COMMON, "nvidia_driver_imex": mode}) == []
+    assert Racks({}).nodes_of("a", {**COMMON, "nvidia_driver_imex": "unmanaged"}) == []
+    masked = {**COMMON, "nvidia_driver_imex": "masked", "nvidia_driver_imex_group": "", "nvidia_driver_version": ""}
+    assert Racks({}).nodes_of("a", masked) == []
+
+
+def test_hosts_of_a_named_rack_with_compute_domains_need_one_driver_and_no_addresses():
+    masked = {"nvidia_driver_imex": "masked", "ansible_host": "login"}
+    racks, hosts = inventory(a=masked, b=masked)
+    assert racks.nodes_of("a", hosts["a"]) == []
+    racks, hosts = inventory(a=masked, b={**masked, "nvidia_driver_version": "580.126.09"})
+    with pytest.raises(Refused, match=r"rack has hosts of another driver than 580.178.04: b \(580.126.09\)"):
+        racks.nodes_of("a", hosts["a"])
 
 
 @pytest.mark.parametrize(

@@ -204,3 +204,86 @@ def test_ten_thousand_nodes(failure_rate, max_failures, in_waves, at_most):
     )
     assert ticks <= at_most * least
     assert f"| {ticks} units | {ticks / least:.2f} |" in SCALE.read_text(encoding="utf-8")
+
+
+def racks(*sizes, **changes):
+    """Racks r0, r1, ... with that many nodes, whose names alternate between the racks in the inventory."""
+    names = [(place, f"r{rack}") for rack, size in enumerate(sizes) for place in range(size)]
+    nodes = [Node(f"{rack}-{place}", rack=rack) for place, rack in sorted(names)]
+    return [replace(node, **changes.get(node.name.replace("-", "_"), {})) for node in nodes]
+
+
+def test_the_nodes_of_a_rack_follow_each_other():
+    assert order(racks(3, 2)) == ("r0-0", "r0-1", "r0-2", "r1-0", "r1-1")
+    by_hand = {"cordoned": True, "cordoned_by_hand": True}
+    assert order(racks(2, 2, r1_1=by_hand)) == ("r1-1", "r1-0", "r0-0", "r0-1"), (
+        "what costs nothing takes its rack along"
+    )
+    assert order(racks(2, 3, r1_2={"phase": FAILED}))[:2] == ("r1-0", "r1-1"), (
+        "a rack with two drivers is completed first"
+    )
+    assert order(racks(2, 2, r0_1={"ready": False})) == ("r0-0", "r1-0", "r1-1", "r0-1")
+
+
+def test_a_budget_with_room_for_a_rack_changes_it_in_one_go_after_its_canary():
+    budget = Budget(canary=1, max_parallel=0, max_unavailable="100%")
+    assert decide(racks(4, 4), budget).start == ("r0-0",)
+    assert decide(racks(4, 4, r0_0={"phase": DONE}), budget).start == ("r0-1", "r0-2", "r0-3"), "and no other rack"
+    worked_on = {f"r0_{place}": {"phase": WORKING} for place in range(1, 4)}
+    assert decide(racks(4, 4, r0_0={"phase": DONE}, **worked_on), budget).start == ()
+    done = {f"r0_{place}": {"phase": DONE} for place in range(4)}
+    assert decide(racks(4, 4, **done), budget).start == ("r1-0", "r1-1", "r1-2", "r1-3")
+
+
+def test_a_node_in_no_rack_does_not_wait_for_one():
+    nodes = [*racks(2, 1, r0_0={"phase": DONE}), Node("n0")]
+    assert decide(nodes, Budget(canary=1, max_parallel=0, max_unavailable="100%")).start == ("r0-1", "n0")
+
+
+def test_a_canary_in_no_rack_does_not_prove_a_rack_and_without_a_canary_racks_go_together():
+    nodes = [Node("n0", DONE), *racks(1, 2)]
+    assert decide(nodes, Budget(canary=1, max_parallel=0, max_unavailable="100%")).start == ("r0-0",)
+    assert decide(nodes, Budget(canary=0, max_parallel=0, max_unavailable="100%")).start == ("r0-0", "r1-0", "r1-1")
+
+
+def test_no_other_rack_starts_while_the_budget_has_no_room_for_the_rest_of_one():
+    by_hand = {"cordoned": True, "cordoned_by_hand": True}
+    nodes = racks(4, 4, r0_0={"phase": WORKING}, r0_1={"phase": DONE}, r1_3=by_hand)
+    decision = decide(nodes, Budget(canary=0, max_parallel=0, max_unavailable="2"))
+    assert decision.start == (), "r1-3 costs nothing, and would leave two racks with two drivers"
+
+
+def test_a_rack_whose_rest_cannot_start_holds_nobody_up():
+    budget = Budget(canary=1, max_parallel=1, max_unavailable="3", max_failures=1)
+    away = racks(3, 1, r0_0={"phase": DONE}, r0_1={"ready": False}, r0_2={"skip": True})
+    assert decide(away, budget).start == ("r1-0",)
+    failed = racks(2, 1, r0_0={"phase": DONE}, r0_1={"phase": FAILED, "cordoned": True})
+    assert decide(failed, budget).start == ("r1-0",)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rollouts_of_racks_end_and_mix_one_rack_at_a_time(seed):
+    draw = random.Random(seed)
+    sizes = [draw.randint(1, 18) for _rack in range(draw.randint(1, 5))]
+    nodes = {node.name: node for node in [*racks(*sizes), *fleet(draw.randint(0, 4))]}
+    budget = Budget(draw.randint(0, 3), draw.choice([0, 1, 5]), draw.choice(["1", "4", "25%", "100%"]), 0)
+    completed = False
+    for _tick in range(20 * len(nodes)):
+        decision = decide(list(nodes.values()), budget)
+        if decision.finished:
+            break
+        for name in decision.start:
+            nodes[name] = replace(nodes[name], phase=WORKING, cordoned=True)
+        assert sum(node.unavailable for node in nodes.values()) <= budget.unavailable(len(nodes))
+        by_rack = [{node.phase for node in nodes.values() if node.rack == f"r{rack}"} for rack in range(len(sizes))]
+        mixed = [phases for phases in by_rack if phases & {DONE, WORKING} and WAITING in phases]
+        assert len(mixed) <= 1, "one rack at most has nodes that were begun and nodes that were not"
+        begun = [phases for phases in by_rack if phases & {DONE, WORKING}]
+        assert not budget.canary or completed or len(begun) <= 1, "the first rack is proven as a whole"
+        completed = completed or {DONE} in by_rack
+        ended = draw.choice([name for name, node in nodes.items() if node.phase == WORKING])
+        nodes[ended] = replace(nodes[ended], phase=DONE, cordoned=False)
+        completed = completed or any(
+            {node.phase for node in nodes.values() if node.rack == f"r{rack}"} == {DONE} for rack in range(len(sizes))
+        )
+    assert {node.phase for node in nodes.values()} == {DONE}

@@ -1,0 +1,76 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade_racks import (
+    RackHost,
+    announcements,
+    changed_racks,
+    mixed_racks,
+)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.waves import CURRENT, DONE, FAILED, Budget, Node
+
+OLD, NEW = "580.126.09", "580.178.04"
+ALL = Budget(max_parallel=0, max_unavailable="100%")
+
+
+def rack(size, name="rack_a", **changes):
+    nodes = [Node(f"a{place}", rack=name) for place in range(size)]
+    return [replace(node, **changes.get(node.name, {})) for node in nodes]
+
+
+def test_a_rack_counts_where_one_of_its_hosts_gets_another_driver():
+    hosts = {
+        "a": RackHost("r1", NEW, NEW),
+        "b": RackHost("r1", OLD, NEW),
+        "c": RackHost("r2", NEW, NEW),
+        "d": RackHost("", OLD, NEW),
+        "e": RackHost(),
+    }
+    assert changed_racks(hosts) == {"a": "r1", "b": "r1"}
+
+
+def test_the_pace_is_said_with_what_would_change_the_rack_in_one_go():
+    (told,) = announcements(rack(18), Budget(), 5, {"rack_a": [f"a{place}" for place in range(18)]})
+    assert told.startswith("rack_a: 18 of its 18 hosts get a new driver, one after another. Until the last has it")
+    assert told.endswith(
+        "To change them together: gpu_upgrade_max_parallel=18, gpu_upgrade_max_unavailable=18, --forks 18."
+    )
+    (told,) = announcements(rack(18), Budget(max_parallel=0, max_unavailable="18"), 5, {})
+    assert "at most 5 at a time" in told and told.endswith("To change them together: --forks 18.")
+    (told,) = announcements(rack(18), ALL, 18, {})
+    assert "18 of its 18 hosts get a new driver, all at a time" in told and "To change" not in told
+
+
+def test_hosts_of_the_rack_that_the_run_leaves_out_are_named():
+    nodes = rack(3, a2={"skip": True})
+    (told,) = announcements(nodes, ALL, 5, {"rack_a": ["a0", "a1", "a2", "a9"]})
+    assert told.startswith("rack_a: 2 of its 4 hosts")
+    assert told.endswith(
+        "a2, a9: not part of this run. The rack stays out of its domain until they have that driver too."
+    )
+
+
+def test_a_rack_with_nothing_to_do_and_hosts_in_none_are_not_spoken_of():
+    assert announcements([*rack(2, a0={"phase": DONE}, a1={"phase": CURRENT}), Node("b")], ALL, 5, {}) == []
+
+
+def test_a_rack_that_a_failure_leaves_with_two_versions_and_the_ways_out():
+    nodes = rack(5, a0={"phase": DONE}, a1={"phase": DONE}, a2={"phase": FAILED}, a4={"phase": CURRENT})
+    assert mixed_racks(nodes) == {
+        "rack_a": (
+            "rack_a has two driver versions: a0, a1, a4 have the new one, a2 failed, a3 kept the old one. Its IMEX domain does not form, and no job "
+            "can share memory across it, until all of its hosts have one version. Correct the reason and run upgrade again with gpu_upgrade_retry=true, "
+            "or take the others back: ansible-playbook gpufleet.nvidia.rollback --limit a0,a1."
+        )
+    }
+
+
+def test_a_rack_that_is_whole_again_or_that_nothing_was_changed_in_is_not_mixed():
+    assert mixed_racks(rack(2, a0={"phase": DONE}, a1={"phase": CURRENT})) == {}
+    assert mixed_racks(rack(2, a0={"phase": FAILED})) == {}, "rolled back, as the other one is"
+    assert mixed_racks([Node("a", DONE), Node("b", FAILED)]) == {}
