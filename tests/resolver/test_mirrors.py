@@ -28,8 +28,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired im
     DesiredDriver,
     DesiredRepository,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.holds import hold_names
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import versioned
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import hold_names
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import make_plan, tried_repository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._adapters.package_databases import parse_versionlock
 from .._distributions.distributions import Distribution, distribution_of
 from .._distributions.kernels import module_flavours
 from .._formats import imex
@@ -162,7 +163,7 @@ def from_facts(facts: Mapping[str, Any], **seen: Any) -> Host:
         "not_offered": tuple(host.get("headers_not_offered") or ()),
         "secure_boot": host.get("secure_boot"),
         "packages": dict(driver.get("packages") or {}),
-        "holds": tuple(driver.get("holds") or ()),
+        "holds": _held_names(driver),
         "loaded": driver.get("loaded_version"),
         "on_disk": driver.get("on_disk_version"),
         "library": driver.get("library_version"),
@@ -188,6 +189,12 @@ def from_facts(facts: Mapping[str, Any], **seen: Any) -> Host:
         "toolkit": str((facts.get("toolkit") or {}).get("version") or ""),
     }
     return Host(**{**values, **seen})
+
+
+def _held_names(driver: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names that are held: dnf's locks are patterns with versions, the others are names."""
+    holds = [str(hold) for hold in driver.get("holds") or ()]
+    return tuple(sorted({*parse_versionlock("\n".join(holds)), *(set(holds) & set(driver.get("packages") or ()))}))
 
 
 def _gpu(device: Mapping[str, Any]) -> Gpu:

@@ -29,6 +29,11 @@ class Impact:
     who: tuple[str, ...] = ()
     reboot: str | None = None
 
+    @property
+    def data(self) -> dict[str, str]:
+        """Return what the data of a step says of it."""
+        return {"reboot": self.reboot} if self.reboot else {}
+
 
 def impact(facts: Mapping[str, Any], host: Host, desired: DesiredDriver, reboot_allowed: bool) -> Impact:
     """Return who notices that the driver is changed, loaded or removed; on a bare host nobody does.

@@ -50,6 +50,11 @@ def later_lacking(host: Host) -> tuple[Headers, ...]:
     return tuple(item for item in wanted if item.name not in host.kernel_packages)
 
 
+def as_recorded(host: Host) -> tuple[Package, ...]:
+    """Return what the repositories offer for later kernels as far as the facts tell: all but what they did not have when they were last asked."""
+    return tuple(Package(item.name, item.version) for item in later_lacking(host) if item.name not in host.not_offered)
+
+
 def build_warnings(host: Host, offered: Iterable[Package]) -> list[str]:
     """Return what may keep DKMS from building the modules, for the running kernel and for the next one."""
     caveat = build_caveat(host.distribution.kernels, host.kernel)

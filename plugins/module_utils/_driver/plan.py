@@ -4,28 +4,31 @@
 
 """From the facts, the desired state and what the repositories offer to the steps of the driver stage, in the order of host.md 11.2.
 
-Packages are planned here; what follows from them (services, the reload) is in C(_driver/services.py) and
-C(_driver/reload.py), because it can only be seen once the packages are there.
+Packages are planned here; what follows from them (services, the reload) is in C(_driver/running.py), because it can only be
+seen once the packages are there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from .._adapters.packages import Package, Transaction
 from .._distributions.distributions import APT_PIN, MODULE_STREAM
-from .._distributions.kernels import followed
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from . import dkms, secure_boot
 from .desired import PREFIX, DesiredDriver
+from .fabric import imex_warnings
 from .floors import shortfall, warnings
+from .holds import held, hold_steps, means_steps
 from .host import Host
-from .kernel_headers import build_warnings, lacking, later_packages, not_offered
-from .packages import DKMS, closure, in_family, of_other_branch, of_other_generation
+from .impact import Impact
+from .kernel_headers import as_recorded, build_warnings, lacking, later_packages, not_offered
+from .packages import DKMS, closure, of_other_branch, of_other_generation
 from .previous import Record, Remains
-from .refusals import board_warnings, mig_warnings, refusals, space_refusals, too_old
+from .refusals import board_warnings, judged_version, mig_warnings, refusals, space_refusals, too_old
 from .selection import (
     NotOffered,
     Selection,
@@ -39,7 +42,6 @@ from .selection import (
 from .steps import (
     DRIVER,
     driver_step,
-    hold_step,
     pin_step,
     prerequisites_step,
     release_step,
@@ -48,6 +50,7 @@ from .steps import (
 )
 
 _GPU_CLIENTS = "processes that open a GPU between the installation and the reload"
+_UNASKED = "the exact packages are known once the repository is queried"
 
 
 @dataclass(frozen=True)
@@ -138,32 +141,25 @@ def settled(host: Host, desired: DesiredDriver) -> DesiredDriver:
     return replace(desired, version=host.version)
 
 
-def hold_names(packages: Mapping[str, str], kernel_packages: Iterable[str] | None = ()) -> tuple[str, ...]:
-    """Return which installed packages a hold has to cover: the whole closure, or apt cannot install anything near it.
-
-    Where Ubuntu's packages bring the module, the metapackages of the kernel and of its modules are held too, or the next kernel comes without
-    one. The packages of one kernel stay free.
-
-    :param kernel_packages: the installed packages that follow a kernel; None where they are not known.
-    """
-    own = closure(packages)
-    kept = {name for name in own if not name.startswith("linux-")}
-    return tuple(sorted(kept.union(followed((*own, *(kernel_packages or ()))))))
-
-
-def plan_present(host: Host, desired: DesiredDriver, repositories: Repositories) -> DriverPlan:
+def plan_present(
+    host: Host, desired: DesiredDriver, repositories: Repositories | None, noticed: Impact | None = None
+) -> DriverPlan:
     """Return the steps that bring the wanted driver.
 
+    :param repositories: None where nobody has asked them yet, as on the controller: then the packages stay open.
+    :param noticed: whom another driver disturbs, where more is known of it than that one is loaded.
     :raises Refused: it is not available on this host, or not from these repositories.
     """
-    first_refusal(refusals(host, desired))
-    notes = board_warnings(host)
+    unasked = repositories is None
+    first_refusal([*refusals(host, desired), *(() if unasked else secure_boot.module_refusals(host, desired))])
+    notes = [*board_warnings(host), *imex_warnings(host, desired), *secure_boot.unread_warnings(host, desired)]
+    builds = names_of(host, desired).module == DKMS
+    repositories = repositories or Repositories(offered=as_recorded(host) if builds else ())
     steps = _repair(host)
     if not repositories.configured:
         steps.append(repository_step(desired))
     why = packages_differ(host, desired)
     keyless = secure_boot.lacks_key(host, desired)
-    builds = names_of(host, desired).module == DKMS
     unavailable = not_offered(host, repositories.offered) if builds else ()
     if not why:
         if keyless:
@@ -171,16 +167,14 @@ def plan_present(host: Host, desired: DesiredDriver, repositories: Repositories)
         if builds:
             steps.extend(_header_steps(host, later_packages(host, repositories.offered)))
             notes.extend(build_warnings(host, repositories.offered))
-        steps.extend(_hold_steps(host, desired, closure(host.packages)))
-        warning = check_floor(host.version or "", desired) if host.version else None
-        notes.extend(
-            [*([warning] if warning else []), *(warnings(host.version, desired.floors) if host.version else ())]
-        )
+        steps.extend(hold_steps(host, desired))
+        notes.extend(_version_warnings(host.version or "", desired))
         return DriverPlan(_plan(host, steps, {}, notes), host.version or "", not_offered=unavailable)
     first_refusal(space_refusals(host))
-    if not repositories.configured and not repositories.offered:
-        unknown = "the repository is not configured yet, so what it offers is not known"
-        steps.extend(secure_boot.key_steps(host) if keyless else [_guess(host, desired, why)])
+    if unasked or not (repositories.configured or repositories.offered):
+        unknown = _UNASKED if unasked else "the repository is not configured yet, so what it offers is not known"
+        notes.extend(_version_warnings(judged_version(host, desired), desired))
+        steps.extend(secure_boot.key_steps(host) if keyless else [_guess(host, desired, why, noticed)])
         return DriverPlan(_plan(host, steps, {}, notes), unknown=unknown)
     selection = select(host, settled(host, desired), repositories.offered)
     first_refusal(found for gpu in host.gpus for found in [too_old(gpu, desired, selection.version)] if found)
@@ -197,14 +191,7 @@ def plan_present(host: Host, desired: DesiredDriver, repositories: Repositories)
     if keyless:
         steps.extend(secure_boot.key_steps(host))
         return DriverPlan(_plan(host, steps, {}, notes), stop=secure_boot.stop(host))
-    floor = check_floor(selection.version, desired)
-    notes.extend(
-        [
-            *([floor] if floor else []),
-            *warnings(selection.version, desired.floors),
-            *mig_warnings(host, selection.version),
-        ]
-    )
+    notes.extend([*_version_warnings(selection.version, desired), *mig_warnings(host, selection.version)])
     if selection.module == DKMS:
         notes.extend(build_warnings(host, repositories.offered))
     transaction = _transaction(host, desired, selection)
@@ -218,7 +205,7 @@ def plan_present(host: Host, desired: DesiredDriver, repositories: Repositories)
     )
 
 
-def plan_absent(host: Host, remains: Remains) -> DriverPlan:
+def plan_absent(host: Host, remains: Remains, noticed: Impact | None = None) -> DriverPlan:
     """Return the steps that remove the driver, its holds, its pins and its repository.
 
     Each is looked for by itself: a removal that was cut off may have left any of them without the others.
@@ -226,12 +213,12 @@ def plan_absent(host: Host, remains: Remains) -> DriverPlan:
     first_refusal(source_of_runfile(host))
     installed = closure(host.packages)
     steps = _repair(host)
-    held = _held(host)
-    if held:
-        steps.append(release_step(held, "state is absent"))
+    locked = held(host)
+    if locked:
+        steps.append(release_step(locked, "state is absent"))
     transaction = Transaction(remove=tuple(sorted(installed))) if installed else None
     if transaction is not None:
-        steps.append(_main_step(host, "", transaction, "state is absent"))
+        steps.append(_main_step(host, "", transaction, "state is absent", noticed=noticed))
     if remains.named:
         steps.append(Step(Kind.REMOVE_REMAINS, DRIVER, "state is absent", (), {"remains": list(remains.named)}))
     return DriverPlan(_plan(host, steps, {}, []), "", transaction, not_offered=())
@@ -274,15 +261,15 @@ def plan_previous(host: Host, desired: DesiredDriver, record: Record | None, rep
     extra = tuple(sorted(name for name in installed if name not in record.packages and "pinning" not in name))
     steps = _repair(host)
     if not wanted and not extra:
-        steps.extend(_hold_steps(host, desired, installed))
+        steps.extend(hold_steps(host, desired))
         return DriverPlan(_plan(host, steps, {}, notes), record.version)
     transaction = Transaction(tuple(wanted), extra, allow_downgrades=True)
     if record.stream and record.stream != repositories.stream:
         steps.append(stream_step(record.stream))
-    steps.extend(_hold_means(host, desired))
-    held = _held(host)
-    if held:
-        steps.append(release_step(held))
+    steps.extend(means_steps(host, desired))
+    locked = held(host)
+    if locked:
+        steps.append(release_step(locked))
     if desired.hold and host.distribution.pinning == APT_PIN:
         steps.append(pin_step(host, record.version, None))
     steps.append(_main_step(host, record.version, transaction, "state is previous", record=False))
@@ -319,12 +306,12 @@ def _before(host: Host, desired: DesiredDriver, selection: Selection, repositori
     steps = []
     if selection.stream and selection.stream != repositories.stream:
         steps.append(stream_step(selection.stream))
-    steps.extend(_hold_means(host, desired))
+    steps.extend(means_steps(host, desired))
     if selection.module == DKMS:
         steps.extend(_header_steps(host, lacking(host, repositories.offered)))
-    held = _held(host)
-    if held:
-        steps.append(release_step(held))
+    locked = held(host)
+    if locked:
+        steps.append(release_step(locked))
     if desired.hold and host.distribution.pinning == APT_PIN:
         steps.append(pin_step(host, selection.version, selection.pinning))
     return steps
@@ -359,45 +346,38 @@ def _transaction(host: Host, desired: DesiredDriver, selection: Selection) -> Tr
     )
 
 
-def _main_step(host: Host, version: str, transaction: Transaction, why: str, record: bool = True) -> Step:
+def _main_step(
+    host: Host, version: str, transaction: Transaction, why: str, record: bool = True, noticed: Impact | None = None
+) -> Step:
     data = {
         "version": version,
         "record": record,
         "install": [[package.name, package.version] for package in transaction.install],
         "remove": list(transaction.remove),
     }
-    return driver_step(host, why, (_GPU_CLIENTS,) if host.loaded else (), data, bool(version))
+    return _noticed_step(host, why, data, noticed, bool(version))
 
 
-def _guess(host: Host, desired: DesiredDriver, why: str) -> Step:
-    data = {"version": desired.version, "branch": desired.branch}
-    return driver_step(host, why, (_GPU_CLIENTS,) if host.loaded else (), data)
+def _guess(host: Host, desired: DesiredDriver, why: str, noticed: Impact | None = None) -> Step:
+    return _noticed_step(host, why, {"version": desired.version, "branch": desired.branch}, noticed)
+
+
+def _noticed_step(host: Host, why: str, data: Mapping[str, Any], noticed: Impact | None, present: bool = True) -> Step:
+    noticed = noticed or Impact((_GPU_CLIENTS,) if host.loaded else ())
+    return driver_step(host, why, noticed.who, {**data, **noticed.data}, present)
+
+
+def _version_warnings(version: str, desired: DesiredDriver) -> list[str]:
+    """Return what is known against a version, or against the wanted branch where none is known yet.
+
+    :raises Refused: it is below the security floor, and that is not allowed.
+    """
+    below = check_floor(version, desired) if version else None
+    return [*([below] if below else []), *warnings(version or f"{desired.branch_number}.00", desired.floors)]
 
 
 def _repair(host: Host) -> list[Step]:
     return [Step(Kind.REPAIR_PACKAGE_DATABASE, DRIVER, "an earlier run was cut off")] if host.interrupted else []
-
-
-def _held(host: Host) -> list[str]:
-    """Return what is held of the driver: also packages that are gone, whose locks would keep every other version out."""
-    own = hold_names(host.packages, host.kernel_packages)
-    return [name for name in host.holds if name in host.packages or name in own or in_family(name)]
-
-
-def _hold_means(host: Host, desired: DesiredDriver) -> list[Step]:
-    """Return the step that brings what the package manager needs to hold packages, before anything depends on it."""
-    if not (desired.hold and host.missing_for_holds):
-        return []
-    return [prerequisites_step(map(Package, host.missing_for_holds), "the driver's packages are held with it")]
-
-
-def _hold_steps(host: Host, desired: DesiredDriver, packages: Mapping[str, str]) -> list[Step]:
-    wanted, held = set(hold_names(packages, host.kernel_packages)), set(host.holds)
-    if desired.hold and wanted - held:
-        return [*_hold_means(host, desired), hold_step(wanted - held)]
-    if not desired.hold and wanted & held:
-        return [release_step(sorted(wanted & held), "nvidia_driver_hold is false")]
-    return []
 
 
 def _plan(host: Host, steps: Iterable[Step], after: Mapping[str, str], notes: Iterable[str]) -> Plan:

@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 
 from .._formats import imex
 from .._formats import module_parameters as parameters
@@ -14,10 +16,21 @@ from .._formats.unit_names import FABRIC_UNIT, IMEX_UNIT, PERSISTENCE_UNIT, want
 from .._plan import Refused, Step
 from .._steps import Kind
 from .desired import DesiredDriver
-from .fabric import MODULES_FILE, MODULES_TEXT, modules_step, needs_modules, wants_fabric_manager, wants_imex
+from .fabric import MODULES_FILE, MODULES_TEXT, wants_imex
 from .host import Host
 from .imex import plan as plan_imex
 from .reload import PREREQUISITES, SERVICES, Reload, plan_reload, still_used
+from .running import (
+    Unit,
+    fabric_steps,
+    initramfs_step,
+    nouveau_steps,
+    other_build,
+    parameter_steps,
+    reload_step,
+    service_steps,
+    wanted_units,
+)
 from .services import (
     NOUVEAU_FILE,
     NOUVEAU_TEXT,
@@ -26,7 +39,6 @@ from .services import (
     persistence_drop_in,
     without_drop_in,
 )
-from .steps import DRIVER
 from .system import DriverSystem
 
 
@@ -78,44 +90,42 @@ class PostInstall:
         self.outcome.steps.append(step)
         return not self._check
 
-    def _block_nouveau(self, host: Host) -> None:
-        blocked = self._system.is_blocked("nouveau")
-        if blocked is None or (blocked and not host.nouveau_loaded):
-            return
-        why = "it is loaded" if host.nouveau_loaded else "no package blocks it"
-        if not blocked and self._do(Step(Kind.BLOCK_KERNEL_MODULE, "nouveau", why)):
-            self._system.write_file(NOUVEAU_FILE, NOUVEAU_TEXT)
-        self._renew_initramfs(host, "nouveau is loaded from it before the block is read")
+    def _take(self, steps: Iterable[Step], actions: Mapping[Kind, Callable[[], object]]) -> None:
+        """Note the steps, and carry them out in their order."""
+        for step in steps:
+            if self._do(step):
+                actions[step.kind]()
 
-    def _renew_initramfs(self, host: Host, why: str) -> None:
-        command = [part.replace("{kernel}", host.kernel) for part in host.distribution.initramfs]
-        if self._do(Step(Kind.RENEW_INITRAMFS, "initramfs", why)):
-            self._system.renew_initramfs(command)
+    def _renew_initramfs(self, host: Host) -> None:
+        self._system.renew_initramfs([part.replace("{kernel}", host.kernel) for part in host.distribution.initramfs])
+
+    def _block_nouveau(self, host: Host) -> None:
+        actions = {
+            Kind.BLOCK_KERNEL_MODULE: lambda: self._system.write_file(NOUVEAU_FILE, NOUVEAU_TEXT),
+            Kind.RENEW_INITRAMFS: lambda: self._renew_initramfs(host),
+        }
+        self._take(nouveau_steps(host, self._system.is_blocked("nouveau")), actions)
 
     def _parameters(self, host: Host) -> Host:
         """Write the parameters of the module; return the host as it is then."""
-        wanted = parameters.text_of(self._desired.parameters)
-        if dict(self._desired.parameters) == dict(host.configured_parameters):
-            return host
-        kind = Kind.REMOVE_FILE if wanted is None else Kind.WRITE_FILE
-        if self._do(Step(kind, parameters.FILE, "the module parameters differ")):
-            self._system.write_file(parameters.FILE, wanted)
-            self._renew_initramfs(host, "a module in it reads its parameters from this file")
-            return self._system.read()
-        return replace(host, configured_parameters=dict(self._desired.parameters), loaded_parameters={})
+        steps = parameter_steps(host, self._desired)
+        write = partial(self._system.write_file, parameters.FILE, parameters.text_of(self._desired.parameters))
+        renew = partial(self._renew_initramfs, host)
+        self._take(steps, {Kind.WRITE_FILE: write, Kind.REMOVE_FILE: write, Kind.RENEW_INITRAMFS: renew})
+        return self._system.read() if steps and not self._check else host
 
     def _fabric_modules(self, host: Host) -> None:
-        if not needs_modules(host, self._desired):
-            return
-        if not self._system.has_file(MODULES_FILE) and self._do(
-            Step(Kind.CREATE_FILE, MODULES_FILE, "the fabric manager needs these modules after a reboot too")
-        ):
-            self._system.write_file(MODULES_FILE, MODULES_TEXT)
-        if host.lacking_modules and self._do(modules_step(host.lacking_modules)):
-            for name in host.lacking_modules:
-                complaint = self._system.load(name)
-                if complaint:
-                    self.outcome.problems.append(f"the kernel module {name} of NVLink 5 cannot be loaded: {complaint}")
+        actions = {
+            Kind.CREATE_FILE: lambda: self._system.write_file(MODULES_FILE, MODULES_TEXT),
+            Kind.LOAD_KERNEL_MODULES: lambda: self._load_modules(host.lacking_modules),
+        }
+        self._take(fabric_steps(host, self._desired, self._system.has_file(MODULES_FILE)), actions)
+
+    def _load_modules(self, names: Iterable[str]) -> None:
+        for name in names:
+            complaint = self._system.load(name)
+            if complaint:
+                self.outcome.problems.append(f"the kernel module {name} of NVLink 5 cannot be loaded: {complaint}")
 
     def _persistence_files(self) -> bool:
         if not self._system.unit_exists(PERSISTENCE_UNIT):
@@ -143,31 +153,26 @@ class PostInstall:
             there = self._system.has_file(path)
             if there and self._do(Step(Kind.REMOVE_FILE, path, "state is absent")):
                 changed = self._system.write_file(path, None) or changed
-            if there and path == NOUVEAU_FILE:
-                self._renew_initramfs(host, "it contains the block of nouveau")
+            if there and path == NOUVEAU_FILE and self._do(initramfs_step("it contains the block of nouveau")):
+                self._renew_initramfs(host)
         return changed
 
     def _services(self, host: Host) -> None:
         if self.outcome.reboot:
             return
-        wanted = [PERSISTENCE_UNIT] if self._desired.persistence else []
-        if wants_fabric_manager(host, self._desired):
-            wanted.append(FABRIC_UNIT)
-        for unit in wanted:
-            if not self._system.unit_exists(unit):
-                continue
-            self._at_boot(unit)
-            if not self._system.active_units([unit]) and self._do(
-                Step(Kind.START_SERVICE, unit, "it has to run and does not")
-            ):
-                self._system.start(unit)
-        manager_is_old = host.fabric_version not in (None, host.on_disk)
-        if (
-            FABRIC_UNIT in wanted
-            and manager_is_old
-            and self._do(Step(Kind.RESTART_SERVICE, FABRIC_UNIT, "it is of another version"))
-        ):
-            self._system.restart(FABRIC_UNIT)
+        system = self._system
+        units = {
+            name: Unit(bool(system.active_units([name])), system.unit_enabled(name) or system.unit_wanted_at_boot(name))
+            for name in wanted_units(host, self._desired)
+            if system.unit_exists(name)
+        }
+        for step in service_steps(host, self._desired, units):
+            actions = {
+                Kind.ENABLE_SERVICE: partial(self._start_at_boot, step.target),
+                Kind.START_SERVICE: partial(system.start, step.target),
+                Kind.RESTART_SERVICE: partial(system.restart, step.target),
+            }
+            self._take([step], actions)
 
     def _imex(self, host: Host) -> None:
         if self.outcome.reboot or not wants_imex(host, self._desired):
@@ -178,7 +183,10 @@ class PostInstall:
         except Refused as refused:
             self.outcome.problems.append(refused.message)
             return
-        apply = {
+        if any(step.kind is Kind.RESTART_SERVICE for step in steps) and not self._check:
+            # A run that is cut off behind the file leaves a service that does not run, which the next run sees.
+            self._system.stop(IMEX_UNIT)
+        actions = {
             Kind.UNMASK_SERVICE: lambda: self._system.unmask(IMEX_UNIT),
             Kind.MASK_SERVICE: lambda: self._system.mask(IMEX_UNIT),
             Kind.WRITE_FILE: lambda: self._system.write_file(imex.NODES_FILE, self._desired.imex.text),
@@ -186,54 +194,36 @@ class PostInstall:
             Kind.START_SERVICE: lambda: self._system.start(IMEX_UNIT),
             Kind.RESTART_SERVICE: lambda: self._system.restart(IMEX_UNIT),
         }
-        if any(step.kind is Kind.RESTART_SERVICE for step in steps) and not self._check:
-            # A run that is cut off behind the file leaves a service that does not run, which the next run sees.
-            self._system.stop(IMEX_UNIT)
-        for step in steps:
-            if self._do(step):
-                apply[step.kind]()
+        self._take(steps, actions)
 
-    def _at_boot(self, unit: str) -> None:
-        if self._system.unit_enabled(unit) or self._system.unit_wanted_at_boot(unit):
-            return
-        if self._do(Step(Kind.ENABLE_SERVICE, unit, "it has to run after a reboot too")):
-            if has_install_section(self._system.unit_text(unit)):
-                self._system.enable(unit)
-            else:
-                self._system.add_wants(unit)
+    def _start_at_boot(self, unit: str) -> None:
+        if has_install_section(self._system.unit_text(unit)):
+            self._system.enable(unit)
+        else:
+            self._system.add_wants(unit)
 
     def reload(self, host: Host) -> None:
         """Take up the driver on disk without a reboot, or note why that takes one."""
-        wanted = None if self._desired.state == "absent" else host.on_disk
+        # The flavour of the facts is that of the loaded modules; on disk the planner has just put the wanted one.
+        others = other_build(host, self._desired, written=not self._check)
         reload = plan_reload(
             loaded=host.loaded,
-            wanted=wanted,
+            wanted=None if self._desired.state == "absent" else host.on_disk,
             modules=self._system.modules(),
             users=self._system.users(),
             active=self._system.active_units(list(SERVICES)),
             nouveau_loaded=host.nouveau_loaded,
             allowed=self._desired.reload == "auto",
-            # The flavour of the facts is that of the loaded modules; on disk the planner has just put the wanted one.
-            other_flavour=self._desired.state == "present"
-            and host.loaded is not None
-            and (host.flavour != self._desired.flavour or self._takes_others(host)),
+            other_flavour=bool(others),
         )
         if not reload.needed:
             return
         if reload.blockers:
             self.outcome.reboot.extend(reload.blockers)
             return
-        kind = Kind.UNLOAD_DRIVER if wanted is None else Kind.RELOAD_DRIVER if host.loaded else Kind.LOAD_DRIVER
-        why = f"loaded: {host.loaded or 'none'}, on disk: {wanted or 'none'}"
         disturbs = (*reload.stop, "MIG instances, which do not survive a reload") if host.loaded else ()
-        if self._do(Step(kind, DRIVER, why, disturbs, {"version": wanted or host.loaded})):
+        if self._do(reload_step(host, self._desired, others, disturbs, {})):
             self._carry_out(host, reload)
-
-    def _takes_others(self, host: Host) -> bool:
-        """Whether the loaded module has other parameters than are wanted. One that it does not have at all, no reload brings."""
-        shown = host.loaded_parameters
-        known = [(name, value) for name, value in self._desired.parameters if name in shown or self._check]
-        return bool(parameters.differences(known, shown))
 
     def _carry_out(self, host: Host, reload: Reload) -> None:
         for unit in reload.stop:

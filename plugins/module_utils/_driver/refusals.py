@@ -11,11 +11,12 @@ from .._boards.lookup import first_driver
 from .._formats.driver_versions import driver_key
 from .._plan import Refused
 from .desired import PREFIX, DesiredDriver
+from .fabric import fabric_refusals
+from .floors import shortfall
 from .host import Gpu, Host
 from .packages import from_ubuntu_archive
 from .parameters import coherent_refusals
-from .secure_boot import module_refusals
-from .selection import follows_kernels
+from .selection import check_floor, follows_kernels
 
 #: Measured on Debian 12: 785 MB for driver, headers and build tools, and a build that needs as much again for a while.
 NEEDED_MIB = {"/usr": 1200, "/var": 1000, "/boot": 60}
@@ -155,7 +156,7 @@ def key_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
 
 def kernel_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     """Return why nobody can tell which package brings the module: of this kernel (SUSE), or of the next one (Ubuntu's archive)."""
-    if host.kernel_flavours or not follows_kernels(host, desired):
+    if not follows_kernels(host, desired) or host.kernel_flavours:
         return []
     remedy = f"Boot a kernel of the distribution, or set {PREFIX}variant: full, whose modules are built on the host."
     if host.distribution.manager != "apt":
@@ -193,12 +194,35 @@ def space_refusals(host: Host) -> list[Refused]:
     return found
 
 
+def judged_version(host: Host, desired: DesiredDriver) -> str:
+    """Return the version that can be judged without a repository: the one that was asked for, or will stay; empty where none is known."""
+    if desired.version:
+        return desired.version
+    installed = host.version
+    allowed = desired.allow_vulnerable or installed is None or shortfall(installed, desired.floors) is None
+    if installed is not None and allowed and desired.met_by(installed):
+        return installed
+    # Any version of a branch without fixes is refused; a branch that has a floor gets a version above it.
+    return f"{desired.branch}.00" if shortfall(f"{desired.branch}.999", desired.floors) is not None else ""
+
+
+def floor_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
+    """Return why the driver would be below the security floor, whatever the repositories offer."""
+    version = judged_version(host, desired)
+    try:
+        check_floor(version, desired) if version else None
+    except Refused as refusal:
+        return [refusal]
+    return []
+
+
 def refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     """Return everything that facts alone rule out for C(state: present)."""
-    return [
+    found = [
         *board_refusals(host, desired),
         *source_refusals(host, desired),
         *key_refusals(host, desired),
-        *module_refusals(host, desired),
-        *kernel_refusals(host, desired),
+        *fabric_refusals(host, desired),
     ]
+    # The distribution may have no driver of its own, which is told when its packages are looked for.
+    return [*(found or kernel_refusals(host, desired)), *floor_refusals(host, desired)]

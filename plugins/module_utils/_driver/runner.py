@@ -19,13 +19,13 @@ from .._plan import Refused, Step
 from .._steps import Kind
 from . import dkms
 from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
+from .holds import hold_names
 from .host import Host
 from .kernel_headers import header_names, later_names
 from .packages import DKMS, closure
 from .plan import (
     DriverPlan,
     Repositories,
-    hold_names,
     packages_differ,
     plan_absent,
     plan_present,

@@ -31,6 +31,16 @@ def needs_key(host: Host, desired: DesiredDriver) -> bool:
     return host.signing is None or host.signing.enrolled is not True
 
 
+def unread_warnings(host: Host, desired: DesiredDriver) -> list[str]:
+    """Return that the key is looked at later, where the facts do not have it and the driver does not run yet."""
+    if not needs_key(host, desired) or host.signing is not None or host.same_everywhere:
+        return []
+    return [
+        "Secure Boot is on: whether the key that signs modules is enrolled is checked when the stage runs. Where there is no key yet, the run "
+        "installs dkms, creates the key and stops before the driver with instructions to enrol it"
+    ]
+
+
 def lacks_key(host: Host, desired: DesiredDriver) -> bool:
     """Return whether there is no key yet that could be enrolled, and one can be made."""
     signing = host.signing

@@ -23,7 +23,6 @@ from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
 from .fabric import (
     PACKAGES,
     SUBNET_MANAGER,
-    fabric_refusals,
     has_nvlink5_switches,
     imex_packages,
     optional_packages,
@@ -118,8 +117,6 @@ def select(host: Host, desired: DesiredDriver, offered: Iterable[Package]) -> Se
     :param offered: what the repositories have, at least of C(names_to_ask).
     :raises Refused: the version or branch is not offered, or is below the security floor.
     """
-    for refusal in fabric_refusals(host, desired):
-        raise refusal
     available = _by_version(offered)
     names = names_of(host, desired)
     if desired.archive_source == "nvidia" and desired.repository.url:

@@ -13,9 +13,9 @@ from .._formats.driver_versions import is_driver_version
 from .._formats.imex import differences as imex_differences
 from .desired import DesiredDriver
 from .fabric import wants_fabric_manager, wants_imex
+from .holds import hold_names
 from .host import Host
-from .packages import DKMS
-from .plan import hold_names
+from .packages import DKMS, closure
 from .selection import names_of
 
 #: Exit statuses of nvidia-smi (its documentation, host.md, section 5.2).
@@ -100,7 +100,5 @@ def running_problems(host: Host, desired: DesiredDriver, version: str, smi: int 
 
 def absent_problems(host: Host) -> list[str]:
     """Return what is left of a driver that should be gone."""
-    from .packages import closure
-
     left = sorted(closure(host.packages))
     return [f"still installed: {', '.join(left)}"] if left else []

@@ -317,7 +317,7 @@ def test_what_was_not_offered_is_no_step_again_until_the_kernel_changes():
     given["host"]["headers_not_offered"] = ["linux-headers-amd64"]
     plan = stage(given, {})
     assert (plan.needed, plan.steps) == (False, ())
-    assert "did not offer linux-headers-amd64" in " ".join(plan.warnings)
+    assert "do not offer linux-headers-amd64" in " ".join(plan.warnings)
     # The module asks the repositories anew whatever is recorded.
     on = host(("debian", "12"), "6.1.0-50-amd64", headers=True, not_offered=("linux-headers-amd64",))
     assert lacking(on, [Package("linux-headers-amd64", "6.1.176-1")]) == (Package("linux-headers-amd64"),)

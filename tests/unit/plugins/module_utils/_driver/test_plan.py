@@ -19,10 +19,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired im
     from_variables,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.fabric import imex_packages, wants_fabric_manager
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.holds import hold_names
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Build, Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import (
     Repositories,
-    hold_names,
     packages_differ,
     plan_absent,
     plan_present,

@@ -7,12 +7,18 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import run_stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import from_variables
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import from_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import PERSISTENCE_UNIT
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (
     DAEMON,
     FACTS,
     HELD,
+    NEW,
     facts,
+    ready,
 )
 
 
@@ -71,11 +77,40 @@ def test_the_stage_is_needed(driver, desired):
 @pytest.mark.parametrize("change", [{"nvidia_driver_branch": "595"}, {"nvidia_driver_state": "absent"}])
 def test_the_plan_says_whom_another_driver_disturbs_and_whether_the_host_reboots(holders, desired, who, reboot, change):
     given = {**FACTS, "gpus": [{"gpu_instances": [{}, {}]}, {"gpu_instances": None}]}
-    (step,) = stage({**given, **({"holders": holders} if holders is not None else {})}, {**change, **desired}).steps
+    given.update({"holders": holders} if holders is not None else {})
+    *_releases_first, step = stage(given, {**change, **desired}).steps
     assert step.disturbs[:2] == ("every process that uses a GPU", "2 MIG instances, which a reload destroys")
     assert len(step.disturbs) == 2 + len(who)
     assert all(part in found for part, found in zip(who, step.disturbs[2:]))
     assert step.data.get("reboot") == reboot
+
+
+@pytest.mark.parametrize(
+    ("driver", "desired"),
+    [
+        ({}, {}),
+        ({"holds": []}, {}),
+        ({}, {"nvidia_driver_hold": False}),
+        ({"persistence_daemon": {"installed": True, "active": False}}, {}),
+        ({"loaded_version": None}, {}),
+        ({"loaded_version": NEW}, {}),
+        ({}, {"nvidia_driver_module_parameters": {"NVreg_EnableMSI": 1}}),
+        ({"configured_parameters": {"NVreg_EnableMSI": "1"}, "loaded_parameters": {"NVreg_EnableMSI": "1"}}, {}),
+        (
+            {"configured_parameters": {"NVreg_EnableMSI": "1"}, "loaded_parameters": {"NVreg_EnableMSI": "0"}},
+            {"nvidia_driver_module_parameters": {"NVreg_EnableMSI": 1}},
+        ),
+    ],
+)
+def test_check_mode_of_the_module_and_the_plan_from_facts_are_the_same(driver, desired, monkeypatch):
+    given = facts(**driver)
+    system = ready()
+    system.active = {PERSISTENCE_UNIT} if given["driver"]["persistence_daemon"]["active"] else set()
+    monkeypatch.setattr(system, "read", lambda: from_facts(given))
+    report = run_stage(system, from_variables(desired), check=True)
+    assert [(step.kind, step.target, step.why) for step in report.steps] == [
+        (step.kind, step.target, step.why) for step in stage(given, desired).steps
+    ]
 
 
 def test_on_a_bare_host_a_driver_disturbs_nobody_but_nouveau_asks_for_a_reboot():
