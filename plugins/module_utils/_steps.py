@@ -62,6 +62,8 @@ class Kind(Enum):
     BLOCK_KERNEL_MODULE = "block {target}"
     LOAD_KERNEL_MODULES = "load {modules}"
     RENEW_INITRAMFS = "rebuild the initramfs"
+    BOOT_KERNEL = "boot kernel {target} by default"
+    BOOT_KERNEL_ONCE = "boot kernel {target} the next time"
 
     # The container toolkit and the runtimes.
     INSTALL_TOOLKIT = "install {target} {version}"

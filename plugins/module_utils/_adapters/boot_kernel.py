@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which installed kernel a host boots next, from files alone.
+"""Which installed kernel a host boots next, from files alone, and GRUB's own programs, which choose another one.
 
 A package manager installs kernels beside the running one, and GRUB boots the newest of them, unless its configuration or its environment names
 another (GRUB's manual, C(GRUB_DEFAULT), C(saved_entry), C(next_entry)).
@@ -11,12 +11,21 @@ another (GRUB's manual, C(GRUB_DEFAULT), C(saved_entry), C(next_entry)).
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 
+from .command import run
 from .host_files import HostFiles
 
 _MODULES = "/lib/modules"
 _ENVIRONMENTS = ("/boot/grub2/grubenv", "/boot/grub/grubenv", "/boot/efi/EFI/redhat/grubenv")
 _DEFAULTS = "/etc/default/grub"
+_CONFIGURATIONS = ("/boot/grub2/grub.cfg", "/boot/grub/grub.cfg")
+_OPENS = re.compile(
+    r"\s*(?P<kind>menuentry|submenu)\s+(?P<quote>['\"])(?P<title>.*?)(?P=quote)"
+    r"(?:.*?(?:--id|\$\{?menuentry_id_option\}?)\s+(?P<quoted>['\"])(?P<id>.*?)(?P=quoted))?"
+)
+_LINUX = re.compile(r"\s*linux(?:16|efi)?\s+\S*vmlinuz-(?P<release>\S+)(?P<options>.*)")
 _ENTRY = re.compile(r"^(next_entry|saved_entry)=(.+?)\s*$", re.MULTILINE)
 _DEFAULT = re.compile(r"^GRUB_DEFAULT=[\"']?([^\"'\n]*)", re.MULTILINE)
 
@@ -38,8 +47,7 @@ def next_kernel(files: HostFiles) -> tuple[str | None, str | None]:
         return None, None
     environment = next((text for path in _ENVIRONMENTS if (text := files.read(path))), "")
     entries = dict(_ENTRY.findall(environment))
-    configured = _DEFAULT.findall(files.read(_DEFAULTS) or "")
-    default = configured[-1].strip() if configured else "0"
+    default = _default(files)
     # What was chosen for one boot, what was saved, what is configured.
     for entry in (entries.get("next_entry"), entries.get("saved_entry") if default == "saved" else default):
         if not entry or entry in ("0", "saved"):
@@ -49,6 +57,84 @@ def next_kernel(files: HostFiles) -> tuple[str | None, str | None]:
             return max(named, key=len), None
         return None, f"GRUB boots the entry {entry!r}, which names none of the installed kernels"
     return kernels[-1], None
+
+
+@dataclass(frozen=True)
+class Grub:
+    """What decides which kernel is booted.
+
+    :param following: the kernel that is booted next; None where that is not known.
+    :param default: C(GRUB_DEFAULT).
+    :param boots_once: whether the configuration takes an entry that was chosen for one boot (C(next_entry)).
+    :param entries: what GRUB calls the menu entry of a kernel, by release; recovery entries are not among them.
+    :param grubby: whether the host has grubby, which knows the entries of a Boot Loader Specification.
+    :param program: what the names of GRUB's programs begin with; None where the host has none.
+    """
+
+    kernels: tuple[str, ...]
+    following: str | None
+    default: str
+    boots_once: bool
+    entries: Mapping[str, str]
+    grubby: bool
+    program: str | None
+
+
+def read_grub(files: HostFiles) -> Grub:
+    configuration = next((text for path in _CONFIGURATIONS if (text := files.read(path))), "")
+    programs = [name for name in ("grub", "grub2") if files.find_program(f"{name}-reboot")]
+    return Grub(
+        kernels=installed_kernels(files),
+        following=next_kernel(files)[0],
+        default=_default(files),
+        boots_once="next_entry" in configuration,
+        entries=parse_entries(configuration),
+        grubby=files.find_program("grubby") is not None,
+        program=programs[0] if programs else None,
+    )
+
+
+def parse_entries(text: str) -> dict[str, str]:
+    """Return what C(grub.cfg) calls the entries of kernels: identifiers, those of submenus first, as C(grub-reboot) takes them."""
+    found: dict[str, str] = {}
+    opened: list[str] = []
+    for line in text.splitlines():
+        entry = _OPENS.match(line)
+        if line.rstrip().endswith("{"):
+            opened.append((entry.group("id") or entry.group("title")) if entry else "")
+        elif line.strip() == "}" and opened:
+            opened.pop()
+        kernel = _LINUX.match(line)
+        if kernel is None or not opened or re.search(r"\s(?:single|recovery)\b", kernel.group("options")):
+            continue
+        # The first entry of the menu boots whichever kernel is the newest: it does not name one.
+        if _names(opened[-1], kernel.group("release")):
+            found.setdefault(kernel.group("release"), ">".join(opened))
+    return found
+
+
+def set_default(grub: Grub, release: str) -> None:
+    """Have GRUB boot a kernel from now on. The answer proves nothing: callers read L(next_kernel).
+
+    :raises CommandError: it failed.
+    """
+    if grub.grubby:
+        run(["grubby", "--set-default", f"/boot/vmlinuz-{release}"], allowed=(0,))
+    else:
+        run([f"{grub.program}-set-default", grub.entries[release]], allowed=(0,))
+
+
+def set_once(grub: Grub, release: str) -> None:
+    """Have GRUB boot a kernel the next time only.
+
+    :raises CommandError: it failed.
+    """
+    run([f"{grub.program}-reboot", grub.entries[release]], allowed=(0,))
+
+
+def _default(files: HostFiles) -> str:
+    configured = _DEFAULT.findall(files.read(_DEFAULTS) or "")
+    return configured[-1].strip() if configured else "0"
 
 
 def _names(entry: str, release: str) -> bool:

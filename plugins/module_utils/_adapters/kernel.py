@@ -48,11 +48,17 @@ class DiskModule:
     :param version: of the driver, such as C(580.126.09).
     :param flavour: C(open), C(proprietary), or None where the licence is neither of the known ones.
     :param path: of the file, or None where modinfo does not say.
+    :param vermagic: the release of the kernel that it was built for.
+    :param signer: the name in the certificate of the key that signed it; None where it is not signed.
+    :param key: the serial number of that certificate, as modinfo shows it.
     """
 
     version: str | None
     flavour: str | None
     path: str | None
+    vermagic: str | None = None
+    signer: str | None = None
+    key: str | None = None
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,16 @@ def parse_modinfo(text: str) -> DiskModule:
             fields.setdefault(name.strip(), value.strip())
     licence = fields.get("license", "")
     flavour = {"Dual MIT/GPL": "open", "NVIDIA": "proprietary"}.get(licence)
-    return DiskModule(fields.get("version"), flavour, fields.get("filename"))
+    built_for = fields.get("vermagic", "").split()
+    return DiskModule(
+        fields.get("version"),
+        flavour,
+        fields.get("filename"),
+        built_for[0] if built_for else None,
+        # A kmod without OpenSSL shows that there is a signature, and an empty name.
+        fields.get("signer") if fields.get("sig_id") else None,
+        fields.get("sig_key"),
+    )
 
 
 def module_on_disk(files: HostFiles, kernel: str, run: Runner) -> tuple[DiskModule | None, str | None]:

@@ -13,14 +13,17 @@ import glob
 import os
 import re
 from collections.abc import Iterable, Sequence
+from typing import Callable
 
-from .command import CommandError, run
+from .command import CommandError, Result, run
 from .files import read_text
 
 _CONFIGURATIONS = ("/etc/dkms/framework.conf", "/etc/dkms/framework.conf.d/*.conf")
 _SETTING = re.compile(
     r"^\s*(mok_signing_key|mok_certificate)=(?P<quote>[\"']?)(?P<value>[^\"'\s#]*)(?P=quote)\s*(?:#.*)?$"
 )
+#: A number that fits into a machine word is written in decimal with its hexadecimal form behind it, a longer one as bytes.
+_SERIAL = re.compile(r"Serial Number:\s*(?:\d+ \(0x([0-9a-fA-F]+)\)|((?:[0-9a-fA-F]{2}:)+[0-9a-fA-F]{2}))")
 #: As dkms 3.2 calls it; older ones leave the purpose out.
 _SELF_SIGNED = [
     *("openssl", "req", "-new", "-x509", "-nodes", "-days", "36500", "-newkey", "rsa:2048"),
@@ -58,6 +61,25 @@ def enrolled(certificate: str) -> bool | None:
         return None
     # mokutil ends with 1 for a key that is enrolled and 0 for one that is not; only its words are unambiguous.
     return "is already enrolled" in answer.stdout + answer.stderr
+
+
+def enrolled_keys(call: Callable[[Sequence[str]], Result]) -> frozenset[str] | None:
+    """Return the serial numbers of the certificates that shim knows; None where nobody can tell."""
+    try:
+        answer = call(("mokutil", "--list-enrolled"))
+    except CommandError:
+        return None
+    return parse_enrolled(answer.stdout)
+
+
+def parse_enrolled(text: str) -> frozenset[str]:
+    """Return the serial numbers in C(mokutil --list-enrolled), which prints certificates as C(openssl x509 -text) does."""
+    return frozenset(serial(short or long) for short, long in _SERIAL.findall(text))
+
+
+def serial(text: str) -> str:
+    """Return a serial number as it is compared: modinfo, mokutil and OpenSSL write the same one differently."""
+    return text.replace(":", "").lower().lstrip("0")
 
 
 def create(key: str, certificate: str, command: Sequence[str] = ()) -> None:

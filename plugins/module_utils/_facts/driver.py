@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .._adapters import boot_kernel, kernel
+from .._adapters import kernel
 from .._adapters.host_files import HostFiles
 from .._adapters.installed_packages import Package, is_driver, read_packages
 from .._adapters.source import Source
 from .._formats import module_parameters as parameters
 from .library import LIBRARY, library_path, library_version
+from .next_kernel import read_next_kernel
 from .services import Services
 
 #: What NVIDIA's installer leaves behind, and no package has.
@@ -63,7 +64,7 @@ def read_driver(source: Source, manager: str | None, services: Services) -> tupl
         "nouveau_loaded": kernel.is_loaded(files, "nouveau"),
         "modules": list(modules),
         **_read_parameters(files),
-        **_read_next_kernel(source),
+        **read_next_kernel(source, disk),
         "dkms": [
             {"name": build.name, "version": build.version, "kernel": build.kernel, "state": build.state}
             for build in kernel.dkms_modules(files)
@@ -73,19 +74,6 @@ def read_driver(source: Source, manager: str | None, services: Services) -> tupl
             "active": services.active("nvidia-persistenced"),
         },
     }, packages
-
-
-def _read_next_kernel(source: Source) -> dict[str, Any]:
-    """Return the kernel that is booted next, with the version of its module; nothing where that is the running one, or not known."""
-    release, reason = boot_kernel.next_kernel(source.files)
-    if reason:
-        source.note("driver.next_kernel", reason)
-    if release is None or release == kernel.running_kernel():
-        return {}
-    disk, reason = kernel.module_on_disk(source.files, release, source.run)
-    if disk is None:
-        source.note("driver.next_kernel.version", reason)
-    return {"next_kernel": {"release": release, "version": disk.version if disk else None}}
 
 
 def _read_parameters(files: HostFiles) -> dict[str, dict[str, str]]:

@@ -116,7 +116,9 @@ _DRIVER = fields(
         "holds": items(_TEXT),
         "nouveau_loaded": truth,
         "modules": items(_NAME),
-        "next_kernel": fields({"release": _NAME, "version": _VERSION}),
+        "next_kernel": fields(
+            {"release": _NAME, "version": _VERSION, "vermagic": _NAME, "signer": _TEXT, "key_enrolled": truth}
+        ),
         **dict.fromkeys(("configured_parameters", "loaded_parameters"), mapping(_TEXT, 256)),
         "dkms": items(fields(dict.fromkeys(("name", "version", "kernel", "state"), _NAME))),
         "persistence_daemon": _UNIT,

@@ -6,14 +6,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import kernel
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import boot_kernel
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.boot_kernel import (
     installed_kernels,
     next_kernel,
+    parse_entries,
+    read_grub,
+    set_default,
+    set_once,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.driver import read_driver
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services
 
 OLD, NEW = "6.1.0-9-amd64", "6.1.0-50-amd64"
 UUID = "7d0c2e3f-9d4e-4c9f"
@@ -65,15 +69,57 @@ def test_an_entry_that_names_no_kernel_is_not_guessed(tree):
     assert release is None and "'2'" in reason
 
 
-@pytest.mark.parametrize(
-    ("index", "version"), [("updates/dkms/nvidia.ko:\n", "580.178.04"), ("kernel/fs/ext4.ko:\n", None)]
-)
-def test_the_facts_name_the_module_of_the_next_kernel(tree, monkeypatch, index, version):
-    monkeypatch.setattr(kernel, "running_kernel", lambda: OLD)
+DEBIAN = """\
+if [ "${next_entry}" ] ; then
+   set default="${next_entry}"
+else
+   set default="0"
+fi
+function gfxmode {
+	set gfxpayload="${1}"
+}
+menuentry 'Debian GNU/Linux' --class debian --class os $menuentry_id_option 'gnulinux-simple-7d0c2e3f' {
+	linux	/boot/vmlinuz-6.1.0-50-amd64 root=UUID=7d0c2e3f ro  quiet
+	initrd	/boot/initrd.img-6.1.0-50-amd64
+}
+submenu 'Advanced options for Debian GNU/Linux' $menuentry_id_option 'gnulinux-advanced-7d0c2e3f' {
+	menuentry 'Debian GNU/Linux, with Linux 6.1.0-50-amd64' --class debian $menuentry_id_option 'gnulinux-6.1.0-50-amd64-advanced-7d0c2e3f' {
+		linux	/boot/vmlinuz-6.1.0-50-amd64 root=UUID=7d0c2e3f ro  quiet
+	}
+	menuentry 'Debian GNU/Linux, with Linux 6.1.0-9-amd64 (recovery mode)' $menuentry_id_option 'gnulinux-6.1.0-9-amd64-recovery-7d0c2e3f' {
+		linux	/boot/vmlinuz-6.1.0-9-amd64 root=UUID=7d0c2e3f ro single
+	}
+	menuentry 'Debian GNU/Linux, with Linux 6.1.0-9-amd64' $menuentry_id_option 'gnulinux-6.1.0-9-amd64-advanced-7d0c2e3f' {
+		linux	/boot/vmlinuz-6.1.0-9-amd64 root=UUID=7d0c2e3f ro  quiet
+	}
+}
+"""
+
+
+def test_the_entries_of_kernels_are_named_with_their_submenus_and_without_recovery():
+    assert parse_entries(DEBIAN) == {
+        NEW: "gnulinux-advanced-7d0c2e3f>gnulinux-6.1.0-50-amd64-advanced-7d0c2e3f",
+        OLD: "gnulinux-advanced-7d0c2e3f>gnulinux-6.1.0-9-amd64-advanced-7d0c2e3f",
+    }
+    old = "menuentry 'Linux 6.1.0-9-amd64' --class x {\n linux16 /vmlinuz-6.1.0-9-amd64 ro\n}\n"
+    assert parse_entries(old) == {OLD: "Linux 6.1.0-9-amd64"}
+
+
+def test_what_grub_was_told_is_what_is_read_back(tree, monkeypatch):
     install(tree, OLD, NEW)
-    tree.write(f"/lib/modules/{NEW}/modules.dep", index)
-    tree.answers["modinfo"] = "version: 580.178.04\nlicense: NVIDIA\n"
-    driver, _packages = read_driver(tree.source(), None, Services({}))
-    assert driver["next_kernel"] == {"release": NEW, "version": version}
-    monkeypatch.setattr(kernel, "running_kernel", lambda: NEW)
-    assert "next_kernel" not in read_driver(tree.source(), None, Services({}))[0]
+    tree.write("/boot/grub/grub.cfg", DEBIAN)
+    tree.program("/usr/sbin/grub-reboot")
+    grub = read_grub(tree.files)
+    assert (grub.following, grub.default, grub.boots_once, grub.grubby, grub.program) == (NEW, "0", True, False, "grub")
+    called = []
+    monkeypatch.setattr(boot_kernel, "run", lambda command, **_options: called.append(list(command)))
+    set_once(grub, OLD)
+    set_default(grub, OLD)
+    set_default(replace(grub, grubby=True), OLD)
+    assert called == [
+        ["grub-reboot", grub.entries[OLD]],
+        ["grub-set-default", grub.entries[OLD]],
+        ["grubby", "--set-default", f"/boot/vmlinuz-{OLD}"],
+    ]
+    tree.write("/boot/grub/grubenv", f"# GRUB Environment Block\nnext_entry={grub.entries[OLD]}\n###")
+    assert read_grub(tree.files).following == OLD

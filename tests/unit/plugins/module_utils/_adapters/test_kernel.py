@@ -29,6 +29,8 @@ name:           nvidia
 vermagic:       6.1.0-50-amd64 SMP preempt mod_unload modversions
 sig_id:         PKCS#7
 signer:         DKMS module signing key
+sig_key:        6A:7C:ED:58:31:09:AE:B0:2A:94:C7:5F:16:1D:07:7A:C0:10:1D:90
+sig_hashalgo:   sha256
 parm:           NvSwitchRegDwords:charp
 """
 
@@ -78,10 +80,20 @@ def test_reference_count(tree, text, count):
 
 def test_modinfo_of_a_real_module():
     assert kernel.parse_modinfo(MODINFO) == kernel.DiskModule(
-        "535.261.03", "proprietary", "/lib/modules/6.1.0-50-amd64/updates/dkms/nvidia-current.ko"
+        "535.261.03",
+        "proprietary",
+        "/lib/modules/6.1.0-50-amd64/updates/dkms/nvidia-current.ko",
+        KERNEL,
+        "DKMS module signing key",
+        "6A:7C:ED:58:31:09:AE:B0:2A:94:C7:5F:16:1D:07:7A:C0:10:1D:90",
     )
     assert kernel.parse_modinfo("version: 580.126.09\nlicense: Dual MIT/GPL").flavour == "open"
     assert kernel.parse_modinfo("license: GPL") == kernel.DiskModule(None, None, None)
+
+
+def test_a_signature_without_openssl_in_kmod_has_no_name_and_no_key():
+    module = kernel.parse_modinfo("version: 580.126.09\nsig_id: PKCS#7\nsigner:\nsig_key:\nsig_hashalgo: unknown\n")
+    assert (module.signer, module.key, module.vermagic) == ("", "", None)
 
 
 class Modinfo:

@@ -1,0 +1,134 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: boot_kernel
+short_description: Verify that the kernel that boots next has the driver, and have GRUB boot another one
+version_added: 0.1.0
+description:
+  - Fails if the kernel that GRUB boots next, or O(release), could not load the driver that is installed for the running kernel. Its module must exist,
+    be of the same version and built for that kernel (C(vermagic)). With Secure Boot, the key that signed it must be enrolled (C(mokutil)), or must have
+    signed the module that is loaded.
+  - With O(release), has GRUB boot that kernel by default (C(grubby --set-default), C(grub-set-default)). If C(GRUB_DEFAULT) is not C(saved), GRUB boots
+    it the next time only (C(grub-reboot)), where its configuration supports that. The result is read back.
+  - Never reboots the host, and writes neither C(/etc/default/grub) nor C(grub.cfg).
+options:
+  release:
+    description:
+      - The release of an installed kernel, such as V(6.1.0-50-amd64). If empty, what GRUB boots is not changed.
+    type: str
+    default: ""
+extends_documentation_fragment:
+  - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.attributes.changes
+author:
+  - The gpufleet.nvidia authors (@gpufleet)
+seealso:
+  - module: gpufleet.nvidia.driver
+  - module: gpufleet.nvidia.health
+"""
+
+EXAMPLES = r"""
+- name: Refuse to reboot into a kernel without the driver
+  gpufleet.nvidia.boot_kernel:
+
+- name: Boot the previous kernel again
+  gpufleet.nvidia.boot_kernel:
+    release: 6.1.0-50-amd64
+"""
+
+RETURN = r"""
+running:
+  description: The release of the running kernel.
+  type: str
+  returned: success
+  sample: 6.1.0-50-amd64
+boots_next:
+  description: The release of the kernel that is booted next. Empty if the files of the host do not show it.
+  type: str
+  returned: success
+  sample: 6.1.0-51-amd64
+plan:
+  description: >-
+    What was done, or in check mode would be done. Each of its C(steps) has C(kind) and C(target), identifiers that do not depend on the wording,
+    C(data), C(text), and the parts C(why) and C(disturbs) of the text.
+  type: dict
+  returned: success
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import boot_kernel, kernel
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.boot_kernel import Grub
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.source import Source
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.boot_kernel import plan as plan_boot
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.next_kernel import read_next_kernel
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.next_kernel import module_problem
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
+
+ARGUMENTS: dict[str, Any] = {"release": {"type": "str", "default": ""}}
+
+
+class NotChosen(Exception):
+    """GRUB's programs reported success, and what they wrote says otherwise."""
+
+
+def read(source: Source, release: str) -> tuple[Grub, dict[str, Any]]:
+    """Return what GRUB boots, and the part of the facts that says whether that has the driver."""
+    disk, _reason = kernel.module_on_disk(source.files, kernel.running_kernel(), source.run)
+    driver = {"on_disk_version": disk.version if disk else None, **read_next_kernel(source, disk, release)}
+    return boot_kernel.read_grub(source.files), driver
+
+
+def apply(grub: Grub, plan: Plan) -> None:
+    for step in plan.steps:
+        change = boot_kernel.set_default if step.kind is Kind.BOOT_KERNEL else boot_kernel.set_once
+        change(grub, step.target)
+
+
+def run(module: AnsibleModule) -> dict[str, Any]:
+    """Read, plan, apply, read back."""
+    source, release = Source(HostFiles()), module.params["release"]
+    grub, driver = read(source, release)
+    problem = module_problem(driver)
+    if problem:
+        reason, remedy = problem
+        raise Refused("the next boot", reason, f"{remedy}. Then run again.")
+    plan = plan_boot(grub, release) if release else Plan()
+    if plan.changes and not module.check_mode:
+        apply(grub, plan)
+        grub = boot_kernel.read_grub(source.files)
+        if grub.following != release:
+            raise NotChosen(
+                f"GRUB was told to boot kernel {release}, but boots {grub.following or 'an unknown one'} next"
+            )
+    return {
+        "changed": plan.changes,
+        "running": kernel.running_kernel(),
+        "boots_next": grub.following or "",
+        "plan": plan.as_dict(),
+        "diff": plan.diff("the kernel that is booted next"),
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    try:
+        module.exit_json(**run(module))
+    except Refused as refusal:
+        module.fail_json(msg=f"{refusal.message} Nothing was changed.", refusal=refusal.as_dict())
+    except (CommandError, NotChosen, OSError) as error:
+        module.fail_json(msg=f"{str(error).rstrip('.')}.")
+
+
+if __name__ == "__main__":
+    main()
