@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -18,8 +18,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import host_names
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, GpusUnknown
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.leaving import leaving
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import Former, former
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overrides import HostVariables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import RecordedFacts
@@ -29,7 +31,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import
 class ActionModule(FleetAction):
     _requires_connection = False
     _supports_check_mode = True
-    _VALID_ARGS = frozenset({"output_directory", "facts_directory", "overwrite", "prune", "hosts"})
+    _VALID_ARGS = frozenset({"output_directory", "facts_directory", "overwrite", "prune", "remove_nodes", "hosts"})
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         task_vars = described(task_vars)
@@ -40,6 +42,7 @@ class ActionModule(FleetAction):
                 "facts_directory": {"type": "path", "default": "facts"},
                 "overwrite": {"type": "bool", "default": False},
                 "prune": {"type": "bool", "default": True},
+                "remove_nodes": {"type": "bool", "default": False},
                 "hosts": {"type": "list", "elements": "str", "default": []},
             }
         )
@@ -48,8 +51,12 @@ class ActionModule(FleetAction):
         try:
             writer.refuse_unwritable(root)
             recorded = RecordedFacts(os.path.join(root, facts) if facts else "")
-            clusters = self._fleet(task_vars, recorded, arguments["hosts"], root).clusters()
+            fleet = self._fleet(task_vars, recorded, arguments["hosts"], root)
+            clusters = fleet.clusters()
             trees = {f"clusters/{cluster.name}": cluster_tree(cluster) for cluster in clusters}
+            directories = [*trees, *(writer.former_directories(root, trees) if arguments["prune"] else ())]
+            nodes = {node for cluster in clusters for item in cluster.configurations for node in item.nodes}
+            gone = leaving(root, _nodes_of(root, directories), {*nodes, *fleet.hosts}, arguments["remove_nodes"])
             changes = writer.plan(root, trees, arguments["prune"])
         except Refused as refusal:
             return {
@@ -68,6 +75,10 @@ class ActionModule(FleetAction):
                 "msg": f"Rendering would overwrite changes that others made below {root}:\n{lines}\n"
                 "Move the changes into the inventory, or allow it with gpu_kubernetes_overwrite: true. Nothing was written.",
             }
+        if gone:
+            self._display.warning(
+                f"{root}: nodes leave the tree, because they are not in the inventory: {host_names(gone)}"
+            )
         newer = any(True for _file in recorded.outdated())
         if not self._task.check_mode:
             writer.apply(root, changes)
@@ -110,10 +121,9 @@ class ActionModule(FleetAction):
             return Templar(loader=self._loader, variables=variables).template(value)
 
         def before(cluster: str) -> dict[str, Former]:
-            path = os.path.join(root, "clusters", cluster, "capacity.json")
-            return former(read_text(path), path)
+            return _configurations(root, f"clusters/{cluster}")
 
-        rendered = cache(lambda: _nodes_below(root))
+        rendered = cache(lambda: _nodes_of(root, glob.glob("clusters/*", root_dir=root)))
         left_out: dict[str, str] = {}
         fleet = Fleet(plain(task_vars.get("groups", {})), recorded.gpus, before)
         for host in fleet.hosts:
@@ -154,10 +164,13 @@ def _names(host: str, variables: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _nodes_below(root: str) -> set[str]:
-    """Return the nodes that are in the tree as it is."""
-    found: set[str] = set()
-    for path in glob.glob(os.path.join(glob.escape(root), "clusters", "*", "capacity.json")):
-        for configuration in former(read_text(path), path).values():
-            found |= configuration.nodes
-    return found
+def _nodes_of(root: str, directories: Iterable[str]) -> set[str]:
+    """Return the nodes that are in these clusters' files as they are."""
+    return {
+        node for directory in directories for item in _configurations(root, directory).values() for node in item.nodes
+    }
+
+
+def _configurations(root: str, directory: str) -> dict[str, Former]:
+    path = os.path.join(root, directory, "capacity.json")
+    return former(read_text(path), path)

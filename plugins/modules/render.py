@@ -42,6 +42,13 @@ options:
     description: Whether to remove files that an earlier run rendered and that are no longer needed.
     type: bool
     default: true
+  remove_nodes:
+    description:
+      - Whether to remove a third or more of the nodes from the tree because they are not in the inventory of this run.
+      - Otherwise, the run fails and names them, because an inventory with a part of the hosts, such as that of a sliced job of AWX, would remove
+        the others. Fewer nodes, or a single one, leave the tree with a warning.
+    type: bool
+    default: false
   hosts:
     description:
       - The hosts of this run. If set, variables given with C(-e) apply only to them. Every other host is described by the inventory, and by the C(-e)

@@ -69,7 +69,7 @@ def plan(root: str, trees: Mapping[str, Mapping[str, str]], prune: bool) -> list
     for directory, files in sorted(trees.items()):
         changes += _directory(root, directory, {**files, MANIFEST: manifest(files)}, prune)
     if prune:
-        for directory in _former(root, trees):
+        for directory in former_directories(root, trees):
             changes += _directory(root, directory, {}, prune)
     return changes
 
@@ -175,7 +175,7 @@ def _inside(path: str) -> bool:
     return not os.path.isabs(path) and ".." not in path.split("/")
 
 
-def _former(root: str, trees: Mapping[str, Mapping[str, str]]) -> list[str]:
+def former_directories(root: str, trees: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Return directories of clusters that are no longer described."""
     parents = sorted({directory.rpartition("/")[0] for directory in trees} | {"clusters"})
     found = []

@@ -1,0 +1,40 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Nodes that a tree loses because the inventory of this run does not have them. Pure.
+
+A few are hosts that were taken out of service. Many at once are an inventory that is not whole: AWX gives each job of a sliced template an
+inventory without the hosts of the other slices (C(get_script_data) of C(awx/main/models/inventory.py)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import host_names
+
+VARIABLE = "gpu_kubernetes_remove_nodes"
+#: The smaller of two slices has half of the hosts or less; the larger one of three hosts has two.
+_MANY = 3
+
+
+def leaving(root: str, before: Collection[str], known: Collection[str], allowed: bool) -> list[str]:
+    """Return the nodes that leave the tree.
+
+    :param before: the nodes that are in it.
+    :param known: the nodes that are rendered, and the hosts of the inventory.
+    :param allowed: what L(VARIABLE) says.
+    :raises Refused: they are a third or more of the nodes, and more than one.
+    """
+    gone = sorted(set(before) - set(known))
+    if len(gone) > 1 and len(gone) * _MANY >= len(before) and not allowed:
+        raise Refused(
+            root,
+            f"{len(gone)} of the {len(before)} nodes in the tree are not in this inventory and would be removed: {host_names(gone)}. An "
+            "inventory with a part of the hosts, such as that of a sliced job of AWX, must not render",
+            f"Render once, from the whole inventory, and add --skip-tags cluster to jobs with a part of it. If the hosts are gone, set {VARIABLE}: "
+            "true for this run.",
+        )
+    return gone

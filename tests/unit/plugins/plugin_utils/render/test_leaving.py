@@ -1,0 +1,42 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.leaving import leaving
+
+NODES = [f"gpu-{number}" for number in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("known", "gone"),
+    [
+        (NODES, []),
+        ([*NODES, "gpu-new"], []),
+        (NODES[3:], NODES[:3]),
+    ],
+    ids=["none", "one more", "less than a third"],
+)
+def test_a_few_nodes_leave_the_tree(known, gone):
+    assert leaving("/gitops", NODES, known, allowed=False) == gone
+
+
+def test_the_only_node_leaves_the_tree():
+    assert leaving("/gitops", ["gpu-0"], ["gpu-1"], allowed=False) == ["gpu-0"]
+
+
+@pytest.mark.parametrize("slices", [2, 3, 4, 10])
+@pytest.mark.parametrize("hosts", [4, 5, 9, 10])
+def test_no_slice_of_a_fleet_renders(slices, hosts):
+    nodes = NODES[:hosts]
+    for first in range(slices):
+        with pytest.raises(Refused) as refused:
+            leaving("/gitops", nodes, nodes[first::slices], allowed=False)
+        assert "gpu_kubernetes_remove_nodes: true" in refused.value.remedy
+
+
+def test_many_nodes_leave_the_tree_where_that_is_asked_for():
+    assert leaving("/gitops", NODES, [], allowed=True) == NODES
