@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import HOST, MASKED
@@ -29,6 +29,10 @@ DRIVER_ROOT = "/"
 CDI_HOOK = "/usr/bin/nvidia-cdi-hook"
 #: With this capability the toolkit takes NVIDIA_VISIBLE_DEVICES of a container also where it refuses it in unprivileged ones.
 SYS_ADMIN = {"capabilities": {"add": ["SYS_ADMIN"]}}
+_STRATEGY = "DEVICE_LIST_STRATEGY"
+#: A site may have them elsewhere; without any, the chart mounts no driver, or names no hook.
+_PATHS_OF_SITES = frozenset({"nvidiaDriverRoot", "nvidiaHookPath"})
+_ABSENT = object()
 _WHY: Mapping[str, str] = {
     CDI: (
         "The container runtime injects the devices. The plugin itself reads the driver below /driver-root to write its CDI specification,\n"
@@ -82,7 +86,7 @@ def operator_parts(injection: Injection) -> list[Part]:
 
 def operator_plugin_environment(injection: Injection) -> list[dict[str, str]]:
     """Return the environment of the operator's device plugin that the decision needs."""
-    return [] if injection.method == CDI else [{"name": "DEVICE_LIST_STRATEGY", "value": injection.strategy}]
+    return [] if injection.method == CDI else [{"name": _STRATEGY, "value": injection.strategy}]
 
 
 def policy_values(cluster: Cluster) -> dict[str, Any]:
@@ -161,33 +165,77 @@ def refuse_contradictions(cluster: Cluster) -> None:
                 "pods of the device plugin and the metrics exporter",
                 "Set gpu_kubernetes_runtime_class: nvidia, or nvidia_toolkit_default_runtime: true.",
             )
-        _refuse_other_strategy(cluster, item)
+        for chart, variable, wanted in _decided(cluster, item):
+            _refuse_other_values(chart, cluster.options["values"].get(chart) or {}, variable, wanted)
 
 
-def _refuse_other_strategy(cluster: Cluster, item: Configuration) -> None:
-    """What the user adds to a chart's values may not say otherwise."""
-    wanted: Any
-    keys: tuple[str, ...]
+def _decided(cluster: Cluster, item: Configuration) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield charts of C(item), what decides, and the values without which its pods, or those of the chart, get no GPU."""
+    options, injection = cluster.options, item.injection
+    method = f"{VARIABLE} of pool {item.pool} is {injection.method}"
+    name = "" if injection.default_runtime else options["runtime_class"]
+    named, class_ = f"gpu_kubernetes_runtime_class is {name}", {"runtimeClassName": name} if name else {}
+    operator = options["stack"] == "gpu_operator" and bool(cluster.plugin_configurations)
+    sees: dict[str, Any] = {"securityContext": SYS_ADMIN} if injection.driver_pods_need_sys_admin else {}
+    if options["dcgm_exporter"] and not operator:
+        yield "dcgm-exporter", method, sees
+        yield "dcgm-exporter", named, class_
     if item.sharing.backend == "hami":
-        chart, keys = "hami", ("devicePlugin", "deviceListStrategy")
-        wanted = hami_values(item.injection)["deviceListStrategy"]
+        yield "hami", method, {"devicePlugin": hami_values(injection)}
+        yield "hami", named, {"devicePlugin": class_}
     elif not item.served_by_device_plugin:
         return
-    elif cluster.options["stack"] == "gpu_operator":
-        chart, keys, wanted = "gpu-operator", ("cdi", "enabled"), item.injection.method == CDI
+    elif operator:
+        yield "gpu-operator", method, {"cdi": {"enabled": injection.method == CDI}}
+        yield "gpu-operator", method, {"devicePlugin": {"env": operator_plugin_environment(injection)}}
+        yield "gpu-operator", named, {"operator": {"runtimeClass": name} if name else {}}
+        if cluster.runtimes - {"none"}:
+            # The operator's own toolkit would accept NVIDIA_VISIBLE_DEVICES from every container.
+            yield "gpu-operator", method, {"toolkit": {"enabled": False}}
     else:
-        chart, keys, wanted = "nvidia-device-plugin", ("deviceListStrategy",), item.injection.strategy
-    value = _at(cluster.options["values"].get(chart), *keys)
-    if value not in (None, wanted):
-        raise Refused(
-            f"{EXTRA}['{chart}'].{'.'.join(keys)}",
-            f"it is {value!r}, and {VARIABLE} of pool {item.pool} is {item.injection.method}, which needs {wanted!r}: "
-            "pods would get no GPU",
-            f"Remove it, and choose with {VARIABLE}.",
-        )
+        for _note, values in plugin_parts(injection):
+            yield "nvidia-device-plugin", method, values
+        yield "nvidia-device-plugin", method, {"gfd": {"securityContext": {"privileged": True}} if sees else {}}
+        yield "nvidia-device-plugin", named, class_
 
 
-def _at(values: Any, *keys: str) -> Any:
-    for key in keys:
-        values = values.get(key) if isinstance(values, Mapping) else None
+def _refuse_other_values(chart: str, extra: Any, variable: str, wanted: Mapping[str, Any]) -> None:
+    """What the user adds to a chart's values may not say otherwise."""
+    for path, needed in _leaves(wanted):
+        given = _at(extra, path)
+        if given is not _ABSENT and not _serves(path, given, needed):
+            raise Refused(
+                f"{EXTRA}['{chart}'].{'.'.join(path)}",
+                f"it is {given!r}, and {variable}, which needs {needed!r}: pods would not get what is described",
+                f"Remove it, and choose with {variable.split()[0]}.",
+            )
+
+
+def _serves(path: tuple[str, ...], given: Any, needed: Any) -> bool:
+    if path[-1] in _PATHS_OF_SITES:
+        return bool(given)
+    if path[-1] == "env" and isinstance(given, list):
+        said = [one for one in given if isinstance(one, Mapping) and one.get("name") == _STRATEGY]
+        return said == needed
+    if isinstance(needed, list):
+        return isinstance(given, list) and set(needed) <= {str(one) for one in given}
+    return bool(given == needed)
+
+
+def _leaves(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, (*above, key))
+        else:
+            yield (*above, key), value
+
+
+def _at(values: Any, path: Sequence[str]) -> Any:
+    """Return what is said at C(path): None also where a key above it is null, which takes all below it out of the values."""
+    for key in path:
+        if values is None:
+            return None
+        if not isinstance(values, Mapping) or key not in values:
+            return _ABSENT
+        values = values[key]
     return values

@@ -116,20 +116,73 @@ def test_pools_with_a_release_of_their_own_may_differ(clusters_of, pools):
     assert values(tree, "nvidia-device-plugin-batch")["deviceListStrategy"] == "cdi-cri"
 
 
+RUNTIME_CLASS = "gpu_kubernetes_runtime_class"
+PLUGIN, OPERATOR, EXPORTER, HAMI = "nvidia-device-plugin", "gpu-operator", "dcgm-exporter", "hami"
+STRATEGY = "DEVICE_LIST_STRATEGY"
+
+
+def with_values(clusters_of, pools, chart, extra, method="cdi"):
+    chosen = {"sliced": WITH_HAMI} if chart == HAMI else {"training": pools["training"]}
+    stack = "gpu_operator" if chart == OPERATOR else "device_plugin"
+    return clusters_of(with_method(chosen, method), values={chart: extra}, stack=stack)
+
+
 @pytest.mark.parametrize(
-    ("chart", "extra", "both"),
+    ("chart", "extra", "path", "variable"),
     [
-        ("nvidia-device-plugin", {"deviceListStrategy": "envvar"}, "nvidia-device-plugin'].deviceListStrategy"),
-        ("hami", {"devicePlugin": {"deviceListStrategy": "envvar"}}, "hami'].devicePlugin.deviceListStrategy"),
-        ("gpu-operator", {"cdi": {"enabled": False}}, "gpu-operator'].cdi.enabled"),
+        (PLUGIN, {"deviceListStrategy": "envvar"}, "deviceListStrategy", VARIABLE),
+        (PLUGIN, {"deviceListStrategy": None}, "deviceListStrategy", VARIABLE),
+        (PLUGIN, {"nvidiaDriverRoot": None}, "nvidiaDriverRoot", VARIABLE),
+        (PLUGIN, {"cdi": None}, "cdi.nvidiaHookPath", VARIABLE),
+        (PLUGIN, {"securityContext": None}, "securityContext.capabilities.add", VARIABLE),
+        (PLUGIN, {"securityContext": {"capabilities": {"add": []}}}, "securityContext.capabilities.add", VARIABLE),
+        (PLUGIN, {"gfd": {"securityContext": {"privileged": False}}}, "gfd.securityContext.privileged", VARIABLE),
+        (PLUGIN, {"runtimeClassName": None}, "runtimeClassName", RUNTIME_CLASS),
+        (PLUGIN, {"runtimeClassName": "other"}, "runtimeClassName", RUNTIME_CLASS),
+        (EXPORTER, {"securityContext": {"capabilities": None}}, "securityContext.capabilities.add", VARIABLE),
+        (EXPORTER, {"runtimeClassName": ""}, "runtimeClassName", RUNTIME_CLASS),
+        (HAMI, {"devicePlugin": {"deviceListStrategy": "envvar"}}, "devicePlugin.deviceListStrategy", VARIABLE),
+        (HAMI, {"devicePlugin": {"nvidiaDriverRoot": ""}}, "devicePlugin.nvidiaDriverRoot", VARIABLE),
+        (HAMI, {"devicePlugin": {"runtimeClassName": "x"}}, "devicePlugin.runtimeClassName", RUNTIME_CLASS),
+        (OPERATOR, {"cdi": {"enabled": False}}, "cdi.enabled", VARIABLE),
+        (OPERATOR, {"toolkit": {"enabled": True}}, "toolkit.enabled", VARIABLE),
+        (OPERATOR, {"operator": {"runtimeClass": "x"}}, "operator.runtimeClass", RUNTIME_CLASS),
+        (OPERATOR, {"devicePlugin": {"env": [{"name": STRATEGY, "value": "envvar"}]}}, "devicePlugin.env", VARIABLE),
     ],
 )
-def test_added_values_that_say_otherwise_are_refused(clusters_of, pools, chart, extra, both):
-    chosen = {"sliced": WITH_HAMI} if chart == "hami" else {"training": pools["training"]}
-    stack = "gpu_operator" if chart == "gpu-operator" else "device_plugin"
-    refused = refusal(clusters_of, chosen, values={chart: extra}, stack=stack)
-    assert both in refused.thing
-    assert VARIABLE in refused.reason
+def test_added_values_that_say_otherwise_are_refused(clusters_of, pools, chart, extra, path, variable):
+    with pytest.raises(Refused) as refused:
+        cluster_tree(with_values(clusters_of, pools, chart, extra)[0])
+    assert refused.value.thing == f"gpu_kubernetes_values['{chart}'].{path}"
+    assert variable in refused.value.reason
+    assert variable in refused.value.remedy
+
+
+def test_an_environment_that_takes_the_strategy_from_the_operators_plugin_is_refused(clusters_of, pools):
+    extra = {"devicePlugin": {"env": [{"name": "PASS_DEVICE_SPECS", "value": "true"}]}}
+    assert cluster_tree(with_values(clusters_of, pools, OPERATOR, extra)[0])
+    with pytest.raises(Refused, match=VARIABLE):
+        cluster_tree(with_values(clusters_of, pools, OPERATOR, extra, "volume_mounts")[0])
+
+
+@pytest.mark.parametrize(
+    ("chart", "extra"),
+    [
+        (PLUGIN, {"securityContext": {"privileged": True}}),
+        (PLUGIN, {"securityContext": {"capabilities": {"add": ["SYS_PTRACE", "SYS_ADMIN"]}}}),
+        (PLUGIN, {"nvidiaDriverRoot": "/run/nvidia/driver"}),
+        (PLUGIN, {"gfd": {"securityContext": {"privileged": True}}, "runtimeClassName": "nvidia"}),
+        (EXPORTER, {"extraEnv": [{"name": "X", "value": "y"}]}),
+        (OPERATOR, {"cdi": {"enabled": True}, "toolkit": {"enabled": False}}),
+    ],
+)
+def test_added_values_that_leave_the_decision_as_it_is_are_taken(clusters_of, pools, chart, extra):
+    assert cluster_tree(with_values(clusters_of, pools, chart, extra)[0])
+
+
+def test_the_operator_may_bring_the_toolkit_where_the_hosts_leave_it_alone(clusters_of, pools):
+    pools["training"]["nvidia_toolkit_runtime"] = "none"
+    assert cluster_tree(with_values(clusters_of, pools, OPERATOR, {"toolkit": {"enabled": True}})[0])
 
 
 def test_a_kubelet_without_cdi_is_refused(clusters_of, pools):
