@@ -20,10 +20,11 @@ from .._adapters.nvml_library import NvmlError, NvmlUnavailable
 from .._plan import Refused
 from .apply_exact import plan_exact
 from .apply_machine import Done, Machine, StepFailed
-from .apply_plan import OFF, HostPlan
+from .apply_plan import HostPlan
 from .current import HostGpu
 from .journal import Entry, previous_layout
 from .journal_lines import NOT_RESTORED, REACHED, REBOOT_REQUIRED, RESTORED
+from .mode import OFF, toggle_needs_reset
 from .record import GpuRecord
 
 #: Makes the plan from what is there and from why GPUs cannot be reset now.
@@ -140,7 +141,9 @@ def reset_obstacles(machine: Machine, gpus: Sequence[HostGpu]) -> dict[int, str]
     """Return why GPUs cannot be reset now, by index; only those are looked at whose MIG mode may change by a reset."""
     found = {}
     for gpu in gpus:
-        if gpu.has_mig and (gpu.toggle_needs_reset or gpu.state.mig.current != gpu.state.mig.pending):
+        if gpu.has_mig and (
+            toggle_needs_reset(gpu.state.architecture) or gpu.state.mig.current != gpu.state.mig.pending
+        ):
             reason = machine.why_no_reset(gpu)
             if reason is not None:
                 found[gpu.index] = reason

@@ -22,10 +22,11 @@ from .._adapters.nvml_library import IN_USE, NvmlError
 from .._adapters.nvml_types import ComputeInstanceProfile, GpuState, Placement
 from .._adapters.pci import read_pci_devices
 from .._adapters.processes import device_holders
-from .apply_plan import OFF, ON, GpuChange
+from .apply_plan import GpuChange
 from .current import HostGpu, host_gpu
 from .from_facts import TOLERATE_RESET, instance_title
 from .journal import Journal
+from .mode import OFF, ON
 from .model import ComputeInstance, GpuInstance
 from .planner import Create, GpuPlan
 from .profiles import parse
@@ -146,7 +147,7 @@ class Machine:
         :raises NvmlUnavailable: the driver did not come back after the reset.
         """
         gpu, wanted = change.gpu, change.plan.desired.enabled
-        if change.set_mode:
+        if change.toggle.set_mode:
             self._free(gpu, gpu.pids())
             self._step(f"set MIG mode {'on' if wanted else 'off'}: {gpu.title}")
             status = nvml_mig.set_mig_mode(self.nvml, gpu.index, wanted)

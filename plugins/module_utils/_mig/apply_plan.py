@@ -7,20 +7,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 from .._plan import Refused, Step
-from .._steps import Kind
 from .current import HostGpu
-from .from_facts import devices_of, gpu_step
+from .mode import OFF, ON, ModeChange, mode_change, steps
 from .model import DesiredGpu
 from .nodes import plan_node
 from .planner import IDLE_ONLY, GpuPlan
-
-ON = "on"
-OFF = "off"
-#: The mode is as wanted, and a change of it is pending that is not.
-KEEP = "keep"
 
 
 @dataclass(frozen=True)
@@ -28,23 +22,23 @@ class GpuChange:
     """What happens to one GPU.
 
     :param plan: its instances.
-    :param mode: C(on), C(off) or C(keep) where the mode is asked for; None where it is as it should be.
-    :param set_mode: whether the driver has to be asked; False when the change is pending already.
-    :param needs_reset: whether the mode changes only by a reset of the GPU.
+    :param toggle: its mode.
     :param deferred: why the change of mode has to wait for a reboot, and the instances with it; None when it need not.
     """
 
     gpu: HostGpu
     plan: GpuPlan
-    mode: str | None = None
-    set_mode: bool = False
-    needs_reset: bool = False
+    toggle: ModeChange = field(default_factory=ModeChange)
     deferred: str | None = None
+
+    @property
+    def mode(self) -> str | None:
+        return self.toggle.mode
 
     @property
     def changes_mode_now(self) -> bool:
         """Whether there is something to do about the mode before the instances."""
-        return self.set_mode or (self.mode in (ON, OFF) and self.deferred is None)
+        return self.toggle.set_mode or (self.mode in (ON, OFF) and self.deferred is None)
 
     @property
     def changes(self) -> bool:
@@ -54,25 +48,7 @@ class GpuChange:
 
     def steps(self) -> tuple[Step, ...]:
         """Return what is done, in order."""
-        instances = self.plan.steps(self.gpu.facts)
-        mode = self._mode_steps()
-        if self.mode == ON:
-            return mode if self.deferred else mode + instances
-        return instances + mode
-
-    def _mode_steps(self) -> tuple[Step, ...]:
-        gpu, gone = self.gpu.facts, {"gone": devices_of(self.gpu.facts)}
-        found = []
-        if self.set_mode and self.mode == KEEP:
-            found.append(gpu_step(Kind.CANCEL_MIG_CHANGE, gpu, "the mode is as wanted"))
-        elif self.set_mode:
-            kind = Kind.ENABLE_MIG if self.mode == ON else Kind.DISABLE_MIG
-            found.append(gpu_step(kind, gpu, f"wanted: {self.plan.desired}", (), gone))
-        if self.mode in (ON, OFF) and self.needs_reset and self.deferred is None:
-            found.append(
-                gpu_step(Kind.RESET_GPU, gpu, "on this architecture the MIG mode changes by a reset", (), gone)
-            )
-        return tuple(found)
+        return steps(self.gpu.facts, self.plan, self.toggle, self.deferred is not None)
 
 
 @dataclass(frozen=True)
@@ -150,21 +126,8 @@ def plan_host(
 
 def gpu_change(gpu: HostGpu, plan: GpuPlan, no_reset: Mapping[int, str]) -> GpuChange:
     """Return what happens to one GPU: its instances as planned, and the mode that they need."""
-    mode = gpu.state.mig
-    wanted = plan.desired.enabled
-    change = GpuChange(gpu, plan)
-    if not gpu.has_mig or (mode.current == wanted and mode.pending == wanted):
-        return change
-    if mode.current == wanted:
-        return replace(change, mode=KEEP, set_mode=True)
-    needs_reset = gpu.toggle_needs_reset or mode.pending == wanted
-    return replace(
-        change,
-        mode=ON if wanted else OFF,
-        set_mode=mode.pending != wanted,
-        needs_reset=needs_reset,
-        deferred=no_reset.get(gpu.index) if needs_reset else None,
-    )
+    toggle = mode_change(gpu.facts, plan.desired.enabled) if gpu.has_mig else ModeChange()
+    return GpuChange(gpu, plan, toggle, no_reset.get(gpu.index) if toggle.needs_reset else None)
 
 
 def _refuse_reboot(change: GpuChange) -> Refused:

@@ -22,12 +22,13 @@ from . import original
 from .apply import ApplyFailed, Outcome, apply, reset_obstacles
 from .apply_clients import Clients, ServicesFailed, active, full_name, to_notify
 from .apply_machine import Machine
-from .apply_plan import OFF, ON, HostPlan, plan_host
+from .apply_plan import HostPlan, plan_host
 from .apply_report import describe_gpus, planned_record, stale_uuids, state_after
 from .current import HostGpu, state_of
 from .from_facts import instance_title
 from .journal import Entry, Journal
 from .layouts import DesiredLayout, desired_layout
+from .mode import OFF, ON
 from .record import GpuRecord, Unreadable, read_recorded_layout, recorded_layout, with_others
 
 RECORD_PATH = "/etc/gpufleet/mig.json"

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._adapters import nvml_types as live
-from .._boards.architectures import ARCHITECTURES
 from .._boards.model import Board, GpuInstanceProfile, Placements
 from .._steps import gpu_title
 from .from_facts import board_of, completed, instances_of, users
@@ -61,12 +60,6 @@ class HostGpu:
             if key in self.state.unknown:
                 return self.state.unknown[key]
         return None
-
-    @property
-    def toggle_needs_reset(self) -> bool:
-        """Whether the MIG mode changes only by a reset; assumed for an architecture that no source tells of."""
-        known = ARCHITECTURES.get(self.state.architecture or "")
-        return known is None or known.mig_toggle_needs_reset is not False
 
     @property
     def record(self) -> GpuRecord:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._boards.architectures import ARCHITECTURES
 from .._plan import REBOOT_NEEDED, Refused, StagePlan, Step, awaited_reboot
 from .._steps import Kind, gpu_title
-from .from_facts import board_of, devices_of, gpu_step, instances_of, profiles_of, reset_obstacles, users
+from .from_facts import board_of, gpu_step, instances_of, profiles_of, reset_obstacles, users
 from .layouts import desired_layout
+from .mode import mode_change
+from .mode import steps as mode_steps
 from .model import DesiredGpu
 from .nodes import NodeGpu, NodePlan, plan_node
 from .planner import DISRUPTIONS, REFUSE
@@ -139,11 +140,13 @@ def _with_driver(
         index = int(gpu["index"])
         if index not in plan.gpus:
             continue
-        obstacles = reset_obstacles(facts, gpu, variables)
-        reboot_allowed = bool(variables.get("nvidia_mig_reboot"))
-        mode = _mode_steps(gpu, found[index], obstacles, reboot_allowed)
-        instances = plan.gpus[index].steps(gpu)
-        steps += [*mode, *instances] if found[index].enabled else [*instances, *mode]
+        toggle = mode_change(gpu, found[index].enabled)
+        disturbed, data = users(gpu.get("processes")), {}
+        obstacles = reset_obstacles(facts, gpu, variables) if toggle.needs_reset else ()
+        if obstacles:
+            reboot = awaited_reboot(obstacles, bool(variables.get("nvidia_mig_reboot")), "nvidia_mig_reboot")
+            disturbed, data = (*disturbed, reboot), {"reboot": REBOOT_NEEDED}
+        steps += mode_steps(gpu, plan.gpus[index], toggle, disturbs=disturbed, data=data)
     unknown = [
         f"{gpu_title(gpu)}: {plan.gpus[int(gpu['index'])].unknown}"
         for gpu in gpus
@@ -173,28 +176,6 @@ def _with_driver(
         unknown="; ".join(unknown) or None,
         warnings=tuple(warnings),
     )
-
-
-def _mode_steps(
-    gpu: Mapping[str, Any], desired: DesiredGpu, obstacles: Sequence[str], reboot_allowed: bool
-) -> list[Step]:
-    mode = gpu.get("mig") or {}
-    current, pending = mode.get("current"), mode.get("pending")
-    architecture = ARCHITECTURES.get(str(gpu.get("architecture")))
-    needs_reset = architecture.mig_toggle_needs_reset if architecture is not None else None
-    disturbed = users(gpu.get("processes"))
-    if current == desired.enabled and pending in (None, desired.enabled):
-        return []
-    data: dict[str, Any] = {"enabled": desired.enabled, "gone": devices_of(gpu)}
-    if obstacles and (needs_reset or current != desired.enabled == pending):
-        disturbed = (*disturbed, awaited_reboot(obstacles, reboot_allowed, "nvidia_mig_reboot"))
-        data["reboot"] = REBOOT_NEEDED
-    if current != desired.enabled and pending == desired.enabled:
-        why = f"the mode is set, but GPU {gpu.get('index')} has not changed to it yet"
-        return [gpu_step(Kind.RESET_GPU, gpu, why, disturbed, data)]
-    kind = Kind.ENABLE_MIG if desired.enabled else Kind.DISABLE_MIG
-    why = f"wanted: {desired}" + ("; takes effect with a reset of the GPU" if needs_reset else "")
-    return [gpu_step(kind, gpu, why, disturbed, {**data, "needs_reset": needs_reset})]
 
 
 def _recorded(facts: Mapping[str, Any], selected: Sequence[Mapping[str, Any]]) -> bool:

@@ -7,12 +7,13 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_exact import exact_gpu, plan_exact
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_export import Unexportable, export
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_plan import KEEP, OFF, ON, plan_host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_plan import plan_host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_report import (
     planned_record,
     stale_uuids,
     state_after,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.mode import KEEP, OFF, ON, ModeChange
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import GpuRecord, PlacedInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -48,7 +49,7 @@ def plan(one, wanted, no_reset=None, disruption="refuse", reboot=True):
 )
 def test_the_mode_changes_only_where_it_has_to(key, current, pending, wanted, mode, set_mode, needs_reset):
     change = plan(gpu(key=key, current=current, pending=pending), DesiredGpu(wanted)).changes[0]
-    assert (change.mode, change.set_mode, change.needs_reset, change.deferred) == (mode, set_mode, needs_reset, None)
+    assert (change.toggle, change.deferred) == (ModeChange(mode, set_mode, needs_reset), None)
     assert change.changes == (mode is not None)
 
 

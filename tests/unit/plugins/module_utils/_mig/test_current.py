@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.current impor
     planner_profiles,
     state_of,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.mode import toggle_needs_reset
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import GpuRecord, PlacedInstance
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.live import (
     BUSY,
@@ -105,11 +106,11 @@ def test_a_gpu_that_does_not_tell_its_instances_has_a_problem(values, problem):
     [("a100-40gb", True), ("h100-80gb-sxm", False), ("b200-180gb", False)],
 )
 def test_which_modes_change_only_by_a_reset(key, needs):
-    assert gpu(key=key).toggle_needs_reset is needs
+    assert toggle_needs_reset(gpu(key=key).state.architecture) is needs
 
 
 def test_an_unknown_architecture_is_taken_to_need_a_reset():
-    assert host_gpu(replace(state(), architecture="vera"), offered()).toggle_needs_reset
+    assert toggle_needs_reset("vera") and toggle_needs_reset(None)
 
 
 def test_titles_and_uuids():

@@ -108,12 +108,11 @@ def test_steps_of_a_change():
     assert [(step.kind.key, step.target) for step in plan.steps] == [("create_gpu_instance", "0000:18:00.0")]
 
 
-@pytest.mark.parametrize(("architecture", "reset"), [("hopper", False), ("ampere", True), (None, None)])
+@pytest.mark.parametrize(("architecture", "reset"), [("hopper", False), ("ampere", True), (None, True)])
 def test_mode_is_enabled_before_instances_are_made(architecture, reset):
     plan = stage(facts(mode=False, places=(), architecture=architecture), DESIRED)
-    assert [step.kind.key for step in plan.steps] == ["enable_mig"] + ["create_gpu_instance"] * 4
-    assert plan.steps[0].data["needs_reset"] is reset
-    assert ("reset of the GPU" in plan.steps[0].why) == bool(reset)
+    mode = ["enable_mig", "reset_gpu"] if reset else ["enable_mig"]
+    assert [step.kind.key for step in plan.steps] == mode + ["create_gpu_instance"] * 4
 
 
 HOLDER = {"pid": 9, "command": "python3", "devices": ["/dev/nvidia3", "/dev/nvidiactl"], "container_id": None}
