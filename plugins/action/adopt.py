@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, write_whole
@@ -16,6 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_ve
     branch_of,
     is_driver_version,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import ADDRESS as IMEX_ADDRESS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
@@ -23,6 +25,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import adopt
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt import Adopted, adopt
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluster import Objects, Served
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_inventory import MARK, inventory
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_racks import Host, racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, write_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS
@@ -74,18 +77,24 @@ class ActionModule(ClusterAction):
         of_hosts: dict[str, dict[str, Any]] = {}
         secret: set[str] = set()
         kubelets = False
+        read: dict[str, Host] = {}
         for host in arguments["hosts"]:
             variables = task_vars["hostvars"][host]
-            facts, unread = facts_of(registered(variables, "gpu_facts_host"))
-            reason = unread if facts is None else _reason_to_leave_out(host, facts, defaults, groups)
-            if facts is None or reason:
+            known, unread = facts_of(registered(variables, "gpu_facts_host"))
+            reason = unread if known is None else _reason_to_leave_out(host, known, defaults, groups)
+            if known is None or reason:
                 left_out[host] = reason
                 continue
+            read[host] = Host(known, _address(variables, host))
+        rack_of = racks(read, [*groups, GPU_HOSTS])
+        for host in read:
+            variables, facts = task_vars["hostvars"][host], read[host].facts
             told = _told(variables, facts, objects is not None)
             served, node = _served(objects, host, variables, facts, told)
-            one = adopt(host, facts, served, STAGES, defaults, told.runtime)
-            adopted.append(Adopted(host, one.boards, one.variables, one.differences, (*one.notes, *told.notes)))
-            of_hosts[host] = {**{name: plain(variables[name]) for name in CONNECTION if name in variables}, **node}
+            one = adopt(host, facts, served, STAGES, defaults, told.runtime, rack_of[host])
+            adopted.append(replace(one, notes=(*one.notes, *told.notes)))
+            copied = (*CONNECTION, *([IMEX_ADDRESS] if one.rack else []))
+            of_hosts[host] = {**{name: plain(variables[name]) for name in copied if name in variables}, **node}
             secret.update(name for name in _SECRET if name in variables)
             kubelets = kubelets or bool((facts.get("kubelet") or {}).get("active"))
         if not adopted:
@@ -202,6 +211,12 @@ def _reason_to_leave_out(
         reason = str(nvml.get("reason") or "no GPU is visible")
         return f"its driver does not answer ({reason}), so there is nothing to adopt: gpufleet.nvidia.doctor says what is wrong"
     return ""
+
+
+def _address(variables: Any, host: str) -> str:
+    """Return at which address the hosts of its rack reach a host, as C(nvidia_driver_imex_address) says it."""
+    given = [plain(variables[name]) for name in (IMEX_ADDRESS, "ansible_host") if name in variables]
+    return str(next((value for value in given if value), host))
 
 
 def _told(variables: Any, facts: Mapping[str, Any], cluster_read: bool) -> adopt_deepops.Told:

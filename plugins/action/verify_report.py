@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, Callable
 
 from ansible.errors import AnsibleError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, check
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import node_expectations
@@ -23,7 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health i
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe, warnings_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import CHECKS, verification
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import NODES, Racks
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, said, write_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import node_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect

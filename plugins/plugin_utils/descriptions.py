@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from ansible.errors import AnsibleError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import NODES, Racks
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import host_names, pool_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect, refusals_of

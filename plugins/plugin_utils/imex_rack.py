@@ -10,14 +10,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import HOST, MASKED, VARIABLE, in_order
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import (
+    ADDRESS,
+    HOST,
+    MASKED,
+    VARIABLE,
+    in_order,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import host_names
 
-#: The addresses of the rack, among the variables of a host; nobody sets it.
-NODES = f"{VARIABLE}_nodes"
-_GROUP, _ADDRESS, _VERSION = f"{VARIABLE}_group", f"{VARIABLE}_address", "nvidia_driver_version"
+_GROUP, _VERSION = f"{VARIABLE}_group", "nvidia_driver_version"
 
 
 class Racks:
@@ -67,9 +71,9 @@ class Racks:
         if mode == MASKED:
             return []
         try:
-            return list(in_order([found[_ADDRESS] for found in rack.values()]))
+            return list(in_order([found[ADDRESS] for found in rack.values()]))
         except Refused as refusal:
-            whose = [peer for peer, found in rack.items() if found[_ADDRESS] in refusal.reason]
+            whose = [peer for peer, found in rack.items() if found[ADDRESS] in refusal.reason]
             raise Refused(refusal.thing, f"{refusal.reason} ({host_names(whose)})", refusal.remedy) from None
 
     def _host(self, name: str) -> dict[str, str]:
@@ -77,8 +81,8 @@ class Racks:
         if name not in self._members:
             variables = self._hostvars[name]
             try:
-                found = {one: str(plain(variables.get(one)) or "") for one in (_VERSION, VARIABLE, _GROUP, _ADDRESS)}
-                found[_ADDRESS] = found[_ADDRESS] or str(plain(variables.get("ansible_host")) or name)
+                found = {one: str(plain(variables.get(one)) or "") for one in (_VERSION, VARIABLE, _GROUP, ADDRESS)}
+                found[ADDRESS] = found[ADDRESS] or str(plain(variables.get("ansible_host")) or name)
             except (AnsibleError, TypeError) as error:
                 raise Refused(_GROUP, f"the variables of {name} cannot be read: {error}", "Correct them.") from error
             self._members[name] = found

@@ -19,6 +19,10 @@ from .._plan import Refused
 from .unit_names import IMEX_UNIT, wants_link
 
 VARIABLE = "nvidia_driver_imex"
+#: The addresses of the rack, among the variables of a host; nobody sets it.
+NODES = f"{VARIABLE}_nodes"
+#: The address of a host for IMEX, where it is another one than C(ansible_host).
+ADDRESS = f"{VARIABLE}_address"
 UNMANAGED, HOST, MASKED = "unmanaged", "host", "masked"
 MODES = (UNMANAGED, HOST, MASKED)
 NODES_FILE = "/etc/nvidia-imex/nodes_config.cfg"

@@ -21,6 +21,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_ve
     branch_of,
     is_driver_version,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import HOST, MASKED, NODES, UNMANAGED
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import VARIABLE as IMEX
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import CDI, ENVVAR, METHODS, VOLUME_MOUNTS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import mig_parted
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.from_facts import instances_of
@@ -30,6 +32,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.stage import 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
 
 from .adopt_cluster import Served
+from .adopt_racks import NO_IMEX, Found
 
 Stages = Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], StagePlan]]
 #: In the order in which they are looked at: a Docker host has containerd too, and a node of k3s brings its own.
@@ -45,6 +48,7 @@ class Adopted:
     :param variables: of the host roles, under their full names.
     :param differences: what the variables cannot describe, one sentence each.
     :param notes: what a person should know of it although it is described.
+    :param rack: the inventory group of the hosts with which it shares GPU memory through IMEX; empty where site does not run it.
     """
 
     host: str
@@ -52,6 +56,7 @@ class Adopted:
     variables: Mapping[str, Any]
     differences: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    rack: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -60,6 +65,7 @@ class Adopted:
             "variables": dict(self.variables),
             "differences": list(self.differences),
             "notes": list(self.notes),
+            **({"rack": self.rack} if self.rack else {}),
         }
 
 
@@ -99,7 +105,13 @@ class _Reader:
 
 
 def adopt(
-    host: str, facts: Mapping[str, Any], served: Served, stages: Stages, defaults: Mapping[str, Any], runtime: str = ""
+    host: str,
+    facts: Mapping[str, Any],
+    served: Served,
+    stages: Stages,
+    defaults: Mapping[str, Any],
+    runtime: str = "",
+    rack: Found = NO_IMEX,
 ) -> Adopted:
     """Return the description of one host.
 
@@ -108,8 +120,9 @@ def adopt(
     :param stages: the planners of C(site).
     :param defaults: the variables of all host roles as they are where nobody sets them.
     :param runtime: the container runtime that the variables of another tool name; looked at before the others.
+    :param rack: what is known of its IMEX.
     """
-    reader = _Reader(facts, stages, defaults)
+    reader = _Reader(facts, stages, {**defaults, NODES: list(rack.nodes)})
     boards = Counter(str(gpu.get("board") or "") for gpu in facts.get("gpus") or ())
     known = {} if "" in boards else dict(sorted(boards.items()))
     if known:
@@ -118,17 +131,18 @@ def adopt(
         reader.notes.append(
             "a board is not in the table of boards, so gpu_facts_gpus is not written: keep the facts of this host"
         )
-    _driver(reader, served)
+    _driver(reader, served, rack)
     _toolkit(reader, served, runtime)
     _mig(reader, served)
     _sharing(reader, served)
     _metrics(reader)
     reader.differences += served.differences
     reader.notes += served.notes
-    return Adopted(host, known, reader.variables, tuple(reader.differences), tuple(reader.notes))
+    group = rack.group if reader.variables.get(IMEX) == HOST else ""
+    return Adopted(host, known, reader.variables, tuple(reader.differences), tuple(reader.notes), group)
 
 
-def _driver(reader: _Reader, served: Served) -> None:
+def _driver(reader: _Reader, served: Served, rack: Found) -> None:
     driver = reader.facts.get("driver") or {}
     version = driver.get("loaded_version") or driver.get("on_disk_version")
     unmanaged = {"nvidia_driver_state": "unmanaged"}
@@ -153,12 +167,29 @@ def _driver(reader: _Reader, served: Served) -> None:
         "nvidia_driver_persistence": bool((driver.get("persistence_daemon") or {}).get("active")),
         **({"nvidia_driver_flavour": driver["flavour"]} if driver.get("flavour") else {}),
     }
+    # The hosts of a rack need one version, and so its number.
+    of_rack = {UNMANAGED: {}, HOST: {IMEX: HOST, "nvidia_driver_version": str(version)}, MASKED: {IMEX: MASKED}}
     candidates = (
-        {**fixed, "nvidia_driver_variant": variant, "nvidia_driver_hold": hold, "nvidia_driver_fabric_manager": fabric}
-        for fabric, variant, hold in product(("auto", "never"), ("compute", "full"), (True, False))
+        {
+            **fixed,
+            **of_rack[mode],
+            "nvidia_driver_variant": variant,
+            "nvidia_driver_hold": hold,
+            "nvidia_driver_fabric_manager": fabric,
+        }
+        for mode, fabric, variant, hold in product(
+            dict.fromkeys((rack.mode, UNMANAGED)), ("auto", "never"), ("compute", "full"), (True, False)
+        )
     )
     found, left = reader.choose(["driver"], candidates)
     reader.variables.update(found)
+    if rack.difference:
+        reader.differences.append(f"IMEX: it is left alone ({IMEX}: {UNMANAGED}): {rack.difference}.")
+    elif not left and found.get(IMEX, UNMANAGED) != rack.mode:
+        would = reader.left(["driver"], of_rack[rack.mode])
+        reader.differences.append(
+            f"IMEX: it is left alone ({IMEX}: {UNMANAGED}). With {rack.mode} site would: {_joined(would)}"
+        )
     if left:
         reader.variables.update(unmanaged)
         reader.differences.append(

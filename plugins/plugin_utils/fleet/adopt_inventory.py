@@ -62,13 +62,21 @@ class Inventory:
             pool.name: {"hosts": {host: dict(self.of_hosts.get(host) or {}) or None for host in pool.hosts}}
             for pool in self.pools
         }
+        racks: dict[str, dict[str, Any]] = {}
+        for one in self.adopted:
+            if one.rack:
+                racks.setdefault(one.rack, {"hosts": {}})["hosts"][one.host] = None
+        groups = {"gpu_hosts": {"children": members}, **dict(sorted(racks.items()))}
         found = {
-            "hosts.yml": _document({"all": {"children": {"gpu_hosts": {"children": members}}}}),
+            "hosts.yml": _document({"all": {"children": groups}}),
             "group_vars/gpu_hosts.yml": _document(dict(self.common)),
             "README.md": self._readme(),
         }
         for pool in self.pools:
             found[f"group_vars/{pool.name}.yml"] = _document(dict(pool.variables))
+        for rack in racks:
+            # Not in the pool: hosts of equal racks are one pool.
+            found[f"group_vars/{rack}.yml"] = _document({"nvidia_driver_imex_group": rack})
         return found
 
     def text(self) -> str:
@@ -122,7 +130,7 @@ def inventory(
         for name, value in (firsts[0].variables if firsts else {}).items()
         if name != "gpu_facts_gpus" and all(name in one.variables and one.variables[name] == value for one in firsts)
     }
-    used = {*taken, "all", "ungrouped", "gpu_hosts", *(one.host for one in adopted)}
+    used = {*taken, "all", "ungrouped", "gpu_hosts", *(name for one in adopted for name in (one.host, one.rack))}
     pools = []
     for members in alike.values():
         name = _free(_name(members[0]), used)
