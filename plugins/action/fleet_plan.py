@@ -17,10 +17,9 @@ from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, by_node
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import MISTAKES, describe, mistakes
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import capacity
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import sharing_configurations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import Published, counts, published
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import Expected
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import (
@@ -149,9 +148,9 @@ class _Cluster:
         name = node_of(host, variables)
         wanted = None
         if facts.get("gpus"):
-            found = capacity(
-                facts["gpus"], desired["nvidia_mig_strategy"], desired["nvidia_mig_layout"], modes.read(dict(desired))
-            )
+            told = {one: plain(variables.get(one)) for one in sharing_configurations.VARIABLES}
+            choices = sharing_configurations.read({**desired, **told}, facts["gpus"])
+            found = choices.labelled(self.nodes.get(name)).capacity
             wanted = Expected(found.resources, found.labels, devices=found.devices)
         published = counts(self.published.get(name, ())) if wanted and wanted.devices else None
         return node_view(name, self.nodes.get(name), self.pods.get(name, []), wanted, published)

@@ -20,13 +20,12 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.software i
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, by_node, titles
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import MISTAKES, describe, mistakes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import claims, usage, usage_html, usage_text
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import (
     GPU,
     HAMI_SPLIT,
     Capacity,
-    capacity,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import Holding, holdings
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import FAILED, gpu_allocatable
@@ -40,6 +39,12 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection i
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plugin_pod import mps_limits_check
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import Pod
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read as read_pod
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
+    VARIABLES,
+    Choices,
+    Named,
+)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import read as read_choices
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import is_ready
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
@@ -74,6 +79,21 @@ class _Host:
     replicas: dict[str, int] = field(default_factory=dict)
     slice_mib: int | None = None
     notes: list[str] = field(default_factory=list)
+    choices: Choices | None = None
+
+    def take(self, named: Named) -> None:
+        """Expect of the host what this configuration of the device plugin makes of it."""
+        sharing, found = named.sharing, named.capacity
+        self.found, self.sharing, self.replicas, self.slice_mib = (
+            found,
+            _slice(sharing, found),
+            dict(found.replicas),
+            None,
+        )
+        if sharing.backend == "hami":
+            self.replicas = {GPU: HAMI_SPLIT}
+        elif sharing.mode == "mps" and sharing.mps_manager == "host":
+            self.slice_mib = sharing.slice_mib
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -159,6 +179,9 @@ class ActionModule(FleetAction):
                 cluster = _Cluster.read(api, by_claims)
         except (ApiError, AnsibleError) as error:
             return {**result, "failed": True, "msg": getattr(error, "message", None) or str(error)}
+        for host, about in hosts.items():
+            if cluster and about.choices and about.choices.named:
+                about.take(about.choices.labelled(cluster.nodes.get(node_of(host, variables[host]))))
         nodes = [_node(host, about, variables[host], cluster) for host, about in hosts.items()]
         resources = {host: _resources(about, node_of(host, variables[host]), cluster) for host, about in hosts.items()}
         unplaced = usage.unplaced(cluster.pods.get("", [])) if cluster else ()
@@ -236,19 +259,15 @@ def _read(host: str, variables: Any, known: Mapping[str, Sequence[str]], racks: 
         return about
     desired = description.variables
     try:
-        sharing = modes.read(desired)
-        found = capacity(facts.get("gpus") or [], desired["nvidia_mig_strategy"], desired["nvidia_mig_layout"], sharing)
-    except Refused as refusal:
-        about.notes.append(refusal.message)
+        told = {name: plain(variables.get(name)) for name in VARIABLES}
+        choices = read_choices({**desired, **told}, facts.get("gpus") or [])
+    except MISTAKES as error:
+        about.notes += [refusal.message for refusal in mistakes(error)]
         return about
-    about.pool, about.found = description.pool or "", found
-    about.sharing = _slice(desired, found)
-    about.replicas = dict(found.replicas)
-    about.notes += [f"{text}; gpufleet.nvidia.verify shows what to do" for text in _other_limits(sharing, found, facts)]
-    if sharing.backend == "hami":
-        about.replicas = {GPU: HAMI_SPLIT}
-    elif sharing.mode == "mps" and sharing.mps_manager == "host":
-        about.slice_mib = sharing.slice_mib
+    about.pool, about.choices = description.pool or "", choices
+    about.take(choices.effective)
+    limits = _other_limits(choices.effective.sharing, choices.effective.capacity, facts)
+    about.notes += [f"{text}; gpufleet.nvidia.verify shows what to do" for text in limits]
     return about
 
 
@@ -337,11 +356,11 @@ def _strangers(cluster: _Cluster, task_vars: Mapping[str, Any]) -> dict[str, dic
     return {name: found for name, found in offered.items() if found}
 
 
-def _slice(desired: Mapping[str, Any], found: Capacity) -> dict[str, Any]:
+def _slice(sharing: modes.Sharing, found: Capacity) -> dict[str, Any]:
     """What one GPU is shared into: the first resource's slice, since a pool shares its GPUs evenly."""
     for unit in found.slices.values():
         return {
-            "mode": desired["nvidia_sharing_mode"],
+            "mode": sharing.mode,
             "replicas": unit.replicas,
             "memory_mib": unit.limit_mib,
             "thread_percentage": unit.active_thread_percentage,

@@ -11,9 +11,13 @@ from typing import Any, Callable
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import claims, clients, expectations, plugin_pod
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import capacity
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import (
+    claims,
+    clients,
+    expectations,
+    plugin_pod,
+    sharing_configurations,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import is_ready
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import HOST_ROLES
 
@@ -41,8 +45,10 @@ def expected(
             raise Refused(capacity_file, "there is no such file", "Render the clusters first: gpufleet.nvidia.render.")
         return expectations.expected(text, capacity_file, node)
     found = variables()
-    sharing = modes.read(found)
-    predicted = capacity(facts.get("gpus") or [], found["nvidia_mig_strategy"], found["nvidia_mig_layout"], sharing)
+    choices = sharing_configurations.read(found, facts.get("gpus") or [])
+    sharing, predicted = choices.effective.sharing, choices.effective.capacity
+    # What the pool's own file is called in the ConfigMap is not known here, so that another name may be that one.
+    named = {} if choices.chosen else choices.named
     operator = (found["gpu_kubernetes_stack"], found["gpu_kubernetes_mig_manager"]) == ("gpu_operator", "operator")
     return expectations.Expected(
         predicted.resources,
@@ -51,6 +57,11 @@ def expected(
         mps_of_host=sharing.mps_of_host,
         mps_replicas={name: unit.replicas for name, unit in predicted.slices.items()} if sharing.mps_of_plugin else {},
         devices=predicted.devices,
+        choices={
+            name: {**sharing_configurations.as_dict(one), **({} if labels else {"labels": {}})}
+            for name, one in named.items()
+        },
+        all_choices=False,
     )
 
 
@@ -80,6 +91,7 @@ def checks(
         step = "Look at the kubelet on the host: journalctl -u kubelet."
         return (expectations.Check("node", expectations.FAILED, "it is not Ready", step),)
     ready = expectations.Check("node", expectations.PASSED, "Ready")
+    wanted, said = expectations.chosen(node, wanted)
     there = pods()
     waited = clients.not_replaced(restarted, there) if restarted else {}
     if waited:
@@ -93,4 +105,4 @@ def checks(
     if wanted.mps_replicas and not waiting:
         plugin.append(plugin_pod.mps_limits_check(wanted.mps_replicas, facts, there))
     devices = claims.counts(claims.published(slices()).get(name, ())) if wanted.devices else None
-    return (ready, *plugin, *expectations.compare(node, wanted, devices))
+    return (ready, *said, *plugin, *expectations.compare(node, wanted, devices))

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 from .names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from .pods import GPU_PREFIXES, quantity
+from .sharing_configurations import LABEL
 
 PASSED, FAILED, WARNING, SKIPPED = "passed", "failed", "warning", "skipped"
 
@@ -48,6 +49,8 @@ class Expected:
     :param mps_of_host: whether an MPS daemon of the host serves what the device plugin offers.
     :param devices: kind of device to count, as in ResourceSlices; empty where the DRA driver does not serve the node.
     :param mps_replicas: resource to its replicas, where the device plugin's own MPS daemon serves it.
+    :param choices: C(resources), C(labels) and C(mps_replicas) under each configuration of the device plugin that the node's label can name.
+    :param all_choices: whether nothing else is in the ConfigMap of the plugin.
     """
 
     resources: Mapping[str, int]
@@ -57,6 +60,8 @@ class Expected:
     mps_of_host: bool = False
     devices: Mapping[str, int] = field(default_factory=dict)
     mps_replicas: Mapping[str, int] = field(default_factory=dict)
+    choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    all_choices: bool = True
 
 
 def expected(text: str, source: str, node: str) -> Expected:
@@ -80,7 +85,7 @@ def expected(text: str, source: str, node: str) -> Expected:
             "Render the clusters again, or name the capacity.json of the cluster that has it.",
         )
     item = configurations.get(entry.get("configuration")) or {}
-    node_labels = item.get("node_labels") or {}
+    node_labels = entry.get("node_labels", item.get("node_labels")) or {}
     labels = entry.get("labels", item.get("labels")) or {}
     sharing = item.get("sharing") or {}
     of_host = bool(sharing.get("mps_of_host"))
@@ -93,7 +98,34 @@ def expected(text: str, source: str, node: str) -> Expected:
         mps_of_host=of_host,
         mps_replicas={name: int(unit["replicas"]) for name, unit in (item.get("slices") or {}).items() if of_plugin},
         devices=entry.get("devices") or {},
+        choices=entry.get("choices", item.get("choices")) or {},
     )
+
+
+def chosen(node: Mapping[str, Any], wanted: Expected) -> tuple[Expected, tuple[Check, ...]]:
+    """Return what the node must show by the configuration that its label names, and what there is to say of the label.
+
+    Where the rendered tree sets the label, what it sets is what must be.
+    """
+    name = (((node.get("metadata") or {}).get("labels")) or {}).get(LABEL)
+    if not wanted.choices or LABEL in wanted.node_labels or not name:
+        return wanted, ()
+    shown = wanted.choices.get(name)
+    if shown is not None:
+        # Somebody who may label nodes chose it, so it is no mistake; that it differs from the default is still worth saying.
+        check = Check("configuration", PASSED, f"{LABEL}={name} chooses what the node offers")
+        resources, labels, replicas = (shown.get(key) or {} for key in ("resources", "labels", "mps_replicas"))
+        return replace(wanted, resources=resources, labels=labels, mps_replicas=replicas), (check,)
+    if not wanted.all_choices:
+        return wanted, ()
+    check = Check(
+        "configuration",
+        FAILED,
+        f"{LABEL}={name}, and the device plugin's ConfigMap has no such configuration: the plugin and gpu-feature-discovery do not start, "
+        "or keep what they had",
+        f"kubectl label node NODE --overwrite {LABEL}=NAME with one of {', '.join(sorted(wanted.choices))}; or remove the label: {LABEL}-",
+    )
+    return wanted, (check,)
 
 
 def gpu_allocatable(node: Mapping[str, Any]) -> dict[str, int]:

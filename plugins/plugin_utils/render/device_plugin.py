@@ -10,8 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import Capacity
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import merged
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
+    CONFIGURATIONS,
+    LABEL,
+    UNSHARED,
+    Named,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import injection
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import comment, yaml_text
@@ -19,24 +24,25 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
     CONFIGURATION_LABEL,
     MANAGED_BY,
-    PLUGIN_CONFIG_LABEL,
     Cluster,
     Configuration,
     client_affinity,
     content_hash,
+    hashed_key,
     plugin_key,
 )
 
 CHART = "nvidia-device-plugin"
-#: The configuration that shares nothing: what a node gets that is labelled so, or that no pool describes.
-UNSHARED = "default"
 
 
-def plugin_file(strategy: str, sharing: Sharing, capacity: Capacity, pool: str) -> str:
+def plugin_file(strategy: str, described: Named, thing: str, origin: str) -> str:
     """Return the device plugin's configuration file.
 
+    :param thing: what it is the file of, for messages.
+    :param origin: the variables that it follows from, which its first line says.
     :raises Refused: the linter finds something in it, which means that the desired state cannot be expressed.
     """
+    sharing, capacity = described.sharing, described.capacity
     config: dict[str, Any] = {"version": "v1", "flags": {"migStrategy": strategy}}
     if sharing.replicated and capacity.replicas:
         # Slots are spread over distinct GPUs as far as possible; "packed" would put two slots of a pod on one GPU.
@@ -45,11 +51,9 @@ def plugin_file(strategy: str, sharing: Sharing, capacity: Capacity, pool: str) 
         section["failRequestsGreaterThanOne"] = sharing.gpus_per_pod == 1
         section["resources"] = [{"name": name, "replicas": count} for name, count in capacity.replicas.items()]
         config["sharing"] = {"mps" if sharing.mode == "mps" else "timeSlicing": section}
-    text = comment(f"Pool {pool}: nvidia_mig_strategy, nvidia_sharing_*.") + yaml_text(config)
+    text = comment(origin) + yaml_text(config)
     for finding in lint(text).findings:
-        raise Refused(
-            f"the device plugin's configuration of pool {pool}, {finding.path}", finding.message, finding.remedy
-        )
+        raise Refused(f"the device plugin's configuration of {thing}, {finding.path}", finding.message, finding.remedy)
     return text
 
 
@@ -61,6 +65,7 @@ def unshared_file(strategy: str) -> str:
 def config_map_name(configuration: Configuration) -> str:
     """Return a name that changes with the content: nothing watches a ConfigMap, a new name restarts the pods."""
     content = configuration.plugin_text + unshared_file(configuration.strategy)
+    content += "".join(f"{name}\n{text}" for name, text in sorted(configuration.plugin_texts.items()))
     return f"{CHART}-{configuration.name}-{content_hash(content)}"
 
 
@@ -69,7 +74,11 @@ def config_map(configuration: Configuration, namespace: str) -> dict[str, Any]:
     return _config_map(
         config_map_name(configuration),
         namespace,
-        {UNSHARED: unshared_file(configuration.strategy), configuration.name: configuration.plugin_text},
+        {
+            UNSHARED: unshared_file(configuration.strategy),
+            configuration.name: configuration.plugin_text,
+            **dict(sorted(configuration.plugin_texts.items())),
+        },
     )
 
 
@@ -77,8 +86,31 @@ def shared_config_map(cluster: Cluster, strategy: str) -> dict[str, Any]:
     """Return the one ConfigMap of a cluster whose device plugin is the GPU Operator's."""
     data = {UNSHARED: unshared_file(strategy)}
     data.update({plugin_key(item): item.plugin_text for item in cluster.plugin_configurations})
+    # By its name alone a node is labelled by hand; the inventory's choice is labelled by the key with the hash.
+    for name, text in operator_texts(cluster, strategy).items():
+        data.update({name: text, hashed_key(name, text): text})
     # Its name stays and its keys change with their content: what is added for some nodes restarts the plugin on no other.
     return _config_map(f"{CHART}-configurations", str(cluster.options["namespace"]), data, immutable=False)
+
+
+def operator_texts(cluster: Cluster, strategy: str) -> dict[str, str]:
+    """Return the one file of each named configuration that a GPU Operator gives the nodes of all pools.
+
+    The plugin ignores a number for a resource that its node does not have, so the file has those of all pools.
+    """
+    found: dict[str, list[Named]] = {}
+    for item in cluster.plugin_configurations:
+        for name in item.plugin_texts:
+            found.setdefault(name, []).append(item.choices.named[name])
+    return {
+        name: plugin_file(
+            strategy,
+            Named(items[0].sharing, merged([one.capacity for one in items])),
+            f"{CONFIGURATIONS}.{name}",
+            f"{CONFIGURATIONS}: {name}.",
+        )
+        for name, items in sorted(found.items())
+    }
 
 
 def _config_map(name: str, namespace: str, data: Mapping[str, str], immutable: bool = True) -> dict[str, Any]:
@@ -95,11 +127,19 @@ def values(cluster: Cluster, configuration: Configuration) -> str:
     """Return the values of the release that serves one pool."""
     options = cluster.options
     host_daemon = configuration.sharing.mode == "mps" and configuration.sharing.mps_manager == "host"
+    named = ", ".join(sorted(configuration.plugin_texts))
     parts: list[Part] = [
         (
-            f"The pool's file, and {UNSHARED!r}, which shares nothing: the label {PLUGIN_CONFIG_LABEL}={UNSHARED} on a node takes it out\n"
-            "of sharing. The name ends in a hash of the content, because nothing else restarts the pods when it changes.",
-            {"config": {"name": config_map_name(configuration), "default": configuration.name}},
+            f"The pool's file, and {UNSHARED!r}, which shares nothing: the label {LABEL}={UNSHARED} on a node takes it out\n"
+            "of sharing. "
+            + (f"So does the label choose one of {named} ({CONFIGURATIONS}).\n" if named else "")
+            + "The name ends in a hash of the content, because nothing else restarts the pods when it changes.",
+            {
+                "config": {
+                    "name": config_map_name(configuration),
+                    "default": configuration.choices.default or configuration.name,
+                }
+            },
         ),
         (
             "nvidia_mig_strategy. Set here too: where it is only in a file, the chart assumes MIG.",
@@ -133,7 +173,7 @@ def values(cluster: Cluster, configuration: Configuration) -> str:
 
 
 def _update_strategy(configuration: Configuration) -> list[Part]:
-    if configuration.sharing.mode != "mps":
+    if configuration.choices.own.sharing.mode != "mps":
         return []
     return [
         (

@@ -21,11 +21,18 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import (
     Capacity,
-    capacity,
     gpus_of_inventory,
     merged,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import refuse_namespace
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
+    CHOICE,
+    CONFIGURATIONS,
+    DEFAULT,
+    UNSHARED,
+    together,
+)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import read as read_choices
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.device_plugin import plugin_file
@@ -34,6 +41,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model impor
     Configuration,
     content_hash,
     dns_label,
+    plugin_key,
     pool_label,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import Former, Kind, names
@@ -47,7 +55,7 @@ _OF_TOOLKIT = ("nvidia_toolkit_runtime", "nvidia_toolkit_default_runtime", "nvid
 #: Of the driver, whether ComputeDomains run IMEX on the host.
 _OF_DRIVER = (IMEX,)
 #: Options that may differ between the hosts of a cluster.
-_MAY_DIFFER = frozenset({"cluster", "node_name"})
+_MAY_DIFFER = frozenset({"cluster", "node_name", *(name[len(_PREFIX) :] for name in (CHOICE, DEFAULT))})
 _PREFIXES = (
     *(f"{role}_" for role in ROLES if role not in ("nvidia_driver", "nvidia_toolkit")),
     *_OF_DRIVER,
@@ -179,6 +187,7 @@ class Fleet:
             configurations += self._configurations(pool, hosts, before)
         _refuse_twice(name, [node for item in configurations for node in item.nodes])
         _refuse_same_name(name, configurations)
+        _refuse_name_of_pool(configurations)
         runtimes = {str(self._descriptions[member.key].desired["nvidia_toolkit_runtime"]) for member in members}
         return Cluster(name, options, tuple(configurations), frozenset(runtimes))
 
@@ -260,11 +269,19 @@ def _configuration(pool: str, host: str, description: _Description) -> Configura
     compute_domains = desired[IMEX] == MASKED
     layout = desired.get("nvidia_mig_layout")
     try:
-        sharing = modes.read(desired)
+        choices = read_choices(desired, gpus)
+        sharing = choices.base.sharing
         decided = injection.read(desired)
-        shown: Capacity = capacity(gpus, strategy, layout, sharing)
-        _refuse_spread(sharing, shown, len(gpus))
-        text = plugin_file(strategy, sharing, shown, pool) if sharing.backend == "mps" else ""
+        for one in (choices.own, *choices.named.values()):
+            _refuse_spread(one.sharing, one.capacity, len(gpus))
+        origin = f"Pool {pool}: nvidia_mig_strategy, nvidia_sharing_*."
+        served = choices.own.sharing.backend == "mps"
+        text = plugin_file(strategy, choices.own, f"pool {pool}", origin) if served else ""
+        texts = {
+            name: plugin_file(strategy, one, f"{CONFIGURATIONS}.{name}", f"{CONFIGURATIONS}: {name}.")
+            for name, one in choices.named.items()
+            if name != UNSHARED
+        }
         devices = desired_layout(layout, strategy, gpus).gpus if strategy != "none" else {}
     except Refused as refusal:
         raise Refused(f"pool {pool} ({host}): {refusal.thing}", refusal.reason, refusal.remedy) from refusal
@@ -275,16 +292,19 @@ def _configuration(pool: str, host: str, description: _Description) -> Configura
         hosts=(),
         strategy=strategy,
         sharing=sharing,
-        capacity=shown,
+        capacity=choices.effective.capacity,
         gpus=len(gpus),
         mig_devices={index: dict(desired.devices) for index, desired in devices.items() if desired.enabled},
         plugin_text=text,
+        plugin_texts=texts,
+        choices=choices,
         injection=decided,
         compute_domains=compute_domains,
         content=content_hash(
             json.dumps(
                 [strategy, text, decided.rendered, _of_cluster(sharing), _of_operator(desired, gpus, devices)]
                 + (["ComputeDomains"] if compute_domains else [])
+                + ([choices.default, texts] if texts or choices.default else [])
             )
         ),
     )
@@ -322,17 +342,23 @@ def _refuse_spread(sharing: modes.Sharing, shown: Capacity, gpus: int) -> None:
 def _together(name: str, parts: Sequence[tuple[Configuration, Sequence[Member]]]) -> Configuration:
     """Return the configuration of all hosts that the same files serve; what their nodes show may differ."""
     rows = sorted(
-        ((member.node, member.host, example.capacity) for example, members in parts for member in members),
+        (
+            (member.node, member.host, example.capacity, example.choices)
+            for example, members in parts
+            for member in members
+        ),
         key=lambda row: row[:2],
     )
     examples = [example for example, _members in parts]
     return replace(
         examples[0],
         name=name,
-        nodes=tuple(node for node, _host, _capacity in rows),
-        hosts=tuple(host for _node, host, _capacity in rows),
+        nodes=tuple(row[0] for row in rows),
+        hosts=tuple(row[1] for row in rows),
         capacity=merged([example.capacity for example in examples]),
-        capacities=tuple(shown for _node, _host, shown in rows),
+        capacities=tuple(row[2] for row in rows),
+        choices=together([example.choices for example in examples]),
+        choices_of=tuple(row[3] for row in rows),
         gpus=max(example.gpus for example in examples),
     )
 
@@ -357,6 +383,17 @@ def _refuse_same_name(cluster: str, configurations: Sequence[Configuration]) -> 
                 f"pools {' and '.join(sorted(pools_of[name]))} of cluster {cluster}",
                 f"the objects of both would be named {name}",
                 "Rename one of the groups.",
+            )
+
+
+def _refuse_name_of_pool(configurations: Sequence[Configuration]) -> None:
+    """Refuse a named configuration that is called as the pool's own is in the plugin's ConfigMap."""
+    for item in configurations:
+        if {item.name, plugin_key(item)} & {*item.plugin_texts, *item.choices.refused}:
+            raise Refused(
+                f"{CONFIGURATIONS}.{item.name}",
+                f"this is the name of the pool's own configuration, which nvidia_sharing_* of pool {item.pool} describe",
+                "Choose another name.",
             )
 
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import DEFAULT, UNSHARED
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import injection
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.device_plugin import UNSHARED
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import Part, render_values
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
     Cluster,
@@ -57,6 +57,22 @@ def strategy_of(cluster: Cluster) -> str:
     return strategy
 
 
+def default_of(cluster: Cluster) -> str:
+    """Return the configuration of a node without the label: an operator has one for all pools.
+
+    :raises Refused: the pools name different ones.
+    """
+    named = {item.choices.default: item.pool for item in cluster.plugin_configurations}
+    if len(named) > 1:
+        pools = " and ".join(f"{name or 'none'} (pool {pool})" for name, pool in sorted(named.items()))
+        raise Refused(
+            f"{DEFAULT} in cluster {cluster.name}",
+            f"one GPU Operator has one default configuration, not {pools}",
+            f"Set it for all pools alike, and gpu_kubernetes_sharing_configuration for those that differ; or: {_ALTERNATIVE}",
+        )
+    return next(iter(named), "") or UNSHARED
+
+
 def values(cluster: Cluster, config_map: Mapping[str, Any], mig_config_map_name: str | None) -> str:
     """Return the values of the operator.
 
@@ -89,7 +105,7 @@ def values(cluster: Cluster, config_map: Mapping[str, Any], mig_config_map_name:
             f"The node label nvidia.com/device-plugin.config names the pool's file; {UNSHARED!r} shares nothing.",
             {
                 "devicePlugin": {
-                    "config": {"create": False, "name": config_map["metadata"]["name"], "default": UNSHARED},
+                    "config": {"create": False, "name": config_map["metadata"]["name"], "default": default_of(cluster)},
                     **({"env": environment} if environment else {}),
                 }
             },

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection
@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes imp
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clients
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import Capacity
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import LABEL_PREFIX
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import Choices
 
 POOL_LABEL = f"{LABEL_PREFIX}/pool"
 CONFIGURATION_LABEL = f"{LABEL_PREFIX}/configuration"
@@ -24,8 +25,6 @@ CONFIGURATION_LABEL = f"{LABEL_PREFIX}/configuration"
 BACKEND_LABEL = f"{LABEL_PREFIX}/backend"
 EXEMPT_LABEL = f"{LABEL_PREFIX}/exempt"
 
-#: The label by which the device plugin's config-manager chooses a configuration.
-PLUGIN_CONFIG_LABEL = "nvidia.com/device-plugin.config"
 #: By this label the GPU Operator keeps its device plugin away from a node.
 DEPLOY_PLUGIN_LABEL = "nvidia.com/gpu.deploy.device-plugin"
 MANAGED_BY = {"app.kubernetes.io/managed-by": "gpufleet"}
@@ -40,14 +39,18 @@ class Configuration:
     :param nodes: node names, sorted.
     :param hosts: inventory names, in the order of C(nodes).
     :param strategy: the pool's C(nvidia_mig_strategy).
+    :param sharing: of a node that chooses no named configuration.
     :param capacity: what all nodes together show: of every resource the highest count, of the labels those that all have.
     :param gpus: of the node that has most.
     :param mig_devices: MIG devices of each GPU by index, C({0: {1g.10gb: 2}}); a GPU without MIG is missing.
-    :param plugin_text: the device plugin's configuration file.
+    :param plugin_text: the device plugin's configuration file, as C(nvidia_sharing_*) describe it.
+    :param choices: between what its nodes can choose, with the highest counts of all.
     :param injection: how devices reach the containers of its pods.
     :param compute_domains: whether ComputeDomains of the DRA driver run IMEX on the hosts: C(nvidia_driver_imex) is C(masked).
     :param content: a hash of what serves the nodes, and so tells this configuration from others of the pool.
     :param capacities: what each node shows, in the order of C(nodes).
+    :param plugin_texts: the device plugin's files of the named configurations, by name.
+    :param choices_of: the choices of each node, in the order of C(nodes).
     """
 
     name: str
@@ -60,10 +63,13 @@ class Configuration:
     gpus: int
     mig_devices: Mapping[int, Mapping[str, int]]
     plugin_text: str
+    choices: Choices
     injection: Injection
     compute_domains: bool = False
     content: str = ""
     capacities: tuple[Capacity, ...] = ()
+    plugin_texts: Mapping[str, str] = field(default_factory=dict)
+    choices_of: tuple[Choices, ...] = ()
 
     @property
     def served_by_device_plugin(self) -> bool:
@@ -124,7 +130,12 @@ def plugin_key(configuration: Configuration) -> str:
     It changes with the content: the plugin's config-manager looks at the label and nothing else. The ConfigMap keeps its name, because
     a new one would restart the plugin on the nodes of all pools.
     """
-    return f"{configuration.name}-{content_hash(configuration.plugin_text)}"
+    return hashed_key(configuration.name, configuration.plugin_text)
+
+
+def hashed_key(name: str, text: str) -> str:
+    """Return a key that changes with the content of its file."""
+    return f"{name}-{content_hash(text)}"
 
 
 def content_hash(text: str) -> str:

@@ -10,17 +10,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import MIG_CONFIG_LABEL
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import LABEL, UNSHARED
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.device_plugin import operator_texts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gitops import kept
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gpu_operator import strategy_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
     BACKEND_LABEL,
     CONFIGURATION_LABEL,
     DEPLOY_PLUGIN_LABEL,
     EXEMPT_LABEL,
     MANAGED_BY,
-    PLUGIN_CONFIG_LABEL,
     POOL_LABEL,
     Cluster,
     Configuration,
+    hashed_key,
     plugin_key,
 )
 
@@ -78,8 +81,12 @@ def operator_serves(cluster: Cluster) -> bool:
     return cluster.options["stack"] == "gpu_operator" and bool(cluster.plugin_configurations)
 
 
-def labels_of(cluster: Cluster, item: Configuration) -> dict[str, str]:
-    """Return the labels that a node of C(item) must have for the rendered releases to find it."""
+def labels_of(cluster: Cluster, item: Configuration, chosen: str = "") -> dict[str, str]:
+    """Return the labels that a node of C(item) must have for the rendered releases to find it.
+
+    :param chosen: the named configuration that the inventory gives the node; without one the label that names it is left to whoever
+        runs C(kubectl label), unless a GPU Operator has to be told the pool's.
+    """
     labels = {POOL_LABEL: _label_value(item.pool), CONFIGURATION_LABEL: item.name}
     operator = cluster.options["stack"] == "gpu_operator"
     if not item.served_by_device_plugin:
@@ -88,11 +95,32 @@ def labels_of(cluster: Cluster, item: Configuration) -> dict[str, str]:
         if operator:
             # The operator's plugin would offer the same GPUs a second time. Without its pods nothing reads a configuration.
             labels[DEPLOY_PLUGIN_LABEL] = "false"
-    elif operator:
-        labels[PLUGIN_CONFIG_LABEL] = plugin_key(item)
+    elif operator and (chosen or not item.choices.default):
+        labels[LABEL] = _operator_key(cluster, chosen) if chosen else plugin_key(item)
+    elif chosen:
+        labels[LABEL] = chosen
     if operator and cluster.options["mig_manager"] == "operator":
         labels[MIG_CONFIG_LABEL] = item.name if item.strategy != "none" else "all-disabled"
     return labels
+
+
+def names_of_choices(cluster: Cluster, item: Configuration) -> dict[str, str]:
+    """Return, by each value of the label that the rendered ConfigMap has a file for, the configuration; the pool's own has no name."""
+    operator = cluster.options["stack"] == "gpu_operator"
+    return {(plugin_key(item) if operator else item.name): "", **{name: name for name in item.choices.named}}
+
+
+def _operator_key(cluster: Cluster, chosen: str) -> str:
+    """Return the key of a named configuration that changes with its content: config-manager looks at the label and nothing else."""
+    return chosen if chosen == UNSHARED else hashed_key(chosen, operator_texts(cluster, strategy_of(cluster))[chosen])
+
+
+def _by_choice(item: Configuration) -> dict[str, list[str]]:
+    """Return the nodes of a configuration by what the inventory chooses for them; most have one entry, without a name."""
+    found: dict[str, list[str]] = {}
+    for node, choices in zip(item.nodes, item.choices_of, strict=True):
+        found.setdefault(choices.chosen, []).append(node)
+    return dict(sorted(found.items()))
 
 
 def node_feature_rule(cluster: Cluster, items: Sequence[Configuration]) -> dict[str, Any]:
@@ -107,16 +135,17 @@ def node_feature_rule(cluster: Cluster, items: Sequence[Configuration]) -> dict[
         "spec": {
             "rules": [
                 {
-                    "name": f"gpufleet {item.name}",
-                    "labels": labels_of(cluster, item),
+                    "name": f"gpufleet {item.name} {chosen}".strip(),
+                    "labels": labels_of(cluster, item, chosen),
                     "matchFeatures": [
                         {
                             "feature": "system.name",
-                            "matchExpressions": {"nodename": {"op": "In", "value": list(item.nodes)}},
+                            "matchExpressions": {"nodename": {"op": "In", "value": nodes}},
                         }
                     ],
                 }
                 for item in items
+                for chosen, nodes in _by_choice(item).items()
             ]
         },
     }
@@ -125,9 +154,11 @@ def node_feature_rule(cluster: Cluster, items: Sequence[Configuration]) -> dict[
 def node_labels(cluster: Cluster, items: Sequence[Configuration]) -> list[dict[str, Any]]:
     """Return Node objects that hold nothing but the labels, for C(kubectl apply --server-side)."""
     return [
-        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "labels": labels_of(cluster, item)}}
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "labels": labels}}
         for item in items
-        for node in item.nodes
+        for chosen, nodes in _by_choice(item).items()
+        for labels in [labels_of(cluster, item, chosen)]
+        for node in nodes
     ]
 
 

@@ -6,9 +6,22 @@
 
 from __future__ import annotations
 
+import json
+
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import arithmetic
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import guarantee
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import examples, requests
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
+    CHOICE,
+    DEFAULT,
+    LABEL,
+)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import (
+    device_plugin,
+    examples,
+    gpu_operator,
+    objects,
+    requests,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Cluster, Configuration
 
 _MOST_GPUS = 8
@@ -42,12 +55,74 @@ def overview(cluster: Cluster) -> str:
         if item.sharing.backend in requests.ANY_SIZE:
             text += "\nAny other size up to the memory of a GPU is written in the same way.\n"
         text += f"\nM distinct GPUs for the M slices of a pod: {requests.DISTINCT[item.sharing.backend]}.\n"
+    text += _sharing_configurations(cluster)
     text += _requests(cluster)
     text += _shared_name(cluster)
     assumed = sorted({note for item in cluster.configurations for note in item.capacity.assumed})
     if assumed:
         text += "\n## Assumed\n\n" + "".join(f"- {note}\n" for note in assumed)
     return text
+
+
+def _sharing_configurations(cluster: Cluster) -> str:
+    """Say what the nodes of each pool can choose by their label, and who may change the label."""
+    items = [item for item in cluster.plugin_configurations if item.plugin_texts or item.choices.refused]
+    if not items:
+        return ""
+    operator = objects.operator_serves(cluster)
+    text = f"\n## Sharing configurations\n\nThe label `{LABEL}` of a node chooses.\n\n"
+    text += _table(
+        ["pool", "label", "resources of a node", "chosen for"], [row for item in items for row in _rows(cluster, item)]
+    )
+    if cluster.options["node_feature_discovery"]:
+        text += (
+            f"\nWhere the inventory chooses (`{CHOICE}`), Node Feature Discovery sets the label by the rule in `node-labels/pools.yaml`.\n"
+            "A change by hand is reverted when the features of the node change, or within an hour; without the rule NFD removes the label.\n"
+        )
+    else:
+        text += (
+            f"\nWhere the inventory chooses (`{CHOICE}`), `node-labels.yaml` has the label. After a change by hand, the next\n"
+            "`kubectl apply --server-side` of that file ends with a conflict.\n"
+        )
+    if not operator or any(item.choices.default for item in items):
+        text += (
+            f"\nThe tree sets no such label on the other nodes, and nothing reverts `kubectl label node NODE --overwrite {LABEL}=NAME`;\n"
+            f"`{LABEL}-` goes back to the default. The plugin restarts and offers other devices, so drain the node first where pods use its\n"
+            "GPUs. A name that is not in the table keeps the plugin and gpu-feature-discovery from starting, or leaves them as they were.\n"
+        )
+    else:
+        text += f"\nThe other nodes are labelled with their pool's own; `{DEFAULT}` leaves their label to `kubectl label`.\n"
+    if operator:
+        text += (
+            "\nWhat a label by hand names is not read again when a new rendering changes it: delete the plugin's pod of the node then.\n"
+            "A GPU Operator that these values did not install is given the same by\n"
+            f"`kubectl patch clusterpolicies.nvidia.com/cluster-policy --type merge -p '{_patch(cluster)}'`.\n"
+        )
+    return text
+
+
+def _rows(cluster: Cluster, item: Configuration) -> list[list[str]]:
+    rows = []
+    labelled = objects.operator_serves(cluster) and not item.choices.default
+    for label, name in sorted(objects.names_of_choices(cluster, item).items()):
+        one = item.choices.named[name] if name else item.choices.own
+        shown = ", ".join(f"`{resource}: {count}`" for resource, count in sorted(one.capacity.resources.items()))
+        nodes = [node for node, mine in zip(item.nodes, item.choices_of, strict=True) if name and mine.chosen == name]
+        if name == item.choices.default:
+            nodes.append("the other nodes" if labelled else "nodes without the label")
+        rows.append([_title(item), f"`{label}`", shown or "none", ", ".join(nodes) or "-"])
+    rows += [
+        [_title(item), f"`{name}`", f"not in this pool: {why.reason}", "-"]
+        for name, why in sorted(item.choices.refused.items())
+    ]
+    return rows
+
+
+def _patch(cluster: Cluster) -> str:
+    """Return what the rendered values say of the device plugin's configuration, for a ClusterPolicy."""
+    name = device_plugin.shared_config_map(cluster, gpu_operator.strategy_of(cluster))["metadata"]["name"]
+    config = {"name": name, "default": gpu_operator.default_of(cluster)}
+    return json.dumps({"spec": {"devicePlugin": {"config": config}}})
 
 
 def _requests(cluster: Cluster) -> str:

@@ -6,9 +6,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import Choices
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
+    as_dict as choice_as_dict,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import (
     addons,
     alerts,
@@ -34,6 +39,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model impor
     CONFIGURATION_LABEL,
     EXEMPT_LABEL,
     Cluster,
+    Configuration,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overview import overview
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import (
@@ -86,6 +92,7 @@ def capacity(cluster: Cluster) -> dict[str, Any]:
             "mig_strategy": item.strategy,
             "device_list_strategy": item.injection.strategy,
             "node_labels": objects.labels_of(cluster, item),
+            **_choices(cluster, item),
             "sharing": {
                 "mode": item.sharing.mode,
                 # It says who enforces a memory slice: beside time slicing and whole GPUs the default means nothing.
@@ -101,6 +108,7 @@ def capacity(cluster: Cluster) -> dict[str, Any]:
         }
     nodes = {
         node: {
+            **_choice(cluster, item, choices),
             "host": host,
             "pool": item.pool,
             "configuration": item.name,
@@ -109,9 +117,33 @@ def capacity(cluster: Cluster) -> dict[str, Any]:
             **({"labels": dict(sorted(shown.labels.items()))} if shown.labels != item.capacity.labels else {}),
         }
         for item in cluster.configurations
-        for node, host, shown in zip(item.nodes, item.hosts, item.capacities, strict=True)
+        for node, host, shown, choices in zip(item.nodes, item.hosts, item.capacities, item.choices_of, strict=True)
     }
     return {"schema": 1, "cluster": cluster.name, "configurations": configurations, "nodes": nodes}
+
+
+def _choices(cluster: Cluster, item: Configuration) -> dict[str, Any]:
+    """Return, by the value of the label, what a node shows that chooses by it; nothing where there are no named configurations."""
+    if not item.choices.named:
+        return {}
+    return {"choices": _shown(objects.names_of_choices(cluster, item), item.choices)}
+
+
+def _choice(cluster: Cluster, item: Configuration, choices: Choices) -> dict[str, Any]:
+    """Return what of that is another for one node: what the inventory chose, and counts of its own."""
+    if not choices.named:
+        return {}
+    found: dict[str, Any] = {}
+    if choices.chosen:
+        found["node_labels"] = objects.labels_of(cluster, item, choices.chosen)
+    names = objects.names_of_choices(cluster, item)
+    mine = _shown(names, choices)
+    return {**found, **({"choices": mine} if mine != _shown(names, item.choices) else {})}
+
+
+def _shown(names: Mapping[str, str], choices: Choices) -> dict[str, Any]:
+    by_name = {**choices.named, "": choices.own}
+    return {label: choice_as_dict(by_name[name]) for label, name in sorted(names.items())}
 
 
 def _plugin_releases(cluster: Cluster, files: dict[str, str], config_maps: list[dict[str, Any]]) -> list[Release]:

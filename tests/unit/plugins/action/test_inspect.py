@@ -353,3 +353,21 @@ def test_devices_of_claims_are_counted_as_extended_resources_are(in_cluster):
     assert "resource claims" not in shown.text
     result, _shown = in_cluster({"a": node(gpus="0")}, [], slices=devices_of_claims(0), claims=[], a=host)
     assert result["mismatches"] == {"a": ["gpu.nvidia.com: 1 instead of 2"]}
+
+
+@pytest.mark.parametrize(
+    ("label", "chosen", "expected"),
+    [("four", "", 8), (None, "", 6), ("nothing", "", 6), ("four", "three", 6), ("default", "", 2)],
+)
+def test_what_is_expected_follows_the_label_by_which_a_node_chooses(in_cluster, label, chosen, expected):
+    described = {
+        "gpu_kubernetes_sharing_configurations": {"three": {"replicas": 3}, "four": {"replicas": 4}},
+        "gpu_kubernetes_sharing_default": "three",
+        "gpu_kubernetes_sharing_configuration": chosen,
+    }
+    labels = {"nvidia.com/device-plugin.config": label} if label else {}
+    there = {**node(gpus="8"), "metadata": {"labels": labels}}
+    result, shown = in_cluster({"a": there}, [], a=read(**described))
+    assert result["expected"]["a"]["resources"] == {"nvidia.com/gpu": expected}
+    assert bool(result["mismatches"]) is (expected != 8)
+    assert ("4 time slices" in shown.text) is (expected == 8)

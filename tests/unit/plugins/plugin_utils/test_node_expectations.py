@@ -51,3 +51,31 @@ def test_a_node_that_is_waited_for_is_not_judged_by_daemons_of_before():
     """After an upgrade the plugin's pods come back last, and the host was read before."""
     assert "MPS limits" not in checks(MPS, {**facts(), "mps": []}, waiting=True)
     assert checks(MPS, {**facts(), "mps": []})["MPS limits"].status == "failed"
+
+
+CHOICES = {
+    "gpu_kubernetes_sharing_configurations": {"ten": {"replicas": 10}, "three": {"replicas": 3}},
+    "gpu_kubernetes_sharing_default": "three",
+}
+
+
+@pytest.mark.parametrize(
+    ("variables", "label", "status"),
+    [
+        ({}, "ten", "passed"),
+        ({}, "three", "failed"),
+        ({}, None, "failed"),
+        ({"gpu_kubernetes_sharing_default": "ten"}, None, "passed"),
+        # What the inventory chooses Node Feature Discovery writes, whatever is there for a moment.
+        ({"gpu_kubernetes_sharing_configuration": "three"}, "ten", "failed"),
+        ({"gpu_kubernetes_sharing_configuration": "ten"}, "three", "passed"),
+    ],
+)
+def test_what_a_node_must_offer_follows_its_label_where_the_inventory_does_not_choose(variables, label, status):
+    wanted = node_expectations.expected("n", facts(), lambda: {**VARIABLES, **CHOICES, **variables})
+    node = {
+        "metadata": {"labels": {"nvidia.com/device-plugin.config": label} if label else {}},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"nvidia.com/gpu": "20"}},
+    }
+    found = {check.name: check.status for check in node_expectations.checks("n", node, list, wanted, facts())}
+    assert found["allocatable"] == status
