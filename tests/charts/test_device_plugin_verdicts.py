@@ -21,6 +21,8 @@ import plugin_files
 import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 
 INSTALL = Path(__file__).resolve().parents[1] / "lab" / "real_tools" / "install.py"
 #: What the plugin reads without complaint, and the MPS daemon beside it does not start with.
@@ -131,6 +133,57 @@ def test_what_the_plugin_does_not_take_as_written_is_never_clean(verdicts):
     ]
     assert not wrong, "\n".join(map(str, wrong))
     assert sum(1 for _text, _config, _said, verdict in verdicts.values() if not verdict.findings) > 50
+
+
+NAMED = {
+    "tesla-t4": {"replicas": 4},
+    "a100-40gb": {"replicas": {"gpu": 8, "1g.5gb": 2, "2g.10gb": 3}},
+    "2080ti-12gb": {"replicas": 6, "rename": True, "gpus_per_pod": 2},
+}
+MIG = {
+    "nvidia_mig_strategy": "mixed",
+    "nvidia_mig_layout": [{"devices": "all", "instances": {"1g.5gb": 2, "2g.10gb": 1}}],
+}
+
+
+@pytest.mark.parametrize("stack", ["device_plugin", "gpu_operator"])
+def test_the_plugin_reads_every_named_configuration_as_it_is_meant(plugin, tmp_path, stack):
+    variables = {
+        "gpu_facts_gpus": [{"board": "a100-40gb", "count": 2}],
+        "gpu_kubernetes_sharing_configurations": NAMED,
+        "gpu_kubernetes_stack": stack,
+    }
+    fleet = Fleet({"gpu_hosts": ["a", "b"], "whole": ["a"], "parts": ["b"]}, lambda *_arguments: None)
+    fleet.add("a", variables, lambda value: value)
+    fleet.add("b", {**variables, **MIG}, lambda value: value)
+    tree = cluster_tree(fleet.clusters()[0])
+    read = {}
+    for path in [path for path in tree if path.startswith("objects/nvidia-device-plugin")]:
+        (config_map,) = yaml.safe_load_all(tree[path])
+        for number, (name, text) in enumerate(config_map["data"].items()):
+            file = tmp_path / f"{number}.yaml"
+            file.write_text(text)
+            config, said = ask(plugin, file)
+            assert config is not None, f"{path} {name}: {said}"
+            read.setdefault(name, []).append(config["sharing"].get("timeSlicing") or {})
+    shared = [
+        (
+            name,
+            part.get("renameByDefault", False),
+            part.get("failRequestsGreaterThanOne", False),
+            one["name"],
+            one["replicas"],
+        )
+        for name in ("default", *NAMED)
+        for part in read[name]
+        for one in part.get("resources") or ()
+    ]
+    gpu, small, large = "nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "nvidia.com/mig-2g.10gb"
+    assert sorted(shared) == sorted(
+        [("tesla-t4", False, True, name, 4) for name in (gpu, small, large)]
+        + [("a100-40gb", False, True, name, count) for name, count in ((gpu, 8), (small, 2), (large, 3))]
+        + [("2080ti-12gb", True, False, name, 6) for name in (gpu, small, large)]
+    )
 
 
 def without(values, names):
