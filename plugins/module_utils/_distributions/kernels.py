@@ -37,12 +37,14 @@ class Kernel:
     :param later: what brings the headers of every later kernel along. Empty where the manager installs those of C(headers) anew with every kernel;
         None where no such package is known.
     :param caveat: what a build for this kernel may need besides; empty for nothing.
+    :param toolchain: the script that puts the compiler of this kernel into PATH, where it is not the system's; its headers bring it.
     """
 
     release: str
     headers: tuple[Headers, ...]
     later: tuple[Headers, ...] | None = ()
     caveat: str = ""
+    toolchain: str = ""
 
 
 _MACHINE = r"\.(?:x86_64|aarch64)"
@@ -50,13 +52,17 @@ _ANY = r"(?P<version>.+)"
 _DEB = (Headers("linux-headers-{kernel}"),)
 _RPM = (Headers("kernel-devel", "{version}"), Headers("kernel-headers"))
 _UEK_HEADERS = (Headers("kernel-uek-devel", "{version}"), Headers("kernel-headers"))
-# NVIDIA's guide 615, Oracle Linux [doc]. How DKMS is told which compiler to take is not in what was found of it.
+_TOOLSET = "/opt/rh/gcc-toolset-{}/enable"
+# UEK R7 of Oracle Linux 8: dkms, tests.yml and dkms(8) [code]; oracle/oracle-linux, pull request 77. UEK 8 of Oracle Linux 9: dkms, tests.yml [code];
+# NVIDIA's guide 615, Oracle Linux, which also says that kernel-uek-devel requires the toolset [doc].
 _UEK = (
+    Kernel(rf"(?P<version>5\.15\..+\.el8uek){_MACHINE}", _UEK_HEADERS, toolchain=_TOOLSET.format(11)),
+    Kernel(rf"(?P<version>6\.12\..+\.el9uek){_MACHINE}", _UEK_HEADERS, toolchain=_TOOLSET.format(14)),
     Kernel(
         rf"(?P<version>.+\.el[89]uek){_MACHINE}",
         _UEK_HEADERS,
-        caveat="Oracle builds the UEK kernels of Oracle Linux 8 and 9 with a newer compiler (gcc-toolset) than the system's: configure DKMS to "
-        "use it, see Oracle Linux in NVIDIA's driver installation guide",
+        caveat="Oracle builds UEK kernels of Oracle Linux 8 and 9 with another compiler (gcc-toolset) than the system's, and which one builds this "
+        "kernel is not confirmed: see CONFIG_CC_VERSION_TEXT in its .config, and build_environment in dkms(8)",
     ),
     Kernel(rf"(?P<version>.+uek){_MACHINE}", _UEK_HEADERS),
 )
@@ -148,6 +154,16 @@ def headers(kernels: Sequence[Kernel], release: str) -> tuple[Headers, ...]:
 def build_caveat(kernels: Sequence[Kernel], release: str) -> str:
     """Return what a build for the kernel C(release) may need besides its headers, or an empty string."""
     return _match(kernels, release)[0].caveat
+
+
+def toolchain(kernels: Sequence[Kernel], release: str) -> str:
+    """Return the script that puts the compiler of the kernel C(release) into PATH; empty for the system's own."""
+    return _match(kernels, release)[0].toolchain
+
+
+def toolchains(kernels: Sequence[Kernel]) -> dict[str, str]:
+    """Return the scripts that put a kernel's compiler into PATH, by the regular expression of what C(uname -r) prints."""
+    return {kernel.release: kernel.toolchain for kernel in kernels if kernel.toolchain}
 
 
 def later_headers(kernels: Sequence[Kernel], release: str, installed: Iterable[str]) -> tuple[Headers, ...] | None:

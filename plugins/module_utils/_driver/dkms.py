@@ -2,13 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where dkms comes from: on RHEL and what is compatible with it from EPEL, which has to be there before the driver."""
+"""Where dkms comes from (on RHEL and what is compatible with it EPEL, which has to be there before the driver), and which compiler it takes."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 from .._adapters.packages import Package, PackageManager, Transaction
+from .._distributions.kernels import toolchain, toolchains
 from .._plan import Step
 from .._steps import Kind
 from .desired import PREFIX, DesiredDriver
@@ -16,6 +17,11 @@ from .host import Host
 from .selection import NotOffered
 
 DKMS_PACKAGE = "dkms"
+#: Before all others: what a site sets in a file of its own counts.
+TOOLCHAIN_FILE = "/etc/dkms/framework.conf.d/00-gpufleet.conf"
+TOOLCHAIN_ENVIRONMENT = "/etc/dkms/gpufleet-environment"
+#: The release that knows build_environment [code].
+_SINCE = "3.3.0"
 
 
 def names(host: Host) -> tuple[str, ...]:
@@ -52,6 +58,36 @@ def repository_step(
         "enable_after": [source.disabled] if source.disabled else [],
     }
     return Step(Kind.ENABLE_REPOSITORIES, "EPEL", "dkms comes from it", (), data)
+
+
+def toolchain_texts(host: Host) -> dict[str, str]:
+    """Return the files that have DKMS build each kernel of the distribution with that kernel's compiler; none where the system's builds all.
+
+    DKMS takes the exported variables of the environment, with C($kernelver) set, and everything else as always (dkms(8), build_environment).
+    """
+    scripts = toolchains(host.distribution.kernels)
+    if not scripts:
+        return {}
+    lines = "".join(
+        f'if [[ "$kernelver" =~ ^{pattern.replace("?P<version>", "").replace("?:", "")}$ ]]; then source {script}; fi\n'
+        for pattern, script in scripts.items()
+    )
+    return {
+        TOOLCHAIN_ENVIRONMENT: f"# Written by gpufleet.nvidia: the compiler of each kernel.\n{lines}",
+        TOOLCHAIN_FILE: f'# Written by gpufleet.nvidia.\nbuild_environment="{TOOLCHAIN_ENVIRONMENT}"\n',
+    }
+
+
+def toolchain_steps(host: Host) -> list[Step]:
+    """Return the steps that configure it, before anything is built; none where no kernel with another compiler runs."""
+    script = toolchain(host.distribution.kernels, host.kernel)
+    if not script:
+        return []
+    why = f"kernel {host.kernel} is built with {script.split('/')[3]}, which dkms {_SINCE} and newer can be told"
+    return [
+        Step(Kind.CREATE_FILE, path, why, (), {"path": path, "text": text})
+        for path, text in toolchain_texts(host).items()
+    ]
 
 
 def enable(manager: PackageManager, step: Step) -> None:

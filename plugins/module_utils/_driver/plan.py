@@ -194,6 +194,7 @@ def plan_present(
     notes.extend([*_version_warnings(selection.version, desired), *mig_warnings(host, selection.version)])
     if selection.module == DKMS:
         notes.extend(build_warnings(host, repositories.offered))
+        steps.extend(dkms.toolchain_steps(host))
     transaction = _transaction(host, desired, selection)
     steps.extend(_before(host, desired, selection, repositories))
     steps.append(_main_step(host, selection.version, transaction, why))

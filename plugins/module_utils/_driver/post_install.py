@@ -16,6 +16,7 @@ from .._formats.unit_names import FABRIC_UNIT, IMEX_UNIT, PERSISTENCE_UNIT, want
 from .._plan import Refused, Step
 from .._steps import Kind
 from .desired import DesiredDriver
+from .dkms import TOOLCHAIN_ENVIRONMENT, TOOLCHAIN_FILE
 from .fabric import MODULES_FILE, MODULES_TEXT, wants_imex
 from .host import Host
 from .imex import plan as plan_imex
@@ -146,6 +147,8 @@ class PostInstall:
             PERSISTENCE_DROP_IN,
             NOUVEAU_FILE,
             MODULES_FILE,
+            TOOLCHAIN_FILE,
+            TOOLCHAIN_ENVIRONMENT,
             parameters.FILE,
             *map(wants_link, (PERSISTENCE_UNIT, FABRIC_UNIT)),
             *((imex.NODES_FILE, imex.MASK, imex.WANTS) if self._desired.imex.managed else ()),

@@ -216,6 +216,7 @@ class PackageApplier:
             Kind.ENABLE_REPOSITORIES: lambda step: dkms.enable(system.manager, step),
             Kind.ENABLE_MODULE_STREAM: lambda step: system.manager.enable_stream(MODULE, str(step.data["stream"])),
             Kind.INSTALL_PREREQUISITES: self._prerequisites,
+            Kind.CREATE_FILE: lambda step: system.write_file(str(step.data["path"]), str(step.data["text"])),
             Kind.CREATE_SIGNING_KEY: lambda _step: system.create_signing_key(host),
             Kind.PIN_DRIVER: self._pin,
             Kind.RELEASE_PACKAGES: lambda step: system.manager.unhold(list(step.data["packages"])),

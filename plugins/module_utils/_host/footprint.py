@@ -17,6 +17,7 @@ from fnmatch import fnmatchcase
 from .._adapters.lock import LOCK_PATH
 from .._adapters.pynvml_loader import HOST_PROGRAM
 from .._driver.desired import REPOSITORY_NAME
+from .._driver.dkms import TOOLCHAIN_ENVIRONMENT, TOOLCHAIN_FILE
 from .._driver.fabric import MODULES_FILE
 from .._driver.previous import PATH as PREVIOUS_DRIVER
 from .._driver.services import NOUVEAU_FILE, PERSISTENCE_DROP_IN, PREFERENCES_NAME
@@ -124,6 +125,7 @@ TRACES: tuple[Trace, ...] = (
     Trace(NOUVEAU_FILE, "block of nouveau", "driver", Goes.WITH_DRIVER),
     Trace(PARAMETERS_FILE, "parameters of the kernel module", "driver", Goes.WITH_DRIVER),
     Trace(MODULES_FILE, "kernel modules of NVLink 5", "driver", Goes.WITH_DRIVER),
+    *(Trace(path, "compiler for DKMS", "driver", Goes.WITH_DRIVER) for path in (TOOLCHAIN_FILE, TOOLCHAIN_ENVIRONMENT)),
     *(Trace(path, "IMEX", "driver", Goes.WITH_DRIVER) for path in (imex.NODES_FILE, imex.MASK, imex.WANTS)),
     *_repository(REPOSITORY_NAME, Goes.WITH_DRIVER, "driver"),
     # DCGM.

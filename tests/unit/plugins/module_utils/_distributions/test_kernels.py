@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.ker
     later_headers,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.dkms import (
+    TOOLCHAIN_ENVIRONMENT,
+    TOOLCHAIN_FILE,
+    toolchain_texts,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_headers import (
     header_names,
@@ -32,6 +38,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import names_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
 VERSION = "580.178.04"
 H100 = Gpu("0000:18:00.0", "0x2330", "hopper", "h100-80gb-sxm")
@@ -242,17 +249,55 @@ def test_the_headers_of_rpm_systems_are_those_of_the_kernels_version(distributio
 @pytest.mark.parametrize(
     ("release", "warned"),
     [
-        ("5.15.0-300.163.18.el8uek.x86_64", True),
-        ("6.12.0-100.28.2.2.el9uek.x86_64", True),
+        ("5.4.17-2136.330.7.el8uek.x86_64", True),
+        ("5.15.0-321.202.5.1.el9uek.x86_64", True),
+        ("5.15.0-300.163.18.el8uek.x86_64", False),
+        ("6.12.0-100.28.2.2.el9uek.aarch64", False),
         ("6.12.0-106.55.4.2.el10uek.x86_64", False),
         ("5.14.0-611.el9_7.x86_64", False),
     ],
 )
-def test_a_kernel_of_another_compiler_is_warned_of(release, warned):
+def test_a_kernel_whose_compiler_is_not_confirmed_is_warned_of(release, warned):
     names = ("nvidia-driver-cuda", "kmod-nvidia-open-dkms")
     offered = tuple(Package(name, f"3:{VERSION}-1.el9") for name in names)
     plan = plan_present(host(("ol", "9"), release, headers=True), DesiredDriver(), Repositories(True, offered))
     assert any("gcc-toolset" in note for note in plan.plan.warnings) is warned
+
+
+@pytest.mark.parametrize(
+    ("release", "compiler"),
+    [
+        ("5.15.0-300.163.18.el8uek.x86_64", "gcc-toolset-11"),
+        ("6.12.0-100.28.2.2.el9uek.aarch64", "gcc-toolset-14"),
+        ("5.15.0-321.202.5.1.el9uek.x86_64", ""),
+        ("6.12.0-106.55.4.2.el10uek.x86_64", ""),
+        ("5.14.0-611.el9_7.x86_64", ""),
+    ],
+)
+def test_dkms_gets_the_compiler_of_the_kernel_before_it_builds(release, compiler, tmp_path):
+    names = ("nvidia-driver-cuda", "kmod-nvidia-open-dkms")
+    offered = tuple(Package(name, f"3:{VERSION}-1.el9") for name in names)
+    on = host(("ol", "9"), release, headers=True)
+    steps = plan_present(on, DesiredDriver(), Repositories(True, offered)).plan.steps
+    kinds = [step.kind for step in steps]
+    written = [step for step in steps if step.kind is Kind.CREATE_FILE]
+    assert [step.target for step in written] == ([TOOLCHAIN_ENVIRONMENT, TOOLCHAIN_FILE] if compiler else [])
+    assert not compiler or kinds.index(Kind.CREATE_FILE) < kinds.index(Kind.INSTALL_DRIVER)
+    assert all(compiler in step.why and "dkms 3.3.0" in step.why for step in written)
+    for toolset in ("gcc-toolset-11", "gcc-toolset-14"):
+        folder = tmp_path / toolset
+        folder.mkdir()
+        (folder / "enable").write_text(f"export PATH={folder}:$PATH\n")
+    texts = {path: text.replace("/opt/rh", str(tmp_path)) for path, text in toolchain_texts(on).items()}
+    (tmp_path / "environment").write_text(texts[TOOLCHAIN_ENVIRONMENT])
+    # As dkms 3.3 does it in prepare_build, with what it reads of its configuration.
+    script = (
+        f"kernelver={release}; {texts[TOOLCHAIN_FILE].replace(TOOLCHAIN_ENVIRONMENT, str(tmp_path / 'environment'))}"
+        '[[ -f "$build_environment" ]] && source <( (source "$build_environment" &>/dev/null; export -p) ); echo "$PATH"'
+    )
+    ran = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, check=True)
+    first = ran.stdout.split(":")[0]
+    assert first.endswith(compiler) and ("gcc-toolset" in ran.stdout) is bool(compiler)
 
 
 def test_another_kernels_headers_are_not_taken():
