@@ -216,7 +216,7 @@ class PackageApplier:
             Kind.ENABLE_REPOSITORIES: lambda step: dkms.enable(system.manager, step),
             Kind.ENABLE_MODULE_STREAM: lambda step: system.manager.enable_stream(MODULE, str(step.data["stream"])),
             Kind.INSTALL_PREREQUISITES: self._prerequisites,
-            Kind.CREATE_FILE: lambda step: system.write_file(str(step.data["path"]), str(step.data["text"])),
+            Kind.CREATE_FILE: self._file,
             Kind.CREATE_SIGNING_KEY: lambda _step: system.create_signing_key(host),
             Kind.PIN_DRIVER: self._pin,
             Kind.RELEASE_PACKAGES: lambda step: system.manager.unhold(list(step.data["packages"])),
@@ -246,6 +246,9 @@ class PackageApplier:
     def _repository(self, _step: Step) -> None:
         self._system.manager.add_repository(self._system.repository(self._host, self._desired))
         self._system.manager.refresh()
+
+    def _file(self, step: Step) -> None:
+        self._system.write_file(str(step.data["path"]), str(step.data["text"]))
 
     def _prerequisites(self, step: Step) -> None:
         wanted = tuple(Package(str(name), str(version)) for name, version in step.data["packages"])
