@@ -81,14 +81,14 @@ def _text(document: Mapping[str, Any]) -> str:
 
 
 def _told(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the strategies that values of the plugin's chart or of the GPU Operator, or a DaemonSet, start the plugin with."""
+    """Return the strategies that values of the plugin's chart, of HAMi or of the GPU Operator, or a DaemonSet, start the plugin with."""
     if _OF_A_CONFIGURATION & set(document):
         return ()
     containers = below(document, "spec", "template", "spec", "containers")
     said: Any = _environment(below(document, "devicePlugin", "env"))
     for container in containers if document.get("kind") == "DaemonSet" and isinstance(containers, list) else ():
         said = said or _environment(below(container, "env"))
-    said = document.get("deviceListStrategy") or said
+    said = document.get("deviceListStrategy") or below(document, "devicePlugin", "deviceListStrategy") or said
     if not said and isinstance(document.get("devicePlugin"), Mapping) and below(document, "cdi", "enabled") is True:
         # What the GPU Operator gives its plugin then.
         return ("cdi-annotations", "cdi-cri")

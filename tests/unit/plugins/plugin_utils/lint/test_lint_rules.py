@@ -237,6 +237,7 @@ spec: {{template: {{spec: {{containers: [{{env: [{{name: DEVICE_LIST_STRATEGY, v
         (PLUGINS_VALUES, "f[config.map.a]"),
         ("deviceListStrategy: [{0}]\n", "f[values]"),
         (OPERATORS_VALUES, "f[values]"),
+        ("devicePlugin: {{deviceListStrategy: {0}}}  # HAMi's\n", "f[values]"),
         (DAEMON_SET, "f[DaemonSet]"),
     ],
 )
