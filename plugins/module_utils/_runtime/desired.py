@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .._steps import Kind
+
+_RUNTIME, _DEFAULT = "the runtime nvidia", "the default runtime"
 #: The runtimes that can be configured.
 RUNTIMES = ("containerd", "docker", "crio", "k3s", "rke2")
 #: The name under which pods ask for it (C(runtimeClassName)), and which the GPU Operator and k3s use, too.
@@ -60,6 +63,21 @@ class Files:
 
 
 @dataclass(frozen=True)
+class Gap:
+    """Something that a runtime does not have as desired.
+
+    :param kind: of the step that brings it.
+    :param thing: what it is, for people; C(found) how it is.
+    :param runtime: the runtime that the step is about.
+    """
+
+    kind: Kind
+    thing: str
+    found: str
+    runtime: str = NAME
+
+
+@dataclass(frozen=True)
 class Effective:
     """What a runtime has in force, whichever files that comes from.
 
@@ -74,22 +92,31 @@ class Effective:
     cdi: bool | None = None
     runtimes: tuple[str, ...] = ()
 
+    def gaps(self, desired: DesiredRuntime) -> tuple[Gap, ...]:
+        """Return what of C(desired) is not met; empty when all is."""
+        found = []
+        if desired.present and self.binary is None:
+            found.append(Gap(Kind.CONFIGURE_RUNTIME, _RUNTIME, "is not configured"))
+        elif desired.present and self.binary != desired.binary:
+            found.append(Gap(Kind.CORRECT_RUNTIME, _RUNTIME, f"is {self.binary}, expected {desired.binary}"))
+        elif not desired.present and self.binary is not None:
+            found.append(Gap(Kind.CORRECT_RUNTIME, _RUNTIME, "is still configured"))
+        default = desired.present and desired.default
+        if default and self.default_runtime != NAME:
+            why = f"is {self.default_runtime or 'unknown'}, expected {NAME}"
+            found.append(Gap(Kind.SET_DEFAULT_RUNTIME, _DEFAULT, why))
+        if not default and self.default_runtime == NAME:
+            found.append(Gap(Kind.SET_DEFAULT_RUNTIME, _DEFAULT, f"is still {NAME}", "runc"))
+        if desired.present and desired.enable_cdi and self.cdi is False:
+            found.append(Gap(Kind.ENABLE_CDI, "CDI", "is disabled"))
+        if self.runtimes and self.default_runtime and self.default_runtime not in self.runtimes:
+            thing = f"{_DEFAULT} {self.default_runtime}"
+            found.append(Gap(Kind.SET_DEFAULT_RUNTIME, thing, "is not configured", "runc"))
+        return tuple(found)
+
     def shortfalls(self, desired: DesiredRuntime) -> tuple[str, ...]:
         """Return what of C(desired) is not met, one phrase each; empty when all is."""
-        found = []
-        if desired.present and self.binary != desired.binary:
-            found.append(f"the runtime nvidia is {self.binary or 'not configured'}, expected {desired.binary}")
-        if not desired.present and self.binary is not None:
-            found.append("the runtime nvidia is still configured")
-        if desired.present and desired.default and self.default_runtime != NAME:
-            found.append(f"the default runtime is {self.default_runtime or 'unknown'}, expected {NAME}")
-        if (not desired.present or not desired.default) and self.default_runtime == NAME:
-            found.append(f"the default runtime is still {NAME}")
-        if desired.present and desired.enable_cdi and self.cdi is False:
-            found.append("CDI is disabled")
-        if self.runtimes and self.default_runtime and self.default_runtime not in self.runtimes:
-            found.append(f"the default runtime {self.default_runtime} is not configured")
-        return tuple(found)
+        return tuple(f"{gap.thing} {gap.found}" for gap in self.gaps(desired))
 
     def as_dict(self) -> Mapping[str, Any]:
         return {

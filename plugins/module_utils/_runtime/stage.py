@@ -12,7 +12,7 @@ from typing import Any
 from .. import _injection as injection
 from .._plan import Refused, StagePlan, Step
 from .._steps import Kind
-from .desired import BINARY, NAME
+from .desired import BINARY, NAME, DesiredRuntime, Effective
 
 
 def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
@@ -37,18 +37,17 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         return StagePlan("runtime", True, unknown=f"{injection.VARIABLE} is refused")
     if refusal is not None:
         return StagePlan("runtime", True, refusals=(refusal,))
-    steps = []
-    if found.get("nvidia") is not True:
-        steps.append(_step(Kind.CONFIGURE_RUNTIME, runtime, "it is not configured"))
-    else:
+    wanted = DesiredRuntime(True, desired["nvidia_toolkit_default_runtime"], desired["nvidia_toolkit_cdi"])
+    # Facts of an older reading, without a key, prove nothing.
+    binary = found.get("binary", BINARY) or "not named"
+    effective = Effective(
+        binary if found.get("nvidia") is True else None,
+        found.get("default_runtime"),
+        False if injection.is_switched_off(runtime, found) else None,
+    )
+    steps = [_step(gap.kind, runtime, f"it {gap.found}", gap.runtime) for gap in effective.gaps(wanted)]
+    if effective.binary is not None:
         steps.extend(_drift(runtime, found))
-    default = found.get("default_runtime")
-    if desired["nvidia_toolkit_default_runtime"] and default != NAME:
-        steps.append(_step(Kind.SET_DEFAULT_RUNTIME, runtime, f"it is {default or 'not known'}"))
-    if not desired["nvidia_toolkit_default_runtime"] and default == NAME:
-        steps.append(_step(Kind.SET_DEFAULT_RUNTIME, runtime, "nvidia_toolkit_default_runtime is false", "runc"))
-    if desired["nvidia_toolkit_cdi"] and injection.is_switched_off(runtime, found):
-        steps.append(_step(Kind.ENABLE_CDI, runtime, "it is switched off"))
     unknown = None if found.get("version") else f"{runtime} does not say its version"
     return StagePlan("runtime", bool(steps) or unknown is not None, tuple(steps), unknown)
 
@@ -58,11 +57,8 @@ def _step(kind: Kind, engine: str, why: str, runtime: str = NAME) -> Step:
 
 
 def _drift(runtime: str, found: Mapping[str, Any]) -> list[Step]:
-    """Return what brings a configured runtime back: facts of an older reading, without these keys, prove nothing."""
+    """Return what brings a configured runtime back that differs from the default one besides its program."""
     steps = []
-    if "binary" in found and found["binary"] != BINARY:
-        why = f"its program is {found['binary'] or 'not named'}, expected {BINARY}"
-        steps.append(_step(Kind.CORRECT_RUNTIME, runtime, why))
     monitors = found.get("monitors") or {}
     others = [(name, path) for name, path in monitors.items() if name != NAME and path != monitors.get(NAME)]
     if others:

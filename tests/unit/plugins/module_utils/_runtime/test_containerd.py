@@ -393,7 +393,7 @@ def test_shortfalls_name_what_differs():
     text = "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd]\ndefault_runtime_name = 'kata'\n"
     found = effective(text + "[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\n").shortfalls(DEFAULT)
     assert found == (
-        "the runtime nvidia is not configured, expected /usr/bin/nvidia-container-runtime",
+        "the runtime nvidia is not configured",
         "the default runtime is kata, expected nvidia",
         "the default runtime kata is not configured",
     )
