@@ -210,7 +210,7 @@ class PackageApplier:
         self._host = host
         self._desired = desired
         self._resolved = resolved
-        self._appliers: Mapping[Kind, Callable[[Step], None]] = {
+        self._appliers: Mapping[Kind, Callable[[Step], object]] = {
             Kind.REPAIR_PACKAGE_DATABASE: lambda _step: system.manager.repair(),
             Kind.ADD_REPOSITORY: self._repository,
             Kind.ENABLE_REPOSITORIES: lambda step: dkms.enable(system.manager, step),
