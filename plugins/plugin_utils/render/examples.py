@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model impor
     Configuration,
     dns_label,
 )
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.requests import answers, own_share
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.requests import DISTINCT, answers, own_share
 
 
 def examples(cluster: Cluster) -> dict[str, str]:
@@ -82,6 +82,8 @@ def _share(cluster: Cluster, item: Configuration, name: str, share: arithmetic.S
     each = arithmetic.memory_text(share.per_gpu_mib)
     header = [f"{arithmetic.memory_text(share.memory_mib)} over {share.gpus} GPUs of {item.origin}: {each} on each."]
     header += _guarantee(item)
+    if share.gpus > 1:
+        header.append(f"{share.gpus} distinct GPUs: {DISTINCT[item.sharing.backend]}.")
     gpu = next(iter(item.capacity.resources), "nvidia.com/gpu")
     if item.sharing.backend == "dra":
         return documents("\n".join(header), [_claim(name, share), _claiming_pod(cluster, item, name)])
@@ -89,7 +91,7 @@ def _share(cluster: Cluster, item: Configuration, name: str, share: arithmetic.S
     environment: list[dict[str, str]] = []
     if item.sharing.backend == "hami":
         limits["nvidia.com/gpumem"] = share.per_gpu_mib
-    elif item.sharing.slice_mib and share.per_gpu_mib < item.sharing.slice_mib:
+    elif item.sharing.mode == "mps" and share.per_gpu_mib < (item.sharing.slice_mib or 0):
         limit = ",".join(f"{ordinal}={share.per_gpu_mib}M" for ordinal in range(share.gpus))
         header.append(
             "The variable lowers the pool's limit for this pod; it is not a quota, because the pod can change it."

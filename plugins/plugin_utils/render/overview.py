@@ -130,12 +130,16 @@ def _requests(cluster: Cluster) -> str:
     rows = []
     for one in requests.answers(cluster):
         if one.share:
-            rows.append([one.text, _title(one.item), f"`examples/{examples.file_of(one.item, one.share)}`"])
+            said = requests.written(one.item, one.share.gpus, one.share.per_gpu_mib)
+            example = f"`examples/{examples.file_of(one.item, one.share)}`"
+            distinct = requests.DISTINCT[one.item.sharing.backend] if one.share.gpus > 1 else "-"
+            rows.append([one.text, _title(one.item), f"{said}: {example}", distinct])
         elif one.refusal:
-            rows.append([one.text, _title(one.item), one.refusal.reason])
+            rows.append([one.text, _title(one.item), one.refusal.reason, "-"])
     if not rows:
         return ""
-    return "\n## Requests\n\n" + _table(["N GiB over M GPUs", "pool", "what a pod writes, or why it cannot"], rows)
+    head = ["N GiB over M GPUs", "pool", "what a pod writes, or why it cannot", "M distinct GPUs"]
+    return "\n## Requests\n\n" + _table(head, rows)
 
 
 def _shared_name(cluster: Cluster) -> str:
@@ -174,13 +178,8 @@ def _units(item: Configuration) -> str:
 def _cheat_sheet(item: Configuration) -> list[list[str]]:
     rows = []
     size = item.sharing.slice_mib or 0
-    resource = next(iter(sorted(item.capacity.resources)), "nvidia.com/gpu")
     for gpus in range(1, min(item.gpus, _MOST_GPUS) + 1):
-        limits = f"`{resource}: {gpus}`"
-        if item.sharing.backend == "hami":
-            limits += f", `nvidia.com/gpumem: {size}`"
-        if item.sharing.backend == "dra":
-            limits = f"a claim with {gpus} requests of `memory: {size}Mi`"
+        limits = requests.written(item, gpus, size)
         rows.append([arithmetic.memory_text(size * gpus), str(gpus), arithmetic.memory_text(size), limits])
         if gpus > 1 and item.sharing.gpus_per_pod == 1 and item.sharing.backend == "mps":
             rows[-1][3] = "refused: nvidia_sharing_gpus_per_pod is 1"

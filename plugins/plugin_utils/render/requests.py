@@ -43,7 +43,7 @@ def sliced(cluster: Cluster) -> tuple[Configuration, ...]:
 
 
 def answers(cluster: Cluster) -> tuple[Answer, ...]:
-    """Return what each pool with a memory slice says to each request, in the order of the requests.
+    """Return what each pool says to each request, in the order of the requests.
 
     :raises Refused: a request cannot be understood, or no pool serves it.
     """
@@ -52,12 +52,23 @@ def answers(cluster: Cluster) -> tuple[Answer, ...]:
         path = f"gpu_kubernetes_requests[{number}]"
         share = arithmetic.share(str(entry["memory"]), int(entry.get("gpus") or 1), path)
         text = f"{arithmetic.memory_text(share.memory_mib)} over {share.gpus}"
-        of_pools = [_answer(text, item, share, path) for item in sliced(cluster)]
-        refusals = [one.refusal for one in of_pools if one.refusal is not None]
-        if refusals and len(refusals) == len(of_pools):
-            raise refusals[0]
+        of_pools = [_answer(text, item, share, path) for item in cluster.configurations]
+        refused = [one for one in of_pools if one.refusal is not None]
+        if refused and len(refused) == len(of_pools):
+            # A pool that divides memory says what is missing; the others say only that they do not.
+            nearest = next((one for one in refused if one.item.sharing.slice_mib), refused[0])
+            raise nearest.refusal or AssertionError(text)
         found += of_pools
     return tuple(found)
+
+
+def written(item: Configuration, gpus: int, each_mib: int) -> str:
+    """Return, for people, what a pod writes to get C(each_mib) of each of C(gpus) GPUs."""
+    if item.sharing.backend == "dra":
+        return f"a claim with {gpus} request{'s' if gpus > 1 else ''} of `memory: {each_mib}Mi`"
+    resource = next(iter(sorted(item.capacity.resources)), "nvidia.com/gpu")
+    memory = f", `nvidia.com/gpumem: {each_mib}`" if item.sharing.backend == "hami" else ""
+    return f"`{resource}: {gpus}`{memory}"
 
 
 def own_share(item: Configuration) -> arithmetic.Share:
@@ -67,8 +78,24 @@ def own_share(item: Configuration) -> arithmetic.Share:
 
 
 def _answer(text: str, item: Configuration, share: arithmetic.Share, path: str) -> Answer:
-    refusal = _too_many(item, share, path) or _too_large(item, share, path)
+    refusal = _undivided(item, path) or _too_many(item, share, path) or _too_large(item, share, path)
     return Answer(text, item, refusal=refusal) if refusal else Answer(text, item, share)
+
+
+def _undivided(item: Configuration, path: str) -> Refused | None:
+    """Nothing counts memory in a pool without a memory slice."""
+    if item.sharing.slice_mib:
+        return None
+    kinds = ", ".join(sorted(item.capacity.offers)) or "nothing"
+    what = f"the pods of pool {item.pool} ask for {kinds} by number"
+    if item.sharing.backend == "dra":
+        what = f"the pods of pool {item.pool} claim whole devices ({kinds})"
+    return Refused(
+        f"{path}.memory",
+        f"{what}, and nothing counts memory there",
+        "Set nvidia_sharing_memory_slice for the pool, with nvidia_sharing_mode: mps or time_slicing, or with nvidia_sharing_backend: "
+        f"{' or '.join(ANY_SIZE)}.",
+    )
 
 
 def _too_many(item: Configuration, share: arithmetic.Share, path: str) -> Refused | None:

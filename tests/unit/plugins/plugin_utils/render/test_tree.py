@@ -235,11 +235,64 @@ def test_a_request_is_answered_for_every_pool_and_refused_where_none_serves_it(c
     assert "examples/soft-6gib-over-1.yaml" in tree
     assert "examples/shared-6gib-over-1.yaml" not in tree
     readme = tree["README.md"]
-    assert "| 6GiB over 1 | soft | `examples/soft-6gib-over-1.yaml` |" in readme
-    assert "| 6GiB over 1 | shared | 6GiB on each GPU, and a slice of pool shared is 4GiB |" in readme
+    written = "`nvidia.com/gpu: 1`, `nvidia.com/gpumem: 6144`: `examples/soft-6gib-over-1.yaml`"
+    assert f"| 6GiB over 1 | soft | {written} | - |" in readme
+    assert "| 6GiB over 1 | shared | 6GiB on each GPU, and a slice of pool shared is 4GiB | - |" in readme
     assert "best effort" in readme and "guaranteed by HAMi's scheduler" in readme
     with pytest.raises(Refused, match="a slice of pool shared is 4GiB"):
         tree_of(clusters_of, {"shared": shared}, requests=[{"memory": "6GiB"}])
+
+
+SLICE = {"nvidia_sharing_memory_slice": "4GiB", "nvidia_sharing_gpus_per_pod": 2}
+
+
+@pytest.mark.parametrize(
+    ("sharing", "said"),
+    [
+        ({"nvidia_sharing_mode": "mps"}, "`nvidia.com/gpu: 2`: `examples/pool-8gib-over-2.yaml` | best effort"),
+        (
+            {"nvidia_sharing_mode": "time_slicing"},
+            "`nvidia.com/gpu: 2`: `examples/pool-8gib-over-2.yaml` | best effort",
+        ),
+        (
+            {"nvidia_sharing_backend": "hami"},
+            "`nvidia.com/gpu: 2`, `nvidia.com/gpumem: 4096`: `examples/pool-8gib-over-2.yaml` | guaranteed by HAMi's scheduler",
+        ),
+        (
+            {"nvidia_sharing_backend": "dra"},
+            "a claim with 2 requests of `memory: 4096Mi`: `examples/pool-8gib-over-2.yaml` | guaranteed by the claim",
+        ),
+    ],
+)
+def test_whether_the_gpus_of_a_pod_are_distinct_is_said_for_every_backend(clusters_of, pools, sharing, said):
+    pool = {"gpu_facts_gpus": pools["shared"]["gpu_facts_gpus"], **SLICE, **sharing}
+    tree = tree_of(clusters_of, {"pool": pool}, requests=[{"memory": "8GiB", "gpus": 2}])
+    assert f"| 8GiB over 2 | pool | {said}" in tree["README.md"]
+    assert f"# 2 distinct GPUs: {said.rpartition('| ')[2]}" in tree["examples/pool-8gib-over-2.yaml"]
+
+
+def test_a_pool_that_divides_no_memory_says_so_and_a_request_of_it_alone_is_refused(clusters_of, pools):
+    whole = {"gpu_facts_gpus": [{"board": "a100-40gb", "count": 2}], "nvidia_sharing_rename": False}
+    shared = {**pools["shared"], "nvidia_sharing_rename": True}
+    tree = tree_of(clusters_of, {"shared": shared, "whole": whole}, requests=[{"memory": "4GiB"}])
+    assert (
+        "| whole | the pods of pool whole ask for nvidia.com/gpu by number, and nothing counts memory there | - |"
+        in tree["README.md"]
+    )
+    claims = {**whole, "nvidia_sharing_backend": "dra"}
+    for pool, match in ((whole, "ask for nvidia.com/gpu by number"), (claims, "claim whole devices")):
+        with pytest.raises(Refused, match=match) as refusal:
+            tree_of(clusters_of, {"whole": pool}, requests=[{"memory": "4GiB"}])
+        assert "nvidia_sharing_memory_slice" in refusal.value.remedy
+    # What the pool that divides memory lacks is the nearest.
+    with pytest.raises(Refused, match="a slice of pool shared is 4GiB"):
+        tree_of(clusters_of, {"shared": shared, "whole": whole}, requests=[{"memory": "6GiB"}])
+
+
+def test_the_limit_of_mps_is_written_only_where_mps_enforces_it(clusters_of, pools):
+    pool = {"gpu_facts_gpus": pools["shared"]["gpu_facts_gpus"], **SLICE, "nvidia_sharing_mode": "time_slicing"}
+    tree = tree_of(clusters_of, {"pool": pool}, requests=[{"memory": "2GiB"}])
+    assert "CUDA_MPS" not in tree["examples/pool-2gib-over-1.yaml"]
 
 
 def test_hami(clusters_of, pools):
