@@ -107,9 +107,10 @@ KINDS = {
 class Nodes(Demo):
     """The two nodes, which one set of variables after the other describes."""
 
-    def describe(self, variables: dict[str, Any]) -> None:
+    def describe(self, variables: dict[str, Any], **of_pool: dict[str, Any]) -> None:
         described = {**COMMON, **variables}
-        hosts = {"gpu_hosts": {"vars": described, "children": {pool: {} for pool in POOLS}}}
+        children = {pool: {"vars": of_pool.get(pool, {})} for pool in POOLS}
+        hosts = {"gpu_hosts": {"vars": described, "children": children}}
         self.inventory.write_text(json.dumps(hosts))
 
     def become(self, variables: dict[str, Any], *arguments: str) -> None:
@@ -253,3 +254,60 @@ def fill_with(nodes: Nodes, example: str, fits: int, gpus: int, shares: int) -> 
     finally:
         nodes.kubectl("delete", "pods", "-l", f"example={example}", "--force", "--grace-period=0")
         wait_for(lambda: not nodes.pods(example), 120)
+
+
+CONFIG = "nvidia.com/device-plugin.config"
+NAMED = {
+    "gpu_kubernetes_sharing_configurations": {
+        "four": {"replicas": 4},
+        "renamed": {"replicas": 3, "rename": True, "gpus_per_pod": 2},
+    },
+    "gpu_kubernetes_sharing_default": "four",
+}
+VERIFIED = ("configuration", "allocatable")
+
+
+def test_a_node_chooses_its_sharing_by_a_label_and_verify_follows_it(nodes):
+    """The plugin's own config-manager reads the label. NFD puts back what the inventory chose, and leaves alone what it did not."""
+    nodes.become(NAMED)
+    nodes.offers_what_is_rendered()
+    assert nodes.expected() == {f"node-{pool}": {GPU: 8} for pool in POOLS}
+
+    nodes.kubectl("label", "node", "node-cdi", f"{CONFIG}=renamed")
+    wait_for(lambda: _nonzero(nodes.offered()["node-cdi"]) == {SHARED: 6}, 180)
+    assert _nonzero(nodes.offered()["node-mounts"]) == {GPU: 8}
+    assert verified(nodes)["node-cdi"] == {"configuration": "passed", "allocatable": "passed"}
+    assert verified(nodes)["node-mounts"] == {"allocatable": "passed"}
+
+    # What runs keeps its configuration when the name does not exist, and the node is red.
+    nodes.kubectl("label", "node", "node-cdi", "--overwrite", f"{CONFIG}=renamde")
+    assert verified(nodes)["node-cdi"]["configuration"] == "failed"
+    nodes.kubectl("label", "node", "node-cdi", f"{CONFIG}-")
+    nodes.kubectl("delete", "pods", "-n", "nvidia-gpu", "-l", PLUGIN)
+    wait_for(lambda: _nonzero(nodes.offered()["node-cdi"]) == {GPU: 8}, 180)
+
+    nodes.describe(NAMED, cdi={"gpu_kubernetes_sharing_configuration": "renamed"})
+    nodes.play("site")
+    nodes.lab("charts", str(nodes.tree))
+    wait_for(lambda: nodes.labels("node-cdi").get(CONFIG) == "renamed", 150)
+    wait_for(lambda: _nonzero(nodes.offered()["node-cdi"]) == {SHARED: 6}, 180)
+    assert verified(nodes)["node-cdi"] == {"allocatable": "passed"}
+    nodes.kubectl("label", "node", "node-cdi", "--overwrite", f"{CONFIG}=four")
+    # NFD watches no labels: it looks again when the features of the node change, as those of gpu-feature-discovery do by the other configuration.
+    wait_for(lambda: nodes.labels("node-cdi").get(CONFIG) == "renamed", 300)
+
+
+def verified(nodes: Nodes) -> dict[str, dict[str, str]]:
+    """Return, by host, the status of what is to be said of the label and of what the node offers."""
+    report = nodes.folder / "verify-configuration.json"
+    values = {
+        "gpu_verify_kubeconfig": nodes.lab("kubeconfig").strip(),
+        "gpu_verify_capacity": str(nodes.tree / "capacity.json"),
+        "gpu_verify_report": str(report),
+        "gpu_verify_fail": False,
+    }
+    nodes.play("verify", "-e", json.dumps(values))
+    return {
+        name: {check["name"]: check["status"] for check in host["checks"] if check["name"] in VERIFIED}
+        for name, host in json.loads(report.read_text()).items()
+    }
