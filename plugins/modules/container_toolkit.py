@@ -164,7 +164,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.credentials import Credentials
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.downloads import fetching
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import UrlRefused
@@ -232,28 +232,11 @@ def desired(params: dict[str, Any]) -> DesiredToolkit:
     )
 
 
-def fetch(url: str, credentials: Credentials | None = None) -> bytes:
-    """Return what is at C(url), with TLS verified where the URL has it."""
-    login: dict[str, Any] = {"follow_redirects": "safe"}
-    if credentials is not None:
-        # A redirect would take the password to another server.
-        login = {
-            "follow_redirects": "none",
-            "force_basic_auth": True,
-            "url_username": credentials.username,
-            "url_password": credentials.password,
-        }
-    try:
-        return bytes(open_url(url, timeout=60, **login).read())
-    except Exception as error:
-        raise PackageError(f"Failed to fetch {url}: {error}.") from error
-
-
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
         with Stopwatch() as watch:
-            report = run_stage(ToolkitSystem(fetch), desired(module.params), module.check_mode)
+            report = run_stage(ToolkitSystem(fetching(open_url)), desired(module.params), module.check_mode)
     except Refused as refusal:
         module.fail_json(msg=refusal.message, refusal=refusal.as_dict())
     except TomlError as error:

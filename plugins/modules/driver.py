@@ -315,7 +315,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.credentials import Credentials
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.downloads import fetching
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
@@ -377,29 +377,12 @@ ARGUMENTS: dict[str, Any] = {
 }
 
 
-def fetch(url: str, credentials: Credentials | None = None) -> bytes:
-    """Return what is at C(url), with TLS verified where the URL has it."""
-    login: dict[str, Any] = {"follow_redirects": "safe"}
-    if credentials is not None:
-        # A redirect would take the password to another server.
-        login = {
-            "follow_redirects": "none",
-            "force_basic_auth": True,
-            "url_username": credentials.username,
-            "url_password": credentials.password,
-        }
-    try:
-        return bytes(open_url(url, timeout=60, **login).read())
-    except Exception as error:
-        raise PackageError(f"Failed to fetch {url}: {error}.") from error
-
-
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
         desired = from_options(module.params)
         with Stopwatch() as watch, exclusive(module.params["lock_timeout"]):
-            report = run_stage(DriverSystem(fetch), desired, module.check_mode)
+            report = run_stage(DriverSystem(fetching(open_url)), desired, module.check_mode)
     except Refused as refusal:
         module.fail_json(msg=f"{refusal.message} Nothing was changed.", refusal=refusal.as_dict())
     except Stopped as stopped:

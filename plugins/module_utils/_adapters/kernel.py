@@ -24,7 +24,8 @@ Runner = Callable[[Sequence[str]], Result]
 MODULE_FILES = ("nvidia", "nvidia-current")
 MODULE_NAMES = ("nvidia", "nvidia_current")
 
-#: Modules that belong to the driver, in the order in which they are unloaded (host.md, section 5.3).
+#: Modules that belong to the driver, in the order in which they are unloaded (host.md, section 5.3). nvidia_drm is missing from
+#: NVIDIA's own list; packages of distributions load it.
 UNLOAD_ORDER = (
     "nvidia_drm",
     "nvidia_modeset",

@@ -164,6 +164,30 @@ class PackageManager(Protocol):
         """Forget which stream of C(module) is enabled (dnf only)."""
 
 
+class WithoutStreams:
+    """What only dnf has, for the others: repositories that are enabled by name, and module streams."""
+
+    name: str
+
+    def disabled_repositories(self) -> tuple[str, ...]:
+        return ()
+
+    def enable_repositories(self, names: Sequence[str]) -> None:
+        raise PackageError(f"Failed to enable {', '.join(names)}: {self.name} cannot enable repositories by name.")
+
+    def streams(self) -> Mapping[str, str]:
+        return {}
+
+    def offered_streams(self, _module: str) -> tuple[str, ...]:
+        return ()
+
+    def enable_stream(self, module: str, stream: str) -> None:
+        raise PackageError(f"Failed to enable {module}:{stream}: {self.name} has no module streams.")
+
+    def reset_stream(self, module: str) -> None:
+        raise PackageError(f"Failed to reset {module}: {self.name} has no module streams.")
+
+
 def manager_for(name: str) -> PackageManager:
     """Return the adapter for the package manager C(name): C(apt), C(dnf) or C(zypper).
 

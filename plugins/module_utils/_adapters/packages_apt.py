@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from .command import Result
@@ -24,6 +24,7 @@ from .packages import (
     PackageError,
     Runner,
     Transaction,
+    WithoutStreams,
     checked,
     failure,
     run_command,
@@ -47,7 +48,7 @@ _SIMULATED = re.compile(
 _LOCKED = re.compile(r"lock (?:file )?.*(?:is held by|was locked by)|Could not get lock|is locked by another process")
 
 
-class Apt:
+class Apt(WithoutStreams):
     """The package manager of Debian and Ubuntu.
 
     :param root: the tree in which repository files and keys are written; another one only in tests.
@@ -285,24 +286,6 @@ class Apt:
         )
         removed = [remove(path) for path in paths]
         return any(removed)
-
-    def disabled_repositories(self) -> tuple[str, ...]:
-        return ()
-
-    def enable_repositories(self, names: Sequence[str]) -> None:
-        raise PackageError(f"Failed to enable {', '.join(names)}: apt cannot enable repositories by name.")
-
-    def streams(self) -> Mapping[str, str]:
-        return {}
-
-    def offered_streams(self, _module: str) -> tuple[str, ...]:
-        return ()
-
-    def enable_stream(self, module: str, stream: str) -> None:
-        raise PackageError(f"Failed to enable {module}:{stream}: apt has no module streams.")
-
-    def reset_stream(self, module: str) -> None:
-        raise PackageError(f"Failed to reset {module}: apt has no module streams.")
 
     def preferences(self, name: str) -> str | None:
         """Return the text of the preferences file C(name), or None where there is none."""

@@ -26,6 +26,7 @@ from .packages import (
     PackageError,
     Runner,
     Transaction,
+    WithoutStreams,
     checked,
     run_command,
 )
@@ -45,7 +46,7 @@ _SUMMARY = {
 }
 
 
-class Zypper:
+class Zypper(WithoutStreams):
     """The package manager of SLES.
 
     :param root: the tree in which repository files and keys are written; another one only in tests.
@@ -164,24 +165,6 @@ class Zypper:
         )
         removed = [remove(path) for path in paths]
         return any(removed)
-
-    def disabled_repositories(self) -> tuple[str, ...]:
-        return ()
-
-    def enable_repositories(self, names: Sequence[str]) -> None:
-        raise PackageError(f"Failed to enable {', '.join(names)}: zypper cannot enable repositories by name.")
-
-    def streams(self) -> Mapping[str, str]:
-        return {}
-
-    def offered_streams(self, _module: str) -> tuple[str, ...]:
-        return ()
-
-    def enable_stream(self, module: str, stream: str) -> None:
-        raise PackageError(f"Failed to enable {module}:{stream}: zypper has no module streams.")
-
-    def reset_stream(self, module: str) -> None:
-        raise PackageError(f"Failed to reset {module}: zypper has no module streams.")
 
     def _arguments(self, transaction: Transaction) -> list[str]:
         if not transaction.install:

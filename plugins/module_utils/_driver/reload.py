@@ -9,17 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-#: nvidia_drm is missing from NVIDIA's own list; packages of distributions load it.
-UNLOAD_ORDER = (
-    "nvidia_drm",
-    "nvidia_modeset",
-    "nvidia_peermem",
-    "nvidia_fs",
-    "nvidia_vgpu_vfio",
-    "gdrdrv",
-    "nvidia_uvm",
-    "nvidia",
-)
+from .._adapters.kernel import UNLOAD_ORDER
 
 #: NVIDIA's own services that hold the driver, by unit, with the program's name as the kernel cuts it. They are stopped
 #: before the driver is unloaded and started again after, in the opposite order.

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
-from typing import Optional
 
 from .._adapters import kernel_modules, module_signing, systemd
 from .._adapters.command import CommandError, run
-from .._adapters.credentials import Credentials, for_server_of
+from .._adapters.credentials import for_server_of
+from .._adapters.downloads import Fetch
 from .._adapters.files import read_text, remove, write_whole
 from .._adapters.host_files import HostFiles
 from .._adapters.installed_packages import is_kernel_package
@@ -40,8 +40,6 @@ from .services import PREFERENCES_NAME
 
 #: The dnf module that the driver's streams are of.
 MODULE = "nvidia-driver"
-
-Fetch = Callable[[str, Optional[Credentials]], bytes]
 
 
 class DriverSystem:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Mapping
-from typing import Optional
+from collections.abc import Mapping
 
 from .._adapters import systemd
-from .._adapters.credentials import Credentials, for_server_of
+from .._adapters.credentials import for_server_of
+from .._adapters.downloads import Fetch
 from .._adapters.files import read_bytes, remove, write_whole
 from .._adapters.host_files import HostFiles
 from .._adapters.installed_packages import is_toolkit
@@ -26,8 +26,6 @@ from .config import PATH
 from .desired import OLD_PACKAGES, DesiredToolkit
 from .distributions import BASE, IDENTIFIER, KEY_FINGERPRINT, KEY_URL, OLD_SOURCES, distribution_of
 from .state import ToolkitState, settings
-
-Fetch = Callable[[str, Optional[Credentials]], bytes]
 
 
 class ToolkitSystem:
