@@ -27,6 +27,7 @@ TIERS = {
     "test_operators": "upgrade",
     "test_upgrade": "upgrade",
     "test_gitops": "gitops",
+    "test_gpu_operator": "nodes",
     "test_heal": "upgrade",
     "test_nodes": "nodes",
     "test_claims": "nodes",

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 import re
 import shutil
 import subprocess
@@ -37,7 +38,7 @@ class Tool:
 
     :param module: its folder below modules/; the go.mod there requires the one module that the program is of.
     :param options: what its own Makefile gives to go build.
-    :param package: of the program in its module; cmd/NAME where it is not named.
+    :param package: of the program in its module; cmd/NAME where it is not named, "." for the module itself.
     :param takes: how long a first build takes on two cores.
     """
 
@@ -71,6 +72,7 @@ class Tool:
 _QUICKLY = ("-trimpath", "-gcflags=all=-N -l -dwarf=false")
 # Tags of containerd's own build without the storage drivers that need libraries.
 _CONTAINERD = ("-tags", "no_btrfs,no_devmapper,no_zfs")
+_STATIC = ("-tags", "osusergo,netgo", "-ldflags", "-s -w -extldflags=-static")
 # Its image is built like this: the host's files are mounted below /host-*.
 _DISCOVERY = (
     "-tags",
@@ -92,6 +94,8 @@ TOOLS = {
         Tool("nvidia-device-plugin", "k8s-device-plugin"),
         Tool("config-manager", "k8s-device-plugin"),
         Tool("mps-control-daemon", "k8s-device-plugin"),
+        # The newest that the proxy gives; 26.7, for which values are rendered, is refused.
+        Tool("gpu-operator", "gpu-operator", _STATIC, package=".", takes="2 minutes"),
         Tool("nfd-master", "node-feature-discovery", _DISCOVERY),
         Tool("nfd-worker", "node-feature-discovery", _DISCOVERY),
         Tool("nfd-gc", "node-feature-discovery", _DISCOVERY),
@@ -150,7 +154,7 @@ def source(module: str) -> Path:
 
 
 def _build(go: str, tool: Tool, work: Path) -> None:
-    package = f"{tool.required[0]}/{tool.package or f'cmd/{tool.name}'}"
+    package = posixpath.normpath(f"{tool.required[0]}/{tool.package or f'cmd/{tool.name}'}")
     environment = {**os.environ, "GOWORK": "off", "GOFLAGS": "", "GOGC": "off"}
     # A proxy that has to fetch a module first may answer one request late; what was fetched is kept.
     for attempt in range(1, _ATTEMPTS + 1):
