@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -108,7 +108,7 @@ def capacity(cluster: Cluster) -> dict[str, Any]:
         }
     nodes = {
         node: {
-            **_choice(cluster, item, choices),
+            **choices,
             "host": host,
             "pool": item.pool,
             "configuration": item.name,
@@ -117,7 +117,9 @@ def capacity(cluster: Cluster) -> dict[str, Any]:
             **({"labels": dict(sorted(shown.labels.items()))} if shown.labels != item.capacity.labels else {}),
         }
         for item in cluster.configurations
-        for node, host, shown, choices in zip(item.nodes, item.hosts, item.capacities, item.choices_of, strict=True)
+        for node, host, shown, choices in zip(
+            item.nodes, item.hosts, item.capacities, _choices_of(cluster, item), strict=True
+        )
     }
     return {"schema": 1, "cluster": cluster.name, "configurations": configurations, "nodes": nodes}
 
@@ -129,16 +131,25 @@ def _choices(cluster: Cluster, item: Configuration) -> dict[str, Any]:
     return {"choices": _shown(objects.names_of_choices(cluster, item), item.choices)}
 
 
-def _choice(cluster: Cluster, item: Configuration, choices: Choices) -> dict[str, Any]:
-    """Return what of that is another for one node: what the inventory chose, and counts of its own."""
-    if not choices.named:
-        return {}
-    found: dict[str, Any] = {}
-    if choices.chosen:
-        found["node_labels"] = objects.labels_of(cluster, item, choices.chosen)
+def _choices_of(cluster: Cluster, item: Configuration) -> Iterator[dict[str, Any]]:
+    """Give what of that is another for each node: what the inventory chose, and counts of its own. The same is computed once."""
+    common = _choices(cluster, item)
     names = objects.names_of_choices(cluster, item)
-    mine = _shown(names, choices)
-    return {**found, **({"choices": mine} if mine != _shown(names, item.choices) else {})}
+    labels: dict[str, Mapping[str, str]] = {}
+    shown: dict[int, dict[str, Any]] = {}
+    for choices in item.choices_of:
+        found: dict[str, Any] = {}
+        if choices.chosen:
+            if choices.chosen not in labels:
+                labels[choices.chosen] = objects.labels_of(cluster, item, choices.chosen)
+            found["node_labels"] = labels[choices.chosen]
+        if common:
+            # Hosts of a kind have one object, which lives as long as the configuration.
+            if id(choices) not in shown:
+                mine = {"choices": _shown(names, choices)}
+                shown[id(choices)] = mine if mine != common else {}
+            found.update(shown[id(choices)])
+        yield found
 
 
 def _shown(names: Mapping[str, str], choices: Choices) -> dict[str, Any]:
