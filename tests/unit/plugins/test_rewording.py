@@ -37,7 +37,7 @@ from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._host i
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig import test_apply_run as mig
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.live import gpu
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._runtime import test_apply as containerd
-from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._sharing import test_mps_apply as sharing
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._sharing import mps_machine as sharing
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._toolkit import test_apply as toolkit
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.plugin_utils.fleet.test_repartition import pod
 from jinja2 import Environment

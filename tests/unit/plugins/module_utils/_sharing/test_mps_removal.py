@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import (
     mps_units,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import HostSharing
-from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._sharing import test_mps_apply as sharing
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._sharing import mps_machine as sharing
 
 machine, DESIRED, bring = sharing.machine, sharing.DESIRED, sharing.bring
 
