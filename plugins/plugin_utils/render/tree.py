@@ -10,7 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import Choices
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
+    CONFIGURATIONS,
+    Choices,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
     as_dict as choice_as_dict,
 )
@@ -332,6 +335,14 @@ def _refuse_nobody_partitions(cluster: Cluster) -> None:
 def _refuse_mixed_backends(cluster: Cluster) -> None:
     """HAMi's scheduler and webhook take over pods that ask for nvidia.com/gpu anywhere in the cluster."""
     hami, plugin = cluster.with_backend("hami"), cluster.plugin_configurations
+    for item in plugin if hami else ():
+        for name in item.plugin_texts:
+            if "nvidia.com/gpu" in item.choices.named[name].capacity.resources:
+                raise Refused(
+                    f"{CONFIGURATIONS}.{name}",
+                    f"a node of pool {item.pool} that chooses it would offer nvidia.com/gpu, as HAMi does in cluster {cluster.name} for pool {hami[0].pool}",
+                    "Set rename: true in it, or give the pool a cluster of its own.",
+                )
     if hami and plugin and any("nvidia.com/gpu" in item.capacity.resources for item in plugin):
         other = next(item.pool for item in plugin if "nvidia.com/gpu" in item.capacity.resources)
         raise Refused(

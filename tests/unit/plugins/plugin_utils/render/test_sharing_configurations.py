@@ -218,3 +218,13 @@ def test_one_operator_has_one_default(render):
     pools = {"t4": {**T4, "gpu_kubernetes_sharing_default": "tesla-t4"}, "other": T4}
     with pytest.raises(Refused, match="one GPU Operator has one default"):
         render(pools, stack="gpu_operator")
+
+
+def test_what_hami_offers_no_choice_may_offer_a_second_time(render):
+    soft = {**T4, "nvidia_sharing_backend": "hami", "nvidia_sharing_memory_slice": "4GiB"}
+    shared = {**T4, "nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 2, "nvidia_sharing_rename": True}
+    render({"t4": shared, "soft": soft}, sharing_configurations={"three": {"replicas": 3, "rename": True}})
+    with pytest.raises(
+        Refused, match=r"configurations\.three: a node of pool t4 that chooses it would offer nvidia.com/gpu"
+    ):
+        render({"t4": shared, "soft": soft}, sharing_configurations={"three": {"replicas": 3}})
