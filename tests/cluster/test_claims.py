@@ -38,6 +38,12 @@ DESCRIBED = {
     "gpu_kubernetes_cluster": "demo",
     "gpu_kubernetes_version": "1.34.4",
 }
+RUNTIME_CLASS = {
+    "apiVersion": "node.k8s.io/v1",
+    "kind": "RuntimeClass",
+    "metadata": {"name": "nvidia"},
+    "handler": "nvidia",
+}
 DEVICES = {GPU: 1, "mig.nvidia.com/1g.10gb": 2, "mig.nvidia.com/3g.40gb": 1}
 EXAMPLES = {GPU: "claims-gpu", "mig.nvidia.com/1g.10gb": "claims-mig-1g-10gb"}
 
@@ -66,14 +72,18 @@ def inspected(node):
     return json.loads(report.read_text())
 
 
-def claiming(node, example, count):
-    """The rendered claim once, and so many pods that make one of it each."""
+def claiming(node, example, count, **more):
+    """The rendered claim once, and so many pods that make one of it each.
+
+    :param more: of the pods' specification.
+    """
     template, pod = yaml.safe_load_all((node.tree / "examples" / f"{example}.yaml").read_text())
     claims = pod["spec"]["containers"][0]["resources"]["claims"]
     pods = []
     for number in range(count):
         one = node.staying(json.loads(json.dumps(pod)), number)
         one["spec"]["containers"][0]["resources"]["claims"] = claims
+        one["spec"].update(more)
         pods.append(one)
     node.kubectl("create", "-f", "-", text=yaml.safe_dump_all([template, *pods]))
 
@@ -108,6 +118,26 @@ def test_each_claim_gets_exactly_its_device_and_the_next_one_waits(node, kind):
             if share["pods"]
         }
         assert held == {seen[name][0]: {f"default/{name}": 1} for name in running}
+    finally:
+        node.kubectl("delete", "pods", "-l", f"example={example}", "--force", "--grace-period=0")
+        node.kubectl("delete", "resourceclaimtemplates", example)
+        wait_for(lambda: not node.pods(example), 120)
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_a_claim_in_the_runtime_class_gets_its_device_alone_although_its_image_says_all(node, kind):
+    """Without the policies, which refuse it."""
+    example = EXAMPLES[kind]
+    node.kubectl("apply", "-f", "-", text=json.dumps(RUNTIME_CLASS))
+    claiming(node, example, 1, runtimeClassName="nvidia")
+    try:
+        wait_for(lambda: [pod["status"]["phase"] for pod in node.pods(example)] == ["Running"], 120)
+        (name,) = [pod["metadata"]["name"] for pod in node.pods(example)]
+        said = node.kubectl("exec", name, "--", "sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES").strip()
+        assert said in ("all", "void"), "the image's, or what the DRA driver makes of it"
+        shown = node.kubectl("exec", name, "--", "nvidia-smi", "-L")
+        assert len(devices(shown)) == 1
+        assert shown.count("GPU ") == 1, "nor the other GPU"
     finally:
         node.kubectl("delete", "pods", "-l", f"example={example}", "--force", "--grace-period=0")
         node.kubectl("delete", "resourceclaimtemplates", example)
