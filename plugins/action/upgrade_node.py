@@ -39,6 +39,7 @@ class ActionModule(ClusterAction):
         "record": {"type": "dict", "default": {}},
         "origin": {"type": "str", "default": ""},
         "toolkit": {"type": "str", "default": ""},
+        "kernel": {"type": "str", "default": ""},
         "target": {"type": "str", "default": ""},
         "wave": {"type": "int", "default": 0},
         "reason": {"type": "str", "default": ""},
@@ -81,7 +82,13 @@ class ActionModule(ClusterAction):
             unschedulable = bool(((node or {}).get("spec") or {}).get("unschedulable"))
             begun = begin(kept, "", kept.target, kept.wave, unschedulable, who, now)
             return replace(
-                begun, state=state, origin=kept.origin, toolkit=kept.toolkit, failed_reason=arguments["reason"]
+                begun,
+                state=state,
+                origin=kept.origin,
+                toolkit=kept.toolkit,
+                # By hand the driver goes back, and the kernel stays.
+                kernel=kept.kernel if arguments["reason"] else "",
+                failed_reason=arguments["reason"],
             )
         if state == _STARTED or not before.interrupted:
             unschedulable = bool(((node or {}).get("spec") or {}).get("unschedulable"))
@@ -94,6 +101,7 @@ class ActionModule(ClusterAction):
                 who,
                 now,
                 arguments["toolkit"],
+                arguments["kernel"],
             )
             return started if state == _STARTED else replace(started, state=state, failed_reason=arguments["reason"])
         return replace(advance(before, state), failed_reason=arguments["reason"], since=now, operator=who)

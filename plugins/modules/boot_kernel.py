@@ -99,11 +99,11 @@ def run(module: AnsibleModule) -> dict[str, Any]:
     """Read, plan, apply, read back."""
     source, release = Source(HostFiles()), module.params["release"]
     grub, driver = read(source, release)
+    plan = plan_boot(grub, release) if release else Plan()
     problem = module_problem(driver)
     if problem:
         reason, remedy = problem
         raise Refused("the next boot", reason, f"{remedy}. Then run again.")
-    plan = plan_boot(grub, release) if release else Plan()
     if plan.changes and not module.check_mode:
         apply(grub, plan)
         grub = boot_kernel.read_grub(source.files)

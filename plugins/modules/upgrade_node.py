@@ -36,6 +36,10 @@ options:
     description: The version of the container toolkit before the rollout. Empty if there was none.
     type: str
     default: ""
+  kernel:
+    description: The release of the running kernel before the rollout. Empty if the rollout does not change it.
+    type: str
+    default: ""
   target:
     description: What the rollout installs.
     type: str

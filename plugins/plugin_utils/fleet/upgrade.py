@@ -44,6 +44,7 @@ _FIELDS = {
     "state": f"{PREFIX}upgrade-state",
     "from": f"{PREFIX}upgrade-from",
     "from_toolkit": f"{PREFIX}upgrade-from-toolkit",
+    "from_kernel": f"{PREFIX}upgrade-from-kernel",
     "to": f"{PREFIX}upgrade-to",
     "wave": f"{PREFIX}upgrade-wave",
     "initial_unschedulable": f"{PREFIX}upgrade-initial-unschedulable",
@@ -57,7 +58,7 @@ _WAVE = re.compile("[0-9]{1,6}")
 _RECORD = fields(
     {
         "state": text(pattern="|".join(("", *STEPS, DONE, FAILED, REFUSED))),
-        **dict.fromkeys(("from", "from_toolkit", "to", "operator"), text(1024)),
+        **dict.fromkeys(("from", "from_toolkit", "from_kernel", "to", "operator"), text(1024)),
         "wave": number(0, 10**6),
         "initial_unschedulable": truth,
         "failed_reason": OUTPUT,
@@ -74,6 +75,7 @@ class Record:
         of the host was changed; or empty when no rollout came here.
     :param origin: the driver version before the rollout.
     :param toolkit: the version of the container toolkit before it; empty when there was none.
+    :param kernel: the release of the kernel before it; empty where the rollout leaves kernels alone.
     :param target: what the rollout brings; a record with another target belongs to an older rollout.
     :param wave: the how-manyeth node of its rollout this one was.
     :param initial_unschedulable: whether somebody had cordoned the node before; it stays so.
@@ -89,6 +91,7 @@ class Record:
     operator: str = ""
     since: str = ""
     toolkit: str = ""
+    kernel: str = ""
 
     @property
     def interrupted(self) -> bool:
@@ -105,6 +108,7 @@ class Record:
             "state": self.state,
             "from": self.origin,
             "from_toolkit": self.toolkit,
+            "from_kernel": self.kernel,
             "to": self.target,
             "wave": self.wave,
             "initial_unschedulable": self.initial_unschedulable,
@@ -138,6 +142,7 @@ def from_values(values: Any) -> Record:
         operator=values.get("operator") or "",
         since=values.get("since") or "",
         toolkit=values.get("from_toolkit") or "",
+        kernel=values.get("from_kernel") or "",
     )
 
 
@@ -165,20 +170,23 @@ def begin(
     operator: str,
     now: str,
     toolkit: str = "",
+    kernel: str = "",
 ) -> Record:
     """Return the record of a node that a rollout begins with, or continues.
 
     What was there before an interrupted run is what that run found, not what it left behind.
 
     :param toolkit: the version of the container toolkit on the host now.
+    :param kernel: the release of its running kernel, where the rollout changes that.
     """
     if record.interrupted and record.target == target:
         return replace(record, wave=wave, operator=operator, since=now)
     ours = record.interrupted or record.state == FAILED
     kept = unschedulable and (record.initial_unschedulable if ours else True)
     half_way = record.interrupted and record.host_changed
-    came_from, toolkit = (record.origin, record.toolkit) if half_way else (origin, toolkit)
-    return Record("started", came_from, target, wave, kept, "", operator, now, toolkit)
+    if half_way:
+        origin, toolkit, kernel = record.origin, record.toolkit, record.kernel or kernel
+    return Record("started", origin, target, wave, kept, "", operator, now, toolkit, kernel)
 
 
 def advance(record: Record, state: str) -> Record:

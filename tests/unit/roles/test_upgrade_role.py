@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from .upgrade_harness import OLD, Site
@@ -183,3 +185,100 @@ def test_a_failure_while_others_are_worked_on_lets_these_end_and_no_other_begin(
 
 def _budget(**options):
     return [part for name, value in options.items() for part in ("-e", f"gpu_upgrade_{name}={value}")]
+
+
+BEFORE, AFTER = "6.1.0-50-amd64", "6.1.0-51-amd64"
+#: What a node goes through when only its kernel changes, until it is rebooted.
+TO_THE_REBOOT = ["prove kernel", f"boot {BEFORE} (check)", "drain", "driver", "prove kernel", "reboot"]
+
+
+def running(site, host="a"):
+    return json.loads(site.kernel(host).read_text())["host"]["kernel"]
+
+
+def test_a_node_takes_up_its_installed_kernel_between_drain_and_resume(site):
+    site.kernels(BEFORE, AFTER)
+    done = site.run("upgrade", "--limit", "a")
+    assert done.returncode == 0, done.stdout[-3000:]
+    after = ["install", "toolkit", "settings", "mig", "sharing", "dcgm", "health", "resume"]
+    assert site.log == [f"a {step}" for step in TO_THE_REBOOT + after]
+    assert running(site) == AFTER
+    record = site.record("a")
+    assert (record["state"], record["from_kernel"]) == ("done", BEFORE)
+    assert record["to"].endswith(", installed kernel")
+    again = site.run("upgrade", "--limit", "a")
+    assert again.returncode == 0 and site.log == [], "the node runs it already"
+
+
+def test_kernels_stay_where_they_are_by_default(site):
+    site.kernels(BEFORE, AFTER)
+    done = site.run("upgrade", "-e", "gpu_upgrade_kernel=keep")
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert site.log == [] and running(site) == BEFORE
+
+
+@pytest.mark.parametrize(
+    ("step", "options"),
+    [("prove kernel", ()), (f"boot {BEFORE}", ()), ("", ("-e", "gpu_upgrade_reboot=false"))],
+)
+def test_a_kernel_that_is_not_proven_or_from_which_no_way_leads_back_is_refused_before_the_drain(site, step, options):
+    site.kernels(BEFORE, AFTER)
+    site.fail(a=step)
+    done = site.run("upgrade", *options)
+    assert done.returncode != 0
+    assert "a drain" not in site.log and running(site) == BEFORE
+    assert site.record("a")["state"] == "refused"
+    assert (f"{step} does not work" if step else "gpu_upgrade_reboot is false") in site.record("a")["failed_reason"]
+    assert not site.record("b"), "the rollout stops"
+
+
+def test_where_no_way_back_is_wanted_grub_is_not_asked_for_one(site):
+    site.kernels(BEFORE, AFTER)
+    done = site.run("upgrade", "--limit", "a", "-e", "gpu_upgrade_rollback=false")
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert f"a boot {BEFORE} (check)" not in site.log and running(site) == AFTER
+
+
+def test_a_kernel_whose_driver_does_not_work_is_left_for_the_one_before(site):
+    site.kernels(BEFORE, AFTER)
+    site.fail(a="toolkit")
+    done = site.run("upgrade")
+    assert done.returncode != 0
+    back = [f"boot {BEFORE}", "reboot", "settings", "mig", "sharing", "dcgm", "health"]
+    assert site.log == [f"a {step}" for step in [*TO_THE_REBOOT, "install", "toolkit", *back]]
+    assert running(site) == BEFORE
+    assert site.record("a")["state"] == "failed"
+    assert f"Rolled back to kernel {BEFORE} and driver {OLD}, which works" in site.record("a")["failed_reason"]
+    assert not site.record("b")
+
+
+def test_a_host_that_comes_back_with_another_kernel_is_not_taken_for_upgraded(site):
+    site.kernels(BEFORE, AFTER)
+    path = site.kernel("a")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "boots": "6.1.0-49-amd64"}))
+    done = site.run("upgrade", "--limit", "a")
+    assert done.returncode != 0
+    assert (
+        f"GRUB was to boot kernel {AFTER}, and the host came back with 6.1.0-49-amd64"
+        in site.record("a")["failed_reason"]
+    )
+    assert running(site) == BEFORE
+
+
+def test_a_run_that_was_cut_off_behind_the_reboot_knows_the_kernel_of_before(site):
+    site.kernels(BEFORE, AFTER)
+    site.fail(lost=True, a="health")
+    site.run("upgrade", "--limit", "a")
+    assert site.record("a")["state"] == "verifying" and running(site) == AFTER
+    site.fail(a="toolkit")
+    done = site.run("upgrade", "--limit", "a")
+    assert done.returncode != 0
+    assert site.record("a")["from_kernel"] == BEFORE and running(site) == BEFORE
+
+
+def test_a_rollback_by_hand_leaves_the_kernel(site):
+    site.kernels(BEFORE, AFTER)
+    assert site.run("upgrade", "--limit", "a").returncode == 0
+    done = site.run("rollback", "--limit", "a")
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "a reboot" not in site.log and running(site) == AFTER

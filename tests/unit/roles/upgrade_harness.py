@@ -58,7 +58,34 @@ class ActionModule(ActionBase):
     _VALID_ARGS = None
 
     def run(self, tmp=None, task_vars=None):
-        return {**super().run(tmp, task_vars), "changed": False, "gpu": task_vars["stub_facts"]}
+        return {**super().run(tmp, task_vars), "changed": False, "gpu": self._templar.template(task_vars["stub_facts"])}
+"""
+_STUB_KERNEL = """
+import json, os
+from ansible_collections.gpufleet.nvidia.plugins.action import stub
+
+class ActionModule(stub.ActionModule):
+    # Stands for GRUB (release: what is booted next, for once) and for the reboot (no argument).
+
+    def run(self, tmp=None, task_vars=None):
+        path = os.path.join(os.environ["STUB_FOLDER"], f"kernel-{task_vars['inventory_hostname']}.json")
+        with open(path) as handle:
+            facts = json.load(handle)
+        release = self._task.args.pop("release", None)
+        self._task.args.clear()
+        self._task.args["step"] = f"boot {release}" if release else "prove kernel" if release == "" else "reboot"
+        result = super().run(tmp, task_vars)
+        following = facts["driver"].pop("next_kernel", {}).get("release", facts["host"]["kernel"])
+        if release == "":
+            return {**result, "boots_next": following}
+        if not result.get("failed") and not self._task.check_mode:
+            if release:
+                facts["driver"]["next_kernel"] = {"release": release, "version": "x"}
+            else:
+                facts["host"]["kernel"] = facts.pop("boots", following)
+            with open(path, "w") as handle:
+                json.dump(facts, handle)
+        return result
 """
 
 
@@ -90,6 +117,7 @@ class Site:
         self._roles(collection / "roles")
         for host in self.hosts:
             (folder / host).mkdir()
+            self.kernel(host).write_text("{}")
             (folder / host / "driver-previous.json").write_text(json.dumps({"version": OLD}))
         (folder / "systemctl").write_text(f"#!/bin/sh\ncat {folder}/services\n")
         (folder / "systemctl").chmod(0o755)
@@ -103,8 +131,9 @@ class Site:
             "gpu_upgrade_kubernetes": False,
             "nvidia_driver_version": NEW,
             # What the survey finds, and what is there once the driver was changed.
-            "stub_found": _facts(OLD),
-            "stub_facts": _facts(NEW),
+            "stub_found": self._facts(OLD),
+            "stub_facts": self._facts(NEW),
+            "stub_plan": _PLAN,
             "gpu_upgrade_drain_command": ["sh", "-c", f"echo {{{{ inventory_hostname }}}} drain >> {folder}/log"],
             "gpu_upgrade_resume_command": [
                 "sh",
@@ -125,6 +154,7 @@ class Site:
         for path in (REPOSITORY / "plugins" / "action").glob("*.py"):
             (collection / "plugins" / "action" / path.name).symlink_to(path)
         (collection / "plugins" / "action" / "stub.py").write_text(_STUB)
+        (collection / "plugins" / "action" / "stub_kernel.py").write_text(_STUB_KERNEL)
         (collection / "plugins" / "action" / "stub_facts.py").write_text(_STUB_FACTS)
 
     def _roles(self, roles: Path) -> None:
@@ -141,7 +171,9 @@ class Site:
             for name, step in files.items():
                 task = {"name": step, "gpufleet.nvidia.stub": {"step": step}, "register": f"{role}_result"}
                 self._write(roles / role / "tasks" / name, [task])
-        facts = {"gpu_facts_host": {"gpu": "{{ stub_found }}"}, "gpu_facts_plan": _PLAN}
+        facts = {"gpu_facts_host": {"gpu": "{{ stub_found }}"}, "gpu_facts_plan": "{{ stub_plan }}"}
+        prove = {"name": "Prove", "gpufleet.nvidia.stub_kernel": {"release": ""}, "register": "__gpu_facts_next_boot"}
+        self._write(roles / "gpu_facts" / "tasks" / "next_kernel.yml", [prove])
         self._write(roles / "gpu_facts" / "tasks" / "main.yml", [{"name": "Facts", "ansible.builtin.set_fact": facts}])
         role = REPOSITORY / "roles" / "gpu_upgrade"
         for path in [*(role / "tasks").glob("*.yml"), *(role / "vars").glob("*.yml")]:
@@ -151,9 +183,37 @@ class Site:
             text = text.replace("/usr/bin/systemctl", f"{self.folder}/systemctl")
             text = re.sub(r"gpufleet[.]nvidia[.]host_module:\n *systemd_service:", "gpufleet.nvidia.stub:", text)
             text = text.replace("gpufleet.nvidia.gpu_info:", "gpufleet.nvidia.stub_facts:")
+            text = text.replace("gpufleet.nvidia.boot_kernel:", "gpufleet.nvidia.stub_kernel:")
+            text = text.replace("ansible.builtin.reboot:", "gpufleet.nvidia.stub_kernel:")
             written = roles / "gpu_upgrade" / path.parent.name / path.name
             written.parent.mkdir(exist_ok=True)
             written.write_text(text, encoding="utf-8")
+
+    def _facts(self, version: str) -> str:
+        """Return facts with the kernel that the host has by now."""
+        kernel = f"lookup('file', '{self.folder}/kernel-' ~ inventory_hostname ~ '.json') | from_json"
+        return f"{{{{ {json.dumps(_facts(version))} | combine({kernel}, recursive=True) }}}}"
+
+    def kernel(self, host: str) -> Path:
+        """Return the file with the facts of the host that its kernels are in."""
+        return self.folder / f"kernel-{host}.json"
+
+    def kernels(self, running: str, following: str, driver: bool = False) -> None:
+        """Have all hosts run a kernel, and GRUB boot another one next.
+
+        :param driver: whether the driver is to be changed, too.
+        """
+        facts = {"host": {"kernel": running}, "driver": {"next_kernel": {"release": following, "version": OLD}}}
+        for host in self.hosts:
+            self.kernel(host).write_text(json.dumps(facts))
+        inventory = yaml.safe_load((self.folder / "inventory.yml").read_text())
+        variables = inventory["gpu_hosts"]["vars"]
+        variables["gpu_upgrade_kernel"] = "installed"
+        if not driver:
+            variables.update(
+                stub_plan={"needed": [], "stages": {"driver": {"needed": False}}}, stub_facts=variables["stub_found"]
+            )
+        (self.folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
 
     @staticmethod
     def _write(path: Path, tasks: list) -> None:
