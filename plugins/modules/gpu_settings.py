@@ -104,6 +104,13 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+seconds:
+  description: >-
+    Seconds spent waiting for the driver (C(nvml)) and for programs (C(programs)), and by the module itself, with Python's start (C(own)). Parts
+    that took no time are omitted.
+  type: dict
+  returned: success
+  sample: {nvml: 1.2, own: 0.3}
 plan:
   description: What was done, or in check mode would be done.
   type: dict
@@ -142,6 +149,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml imp
     open_nvml,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import Settings, read
@@ -218,7 +226,9 @@ def answer(found: Plan, wanted: Settings) -> dict[str, Any]:
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
-        module.exit_json(**run(module))
+        with Stopwatch() as watch:
+            result = run(module)
+        module.exit_json(**result, seconds=watch.seconds)
     except PynvmlMissing as error:
         module.fail_json(msg=str(error), pynvml_missing=True)
     except Refused as refusal:

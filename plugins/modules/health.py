@@ -244,6 +244,13 @@ failed_check:
   returned: always
   type: str
   sample: driver
+seconds:
+  description: >-
+    Seconds spent waiting for the driver (C(nvml)) and for programs (C(programs)), and by the module itself, with Python's start (C(own)). Parts
+    that took no time are omitted.
+  type: dict
+  returned: when the host is asked
+  sample: {nvml: 0.2, programs: 12.5, own: 0.4}
 msg:
   description: A one-line summary - the first failure with its next step, or that there is none.
   returned: always
@@ -254,6 +261,7 @@ msg:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.source import Source
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import pynvml_is_wanted
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.evidence import collect
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import ARGUMENTS, answer
@@ -266,17 +274,18 @@ def main() -> None:
     )
     parameters = module.params
     files = HostFiles()
-    evidence = collect(
-        Source(files),
-        parameters["_pynvml_archive"],
-        parameters["cuda_check"],
-        parameters["cuda_timeout"],
-        parameters["dcgm_level"],
-        parameters["dcgm_timeout"],
-    )
+    with Stopwatch() as watch:
+        evidence = collect(
+            Source(files),
+            parameters["_pynvml_archive"],
+            parameters["cuda_check"],
+            parameters["cuda_timeout"],
+            parameters["dcgm_level"],
+            parameters["dcgm_timeout"],
+        )
     if pynvml_is_wanted(files, evidence.facts) and not parameters["_pynvml_archive"]:
         module.exit_json(changed=False, pynvml_missing=True)
-    result = answer(evidence, parameters, module.check_mode)
+    result = {**answer(evidence, parameters, module.check_mode), "seconds": watch.seconds}
     if result.get("failed"):
         module.fail_json(**result)
     module.exit_json(**result)

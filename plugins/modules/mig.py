@@ -223,6 +223,13 @@ terminated:
   returned: when the driver responds
   type: list
   elements: int
+seconds:
+  description: >-
+    Seconds spent waiting for the driver (C(nvml)) and for programs (C(programs)), and by the module itself, with Python's start (C(own)). Parts
+    that took no time are omitted.
+  type: dict
+  returned: when the driver responds
+  sample: {nvml: 7.4, own: 0.6}
 reboot_required:
   description: Whether part of the layout needs a reboot to take effect.
   returned: when the driver responds
@@ -290,6 +297,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml imp
     PynvmlMissing,
     open_nvml,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply_run
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply import ApplyFailed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_clients import ServicesFailed
@@ -331,7 +339,7 @@ def main() -> None:
             # Also where there is no driver any more to ask.
             module.exit_json(changed=False, plan=Plan().as_dict(), reboot_required=False, reboot_reason=None)
         lock = nullcontext() if module.check_mode else exclusive(parameters["lock_timeout"])
-        with lock, open_nvml(parameters["_pynvml_archive"]) as nvml:
+        with Stopwatch() as watch, lock, open_nvml(parameters["_pynvml_archive"]) as nvml:
             machine = Machine(nvml, Journal(), policy)
             gpus = apply_run.read(machine)
             prepared = apply_run.plan(machine, request, gpus)
@@ -359,7 +367,7 @@ def main() -> None:
         module.warn(warning)
     if module._diff:
         result["diff"] = prepared.steps.diff("MIG")
-    module.exit_json(**result)
+    module.exit_json(**result, seconds=watch.seconds)
 
 
 def _exit_offline(module: AnsibleModule, request: apply_run.Request, policy: Policy, error: NvmlUnavailable) -> None:

@@ -171,6 +171,13 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+seconds:
+  description: >-
+    Seconds spent waiting for the driver (C(nvml)) and for programs (C(programs)), and by the module itself, with Python's start (C(own)). Parts
+    that took no time are omitted.
+  type: dict
+  returned: success
+  sample: {nvml: 2.1, programs: 1.3, own: 0.4}
 plan:
   description: What was done, or in check mode would be done.
   type: dict
@@ -205,6 +212,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml imp
     open_nvml,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
     branch_of,
     is_driver_version,
@@ -335,7 +343,9 @@ def answer(plan: Plan, wanted: HostSharing) -> dict[str, Any]:
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
-        module.exit_json(**(remove if module.params["state"] == "absent" else run)(module))
+        with Stopwatch() as watch:
+            result = (remove if module.params["state"] == "absent" else run)(module)
+        module.exit_json(**result, seconds=watch.seconds)
     except PynvmlMissing as error:
         module.fail_json(msg=str(error), pynvml_missing=True)
     except Refused as refusal:

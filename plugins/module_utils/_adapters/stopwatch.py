@@ -2,33 +2,37 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a module's time is spent on, by the programs that it waits for: package managers tell it in no way that they have in common."""
+"""What a module's time is spent on, by the programs and the driver that it waits for: package managers tell it in no way that they have in common."""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Sequence
 
 from .files import list_directory, read_text
 
-#: What a moment is spent on: a download, a build of kernel modules, other work of a package manager, other programs, the module itself.
-DOWNLOAD, BUILD, PACKAGES, PROGRAMS, OWN = "download", "build", "packages", "programs", "own"
+#: What a moment is spent on: a download, a build of kernel modules, other work of a package manager, other programs, the driver (NVML), the module
+#: itself.
+DOWNLOAD, BUILD, PACKAGES, PROGRAMS, NVML, OWN = "download", "build", "packages", "programs", "nvml", "own"
 #: apt has a program for each way to fetch a file, which ends with the download. dnf and zypper fetch files themselves: part of L(PACKAGES).
 _APT_METHODS = "/usr/lib/apt/methods/"
 _BUILDERS = frozenset({"dkms"})
 _PACKAGE_MANAGERS = frozenset(
     {"apt-get", "apt-cache", "apt-mark", "dpkg", "dpkg-query", "dnf", "dnf-3", "dnf5", "yum", "rpm", "zypper"}
 )
+_PYNVML = "pynvml"
 #: Seconds between two looks.
 _PAUSE = 0.1
 
 
-def activity(programs: Sequence[str]) -> str:
+def activity(programs: Sequence[str], in_driver: bool = False) -> str:
     """Return what a moment is spent on.
 
     :param programs: what runs on behalf of the module: names of processes, and paths where the command line begins with one.
+    :param in_driver: whether the module waits for an answer of the driver.
     """
     names = {os.path.basename(program) for program in programs}
     if names & _BUILDERS:
@@ -37,14 +41,19 @@ def activity(programs: Sequence[str]) -> str:
         return DOWNLOAD
     if names & _PACKAGE_MANAGERS:
         return PACKAGES
-    return PROGRAMS if programs else OWN
+    if programs:
+        return PROGRAMS
+    return NVML if in_driver else OWN
 
 
 class Stopwatch:
-    """Looks ten times a second at the processes below this one, for as long as it is entered."""
+    """Looks ten times a second at the processes below this one and at its threads, for as long as it is entered.
+
+    What the process did before, Python's start and imports, is the module's own.
+    """
 
     def __init__(self) -> None:
-        self._seconds: dict[str, float] = {}
+        self._seconds: dict[str, float] = {OWN: _age()}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -59,15 +68,33 @@ class Stopwatch:
     @property
     def seconds(self) -> dict[str, float]:
         """Return the seconds spent so far, by what they were spent on; of what took none there is nothing."""
-        return {name: round(seconds, 1) for name, seconds in self._seconds.items()}
+        rounded = {name: round(seconds, 1) for name, seconds in self._seconds.items()}
+        return {name: seconds for name, seconds in rounded.items() if seconds}
 
     def _watch(self) -> None:
         last = time.monotonic()
         while not self._ended.wait(_PAUSE):
-            found = activity(_programs(os.getpid()))
+            found = activity(_programs(os.getpid()), _in_driver())
             now = time.monotonic()
             self._seconds[found] = self._seconds.get(found, 0.0) + now - last
             last = now
+        # The rest, of which nobody knows.
+        self._seconds[OWN] += time.monotonic() - last
+
+
+def _age() -> float:
+    """Return the seconds since this process began; none where the kernel does not say it."""
+    fields = (read_text("/proc/self/stat") or "").rpartition(")")[2].split()
+    uptime = (read_text("/proc/uptime") or "").split()
+    # proc(5): starttime is the 22nd field of stat, the 20th after the name.
+    if len(fields) < 20 or not uptime:
+        return 0.0
+    return max(0.0, float(uptime[0]) - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
+
+
+def _in_driver() -> bool:
+    """Return whether a thread is inside a call of NVML: its innermost function is one of pynvml's, which wait for the library."""
+    return any(frame.f_globals.get("__name__") == _PYNVML for frame in sys._current_frames().values())
 
 
 def _programs(pid: int) -> list[str]:

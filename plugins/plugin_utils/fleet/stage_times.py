@@ -28,7 +28,10 @@ REGISTERED = {
     "health": "nvidia_health_result",
 }
 #: What a stage waits for, as L(gpufleet.nvidia.driver#module) calls it, and the column that shows it.
-_WAITS = {"download": "DOWNLOAD", "build": "BUILD", "packages": "PACKAGES", "programs": "PROGRAMS"}
+_WAITS = {"download": "DOWNLOAD", "build": "BUILD", "packages": "PACKAGES", "programs": "PROGRAMS", "nvml": "NVML"}
+#: The connection, and the wait for a busy controller: what is left of the time where the host says how long its module was at work.
+_ANSIBLE = "ansible"
+_COLUMNS = {**_WAITS, _ANSIBLE: "ANSIBLE"}
 #: A reboot is the host's own.
 _OF_HOST = frozenset({"reboot"})
 
@@ -38,7 +41,7 @@ class StageTime:
     """What one stage of one host took.
 
     :param elapsed: seconds from the controller's question to the host's answer.
-    :param waits: seconds of that which were spent waiting, by what for. What a host says is not more than C(elapsed) in all.
+    :param waits: seconds of that which were spent otherwise than by the collection, by what for. What a host says is not more than C(elapsed) in all.
     """
 
     elapsed: float
@@ -57,9 +60,12 @@ def stage_time(stage: str, answer: Any) -> StageTime | None:
     if stage in _OF_HOST:
         return StageTime(elapsed, {"programs": elapsed})
     said = answer.get("seconds")
-    waits = {name: _seconds(said.get(name)) for name in _WAITS} if isinstance(said, Mapping) else {}
+    if not isinstance(said, Mapping) or not said:
+        return StageTime(elapsed)
+    waits = {name: _seconds(said.get(name)) for name in _WAITS}
+    at_work = sum(waits.values()) + _seconds(said.get("own"))
     # The host's clock is not the controller's, and what a host says is data.
-    return StageTime(elapsed, waits if sum(waits.values()) <= elapsed else {})
+    return StageTime(elapsed, {**waits, _ANSIBLE: elapsed - at_work}) if at_work <= elapsed else StageTime(elapsed)
 
 
 def shown(hosts: Mapping[str, Mapping[str, StageTime]]) -> str:
@@ -77,13 +83,13 @@ def shown(hosts: Mapping[str, Mapping[str, StageTime]]) -> str:
                 stage,
                 str(len(times)),
                 f"{slowest.elapsed:.0f}",
-                *(f"{slowest.waits.get(name, 0.0):.0f}" for name in _WAITS),
+                *(f"{slowest.waits.get(name, 0.0):.0f}" for name in _COLUMNS),
                 f"{slowest.ours:.0f}",
             ]
         )
     whole = sum(time.elapsed for times in hosts.values() for time in times.values())
     ours = sum(time.ours for times in hosts.values() for time in times.values())
-    header = ["STAGE", "HOSTS", "SECONDS", *_WAITS.values(), "OURS"]
+    header = ["STAGE", "HOSTS", "SECONDS", *_COLUMNS.values(), "OURS"]
     return (
         "Seconds of the slowest host of each stage:\n"
         + table(header, rows)

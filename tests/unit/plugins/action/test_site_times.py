@@ -20,6 +20,7 @@ def test_the_stages_that_ran_are_shown_and_the_others_are_not(call):
     result, display = call(site_times, {"hosts": ["a", "b"]}, {"hostvars": hostvars})
     lines = display.text.splitlines()
     assert [line.split()[0] for line in lines[3:-1]] == ["facts", "driver"]
-    assert lines[-1] == "Of 42 s on 2 hosts, 12 s (29 %) are this collection's own."
-    assert result["seconds"]["a"]["driver"]["ours"] == 10.0 and result["seconds"]["b"] == {}
+    assert lines[-1] == "Of 42 s on 2 hosts, 4 s (10 %) are this collection's own."
+    assert result["seconds"]["a"]["driver"]["ours"] == 2.0 and result["seconds"]["b"] == {}
+    assert result["seconds"]["a"]["driver"]["ansible"] == 8.0
     assert result["changed"] is False

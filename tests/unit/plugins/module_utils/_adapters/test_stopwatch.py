@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+import types
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch, activity
@@ -39,3 +40,27 @@ def test_programs_of_programs_count_and_the_module_itself_too(tmp_path):
     # At least half of it also on a machine that has no time for anybody.
     assert watch.seconds["build"] >= 0.3
     assert watch.seconds["own"] >= 0.2
+
+
+def test_what_the_driver_takes_is_its_own_and_not_the_modules():
+    # Called as pynvml calls the library: its own function is the innermost one while it waits.
+    pynvml = types.ModuleType("pynvml")
+    exec("import time\ndef nvmlDeviceSetMigMode():\n    time.sleep(0.6)\n", pynvml.__dict__)
+    with Stopwatch() as watch:
+        pynvml.nvmlDeviceSetMigMode()
+    assert watch.seconds["nvml"] >= 0.3
+
+
+def test_programs_are_waited_for_before_the_driver():
+    assert activity(("systemctl",), in_driver=True) == "programs"
+    assert activity((), in_driver=True) == "nvml"
+
+
+def test_what_came_before_is_the_modules_own():
+    with Stopwatch() as watch:
+        pass
+    started = time.clock_gettime(time.CLOCK_BOOTTIME) - watch.seconds["own"]
+    with Stopwatch() as later:
+        pass
+    assert abs(time.clock_gettime(time.CLOCK_BOOTTIME) - later.seconds["own"] - started) < 5
+    assert watch.seconds["own"] > 0
