@@ -85,11 +85,10 @@ class Stopwatch:
 def _age() -> float:
     """Return the seconds since this process began; none where the kernel does not say it."""
     fields = (read_text("/proc/self/stat") or "").rpartition(")")[2].split()
-    uptime = (read_text("/proc/uptime") or "").split()
-    # proc(5): starttime is the 22nd field of stat, the 20th after the name.
-    if len(fields) < 20 or not uptime:
+    # proc(5): starttime, since the system was booted, is the 22nd field of stat, the 20th after the name.
+    if len(fields) < 20:
         return 0.0
-    return max(0.0, float(uptime[0]) - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
 
 
 def _in_driver() -> bool:
