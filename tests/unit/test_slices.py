@@ -154,7 +154,14 @@ def test_sliced_jobs_of_awx_write_the_records_of_one_run_and_one_job_the_tree(in
 
     run(inventory, playbook, "-e", f"gpu_kubernetes_output_directory={tmp_path / 'whole'}")
     run(inventory, "gpufleet.nvidia.render", "-e", f"gpu_kubernetes_output_directory={tmp_path / 'rendered'}")
-    assert files(tmp_path / "rendered" / "clusters") == files(tmp_path / "whole" / "clusters")
+    whole, rendered = files(tmp_path / "whole" / "clusters"), files(tmp_path / "rendered" / "clusters")
+    # The one job has read no host, and these say so; the manifest has their checksums.
+    assert b"no facts are recorded" in rendered["production/README.md"]
+    assert {path for path in whole.keys() | rendered.keys() if whole.get(path) != rendered.get(path)} == {
+        "production/README.md",
+        "production/capacity.json",
+        "production/manifest.json",
+    }
 
 
 @pytest.mark.parametrize("hosts", SLICES, ids=[f"slice-{hosts[0]}" for hosts in SLICES])
