@@ -162,11 +162,6 @@ class Board:
         """The most that a driver can report, which it does where ECC was switched off: what the label says."""
         return int(self.memory_label[:-2]) * 1024 if self.memory_label else self.total_memory_mib
 
-    @property
-    def placements_known(self) -> bool:
-        """Whether every profile of the board has known placements, so that layouts can be planned without a driver."""
-        return self.mig and all(profile.placements is not None for profile in self.profiles)
-
 
 # A row of the tables, read like a line of nvidia-smi mig -lgip: name, NVML profile, NVML enum, profile id, slices, most
 # instances, MiB, SMs, copy engines, decoders, encoders, JPEG, OFA, placements, source, source of the placements.

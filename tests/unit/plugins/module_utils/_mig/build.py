@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import parse
 
 H100 = board("h100-80gb-sxm").profiles
-PLACED = [one for one in BOARDS if one.placements_known]
+PLACED = [one for one in BOARDS if one.mig and all(profile.placements for profile in one.profiles)]
 
 
 def instance(profile, start, size, number=None, compute=None, busy=()):
