@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, by_node
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import MISTAKES, describe, mistakes
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import sharing_configurations
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served, sharing_configurations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import Published, counts, published
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import Expected
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import (
@@ -42,6 +42,7 @@ class ActionModule(FleetAction):
             "facts_directory",
             "offline",
             "files",
+            "served",
             "unrendered",
             "report",
             "summary",
@@ -60,6 +61,7 @@ class ActionModule(FleetAction):
                 "facts_directory": {"type": "path", "default": ""},
                 "offline": {"type": "bool", "default": False},
                 "files": {"type": "list", "elements": "dict", "default": []},
+                "served": {"type": "dict", "default": {}},
                 "unrendered": {"type": "str", "default": ""},
                 "report": {"type": "path", "default": ""},
                 "summary": {"type": "bool", "default": False},
@@ -79,11 +81,12 @@ class ActionModule(FleetAction):
                 variables = task_vars["hostvars"][host]
                 facts, unread = _facts(host, variables, directory, arguments["offline"])
                 planned.append(_plan(host, variables, known, racks, facts, unread, cluster))
+            requests, wrong = _requests(plain(arguments["served"]), cluster)
         except (ApiError, AnsibleError) as error:
             result["failed"] = True
             result["msg"] = str(error)
             return result
-        fleet = FleetPlan(planned, plain(arguments["files"]), plain(arguments["unrendered"]))
+        fleet = FleetPlan(planned, plain(arguments["files"]), plain(arguments["unrendered"]), requests, wrong)
         self._display.display("\n" + fleet.text(terminal_width()))
         if not arguments["summary"]:
             result["plan"] = fleet.as_dict()
@@ -125,12 +128,12 @@ class _Cluster:
 
     nodes: Mapping[str, Mapping[str, Any]]
     pods: Mapping[str, list[Mapping[str, Any]]]
-    slices: Callable[[], list[dict[str, Any]]]
+    api: Cluster
 
     @cached_property
     def published(self) -> Mapping[str, tuple[Published, ...]]:
         """Devices in ResourceSlices, by node; asked for where a pool is served by the DRA driver, and once."""
-        return published(self.slices())
+        return published(self.api.resource_slices())
 
     @classmethod
     def read(cls, kubeconfig: str, context: str, notify: Callable[[str], None]) -> _Cluster | None:
@@ -142,7 +145,7 @@ class _Cluster:
             return None
         api = Cluster(kubeconfig, context, 30, notify)
         pods = by_node(api.pods())
-        return cls(api.nodes(), pods, api.resource_slices)
+        return cls(api.nodes(), pods, api)
 
     def view(self, host: str, variables: Any, facts: Mapping[str, Any], desired: Mapping[str, Any]) -> NodeView:
         name = node_of(host, variables)
@@ -154,6 +157,25 @@ class _Cluster:
             wanted = Expected(found.resources, found.labels, devices=found.devices)
         published = counts(self.published.get(name, ())) if wanted and wanted.devices else None
         return node_view(name, self.nodes.get(name), self.pods.get(name, []), wanted, published)
+
+
+def _requests(given: Mapping[str, Any], cluster: _Cluster | None) -> tuple[list[str], list[str]]:
+    """Return on which nodes pods that request C(nvidia.com/gpu) may land, and what of the cluster keeps the DRA driver from serving them.
+
+    :param given: by cluster, what C(render) said.
+    """
+    found: list[str] = []
+    wrong: list[str] = []
+    for name, entries in sorted(given.items()):
+        there = served.read(entries)
+        by_claims = [one.node for one in there if served.DRA in (one.by, one.to)]
+        if cluster and by_claims and not cluster.nodes.keys().isdisjoint(by_claims):
+            there = served.now(there, cluster.nodes)
+            version = cluster.api.version()
+            problem = served.too_old(version) or served.class_problem(cluster.api.device_classes(), version)
+            wrong += [f"cluster {name}: {problem}"] if problem else []
+        found += served.lines(name, there)
+    return found, wrong
 
 
 def _plan(

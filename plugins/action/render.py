@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from functools import cache, partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import host_
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, GpusUnknown
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.leaving import leaving
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import servers
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import Former, former
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overrides import HostVariables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import RecordedFacts
@@ -98,6 +100,7 @@ class ActionModule(FleetAction):
             }
             for cluster in clusters
         }
+        result["served"] = {cluster.name: [asdict(one) for one in servers(cluster)] for cluster in clusters}
         result["unread"] = recorded.unread
         result["changes"] = [{"action": change.action, "path": change.path} for change in changes]
         if self._task.diff:

@@ -20,7 +20,7 @@ options:
   playbook:
     description: The playbook whose variables are checked.
     type: str
-    choices: [heal, inspect, plan, repartition, rollback, upgrade, verify]
+    choices: [heal, inspect, migrate, plan, repartition, rollback, upgrade, verify]
     required: true
   hosts:
     description:

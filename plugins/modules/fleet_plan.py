@@ -37,6 +37,12 @@ options:
     type: list
     elements: dict
     default: []
+  served:
+    description:
+      - The nodes on which pods that request C(nvidia.com/gpu) may land, as in RV(gpufleet.nvidia.render#module:served).
+      - With O(kubeconfig), the version of the cluster and its DeviceClasses are compared with it.
+    type: dict
+    default: {}
   unrendered:
     description: Why the files of the cluster could not be rendered. Empty if they could.
     type: str

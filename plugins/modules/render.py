@@ -103,6 +103,18 @@ changes:
   sample:
     - action: update
       path: clusters/production/capacity.json
+served:
+  description:
+    - By name of the cluster, the nodes on which a pod that requests C(nvidia.com/gpu) may land.
+    - C(by) is V(device-plugin) or V(dra). While the pool is migrated, C(to) is what serves the node afterwards.
+  type: dict
+  returned: success
+  sample:
+    production:
+      - node: gpu01
+        pool: training
+        by: device-plugin
+        to: dra
 unread:
   description:
     - By host, why its facts from this run or an earlier one cannot be used. The GPUs in the inventory are used instead.

@@ -133,6 +133,12 @@ class Cluster:
             body["spec"] = {"unschedulable": unschedulable or None}
         return self.call("PATCH", f"/api/v1/nodes/{name}", f"change node {name}", body)
 
+    def remove_resources(self, name: str, resources: Sequence[str]) -> None:
+        """Remove extended resources from the status of a node."""
+        gone: dict[str, None] = dict.fromkeys(resources)
+        body = {"status": {"capacity": gone, "allocatable": gone}}
+        self.call("PATCH", f"/api/v1/nodes/{name}/status", f"remove resources of node {name}", body)
+
     def set_condition(self, name: str, condition: Mapping[str, str]) -> None:
         """Write one condition of a node; those of the kubelet and of others stay."""
         body = {"status": {"conditions": [dict(condition)]}}
@@ -151,6 +157,13 @@ class Cluster:
 
     def resource_slices(self) -> list[dict[str, Any]]:
         return self._claims_api("resourceslices", "list the ResourceSlices")
+
+    def device_classes(self) -> list[dict[str, Any]]:
+        return self._claims_api("deviceclasses", "list the DeviceClasses")
+
+    def version(self) -> str:
+        """Return the version of the API server, such as C(v1.34.4)."""
+        return str(self.call("GET", "/version", "read the version of the API server")["gitVersion"])
 
     def resource_claims(self) -> list[dict[str, Any]]:
         return self._claims_api("resourceclaims", "list the ResourceClaims")

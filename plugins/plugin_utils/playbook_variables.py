@@ -53,6 +53,7 @@ ROLES = {
     "upgrade": ("gpu_upgrade",),
     "rollback": ("gpu_upgrade",),
     "repartition": ("gpu_upgrade",),
+    "migrate": ("gpu_upgrade",),
     "remove": ("gpu_remove",),
     "heal": ("gpu_heal", "gpu_upgrade"),
 }

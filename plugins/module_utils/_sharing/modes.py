@@ -19,6 +19,8 @@ from .resources import GPU, mig_resource
 
 MODES = ("none", "time_slicing", "mps")
 BACKENDS = ("mps", "hami", "dra")
+#: Between these M(gpufleet.nvidia.migrate) moves a pool.
+MIGRATED = ("mps", "dra")
 MPS_MANAGERS = ("device_plugin", "host")
 #: C(auto) is what the way of sharing needs.
 COMPUTE_MODES = ("auto", "default", "exclusive_process", "prohibited")
@@ -42,6 +44,7 @@ class Sharing:
     :param rename: whether shared devices get a name of their own, C(nvidia.com/gpu.shared).
     :param mps_scope: with C(mps_manager) C(host), what one daemon serves.
     :param compute_mode: of every GPU; C(auto) is what the way of sharing needs.
+    :param migrate_from: while a pool is migrated, the backend that serves the nodes on which C(migrate) has not ended; else empty.
     :param host: how the host runs MPS; nothing of it is the cluster's business but what a client gets.
     """
 
@@ -56,6 +59,7 @@ class Sharing:
     mps_scope: str = "node"
     resource_replicas: tuple[tuple[str, int], ...] = ()
     compute_mode: str = field(default="auto", repr=False)
+    migrate_from: str = field(default="", repr=False)
     host: HostOptions = field(default_factory=HostOptions, repr=False)
 
     @property
@@ -216,8 +220,10 @@ def read(desired: Mapping[str, Any]) -> Sharing:
         mps_scope=str(desired.get("nvidia_sharing_mps_scope") or "node"),
         resource_replicas=by_resource,
         compute_mode=_choice(desired, "nvidia_sharing_compute_mode", "auto", COMPUTE_MODES),
+        migrate_from=_choice(desired, "nvidia_sharing_migrate_from", "", ("", *MIGRATED)),
     )
     _refuse_compute_mode(sharing)
+    _refuse_migration(sharing)
     _refuse_contradictions(sharing, text)
     if sharing.mode != "mps" or sharing.mps_manager != "host":
         _refuse_without_host_daemon(desired)
@@ -230,6 +236,13 @@ def refuse_on_mig(sharing: Sharing, mig_strategy: str) -> None:
     :raises Refused: the plugin exits, and gpu-feature-discovery publishes no label at all, on such a node; the DRA driver has no memory
         slices of MIG devices.
     """
+    if mig_strategy != "none" and sharing.migrate_from:
+        raise Refused(
+            "nvidia_sharing_migrate_from",
+            f"pods request the devices of nvidia_mig_strategy: {mig_strategy} by another name than those of whole GPUs, and no DeviceClass of the "
+            "DRA driver has that name: they would wait forever on the nodes that the DRA driver serves",
+            "Remove it. A pool with MIG changes to claims together with its pods: drain its nodes, then set nvidia_sharing_backend.",
+        )
     if mig_strategy != "none" and sharing.backend == "dra" and sharing.slice_mib:
         raise Refused(
             "nvidia_sharing_memory_slice",
@@ -255,6 +268,27 @@ def refused_on_mig(sharing: Sharing, reason: str) -> Refused:
         f"the compute mode of a GPU in MIG mode is default and cannot be {sharing.compute_mode}, and {reason}",
         "Remove it: a MIG device has only one user anyway.",
     )
+
+
+def _refuse_migration(sharing: Sharing) -> None:
+    """Refuse to migrate what pods cannot request alike on both sides: only whole GPUs, by C(nvidia.com/gpu)."""
+    name, before = "nvidia_sharing_migrate_from", sharing.migrate_from
+    if not before:
+        return
+    if sharing.backend not in MIGRATED or before == sharing.backend:
+        other = "dra" if before == "mps" else "mps"
+        raise Refused(
+            name,
+            f"it is {before}, and nvidia_sharing_backend is {sharing.backend}",
+            f"Set nvidia_sharing_backend: {other}, to which the pool is migrated, or remove {name}.",
+        )
+    shared = "nvidia_sharing_mode" if sharing.shared else "nvidia_sharing_memory_slice" if sharing.slice_mib else ""
+    if shared:
+        raise Refused(
+            name,
+            f"only whole GPUs are requested alike from the device plugin and from the DRA driver, and {shared} is set",
+            "Remove one of the two: a pool with shared GPUs is not migrated with its pods unchanged.",
+        )
 
 
 def _refuse_compute_mode(sharing: Sharing) -> None:

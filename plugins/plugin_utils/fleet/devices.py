@@ -11,12 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.kubelet_checkpoint import CHECKPOINT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, check, fields, items, mapping, text
-
-#: Where the kubelet writes it (C(pkg/kubelet/cm/devicemanager/checkpoint)).
-CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
-
 
 _TEXT = text(256)
 #: One list since the beginning, one list for each NUMA node since 1.20.

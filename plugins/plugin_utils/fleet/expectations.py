@@ -187,7 +187,8 @@ def _left_over(node: Mapping[str, Any]) -> Check:
         "left over",
         WARNING,
         f"the node still lists 0 of {', '.join(names)}, left by a device plugin: pods that ask for it wait for ever, although the DRA driver could serve them",
-        "Drain it, stop the kubelet, remove /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint, remove the resource from the node's status "
+        "gpufleet.nvidia.migrate removes it. By hand: drain the node, stop the kubelet, remove "
+        "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint, remove the resource from the node's status "
         "(kubectl patch node --subresource=status), and start the kubelet.",
     )
 

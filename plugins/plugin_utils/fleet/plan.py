@@ -134,15 +134,19 @@ class FleetPlan:
     """The plans of all hosts, and the files of the cluster that would change.
 
     :param unrendered: why the files could not be rendered; empty when they could.
+    :param requests: on which nodes pods that request GPUs may land, lines for people.
+    :param wrong: what of a cluster keeps them from being served so.
     """
 
     hosts: Sequence[HostPlan]
     files: Sequence[Mapping[str, str]] = ()
     unrendered: str = ""
+    requests: Sequence[str] = ()
+    wrong: Sequence[str] = ()
 
     @property
     def drift(self) -> bool:
-        return bool(self.files or self.unrendered) or any(
+        return bool(self.files or self.unrendered or self.wrong) or any(
             host.changes or host.impossible or (host.node is not None and host.node.differs) for host in self.hosts
         )
 
@@ -156,6 +160,8 @@ class FleetPlan:
             "hosts": {host.host: host.as_dict() for host in self.hosts},
             "files": [dict(change) for change in self.files],
             "unrendered": self.unrendered,
+            **({"requests": list(self.requests)} if self.requests else {}),
+            **({"wrong": list(self.wrong)} if self.wrong else {}),
         }
 
     def text(self, width: int = 0) -> str:
@@ -184,6 +190,10 @@ class FleetPlan:
             parts.append("\n".join(f"  {change['action']} {change['path']}" for change in self.files) + "\n")
         if self.unrendered:
             parts.append(f"  The files of the cluster cannot be rendered: {self.unrendered}\n")
+        if self.requests:
+            parts.append("\n".join(self.requests) + "\n")
+        if self.wrong:
+            parts.append("\n".join(f"  impossible: {text}" for text in self.wrong) + "\n")
         parts.append(self.summary())
         return "\n".join(part for part in parts if part)
 

@@ -6,17 +6,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import HOST, MASKED
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import VARIABLE as IMEX
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import HAMI_SPLIT
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.served import (
+    FIRST_WITH_CLAIMS,
+    GATE,
+    MIGRATED_LABEL,
+    ON_BY_DEFAULT,
+    SERVERS,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import injection
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import Part, render_values
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
     BACKEND_LABEL,
     CONFIGURATION_LABEL,
+    NOT_PAUSED,
     Cluster,
     Configuration,
+    any_of,
     client_affinity,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import NODE_FEATURE_DISCOVERY
@@ -26,9 +38,6 @@ HAMI = "hami"
 DRA_DRIVER = "dra-driver-nvidia-gpu"
 
 _GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-#: DRAConsumableCapacity: alpha and behind a gate in 1.34 and 1.35, on by default from 1.36.
-_FIRST_WITH_DRA = (1, 34)
-_ON_BY_DEFAULT = (1, 36)
 
 
 def node_feature_discovery(cluster: Cluster) -> str:
@@ -103,14 +112,14 @@ def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
     :param items: those of L(Cluster.of_dra_driver).
     :raises Refused: the cluster's Kubernetes has no such claims, or its pools need two different drivers.
     """
-    claims = tuple(item for item in items if item.sharing.backend == "dra")
+    claims = tuple(item for item in items if item.served_by_dra)
     domains = tuple(item for item in items if item.compute_domains)
     version = injection.kubernetes_version(cluster)
-    if version < _FIRST_WITH_DRA:
+    if version < FIRST_WITH_CLAIMS:
         raise Refused(
             f"{'nvidia_sharing_backend' if claims else IMEX} of pool {items[0].pool}",
             f"{'dra' if claims else MASKED} needs resource.k8s.io/v1, which Kubernetes {cluster.options['version']} does not have",
-            "Use Kubernetes 1.34.2 or newer, "
+            "Use Kubernetes 1.34.2 or newer (1.36 where pods request nvidia.com/gpu from DRA, or 1.34 with the feature gate DRAExtendedResource), "
             + (
                 "or nvidia_sharing_backend: hami or mps."
                 if claims
@@ -122,25 +131,46 @@ def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
     resources: dict[str, object] = {"computeDomains": {"enabled": bool(domains)}}
     if not claims:
         resources["gpus"] = {"enabled": False}
-    nodes = (
-        {"key": BACKEND_LABEL, "operator": "In", "values": ["dra"]}
+    affinity = (
+        any_of(*_served_by_claims(claims))
         if claims
-        else {"key": CONFIGURATION_LABEL, "operator": "In", "values": [item.name for item in domains]}
+        else client_affinity({"key": CONFIGURATION_LABEL, "operator": "In", "values": [item.name for item in domains]})
     )
     parts: list[Part] = [
-        *(_whole_gpus() if claims else []),
+        *(_whole_gpus(claims, version) if claims else []),
         *(_memory_slices(version) if slices else []),
         (_about_domains(domains, bool(claims)), {"resources": resources}),
         (
             f"Pools {', '.join(dict.fromkeys(item.pool for item in items))}; an upgrade of the driver removes the pods for a while.",
-            {"kubeletPlugin": {"affinity": client_affinity(nodes)}},
+            {"kubeletPlugin": {"affinity": affinity}},
         ),
     ]
     return render_values(DRA_DRIVER, _header(cluster), parts, _extra(cluster, DRA_DRIVER))
 
 
-def _whole_gpus() -> list[Part]:
-    note = "The driver does not offer whole GPUs beside the device plugin unless it is overridden; its nodes have no device plugin here."
+def _served_by_claims(claims: tuple[Configuration, ...]) -> list[list[Mapping[str, Any]]]:
+    """Return the nodes that the driver serves: those of its pools, without what was migrated away, and what was migrated to it."""
+    # Also after a migration: the label of the pool may go from the nodes later than this release changes.
+    stays = {"key": MIGRATED_LABEL, "operator": "NotIn", "values": [SERVERS["mps"]]}
+    terms: list[list[Mapping[str, Any]]] = [
+        [{"key": BACKEND_LABEL, "operator": "In", "values": ["dra"]}, stays, NOT_PAUSED]
+    ]
+    arriving = [item.name for item in claims if item.sharing.migrate_from == "mps"]
+    if arriving:
+        there = {"key": MIGRATED_LABEL, "operator": "In", "values": [SERVERS["dra"]]}
+        terms.append([{"key": CONFIGURATION_LABEL, "operator": "In", "values": arriving}, there, NOT_PAUSED])
+    return terms
+
+
+def _whole_gpus(claims: tuple[Configuration, ...], version: tuple[int, int]) -> list[Part]:
+    note = (
+        "The driver does not offer whole GPUs beside the device plugin unless it is overridden: here no node has both."
+    )
+    pools = dict.fromkeys(item.pool for item in claims if item.sharing.migrate_from)
+    if pools:
+        note += f"\nnvidia_sharing_migrate_from of pools {', '.join(pools)}: the chart's DeviceClass gpu.nvidia.com serves requests for nvidia.com/gpu."
+        if version < ON_BY_DEFAULT:
+            note += _needs_gate(version, GATE, "Without it such pods wait forever.")
     return [(note, {"gpuResourcesEnabledOverride": True})]
 
 
@@ -155,7 +185,7 @@ def _refuse_two_kinds_of_nodes(
     cluster: Cluster, claims: tuple[Configuration, ...], domains: tuple[Configuration, ...]
 ) -> None:
     """Refuse nodes on which the driver would offer GPUs that the device plugin offers, too: one driver does the same on all its nodes."""
-    plugin = [item for item in domains if item.sharing.backend != "dra"]
+    plugin = [item for item in domains if not item.served_by_dra]
     if claims and plugin:
         raise Refused(
             f"{IMEX} of pool {plugin[0].pool}",
@@ -195,12 +225,17 @@ def _memory_slices(version: tuple[int, int]) -> list[Part]:
 
 
 def _gate(version: tuple[int, int]) -> str:
-    """Return the condition on the cluster's own feature gates, which no chart can set."""
-    if version >= _ON_BY_DEFAULT:
+    """Return the condition on the cluster's own feature gates, which no chart can set: as DRAExtendedResource, it is on from 1.36."""
+    if version >= ON_BY_DEFAULT:
         return ""
+    lost = "Without it the API server drops allowMultipleAllocations, and one claim takes a whole GPU."
+    return _needs_gate(version, "DRAConsumableCapacity", lost)
+
+
+def _needs_gate(version: tuple[int, int], gate: str, lost: str) -> str:
     return (
-        f"\nKubernetes {'.'.join(map(str, version))} needs the feature gate DRAConsumableCapacity in kube-apiserver, kube-scheduler,\n"
-        "kube-controller-manager and kubelet. Without it the API server drops allowMultipleAllocations, and one claim takes a whole GPU."
+        f"\nKubernetes {'.'.join(map(str, version))} needs the feature gate {gate} in kube-apiserver, kube-scheduler,\n"
+        f"kube-controller-manager and kubelet. {lost}"
     )
 
 

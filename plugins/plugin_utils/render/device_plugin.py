@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import merged
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.served import MIGRATED_LABEL, SERVERS
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
     CONFIGURATIONS,
     LABEL,
@@ -152,7 +153,7 @@ def values(cluster: Cluster, configuration: Configuration) -> str:
         ),
         (
             "The pool's nodes are named above; an upgrade of the driver removes the pods for a while.",
-            {"affinity": client_affinity()},
+            {"affinity": client_affinity(*_of_migration(configuration))},
         ),
         ("gpu_kubernetes_runtime_class.", {"runtimeClassName": options["runtime_class"] or None}),
         (
@@ -170,6 +171,16 @@ def values(cluster: Cluster, configuration: Configuration) -> str:
     ]
     header = f"Rendered by gpufleet.nvidia.render. Cluster {cluster.name}, {configuration.origin}."
     return render_values(CHART, header, parts, options["values"].get(CHART))
+
+
+def _of_migration(configuration: Configuration) -> list[dict[str, Any]]:
+    """Return which nodes of a pool that is migrated the plugin serves: those that still are on its side, or already."""
+    before = configuration.sharing.migrate_from
+    if not before:
+        return []
+    if before == "mps":
+        return [{"key": MIGRATED_LABEL, "operator": "NotIn", "values": [SERVERS["dra"]]}]
+    return [{"key": MIGRATED_LABEL, "operator": "In", "values": [SERVERS["mps"]]}]
 
 
 def _update_strategy(configuration: Configuration) -> list[Part]:

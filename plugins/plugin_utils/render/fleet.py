@@ -275,8 +275,9 @@ def _configuration(pool: str, host: str, description: _Description) -> Configura
         for one in (choices.own, *choices.named.values()):
             _refuse_spread(one.sharing, one.capacity, len(gpus))
         origin = f"Pool {pool}: nvidia_mig_strategy, nvidia_sharing_*."
-        served = choices.own.sharing.backend == "mps"
-        text = plugin_file(strategy, choices.own, f"pool {pool}", origin) if served else ""
+        of_plugin = replace(choices.own, sharing=replace(choices.own.sharing, backend="mps"))
+        served = "mps" in (choices.own.sharing.backend, choices.own.sharing.migrate_from)
+        text = plugin_file(strategy, of_plugin, f"pool {pool}", origin) if served else ""
         texts = {
             name: plugin_file(strategy, one, f"{CONFIGURATIONS}.{name}", f"{CONFIGURATIONS}: {name}.")
             for name, one in choices.named.items()
@@ -305,6 +306,7 @@ def _configuration(pool: str, host: str, description: _Description) -> Configura
                 [strategy, text, decided.rendered, _of_cluster(sharing), _of_operator(desired, gpus, devices)]
                 + (["ComputeDomains"] if compute_domains else [])
                 + ([choices.default, texts] if texts or choices.default else [])
+                + ([f"migrated from {sharing.migrate_from}"] if sharing.migrate_from else [])
             )
         ),
     )

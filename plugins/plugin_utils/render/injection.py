@@ -146,10 +146,10 @@ def refuse_contradictions(cluster: Cluster) -> None:
                 f"it is {CDI}, and the kubelet of gpu_kubernetes_version {cluster.options['version']} hands no CDI devices to the runtime",
                 f"Kubernetes {first} or newer does; for this one set {VARIABLE}: {VOLUME_MOUNTS}.",
             )
-        if item.sharing.backend == "dra" and injection.method != CDI:
+        if item.served_by_dra and injection.method != CDI:
             raise Refused(
                 f"{VARIABLE} of pool {item.pool}",
-                f"it is {injection.method}, and nvidia_sharing_backend: dra hands its devices to the runtime by CDI",
+                f"it is {injection.method}, and {_says_dra(item)} hands its devices to the runtime by CDI",
                 f"Set {VARIABLE}: {CDI}, or another nvidia_sharing_backend.",
             )
         if item.compute_domains and injection.method != CDI:
@@ -158,7 +158,11 @@ def refuse_contradictions(cluster: Cluster) -> None:
                 f"it is {injection.method}, and the ComputeDomains of {IMEX}: {MASKED} hand their channels to the runtime by CDI",
                 f"Set {VARIABLE}: {CDI}, or run IMEX on the hosts with {IMEX}: {HOST}.",
             )
-        if not cluster.options["runtime_class"] and not injection.default_runtime and item.sharing.backend != "dra":
+        if (
+            not cluster.options["runtime_class"]
+            and not injection.default_runtime
+            and (item.served_by_device_plugin or not item.served_by_dra)
+        ):
             raise Refused(
                 f"gpu_kubernetes_runtime_class in cluster {cluster.name}",
                 f"it is empty, and nvidia_toolkit_default_runtime of pool {item.pool} is false: nothing would inject the driver into the "
@@ -167,6 +171,10 @@ def refuse_contradictions(cluster: Cluster) -> None:
             )
         for chart, variable, wanted in _decided(cluster, item):
             _refuse_other_values(chart, cluster.options["values"].get(chart) or {}, variable, wanted)
+
+
+def _says_dra(item: Configuration) -> str:
+    return f"nvidia_sharing_{'backend' if item.sharing.backend == 'dra' else 'migrate_from'}: dra"
 
 
 def _decided(cluster: Cluster, item: Configuration) -> Iterator[tuple[str, str, Mapping[str, Any]]]:

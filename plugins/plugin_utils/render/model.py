@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clients
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import Capacity
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import GPU_CLASS
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import LABEL_PREFIX
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.served import GPU, SERVERS, Served
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import Choices
 
 POOL_LABEL = f"{LABEL_PREFIX}/pool"
@@ -73,7 +75,18 @@ class Configuration:
 
     @property
     def served_by_device_plugin(self) -> bool:
-        return self.sharing.backend == "mps"
+        """Whether the device plugin serves its nodes, or, while it is migrated, some of them."""
+        return "mps" in (self.sharing.backend, self.sharing.migrate_from)
+
+    @property
+    def served_by_dra(self) -> bool:
+        """Whether the DRA driver serves its nodes, or, while it is migrated, some of them."""
+        return "dra" in (self.sharing.backend, self.sharing.migrate_from)
+
+    @property
+    def labelled_backend(self) -> str:
+        """What the node's labels say: while the pool is migrated what they said before, or all its nodes would move at once."""
+        return self.sharing.migrate_from or self.sharing.backend
 
     @property
     def origin(self) -> str:
@@ -101,10 +114,25 @@ class Cluster:
     @property
     def of_dra_driver(self) -> tuple[Configuration, ...]:
         """Return what the DRA driver serves: claims for GPUs, or ComputeDomains, or both."""
-        return tuple(item for item in self.configurations if item.sharing.backend == "dra" or item.compute_domains)
+        return tuple(item for item in self.configurations if item.served_by_dra or item.compute_domains)
 
     def with_backend(self, backend: str) -> tuple[Configuration, ...]:
         return tuple(item for item in self.configurations if item.sharing.backend == backend)
+
+
+def servers(cluster: Cluster) -> tuple[Served, ...]:
+    """Return the nodes on which a pod that requests C(nvidia.com/gpu) may land, and who serves them."""
+    found = []
+    for item in cluster.configurations:
+        backend = item.sharing.backend
+        before = item.sharing.migrate_from or backend
+        # Shares of memory are no device that a request for a GPU could have.
+        claimed = backend == "dra" and not item.sharing.slice_mib
+        for node, shown in zip(item.nodes, item.capacities, strict=True):
+            if before in SERVERS and (GPU in shown.resources or (claimed and GPU_CLASS in shown.devices)):
+                to = SERVERS[backend] if item.sharing.migrate_from else ""
+                found.append(Served(node, item.pool, SERVERS[before], to))
+    return tuple(found)
 
 
 #: Helm takes names of releases up to 53 characters: nvidia-device-plugin-, this, and -1234 where a pool has several configurations.
@@ -143,11 +171,19 @@ def content_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
+#: Pods that hold the driver leave a node while it changes, by the label of gpu_clients.
+NOT_PAUSED = {"key": clients.LABEL, "operator": "NotIn", "values": [clients.PAUSED]}
+
+
 def client_affinity(*expressions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the affinity of pods that hold the driver: they leave a node while it changes, by the label of gpu_clients.
+    """Return the affinity of pods that hold the driver.
 
     :param expressions: further conditions on the node's labels.
     """
-    running = {"key": clients.LABEL, "operator": "NotIn", "values": [clients.PAUSED]}
-    terms = [{"matchExpressions": [*expressions, running]}]
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    return any_of([*expressions, NOT_PAUSED])
+
+
+def any_of(*terms: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the affinity to nodes that meet all expressions of one of the terms."""
+    found = [{"matchExpressions": list(term)} for term in terms]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": found}}}

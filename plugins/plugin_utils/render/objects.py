@@ -89,9 +89,9 @@ def labels_of(cluster: Cluster, item: Configuration, chosen: str = "") -> dict[s
     """
     labels = {POOL_LABEL: _label_value(item.pool), CONFIGURATION_LABEL: item.name}
     operator = cluster.options["stack"] == "gpu_operator"
-    if not item.served_by_device_plugin:
+    if item.labelled_backend != "mps":
         # HAMi's own label, gpu=on, has no prefix, and Node Feature Discovery would give it one.
-        labels[BACKEND_LABEL] = item.sharing.backend
+        labels[BACKEND_LABEL] = item.labelled_backend
         if operator:
             # The operator's plugin would offer the same GPUs a second time. Without its pods nothing reads a configuration.
             labels[DEPLOY_PLUGIN_LABEL] = "false"

@@ -10,6 +10,7 @@ import json
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import arithmetic
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import guarantee
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
     CHOICE,
     DEFAULT,
@@ -22,7 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import (
     objects,
     requests,
 )
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Cluster, Configuration
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Cluster, Configuration, servers
 
 _MOST_GPUS = 8
 
@@ -144,15 +145,14 @@ def _requests(cluster: Cluster) -> str:
 
 def _shared_name(cluster: Cluster) -> str:
     """Say that two things may offer the same name: the chart of the DRA driver makes a DeviceClass for ordinary requests, too."""
-    by_dra = cluster.with_backend("dra")
-    by_plugin = [item for item in cluster.plugin_configurations if "nvidia.com/gpu" in item.capacity.resources]
-    if not by_dra or not by_plugin:
+    lines = served.lines(cluster.name, servers(cluster))
+    if not lines:
         return ""
     return (
         "\n## Who serves nvidia.com/gpu\n\n"
-        f"The device plugin offers it on the nodes of pool {by_plugin[0].pool}. From Kubernetes 1.36 on (1.34 with the feature gate\n"
-        f"DRAExtendedResource) the DRA driver serves requests for it on the nodes of pool {by_dra[0].pool} as well: a pod that must have one\n"
-        "or the other needs the node selector of its example.\n"
+        f"Pods that request `{served.GPU}: N` may land on these nodes. A pod that must have one server or the other needs the node selector of\n"
+        f"its example. The DRA driver serves such requests from Kubernetes 1.36 on, and 1.34 with the feature gate {served.GATE}.\n\n"
+        + "".join(f"- {line.strip()}\n" for line in lines[1:])
     )
 
 

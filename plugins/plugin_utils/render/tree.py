@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import MASKED
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import VARIABLE as IMEX
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
     CONFIGURATIONS,
@@ -62,6 +64,7 @@ def cluster_tree(cluster: Cluster) -> dict[str, str]:
     """
     injection.refuse_contradictions(cluster)
     _refuse_mixed_backends(cluster)
+    _refuse_migration(cluster)
     files: dict[str, str] = {}
     config_maps: list[dict[str, Any]] = []
     releases = _plugin_releases(cluster, files, config_maps) + _addon_releases(cluster, files)
@@ -334,8 +337,11 @@ def _refuse_nobody_partitions(cluster: Cluster) -> None:
 
 def _refuse_mixed_backends(cluster: Cluster) -> None:
     """HAMi's scheduler and webhook take over pods that ask for nvidia.com/gpu anywhere in the cluster."""
-    hami, plugin = cluster.with_backend("hami"), cluster.plugin_configurations
-    for item in plugin if hami else ():
+    hami = cluster.with_backend("hami")
+    if not hami:
+        return
+    thing = f"nvidia_sharing_backend of pool {hami[0].pool}"
+    for item in cluster.plugin_configurations:
         for name in item.plugin_texts:
             if "nvidia.com/gpu" in item.choices.named[name].capacity.resources:
                 raise Refused(
@@ -343,10 +349,36 @@ def _refuse_mixed_backends(cluster: Cluster) -> None:
                     f"a node of pool {item.pool} that chooses it would offer nvidia.com/gpu, as HAMi does in cluster {cluster.name} for pool {hami[0].pool}",
                     "Set rename: true in it, or give the pool a cluster of its own.",
                 )
-    if hami and plugin and any("nvidia.com/gpu" in item.capacity.resources for item in plugin):
-        other = next(item.pool for item in plugin if "nvidia.com/gpu" in item.capacity.resources)
+        if "nvidia.com/gpu" in item.capacity.resources or item.sharing.migrate_from:
+            raise Refused(
+                thing,
+                f"HAMi and the device plugin of pool {item.pool} would both offer nvidia.com/gpu in cluster {cluster.name}",
+                f"Give the pool a cluster of its own, or set nvidia_sharing_rename: true (or nvidia_mig_strategy: mixed) on pool {item.pool}.",
+            )
+    for item in cluster.with_backend("dra"):
         raise Refused(
-            f"nvidia_sharing_backend of pool {hami[0].pool}",
-            f"HAMi and the device plugin of pool {other} would both offer nvidia.com/gpu in cluster {cluster.name}",
-            f"Give the pool a cluster of its own, or set nvidia_sharing_rename: true (or nvidia_mig_strategy: mixed) on pool {other}.",
+            thing,
+            f"HAMi and the DRA driver of pool {item.pool} would both serve nvidia.com/gpu in cluster {cluster.name}: the driver's chart gives "
+            "its DeviceClass gpu.nvidia.com this extendedResourceName",
+            "Give one of the pools a cluster of its own (gpu_kubernetes_cluster).",
         )
+
+
+def _refuse_migration(cluster: Cluster) -> None:
+    """Refuse what decides otherwise than by the label of a node which of two servers runs there."""
+    for item in cluster.configurations:
+        if not item.sharing.migrate_from:
+            continue
+        thing = f"nvidia_sharing_migrate_from of pool {item.pool}"
+        if cluster.options["stack"] == "gpu_operator":
+            raise Refused(
+                thing,
+                "the GPU Operator has no migration in place between its device plugin and the DRA driver",
+                "Set gpu_kubernetes_stack: device_plugin first, whose release serves the pool node by node.",
+            )
+        if item.compute_domains:
+            raise Refused(
+                thing,
+                f"ComputeDomains of the DRA driver run IMEX on its nodes ({IMEX}: {MASKED}), and they would end with the pool's claims",
+                "Change such a pool as a whole: drain its nodes, then set nvidia_sharing_backend alone.",
+            )

@@ -34,6 +34,8 @@ from hosts.progress import Progress
 from . import programs
 
 _STARTS_WITHIN = 120.0
+#: Extended resources by DRA (KEP-5004): on by default from Kubernetes 1.36 on, and a gate of all components in 1.34.
+FEATURE_GATES = {"DRAExtendedResource": True}
 _PR_SET_PDEATHSIG = 1
 
 
@@ -138,7 +140,7 @@ class ControlPlane:
 
     def start(self) -> list[subprocess.Popen[bytes]]:
         """Start the programs; they end when the calling process ends."""
-        common = [f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", "--secure-port=0"]
+        common = [f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", "--secure-port=0", _gates()]
         keys = self.data / "certificates"
         manager = [
             *common,
@@ -184,6 +186,7 @@ class ControlPlane:
         accounts = [] if self.controllers else ["--disable-admission-plugins=ServiceAccount"]
         return [
             *accounts,
+            _gates(),
             f"--etcd-servers=http://{self.endpoints.address}:{self.endpoints.etcd}",
             f"--bind-address={self.endpoints.address}",
             f"--advertise-address={self.endpoints.address}",
@@ -265,6 +268,10 @@ def stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 def end_with_parent() -> None:
     """For C(preexec_fn): nothing of a lab runs unattended."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _gates() -> str:
+    return "--feature-gates=" + ",".join(f"{name}={str(on).lower()}" for name, on in FEATURE_GATES.items())
 
 
 def _free_ports(count: int) -> list[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from .control_plane import ControlPlane
+from .control_plane import FEATURE_GATES, ControlPlane
 from .layer import CONTAINERD_1_6
 from .network import Network
 
@@ -88,6 +88,7 @@ def _kubelet(address: str) -> dict[str, object]:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
+        "featureGates": dict(FEATURE_GATES),
         "address": address,
         "healthzBindAddress": address,
         "authentication": {

@@ -173,3 +173,39 @@ def test_devices_of_claims_are_compared_where_the_pool_is_served_by_them(plan, m
     assert result["plan"]["hosts"]["a"]["node"]["differs"] == [
         "devices of claims: in the node's ResourceSlices gpu.nvidia.com: 0 instead of 1"
     ]
+
+
+SERVED = {"demo": [{"node": "a", "pool": "training", "by": "device-plugin", "to": "dra"}]}
+
+
+def test_who_serves_requests_for_gpus_is_said_with_and_without_a_cluster(plan, monkeypatch):
+    result, shown = plan(arguments={"served": SERVED})
+    assert "  a: served by the device plugin, until gpufleet.nvidia.migrate moves them to the DRA driver" in shown.text
+    assert "wrong" not in result["plan"]
+    labels = {"gpufleet.github.io/migrated-to": "dra"}
+    node = {**FakeCluster().nodes()["a"], "metadata": {"labels": labels}}
+    monkeypatch.setattr(FakeCluster, "nodes", lambda _self: {"a": node})
+    monkeypatch.setattr(FakeCluster, "version", lambda _self: "v1.34.4", raising=False)
+    one = {"metadata": {"name": "gpu.nvidia.com"}, "spec": {"extendedResourceName": "nvidia.com/gpu"}}
+    monkeypatch.setattr(FakeCluster, "device_classes", lambda _self: [one], raising=False)
+    monkeypatch.setattr(fleet_plan, "Cluster", FakeCluster)
+    result, shown = plan(arguments={"served": SERVED, "kubeconfig": "x"})
+    assert "  a: served by the DRA driver" in shown.text and "wrong" not in result["plan"]
+
+
+@pytest.mark.parametrize(
+    ("version", "classes", "text"),
+    [
+        ("v1.33.1", [], "Kubernetes v1.33.1 serves no extended resources by DRA: 1.36 does by default"),
+        ("v1.34.4", [], "no DeviceClass has extendedResourceName: nvidia.com/gpu"),
+        ("v1.36.0", ["gpu.nvidia.com", "own"], "the DeviceClasses gpu.nvidia.com and own both have"),
+    ],
+)
+def test_a_cluster_that_cannot_serve_the_requests_is_drift(plan, monkeypatch, version, classes, text):
+    monkeypatch.setattr(descriptions, "plan_stages", lambda _facts, _desired: {})
+    monkeypatch.setattr(FakeCluster, "version", lambda _self: version, raising=False)
+    found = [{"metadata": {"name": name}, "spec": {"extendedResourceName": "nvidia.com/gpu"}} for name in classes]
+    monkeypatch.setattr(FakeCluster, "device_classes", lambda _self: found, raising=False)
+    monkeypatch.setattr(fleet_plan, "Cluster", FakeCluster)
+    result, shown = plan(hosts={}, arguments={"served": SERVED, "kubeconfig": "x"})
+    assert result["drift"] and text in result["plan"]["wrong"][0] and f"impossible: cluster demo: {text}" in shown.text

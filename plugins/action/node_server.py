@@ -1,0 +1,83 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Say on a node who serves its GPUs, wait until the other one has left it, and remove what that left in the node's status."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import pods, served
+
+_PAUSE = 2.0
+
+
+class ActionModule(ClusterAction):
+    _VALID_ARGS = None
+    OPTIONS = {
+        "node": {"type": "str", "required": True},
+        "server": {"type": "str", "choices": [served.PLUGIN, served.DRA], "required": True},
+        "state": {"type": "str", "choices": ["chosen", "cleared"], "required": True},
+        "timeout": {"type": "int", "default": 300},
+        "settle": {"type": "int", "default": 15},
+    }
+
+    def act(self, arguments: dict[str, Any], _task_vars: dict[str, Any]) -> dict[str, Any]:
+        cluster = self.cluster(arguments)
+        if arguments["state"] == "chosen":
+            return self._choose(cluster, arguments)
+        return self._clear(cluster, arguments)
+
+    def _choose(self, cluster: Cluster, arguments: dict[str, Any]) -> dict[str, Any]:
+        node, server = arguments["node"], arguments["server"]
+        labels = cluster.node(node)["metadata"].get("labels") or {}
+        changed = labels.get(served.MIGRATED_LABEL) != server
+        if self._task.check_mode:
+            return {"changed": changed, "pods": []}
+        unready = served.unready(cluster.daemon_sets(), labels, server)
+        if unready:
+            return {"failed": True, "msg": f"Failed to move node {node}: {unready}"}
+        if changed:
+            cluster.change_node(node, {}, labels={served.MIGRATED_LABEL: server})
+        until = time.monotonic() + arguments["timeout"]
+        while True:
+            there = cluster.pods_on(node)
+            slices = cluster.resource_slices() if server == served.PLUGIN else []
+            left = served.not_left(cluster.daemon_sets(), there, slices, node, labels, server)
+            if not left:
+                live = [pod.uid for pod in map(pods.read, there) if not pod.ended]
+                return {"changed": changed, "pods": live}
+            if time.monotonic() >= until:
+                remedy = "See what keeps it: kubectl describe pod, and the kubelet's log."
+                return {
+                    "failed": True,
+                    "changed": changed,
+                    "msg": f"Failed to move node {node} to {server}: within {arguments['timeout']} s there still is {', '.join(left)}. {remedy}",
+                }
+            time.sleep(_PAUSE)
+
+    def _clear(self, cluster: Cluster, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Remove the resources of the device plugin; a kubelet that is just starting may write them once more."""
+        node, changed, away_since = arguments["node"], False, None
+        until = time.monotonic() + arguments["timeout"]
+        while True:
+            names = served.left_over(cluster.node(node))
+            now = time.monotonic()
+            if self._task.check_mode:
+                return {"changed": bool(names), "resources": names}
+            if names:
+                away_since, changed = None, True
+                cluster.remove_resources(node, names)
+            else:
+                away_since = now if away_since is None else away_since
+                if now - away_since >= arguments["settle"] or not changed:
+                    return {"changed": changed}
+            if now >= until:
+                why = f"the kubelet reports {', '.join(names)} again and again"
+                remedy = "Remove the device plugin's pod from the node, and run again."
+                return {"failed": True, "changed": changed, "msg": f"Failed to clear node {node}: {why}. {remedy}"}
+            time.sleep(_PAUSE)

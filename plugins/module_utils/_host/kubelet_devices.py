@@ -1,0 +1,169 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What NVIDIA's device plugin leaves in the kubelet of a node that the DRA driver is to serve, and how the kubelet forgets it.
+
+A kubelet keeps every resource that a device plugin ever registered in its checkpoint, and reports 0 of it for as long as the checkpoint is
+there. The scheduler then finds the resource on the node and looks for no claim. The checkpoint has a checksum over the kubelet's own
+structures, so no single entry can be taken out: the kubelet is stopped, the file removed, and the kubelet started. The plugins that run on
+the node register again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .._adapters import files, systemd
+from .._formats.kubelet_checkpoint import CHECKPOINT
+from .._plan import Plan, Refused, Step
+from .._schema import Unfit, check, fields, items, mapping, text
+from .._steps import Kind
+
+#: What runs a kubelet: itself, or the agent of k3s and RKE2. Their servers run a control plane, too.
+UNITS = ("kubelet.service", "k3s-agent.service", "rke2-agent.service")
+NVIDIA = "nvidia.com/"
+_TEXT = text(256)
+_DATA = fields(
+    {
+        "PodDeviceEntries": items(
+            fields(dict.fromkeys(("PodUID", "ResourceName"), _TEXT), required=("PodUID", "ResourceName"))
+        ),
+        "RegisteredDevices": mapping(lambda _value, _path: None, 1024),
+    }
+)
+
+
+class NotForgotten(Exception):
+    """The kubelet did not come to the state that was planned."""
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What the kubelet of a host remembers.
+
+    :param checkpoint: whether it has a checkpoint.
+    :param registered: the resources that device plugins registered.
+    :param held: which pods hold which resources, as pairs of UID and resource. The kubelet forgets those of pods that ended only when it
+        next gives a device.
+    :param unit: the systemd unit of the kubelet; empty where none is known.
+    :param active: whether it runs.
+    """
+
+    checkpoint: bool
+    registered: frozenset[str] = frozenset()
+    held: frozenset[tuple[str, str]] = frozenset()
+    unit: str = ""
+    active: bool = False
+
+
+def remembered(checkpoint: str | None, units: Mapping[str, systemd.Unit]) -> Remembered:
+    """Return it from the text of the checkpoint, None where there is none, and the units of UNITS.
+
+    :raises Refused: it is no checkpoint.
+    """
+    unit = next((name for name in UNITS if name in units and units[name].exists), "")
+    active = bool(unit) and units[unit].is_active
+    if checkpoint is None:
+        return Remembered(False, unit=unit, active=active)
+    try:
+        data = json.loads(checkpoint)["Data"]
+        found: dict[str, Any] = {
+            key: data.get(key) or empty for key, empty in (("PodDeviceEntries", []), ("RegisteredDevices", {}))
+        }
+        check(_DATA, found)
+        held = frozenset((entry["PodUID"], entry["ResourceName"]) for entry in found["PodDeviceEntries"])
+        registered = frozenset(found["RegisteredDevices"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, Unfit) as error:
+        raise Refused(
+            CHECKPOINT,
+            f"it is not what a kubelet writes ({type(error).__name__}: {error})",
+            "Drain the node, stop the kubelet, remove the file and start the kubelet by hand.",
+        ) from error
+    return Remembered(True, registered, held, unit, active)
+
+
+def plan(found: Remembered, pods: Collection[str], start_only: bool = False) -> Plan:
+    """Return the steps after which the kubelet remembers nothing of NVIDIA's device plugin, and runs.
+
+    :param pods: UIDs of the pods that there are on the node.
+    :param start_only: whether only the kubelet is started, where it was left stopped.
+    :raises Refused: a pod still holds a device, of whatever vendor: the kubelet would give it to another one.
+    """
+    ours = {name for name in found.registered | {name for _uid, name in found.held} if name.startswith(NVIDIA)}
+    if start_only or not ours:
+        if not found.unit or found.active:
+            return Plan()
+        return Plan((Step(Kind.START_SERVICE, found.unit, "an earlier run stopped it"),))
+    if not found.unit:
+        raise Refused(
+            "the kubelet",
+            f"none of {', '.join(UNITS)} is on this host, and the kubelet has to be stopped while its checkpoint is removed",
+            f"Stop the kubelet, remove {CHECKPOINT} and start the kubelet by hand, then run again.",
+        )
+    held = sorted(name for uid, name in found.held if uid in pods)
+    if held:
+        raise Refused(
+            CHECKPOINT,
+            f"pods on this node hold devices of {', '.join(dict.fromkeys(held))}, and without the checkpoint the kubelet would give the same "
+            "devices to other pods",
+            "Let those pods end or drain the node, then run again.",
+        )
+    others = sorted(found.registered - ours)
+    again = f"; the device plugins of {', '.join(others)} register again" if others else ""
+    return Plan(
+        (
+            Step(
+                Kind.REMOVE_FILE,
+                CHECKPOINT,
+                f"the kubelet reports 0 of {', '.join(sorted(ours))} as long as it is there{again}",
+                data={"unit": found.unit},
+            ),
+        ),
+        {"resources": sorted(found.registered)},
+        {"resources": others},
+    )
+
+
+def read() -> Remembered:
+    """Return what the kubelet of this host remembers.
+
+    :raises Refused: its checkpoint is none.
+    """
+    return remembered(files.read_text(CHECKPOINT), systemd.units(UNITS))
+
+
+def apply(planned: Plan) -> None:
+    """Carry out the plan. The kubelet is started again whatever happens in between.
+
+    :raises CommandError: systemd refused.
+    """
+    for step in planned.steps:
+        if step.kind is Kind.START_SERVICE:
+            systemd.start(step.target)
+            continue
+        unit = str(step.data["unit"])
+        try:
+            systemd.stop(unit)
+            files.remove(step.target)
+        finally:
+            systemd.start(unit)
+
+
+def read_back(planned: Plan) -> None:
+    """Compare the host with what was planned.
+
+    :raises NotForgotten: the kubelet does not run, or a device plugin of NVIDIA registered again.
+    """
+    found = read()
+    if not found.active:
+        raise NotForgotten(f"{found.unit or 'the kubelet'} does not run. See journalctl --unit {found.unit}")
+    ours = sorted(name for name in found.registered if name.startswith(NVIDIA))
+    if ours and any(step.kind is Kind.REMOVE_FILE for step in planned.steps):
+        raise NotForgotten(
+            f"a device plugin registered {', '.join(ours)} again. Remove its pod from the node: kubectl get pods --field-selector "
+            "spec.nodeName=NODE --all-namespaces"
+        )

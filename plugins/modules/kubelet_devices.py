@@ -1,0 +1,92 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: kubelet_devices
+short_description: Let the kubelet forget NVIDIA's device plugin
+version_added: 0.1.0
+description:
+  - A kubelet reports 0 of every resource that a device plugin once registered, for as long as its checkpoint exists. Pods that request
+    C(nvidia.com/gpu) then wait forever on a node that the DRA driver serves.
+  - Stops the kubelet, removes C(/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint), and starts the kubelet. Running containers are not
+    affected, and device plugins of other vendors register again.
+  - Refuses to run while a pod in O(pods) holds a device of any device plugin, because the checkpoint is the only record of who holds it.
+  - The resource itself is removed from the node's status by M(gpufleet.nvidia.node_server); the playbook C(gpufleet.nvidia.migrate) calls both.
+options:
+  pods:
+    description: UIDs of the pods that exist on the node and have not ended.
+    type: list
+    elements: str
+    required: true
+  start_only:
+    description: Whether only to start the kubelet, if an earlier run that was cut off left it stopped.
+    type: bool
+    default: false
+extends_documentation_fragment:
+  - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.attributes.changes
+seealso:
+  - module: gpufleet.nvidia.node_server
+author:
+  - The gpufleet.nvidia authors (@gpufleet)
+"""
+
+EXAMPLES = r"""
+- name: Let the kubelet forget the device plugin that served the node before
+  gpufleet.nvidia.kubelet_devices:
+    pods: "{{ node_server.pods }}"
+"""
+
+RETURN = r"""
+plan:
+  description: The steps, as in check mode.
+  returned: success
+  type: dict
+  sample:
+    changes: true
+    steps:
+      - kind: remove_file
+        target: /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint
+        data: {unit: kubelet.service}
+        text: remove /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint (the kubelet reports 0 of nvidia.com/gpu as long as it is there)
+        why: the kubelet reports 0 of nvidia.com/gpu as long as it is there
+        disturbs: []
+    warnings: []
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import kubelet_devices
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "pods": {"type": "list", "elements": "str", "required": True},
+            "start_only": {"type": "bool", "default": False},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        plan = kubelet_devices.plan(kubelet_devices.read(), module.params["pods"], module.params["start_only"])
+        result = {"changed": plan.changes, "plan": plan.as_dict()}
+        if module._diff:
+            result["diff"] = plan.diff("what the kubelet remembers of device plugins")
+        if not module.check_mode and plan.changes:
+            kubelet_devices.apply(plan)
+            kubelet_devices.read_back(plan)
+    except Refused as refusal:
+        module.fail_json(msg=refusal.message)
+    except (CommandError, kubelet_devices.NotForgotten, OSError) as error:
+        module.fail_json(msg=f"Failed to let the kubelet forget the device plugin: {str(error).rstrip('.')}.")
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

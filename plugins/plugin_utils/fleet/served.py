@@ -1,0 +1,159 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who serves pods that request C(nvidia.com/gpu) on which node: the device plugin, or the DRA driver by extended resources (KEP-5004). Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import claims, clients
+from .names import LABEL_PREFIX
+from .pods import GPU_PREFIXES
+
+GPU = "nvidia.com/gpu"
+#: Set by C(gpufleet.nvidia.migrate) alone, never by a rule: what serves the node since. Rendered releases keep away from the other side.
+MIGRATED_LABEL = f"{LABEL_PREFIX}/migrated-to"
+PLUGIN, DRA = "device-plugin", "dra"
+#: Values of that label, by C(nvidia_sharing_backend).
+SERVERS = {"mps": PLUGIN, "dra": DRA}
+_NAMES = {PLUGIN: "the device plugin", DRA: "the DRA driver"}
+#: KEP-5004: a gate of all components in 1.34 and 1.35, on by default from 1.36 (kube_features.go).
+FIRST_WITH_CLAIMS, ON_BY_DEFAULT = (1, 34), (1, 36)
+GATE = "DRAExtendedResource"
+_VERSION = re.compile(r"v?([0-9]+)[.]([0-9]+)")
+
+
+@dataclass(frozen=True)
+class Served:
+    """One node on which such a pod can run.
+
+    :param by: C(device-plugin) or C(dra); of a pool that is migrated, before the node is.
+    :param to: while its pool is migrated, what serves the node afterwards; else empty.
+    """
+
+    node: str
+    pool: str
+    by: str
+    to: str = ""
+
+
+def read(entries: Iterable[Mapping[str, Any]]) -> tuple[Served, ...]:
+    """Return what M(gpufleet.nvidia.render) says of the nodes of one cluster."""
+    return tuple(
+        Served(str(one["node"]), str(one["pool"]), str(one["by"]), str(one.get("to") or "")) for one in entries
+    )
+
+
+def now(served: Sequence[Served], nodes: Mapping[str, Mapping[str, Any]]) -> tuple[Served, ...]:
+    """Return the same where the labels of nodes say which of them were migrated.
+
+    :param nodes: objects of the API by name.
+    """
+    found = []
+    for one in served:
+        labels = ((nodes.get(one.node) or {}).get("metadata") or {}).get("labels") or {}
+        done = one.to and labels.get(MIGRATED_LABEL) == one.to
+        found.append(Served(one.node, one.pool, one.to) if done else one)
+    return tuple(found)
+
+
+def lines(cluster: str, served: Sequence[Served]) -> list[str]:
+    """Return on which nodes a pod that requests C(nvidia.com/gpu) may land, for people; nothing where no DRA driver is among them."""
+    if all(DRA not in (one.by, one.to) for one in served):
+        return []
+    found = [f"cluster {cluster}: pods that request {GPU}: N may land on"]
+    by: dict[tuple[str, str], list[str]] = {}
+    for one in served:
+        by.setdefault((one.by, one.to), []).append(one.node)
+    for (server, to), nodes in sorted(by.items()):
+        then = f", until gpufleet.nvidia.migrate moves them to {_NAMES[to]}" if to else ""
+        found.append(f"  {', '.join(sorted(nodes))}: served by {_NAMES[server]}{then}")
+    return found
+
+
+def too_old(version: str) -> str:
+    """Return what keeps a Kubernetes of this version from serving extended resources by DRA at all; empty where nothing does."""
+    found = _VERSION.match(version)
+    if found and (int(found.group(1)), int(found.group(2))) < FIRST_WITH_CLAIMS:
+        return (
+            f"Kubernetes {version} serves no extended resources by DRA: 1.36 does by default, 1.34 with the feature gate {GATE} in "
+            "kube-apiserver, kube-scheduler, kube-controller-manager and kubelet"
+        )
+    return ""
+
+
+def class_problem(classes: Iterable[Mapping[str, Any]], version: str) -> str:
+    """Return why no DeviceClass, or more than one, serves C(nvidia.com/gpu); empty where exactly one does.
+
+    :param classes: DeviceClasses, objects of the API.
+    """
+    names = sorted(
+        str((one.get("metadata") or {}).get("name"))
+        for one in classes
+        if (one.get("spec") or {}).get("extendedResourceName") == GPU
+    )
+    if len(names) == 1:
+        return ""
+    if names:
+        return (
+            f"the DeviceClasses {' and '.join(names)} both have extendedResourceName: {GPU}, and which of them serves a pod is not defined. "
+            "Delete all but the one of the chart dra-driver-nvidia-gpu"
+        )
+    return (
+        f"no DeviceClass has extendedResourceName: {GPU}, so pods that request it wait on the nodes that the DRA driver serves. Install the "
+        f"release dra-driver-nvidia-gpu; the API server of Kubernetes {version} drops the field without the feature gate {GATE} (on by default "
+        "from 1.36)"
+    )
+
+
+def unready(daemon_sets: Iterable[Mapping[str, Any]], labels: Mapping[str, str], server: str) -> str:
+    """Return why nothing would serve a node after it was moved; empty where a DaemonSet would.
+
+    :param labels: of the node.
+    """
+    if any(_only_on(one, labels, server) for one in daemon_sets):
+        return ""
+    return (
+        f"no DaemonSet would run on it with the label {MIGRATED_LABEL}={server} and not without. Render the clusters with "
+        "nvidia_sharing_migrate_from, apply the tree, wait until its releases are installed, and run again"
+    )
+
+
+def not_left(
+    daemon_sets: Iterable[Mapping[str, Any]],
+    pods: Iterable[Mapping[str, Any]],
+    slices: Iterable[Mapping[str, Any]],
+    node: str,
+    labels: Mapping[str, str],
+    server: str,
+) -> list[str]:
+    """Return what of the other side is still on a node.
+
+    :param slices: the cluster's ResourceSlices, where the DRA driver is the other side.
+    """
+    other = DRA if server == PLUGIN else PLUGIN
+    theirs = {str(one["metadata"]["uid"]) for one in daemon_sets if _only_on(one, labels, other)}
+    found = [f"pod {clients.title(pod)}" for pod in pods if clients.owner(pod) in theirs]
+    published = claims.published(slices).get(node, ())
+    return found + ([f"{len(published)} devices in ResourceSlices of the node"] if published else [])
+
+
+def left_over(node: Mapping[str, Any]) -> list[str]:
+    """Return the resources of NVIDIA's device plugin that the status of a node lists."""
+    status = node.get("status") or {}
+    there = {*(status.get("capacity") or {}), *(status.get("allocatable") or {})}
+    return sorted(name for name in map(str, there) if name.startswith(GPU_PREFIXES))
+
+
+def _only_on(daemon_set: Mapping[str, Any], labels: Mapping[str, str], server: str) -> bool:
+    """Whether a DaemonSet runs on a node only while that side serves it."""
+    spec = (((daemon_set.get("spec") or {}).get("template") or {}).get("spec")) or {}
+    running = clients.resumed(labels)
+    other = DRA if server == PLUGIN else PLUGIN
+    there = clients.placed(spec, {**running, MIGRATED_LABEL: server})
+    return there and not clients.placed(spec, {**running, MIGRATED_LABEL: other})

@@ -1,0 +1,104 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.action import node_server
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served
+
+
+def daemon_set(uid, operator):
+    expression = {"key": served.MIGRATED_LABEL, "operator": operator, "values": [served.DRA]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    spec = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+    return {"metadata": {"uid": uid}, "spec": {"template": {"spec": spec}}}
+
+
+class FakeCluster:
+    """A node whose pod of the plugin leaves some looks after the label said so, and whose kubelet writes its resource some times more."""
+
+    def __init__(self, sets=("NotIn", "In"), stays=2, again=0):
+        self.sets = [daemon_set(operator, operator) for operator in sets]
+        self.stays, self.again = stays, again
+        self.labels: dict[str, str] = {}
+        self.resources = ["nvidia.com/gpu"]
+
+    def node(self, _name):
+        return {
+            "metadata": {"labels": self.labels},
+            "status": {"capacity": dict.fromkeys(["cpu", *self.resources], "0")},
+        }
+
+    def daemon_sets(self):
+        return self.sets
+
+    def change_node(self, _name, annotations, labels):
+        assert annotations == {}
+        self.labels.update(labels)
+
+    def pods_on(self, _name):
+        self.stays -= served.MIGRATED_LABEL in self.labels
+        metadata = {
+            "namespace": "gpu",
+            "name": "x",
+            "uid": "u1",
+            "ownerReferences": [{"uid": "NotIn", "controller": True}],
+        }
+        app = {"metadata": {"namespace": "jobs", "name": "app", "uid": "u2"}}
+        return [app, *([{"metadata": metadata}] if self.stays > 0 else [])]
+
+    def resource_slices(self):
+        return []
+
+    def remove_resources(self, _name, names):
+        assert names == ["nvidia.com/gpu"]
+        self.again -= 1
+        if self.again < 0:
+            self.resources = []
+
+
+@pytest.fixture
+def run(call, monkeypatch):
+    monkeypatch.setattr(node_server, "_PAUSE", 0.01)
+
+    def do(cluster, state, check_mode=False, timeout=5, settle=0):
+        monkeypatch.setattr(node_server.ActionModule, "cluster", lambda _self, _arguments: cluster)
+        arguments = {"node": "a", "server": "dra", "state": state, "timeout": timeout, "settle": settle}
+        result, _shown = call(node_server, arguments, {}, check_mode=check_mode)
+        return result
+
+    return do
+
+
+def test_the_label_is_set_and_the_other_side_waited_for(run):
+    cluster = FakeCluster()
+    result = run(cluster, "chosen")
+    assert result["changed"] and result["pods"] == ["u2"] and cluster.labels == {served.MIGRATED_LABEL: "dra"}
+    assert run(cluster, "chosen")["changed"] is False, "a run that was cut off is repeated"
+
+
+def test_nothing_is_labelled_before_the_tree_is_applied(run):
+    cluster = FakeCluster(sets=("NotIn",))
+    result = run(cluster, "chosen")
+    assert result["failed"] and "Render the clusters" in result["msg"] and not cluster.labels
+
+
+def test_a_pod_that_does_not_leave_is_named(run):
+    result = run(FakeCluster(stays=10**6), "chosen", timeout=0)
+    assert result["failed"] and "there still is pod gpu/x" in result["msg"]
+
+
+def test_what_a_starting_kubelet_writes_again_is_removed_again(run):
+    cluster = FakeCluster(again=2)
+    assert run(cluster, "cleared", settle=0)["changed"] and cluster.resources == []
+    assert run(cluster, "cleared")["changed"] is False
+    result = run(FakeCluster(again=10**6), "cleared", timeout=0)
+    assert result["failed"] and "again and again" in result["msg"]
+
+
+def test_check_mode_changes_nothing(run):
+    cluster = FakeCluster()
+    assert run(cluster, "chosen", check_mode=True)["changed"] and not cluster.labels
+    assert run(cluster, "cleared", check_mode=True)["resources"] == ["nvidia.com/gpu"] and cluster.resources

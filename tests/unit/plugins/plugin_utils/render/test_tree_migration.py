@@ -1,0 +1,115 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The files of a cluster with a pool that moves between the device plugin and the DRA driver."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clients
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import former
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
+
+DRA_DEVICES = {
+    "gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 2}],
+    "nvidia_sharing_backend": "dra",
+}
+
+
+def tree_of(clusters_of, pools, **options):
+    return cluster_tree(clusters_of(pools, **options)[0])
+
+
+def driver_values(tree):
+    return yaml.safe_load(tree["values/dra-driver-nvidia-gpu.yaml"])
+
+
+TO_CLAIMS = {**DRA_DEVICES, "nvidia_sharing_migrate_from": "mps"}
+BACK = {**DRA_DEVICES, "nvidia_sharing_backend": "mps", "nvidia_sharing_migrate_from": "dra"}
+MIGRATED, NODE_BACKEND = "gpufleet.github.io/migrated-to", "gpufleet.github.io/backend"
+
+
+def servers_of(tree, labels):
+    """Which rendered releases run on a node of the pool with these labels, with those that the rule gives it."""
+    rule = yaml.safe_load(tree["node-labels/pools.yaml"])["spec"]["rules"][0]["labels"]
+    there = {**rule, **labels}
+    plugin = yaml.safe_load(tree.get("values/nvidia-device-plugin-moved.yaml", "{}"))
+    specs = {"plugin": plugin, "dra": driver_values(tree)["kubeletPlugin"] if DRIVER in tree else {}}
+    return {name for name, spec in specs.items() if spec and clients.placed(spec, there)}
+
+
+DRIVER = "values/dra-driver-nvidia-gpu.yaml"
+
+
+@pytest.mark.parametrize(
+    ("variables", "labels", "served_by"),
+    [
+        (TO_CLAIMS, {}, {"plugin"}),
+        (TO_CLAIMS, {MIGRATED: "device-plugin"}, {"plugin"}),
+        (TO_CLAIMS, {MIGRATED: "dra"}, {"dra"}),
+        (DRA_DEVICES, {MIGRATED: "dra"}, {"dra"}),
+        (BACK, {}, {"dra"}),
+        (BACK, {MIGRATED: "dra"}, {"dra"}),
+        (BACK, {MIGRATED: "device-plugin"}, {"plugin"}),
+        ({**DRA_DEVICES, "nvidia_sharing_backend": "mps"}, {MIGRATED: "device-plugin"}, {"plugin"}),
+    ],
+)
+def test_each_node_has_exactly_one_server_at_every_step_of_a_migration(clusters_of, variables, labels, served_by):
+    tree = tree_of(clusters_of, {"moved": variables})
+    assert servers_of(tree, labels) == served_by
+    assert servers_of(tree, {**labels, "gpufleet.github.io/gpu-clients": "paused"}) == set()
+
+
+def test_a_driver_that_is_changed_before_the_labels_serves_no_node_that_was_moved_back(clusters_of):
+    """Controllers apply the release and the rule in any order: with both labels the node has been moved."""
+    tree = tree_of(clusters_of, {"moved": DRA_DEVICES})
+    assert servers_of(tree, {NODE_BACKEND: "dra", MIGRATED: "device-plugin"}) == set()
+
+
+def test_the_pool_keeps_its_names_when_its_migration_begins(clusters_of):
+    before = json.loads(
+        tree_of(clusters_of, {"moved": {**DRA_DEVICES, "nvidia_sharing_backend": "mps"}})["capacity.json"]
+    )
+    tree = tree_of(clusters_of, {"moved": TO_CLAIMS}, before=former(json.dumps(before), "capacity.json"))
+    assert "values/nvidia-device-plugin-moved.yaml" in tree
+    assert json.loads(tree["capacity.json"])["nodes"]["moved-0"]["devices"] == {"gpu.nvidia.com": 2}
+    assert "feature gate DRAExtendedResource" in tree_of(clusters_of, {"moved": TO_CLAIMS}, version="1.34")[DRIVER]
+    assert "DRAExtendedResource" not in tree_of(clusters_of, {"moved": TO_CLAIMS}, version="1.36")[DRIVER]
+
+
+def test_who_serves_the_nodes_of_a_pool_that_is_migrated_is_said(clusters_of):
+    text = tree_of(clusters_of, {"moved": TO_CLAIMS})["README.md"]
+    assert (
+        "moved-0, moved-1: served by the device plugin, until gpufleet.nvidia.migrate moves them to the DRA driver"
+        in text
+    )
+
+
+@pytest.mark.parametrize(
+    ("variables", "options", "text"),
+    [
+        ({"nvidia_sharing_migrate_from": "dra"}, {}, "Set nvidia_sharing_backend: mps"),
+        ({"nvidia_sharing_migrate_from": "hami"}, {}, "must be one of , mps, dra"),
+        ({"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": "all-balanced"}, {}, "no DeviceClass of the DRA driver"),
+        ({"nvidia_sharing_memory_slice": "4GiB"}, {}, "only whole GPUs are requested alike"),
+        ({"nvidia_driver_imex": "masked"}, {}, "ComputeDomains of the DRA driver run IMEX on its nodes"),
+        ({"nvidia_toolkit_device_injection": "volume_mounts"}, {}, "by CDI"),
+        ({}, {"stack": "gpu_operator"}, "Set gpu_kubernetes_stack: device_plugin first"),
+        ({}, {"version": "1.33"}, "1.34 with the feature gate DRAExtendedResource"),
+    ],
+)
+def test_what_cannot_be_migrated_in_place_is_refused(clusters_of, variables, options, text):
+    with pytest.raises(Refused, match=re.escape(text)):
+        tree_of(clusters_of, {"moved": {**TO_CLAIMS, **variables}}, **options)
+
+
+def test_hami_and_the_dra_driver_do_not_both_serve_a_name(clusters_of):
+    hami = {**DRA_DEVICES, "nvidia_sharing_backend": "hami", "nvidia_sharing_memory_slice": "4GiB"}
+    with pytest.raises(Refused, match=r"HAMi and the DRA driver of pool claims would both serve nvidia.com/gpu"):
+        tree_of(clusters_of, {"claims": DRA_DEVICES, "hami": hami})
