@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health i
     judged,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe, warnings_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_security import driver_security
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import CHECKS, verification
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
@@ -66,6 +67,8 @@ class ActionModule(FleetAction):
             if facts is not None:
                 checks, unread, wrong = _health(variables, description, facts, bool(refusals))
                 refusals += wrong
+                if checks is not None and not refusals:
+                    checks = [*checks, *driver_security(facts, description.variables)]
             node, unasked = nodes.checks(host, variables, facts) if facts is not None and not refusals else (None, "")
             hosts[host] = verification(
                 checks, node, unread=unread, refused="; ".join(refusals), unasked=unasked or nodes.unasked

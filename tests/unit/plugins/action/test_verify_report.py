@@ -9,7 +9,7 @@ import json
 import pytest
 from ansible.errors import AnsibleUndefinedVariable
 from ansible_collections.gpufleet.nvidia.plugins.action import verify_report
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions, driver_security
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import healthy_facts
 
 GPUS = {"gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 2}]}
@@ -78,6 +78,7 @@ def test_all_hosts_with_evidence_and_next_step_for_people_and_as_json(report, re
 
 def test_a_cuda_that_nothing_proves_is_said_and_is_no_failure(report, read):
     facts = {"schema": 1, **healthy_facts(), "health": {"nvidia_smi": None, "xids": []}}
+    facts = json.loads(json.dumps(facts).replace("580.126.09", "580.178.04"))
     host = {**read, "gpu_facts_host": {"gpu": facts}, "nvidia_health_checks": ["cuda"]}
     result, shown = report(
         good={**host, "gpu_facts_gpus": []}, off={**host, "gpu_facts_gpus": [], "nvidia_health_cuda_check": []}
@@ -144,3 +145,50 @@ def test_without_a_cluster_its_checks_are_skipped(report, read):
     result, _shown = report(good=read)
     assert result["healthy"]
     assert check_of(result, "good", "node")["evidence"] == "no cluster was asked: gpu_verify_kubeconfig is not set"
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("580.126.09", "580.126.09 is below the security floor 580.178.04"),
+        ("570.148.08", "branch 570 no longer gets security fixes"),
+        ("620.10.01", "whether driver branch 620 has known vulnerabilities is not known"),
+    ],
+)
+def test_a_running_driver_that_a_bulletin_names_is_reported_and_is_no_failure(report, read, version, said):
+    read["gpu_facts_host"]["gpu"]["driver"] = {"loaded_version": version}
+    result, _shown = report(good=read)
+    found = check_of(result, "good", "driver_security")
+    assert found["status"] == "warning" and said in found["evidence"] and found["next_step"]
+    assert result["healthy"]
+
+
+def test_a_vulnerable_driver_that_was_allowed_by_name_is_still_named(report, read):
+    read["gpu_facts_host"]["gpu"]["driver"] = {"loaded_version": "580.126.09"}
+    result, _shown = report(good={**read, "nvidia_driver_allow_vulnerable": True})
+    found = check_of(result, "good", "driver_security")
+    assert "accepted with nvidia_driver_allow_vulnerable" in found["evidence"] and not found["next_step"]
+
+
+def test_a_running_driver_above_the_floor_is_not_mentioned(report, read):
+    read["gpu_facts_host"]["gpu"]["driver"] = {"loaded_version": "580.178.04"}
+    result, _shown = report(good=read)
+    assert all(one["name"] != "driver_security" for one in result["hosts"]["good"]["checks"])
+
+
+def test_an_advisory_of_the_site_counts_for_running_drivers(report, read, monkeypatch):
+    row = {
+        "branch": 580,
+        "version": "580.999.01",
+        "bulletin": "9999",
+        "date": "2027-01-01",
+        "source": "s",
+        "reason": "r",
+    }
+    monkeypatch.setattr(driver_security, "read_folder", lambda folder: [row] if folder == "/advisories" else [])
+    read["gpu_facts_host"]["gpu"]["driver"] = {"loaded_version": "580.178.04"}
+    result, _shown = report(good={**read, "nvidia_driver_advisories": "/advisories"})
+    assert (
+        "below the security floor 580.999.01 of bulletin 9999"
+        in check_of(result, "good", "driver_security")["evidence"]
+    )
