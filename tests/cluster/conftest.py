@@ -28,6 +28,7 @@ TIERS = {
     "test_upgrade": "upgrade",
     "test_gitops": "gitops",
     "test_gpu_operator": "nodes",
+    "test_migrate": "upgrade",
     "test_heal": "upgrade",
     "test_nodes": "nodes",
     "test_claims": "nodes",

@@ -1,0 +1,190 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A pool that moves from NVIDIA's own device plugin to its own DRA driver and back, under a Deployment that requests nvidia.com/gpu.
+
+Two real nodes with real kubelets and the charts' own releases; Kubernetes 1.34 with the gate DRAExtendedResource. The first run is killed at a step
+after which nothing offers a GPU of its node.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+import yaml
+from demo import REPOSITORY, Demo, devices, wait_for
+
+NODES = ("node-a", "node-b")
+MIGRATED = "gpufleet.github.io/migrated-to"
+STATE = "gpufleet.github.io/upgrade-state"
+SPEC = {
+    "hosts": [
+        {
+            "name": name,
+            "group": "moved",
+            "boards": [{"board": "h100-80gb-sxm", "count": 2}],
+            "driver": "installed",
+            "node": "containerd-2.4",
+        }
+        for name in NODES
+    ]
+}
+DESCRIBED = {
+    "nvidia_driver_branch": "580",
+    "nvidia_driver_state": "unmanaged",
+    "nvidia_toolkit_version": "1.20.0",
+    "nvidia_toolkit_device_injection": "cdi",
+    "gpu_kubernetes_cluster": "demo",
+    "gpu_kubernetes_version": "1.34.4",
+}
+PLUGIN = {"nvidia_sharing_backend": "mps"}
+TO_CLAIMS = {"nvidia_sharing_backend": "dra", "nvidia_sharing_migrate_from": "mps"}
+BACK = {"nvidia_sharing_backend": "mps", "nvidia_sharing_migrate_from": "dra"}
+
+
+class Pool(Demo):
+    """Both nodes, and the Deployment that is on them all the time."""
+
+    def describe(self, variables):
+        """Set the variables of the pool, render, and install what is rendered, as a push does."""
+        pools = {"gpu_hosts": {"vars": {**DESCRIBED, **variables}, "children": {"moved": {}}}}
+        self.inventory.write_text(json.dumps(pools))
+        self.play("render")
+        self.lab("charts", str(self.tree))
+
+    def migrate(self):
+        return self.play("migrate", "-e", f"gpu_upgrade_kubeconfig={self.lab('kubeconfig').strip()}")
+
+    def migrate_until(self, state):
+        """Begin a migration, and kill it with all its processes when a node has come to a step."""
+        inventories = ["-i", str(self.inventory), "-i", self.lab("inventory").strip()]
+        options = ["-e", f"gpu_upgrade_kubeconfig={self.lab('kubeconfig').strip()}"]
+        environment = {
+            **os.environ,
+            "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections"),
+            "ANSIBLE_CONFIG": str(REPOSITORY / "examples" / "ansible.cfg"),
+        }
+        program = str(REPOSITORY / ".venv" / "bin" / "ansible-playbook")
+        command = [program, *inventories, *options, "gpufleet.nvidia.migrate"]
+        with (self.folder / "killed.log").open("wb") as log:
+            run = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+        try:
+            wait_for(lambda: state in self.states().values() or run.poll() is not None, 400)
+            assert run.poll() is None, (self.folder / "killed.log").read_text()[-4000:]
+        finally:
+            os.killpg(run.pid, signal.SIGKILL)
+            run.wait()
+
+    def nodes(self):
+        return {node["metadata"]["name"]: node for node in self.get("nodes")["items"]}
+
+    def states(self):
+        return {name: node["metadata"].get("annotations", {}).get(STATE) for name, node in self.nodes().items()}
+
+    def served(self):
+        """Node to who serves it, by its label."""
+        return {name: node["metadata"]["labels"].get(MIGRATED) for name, node in self.nodes().items()}
+
+    def apps(self):
+        """The running pods of the Deployment: node to the GPUs that they see."""
+        found: dict[str, list[str]] = {}
+        for pod in self.get("pods", "-l", "app=app")["items"]:
+            if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]:
+                seen = devices(self.kubectl("exec", pod["metadata"]["name"], "--", "nvidia-smi", "-L"))
+                found.setdefault(pod["spec"]["nodeName"], []).extend(seen)
+        return found
+
+    def replicas(self, count):
+        """Have so many pods, and return where they run once all do; each has a GPU for itself."""
+        self.kubectl("scale", "deployment", "app", f"--replicas={count}")
+        wait_for(lambda: self.get("deployment", "app")["status"].get("readyReplicas") == count, 300)
+        apps = wait_for(lambda: (now := self.apps()) and sum(map(len, now.values())) == count and now, 120)
+        given = [uuid for seen in apps.values() for uuid in seen]
+        assert len(set(given)) == count, "one GPU for each, and none for two"
+        return apps
+
+    def check(self, server):
+        """Both nodes are in service on one side, and show that side alone."""
+        assert self.served() == dict.fromkeys(NODES, server)
+        assert not [name for name, node in self.nodes().items() if node["spec"].get("unschedulable")]
+        assert set(self.states().values()) == {"done"}
+        expected = {"nvidia.com/gpu": 2} if server == "device-plugin" else {}
+        # Not even 0 of it: that keeps the scheduler from looking for a claim.
+        wait_for(lambda: self.offered() == dict.fromkeys(NODES, expected), 60)
+        published = [one["spec"]["nodeName"] for one in self.get("resourceslices")["items"]]
+        assert sorted(published) == ([] if server == "device-plugin" else list(NODES))
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("migrate")
+    spec, inventory = folder / "lab.json", folder / "inventory.json"
+    spec.write_text(json.dumps(SPEC))
+    name = f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-migrate"
+    found = Pool(name, folder, inventory, spec)
+    inventory.write_text(json.dumps({"gpu_hosts": {"vars": {**DESCRIBED, **PLUGIN}, "children": {"moved": {}}}}))
+    try:
+        found.up()
+        yield found
+    finally:
+        found.lab("down")
+
+
+def deployment(pool):
+    """What people have: a Deployment that requests GPUs by name, and nothing about who serves them."""
+    pod = pool.example("moved-gpu")
+    spec = Demo.staying(pod)["spec"]
+    for key in ("restartPolicy", "nodeSelector"):
+        spec.pop(key, None)
+    labels = {"app": "app"}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    body = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "app"}, "spec": body}
+
+
+def test_the_same_deployment_runs_before_during_and_after_and_back_again(pool):
+    pool.kubectl("create", "-f", "-", text=yaml.safe_dump(deployment(pool)))
+    pool.replicas(4)
+    made = pool.get("deployment", "app")["spec"]["template"]
+    pool.replicas(2)
+
+    pool.describe(TO_CLAIMS)
+    # The plugin's pods are restarted once, because their affinity changed.
+    time.sleep(20)
+    wait_for(lambda: pool.offered() == {name: {"nvidia.com/gpu": 2} for name in NODES}, 120)
+    assert pool.served() == dict.fromkeys(NODES), "the tree alone moves nothing"
+    plan = pool.play(
+        "plan", "-e", f"gpu_plan_kubeconfig={pool.lab('kubeconfig').strip()}", "-e", "gpu_plan_fail_on_drift=false"
+    )
+    assert "node-a, node-b: served by the device plugin, until gpufleet.nvidia.migrate moves them" in plan
+    assert "DeviceClass" not in plan
+
+    # One node after the other: when the second one begins, the first one is on the other side, and in service.
+    pool.migrate_until("installing")
+    wait_for(lambda: pool.get("deployment", "app")["status"].get("readyReplicas") == 2, 300)
+    pool.migrate()
+    pool.check("dra")
+    pool.replicas(4)
+    assert len(pool.get("resourceclaims")["items"]) == 4, "the scheduler made a claim for each"
+    pool.replicas(2)
+
+    # Back, and half of it first: one node is left out by its label.
+    pool.describe(BACK)
+    pool.kubectl("label", "node", "node-b", "gpufleet.github.io/upgrade.skip=true")
+    pool.migrate()
+    assert pool.served() == {"node-a": "device-plugin", "node-b": "dra"}
+    apps = pool.replicas(4)
+    assert {name: len(seen) for name, seen in apps.items()} == dict.fromkeys(NODES, 2), "a mixed cluster serves both"
+    pool.replicas(2)
+    pool.kubectl("label", "node", "node-b", "gpufleet.github.io/upgrade.skip-")
+    pool.migrate()
+    pool.check("device-plugin")
+    pool.describe(PLUGIN)
+    pool.replicas(4)
+    assert pool.get("deployment", "app")["spec"]["template"] == made, "nobody changed the pods' specification"
