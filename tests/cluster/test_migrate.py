@@ -183,7 +183,10 @@ def test_the_same_deployment_runs_before_during_and_after_and_back_again(pool):
     assert {name: len(seen) for name, seen in apps.items()} == dict.fromkeys(NODES, 2), "a mixed cluster serves both"
     pool.replicas(2)
     pool.kubectl("label", "node", "node-b", "gpufleet.github.io/upgrade.skip-")
+    moved = pool.nodes()["node-a"]["metadata"]["annotations"]["gpufleet.github.io/upgrade-since"]
     pool.migrate()
+    again = pool.nodes()["node-a"]["metadata"]["annotations"]["gpufleet.github.io/upgrade-since"]
+    assert again == moved, "a node that has been moved is not drained again"
     pool.check("device-plugin")
     pool.describe(PLUGIN)
     pool.replicas(4)
