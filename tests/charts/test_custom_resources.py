@@ -35,15 +35,17 @@ FLEETS = {
         "training": TRAINING,
         "shared": {**BOARDS, **SLICES, "nvidia_sharing_mode": "mps", "nvidia_sharing_rename": True},
         "hami": {**BOARDS, **SLICES, "nvidia_sharing_backend": "hami"},
-        "dra": {**BOARDS, **SLICES, "nvidia_sharing_backend": "dra"},
     },
+    # HAMi and the DRA driver would both serve nvidia.com/gpu in one cluster.
+    "claims": {"training": TRAINING, "dra": {**BOARDS, **SLICES, "nvidia_sharing_backend": "dra"}},
     "operator": {"training": {**TRAINING, "gpu_kubernetes_stack": "gpu_operator"}},
     "racks by claims": {"rack": {**RACK, "nvidia_sharing_backend": "dra"}},
     "racks by the device plugin": {"rack": RACK, "training": TRAINING},
 }
 #: Kinds that the objects of a fleet have beside those that all have.
 OF_FLEET = {
-    "device plugin": {"RuntimeClass", "ResourceClaimTemplate"},
+    "device plugin": {"RuntimeClass"},
+    "claims": {"RuntimeClass", "ResourceClaimTemplate"},
     "operator": set(),
     "racks by claims": {"ResourceClaimTemplate", "ComputeDomain", "Job"},
     "racks by the device plugin": {"RuntimeClass", "ComputeDomain", "Job"},
@@ -136,7 +138,7 @@ def test_every_object_is_what_its_definition_says(server, fleet, gitops):
 
 #: The containers of the DRA driver on the nodes, by fleet.
 CONTAINERS = {
-    "device plugin": {"gpus"},
+    "claims": {"gpus"},
     "racks by claims": {"gpus", "compute-domains"},
     "racks by the device plugin": {"compute-domains"},
 }
