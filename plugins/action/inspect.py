@@ -11,7 +11,7 @@ import datetime
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable
 
 from ansible.errors import AnsibleError
@@ -36,6 +36,9 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection i
     resource_table,
     settings_table,
 )
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import BY_NAME, NodeMatch
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import VARIABLE as NODE_MATCH
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import read as read_match
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plugin_pod import mps_limits_check
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import Pod
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read as read_pod
@@ -80,6 +83,7 @@ class _Host:
     slice_mib: int | None = None
     notes: list[str] = field(default_factory=list)
     choices: Choices | None = None
+    match: NodeMatch = BY_NAME
 
     def take(self, named: Named) -> None:
         """Expect of the host what this configuration of the device plugin makes of it."""
@@ -185,7 +189,13 @@ class ActionModule(FleetAction):
         nodes = [_node(host, about, variables[host], cluster) for host, about in hosts.items()]
         resources = {host: _resources(about, node_of(host, variables[host]), cluster) for host, about in hosts.items()}
         unplaced = usage.unplaced(cluster.pods.get("", [])) if cluster else ()
-        strangers = _strangers(cluster, task_vars) if cluster else {}
+        strangers = {}
+        if cluster:
+            others = _not_in_inventory(cluster, task_vars)
+            offered = {name: gpu_allocatable(node) for name, node in others.items()}
+            strangers = {name: found for name, found in offered.items() if found}
+            joined = _joined(hosts.values(), cluster, others)
+            resources.update({f"node {name}" if name in hosts else name: one for name, one in joined.items()})
         documents = _Each((host for host, about in hosts.items() if about.text), lambda host: hosts[host].facts)
         result.update(
             {
@@ -261,6 +271,7 @@ def _read(host: str, variables: Any, known: Mapping[str, Sequence[str]], racks: 
     try:
         told = {name: plain(variables.get(name)) for name in VARIABLES}
         choices = read_choices({**desired, **told}, facts.get("gpus") or [])
+        about.match = read_match(plain(variables.get(NODE_MATCH)), facts["gpus"]) if facts.get("gpus") else BY_NAME
     except MISTAKES as error:
         about.notes += [refusal.message for refusal in mistakes(error)]
         return about
@@ -347,13 +358,35 @@ def _holdings(answer: Mapping[str, Any]) -> Sequence[Holding]:
     return holdings(text)
 
 
-def _strangers(cluster: _Cluster, task_vars: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """Return the nodes with GPUs that no host of the inventory stands for, whatever the play is limited to."""
+def _not_in_inventory(cluster: _Cluster, task_vars: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the nodes that no host of the inventory stands for, whatever the play is limited to."""
     mine = set()
     for host in plain((task_vars.get("groups") or {}).get(GPU_HOSTS) or []):
         mine.add(node_of(host, task_vars["hostvars"][host]))
-    offered = {name: gpu_allocatable(node) for name, node in cluster.nodes.items() if name not in mine}
-    return {name: found for name, found in offered.items() if found}
+    return {name: node for name, node in sorted(cluster.nodes.items()) if name not in mine}
+
+
+def _joined(hosts: Iterable[_Host], cluster: _Cluster, others: Mapping[str, Mapping[str, Any]]) -> dict[str, Resources]:
+    """Return the nodes that joined a pool by a property and that the inventory does not know, beside what the pool's hosts show.
+
+    These show the same, unless their boards make them several configurations: then the node shows what one of them does.
+    """
+    alike = {
+        (about.pool, repr(about.match), repr(about.found)): (about, about.choices)
+        for about in hosts
+        if about.match.by_property and about.choices
+    }
+    found: dict[str, Resources] = {}
+    for name, node in others.items() if alike else ():
+        labels = (node.get("metadata") or {}).get("labels") or {}
+        shown = [
+            _resources(replace(about, found=choices.labelled(node).capacity), name, cluster)
+            for about, choices in alike.values()
+            if about.match.finds(about.pool, labels)
+        ]
+        if shown:
+            found[name] = min(shown, key=lambda entry: bool(entry.mismatches))
+    return found
 
 
 def _slice(sharing: modes.Sharing, found: Capacity) -> dict[str, Any]:

@@ -36,14 +36,15 @@ class ActionModule(ClusterAction):
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         check_facts(arguments["facts"])
         name = arguments["node"]
+        cluster = self.cluster(arguments)
         wanted = node_expectations.expected(
             name,
             arguments["facts"],
             lambda: collect(task_vars, self._templar.template, node_expectations.ROLES),
             arguments["capacity"],
             arguments["labels"],
+            there=_node(cluster, name) if arguments["capacity"] else None,
         )
-        cluster = self.cluster(arguments)
         if self._task.check_mode:
             # Nothing was restarted.
             arguments = {**arguments, "restarted": [], "settle": 0}

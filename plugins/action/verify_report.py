@@ -164,7 +164,11 @@ class _Nodes:
         try:
             name = node_of(host, variables)
             wanted = node_expectations.expected(
-                name, facts, lambda: collect(variables, lambda value: value, node_expectations.ROLES), self._capacity
+                name,
+                facts,
+                lambda: collect(variables, lambda value: value, node_expectations.ROLES),
+                self._capacity,
+                there=self._nodes.get(name),
             )
             found = node_expectations.checks(
                 name, self._nodes.get(name), lambda: cluster.pods_on(name), wanted, facts, slices=self._slices

@@ -129,7 +129,9 @@ offered:
   type: dict
   returned: success
 mismatches:
-  description: The differences of every host whose node does not offer what is expected.
+  description:
+    - The differences of every host whose node does not offer what is expected.
+    - A node that is not in the inventory and joined a pool with C(gpu_kubernetes_node_match) is listed by the name of the node.
   type: dict
   returned: success
 """

@@ -31,7 +31,8 @@ options:
   capacity:
     description:
       - The C(capacity.json) of the node's cluster on the controller, as written by M(gpufleet.nvidia.render). If set, allocatable and labels, including
-        the rendered labels of the node, are compared with its entry for the node.
+        the rendered labels of the node, are compared with its entry for the node, or with that for each node of the pool that the node joined
+        (C(gpu_kubernetes_node_match)).
       - If empty, they are compared with what the host's GPUs and variables predict.
     type: path
     default: ""

@@ -31,19 +31,21 @@ def expected(
     variables: Callable[[], Mapping[str, Any]],
     capacity_file: str = "",
     labels: bool = True,
+    there: Mapping[str, Any] | None = None,
 ) -> expectations.Expected:
     """Return what C(node) must show: by a rendered file, or as it follows from the host's GPUs and its variables.
 
     :param variables: gives those of C(ROLES), typed and complete; not called where there is a file.
     :param capacity_file: a rendered capacity.json; empty for none.
     :param labels: whether the labels of the node are part of it.
+    :param there: the Node object, by which a file knows a node that it does not name.
     :raises Refused: the file is not there, or does not know the node; or variables cannot be taken.
     """
     if capacity_file:
         text = read_text(capacity_file)
         if text is None:
             raise Refused(capacity_file, "there is no such file", "Render the clusters first: gpufleet.nvidia.render.")
-        return expectations.expected(text, capacity_file, node)
+        return expectations.expected(text, capacity_file, node, there)
     found = variables()
     choices = sharing_configurations.read(found, facts.get("gpus") or [])
     sharing, predicted = choices.effective.sharing, choices.effective.capacity

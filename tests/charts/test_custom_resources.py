@@ -41,6 +41,7 @@ FLEETS = {
     "operator": {"training": {**TRAINING, "gpu_kubernetes_stack": "gpu_operator"}},
     "racks by claims": {"rack": {**RACK, "nvidia_sharing_backend": "dra"}},
     "racks by the device plugin": {"rack": RACK, "training": TRAINING},
+    "nodes by property": {"training": {**TRAINING, "gpu_kubernetes_node_match": {"boards": True}}, "shared": BOARDS},
 }
 #: Kinds that the objects of a fleet have beside those that all have.
 OF_FLEET = {
@@ -49,6 +50,7 @@ OF_FLEET = {
     "operator": set(),
     "racks by claims": {"ResourceClaimTemplate", "ComputeDomain", "Job"},
     "racks by the device plugin": {"RuntimeClass", "ComputeDomain", "Job"},
+    "nodes by property": {"RuntimeClass"},
 }
 COMMON = {
     "gpu_kubernetes_version": "1.36",

@@ -13,7 +13,7 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
-from .names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
+from .names import CONFIGURATION_LABEL, MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from .pods import GPU_PREFIXES, quantity
 from .sharing_configurations import LABEL
 
@@ -64,17 +64,18 @@ class Expected:
     all_choices: bool = True
 
 
-def expected(text: str, source: str, node: str) -> Expected:
+def expected(text: str, source: str, node: str, there: Mapping[str, Any] | None = None) -> Expected:
     """Return what a rendered C(capacity.json) says that a node must show.
 
     :param text: the file.
     :param source: its name, for messages.
+    :param there: the Node object; a node that the file does not name may have joined a pool that finds its nodes by a property.
     :raises Refused: it is no such file, or it has no such node.
     """
     try:
         document = json.loads(text)
-        entry = document["nodes"].get(node)
         configurations = document["configurations"]
+        entry = document["nodes"].get(node) or _joined(configurations, there or {})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         remedy = "Name the capacity.json of the cluster, below gpu_kubernetes_output_directory."
         raise Refused(source, "it is not a capacity.json that gpufleet.nvidia.render wrote", remedy) from error
@@ -100,6 +101,17 @@ def expected(text: str, source: str, node: str) -> Expected:
         devices=entry.get("devices") or {},
         choices=entry.get("choices", item.get("choices")) or {},
     )
+
+
+def _joined(configurations: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what the pool says of each of its nodes that the node has joined by a property."""
+    labels = (there.get("metadata") or {}).get("labels") or {}
+    for name, item in configurations.items():
+        each = item.get("each_node")
+        # Releases of groups keep away from a node that Node Feature Discovery labelled for another pool.
+        if each and labels.get(CONFIGURATION_LABEL, name) == name and each["selector"].items() <= labels.items():
+            return {**each, "configuration": name}
+    return None
 
 
 def chosen(node: Mapping[str, Any], wanted: Expected) -> tuple[Expected, tuple[Check, ...]]:
@@ -265,7 +277,7 @@ def _node_labels(node: Mapping[str, Any], labels: Mapping[str, str]) -> Check:
         "node labels",
         FAILED,
         "; ".join(wrong),
-        "Apply the rendered node labels, or let the GitOps controller apply them.",
+        "Apply the rendered node labels, or let the GitOps controller apply them. Labels of gpu_kubernetes_node_match are set by what makes the node.",
     )
 
 

@@ -11,12 +11,19 @@ import re
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 LABEL_PREFIX = "gpufleet.github.io"
+POOL_LABEL = f"{LABEL_PREFIX}/pool"
+CONFIGURATION_LABEL = f"{LABEL_PREFIX}/configuration"
 #: The label by which the GPU Operator's MIG manager chooses a layout, and the one in which it says how far it is.
 MIG_CONFIG_LABEL = "nvidia.com/mig.config"
 MIG_STATE_LABEL = "nvidia.com/mig.config.state"
 #: Not ours to relax. Kubernetes reserves names that begin with kube- for itself, and everybody's pods without a namespace are in default
 #: (kubernetes.io/docs/concepts/overview/working-with-objects/namespaces). The others have GitOps controllers, which may do all in a cluster.
 _OTHERS = ("default", "argocd", "flux-system")
+
+
+def label_value(text: str) -> str:
+    """Return C(text) as the value of a label."""
+    return text[:63].strip("-_.")
 
 
 def refuse_namespace(name: str) -> None:

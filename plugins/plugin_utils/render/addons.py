@@ -13,6 +13,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import VARIABLE as IMEX
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import HAMI_SPLIT
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import CONFIGURATION_LABEL
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.served import (
     FIRST_WITH_CLAIMS,
     GATE,
@@ -24,7 +25,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import inje
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import Part, render_values
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
     BACKEND_LABEL,
-    CONFIGURATION_LABEL,
     NOT_PAUSED,
     Cluster,
     Configuration,
@@ -73,12 +73,24 @@ def dcgm_exporter(cluster: Cluster) -> str:
         ("gpu_kubernetes_runtime_class.", {"runtimeClassName": options["runtime_class"] or ""}),
         (
             "The nodes of all pools; an upgrade of the driver removes the pods for a while.",
-            {"affinity": client_affinity({"key": CONFIGURATION_LABEL, "operator": "Exists"})},
+            {"affinity": _of_all_pools(cluster)},
         ),
         ("", {"tolerations": [dict(_GPU_TOLERATION)]}),
         *injection.exporter_parts(item.injection for item in cluster.configurations),
     ]
     return render_values(DCGM_EXPORTER, _header(cluster), parts, _extra(cluster, DCGM_EXPORTER))
+
+
+def _of_all_pools(cluster: Cluster) -> dict[str, Any]:
+    """Return the affinity to the nodes of all pools: those that Node Feature Discovery labels, and those of groups that have labels of their own."""
+    groups = [item.match.labels for item in cluster.configurations if item.match.labels]
+    return any_of(
+        [{"key": CONFIGURATION_LABEL, "operator": "Exists"}, NOT_PAUSED],
+        *(
+            [*({"key": key, "operator": "In", "values": [value]} for key, value in labels.items()), NOT_PAUSED]
+            for labels in groups
+        ),
+    )
 
 
 def hami(cluster: Cluster, items: tuple[Configuration, ...]) -> str:

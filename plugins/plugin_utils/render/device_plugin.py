@@ -23,7 +23,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import inje
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import comment, yaml_text
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import Part, render_values
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
-    CONFIGURATION_LABEL,
     MANAGED_BY,
     Cluster,
     Configuration,
@@ -149,11 +148,11 @@ def values(cluster: Cluster, configuration: Configuration) -> str:
         *injection.plugin_parts(configuration.injection),
         (
             "One release for each pool: it runs on this pool's nodes only.",
-            {"nodeSelector": {CONFIGURATION_LABEL: configuration.name}},
+            {"nodeSelector": configuration.selector},
         ),
         (
             "The pool's nodes are named above; an upgrade of the driver removes the pods for a while.",
-            {"affinity": client_affinity(*_of_migration(configuration))},
+            {"affinity": client_affinity(*configuration.unless_labelled, *_of_migration(configuration))},
         ),
         ("gpu_kubernetes_runtime_class.", {"runtimeClassName": options["runtime_class"] or None}),
         (

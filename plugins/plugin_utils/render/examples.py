@@ -13,7 +13,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import ar
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import guarantee
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import documents
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
-    CONFIGURATION_LABEL,
     Cluster,
     Configuration,
     dns_label,
@@ -125,7 +124,7 @@ def _pod(
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
-        "nodeSelector": {CONFIGURATION_LABEL: item.name},
+        "nodeSelector": item.selector,
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
         "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],

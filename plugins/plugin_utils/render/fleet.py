@@ -25,6 +25,9 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity imp
     merged,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import refuse_namespace
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import VARIABLE as NODE_MATCH
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import devices_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import read as read_match
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
     CHOICE,
     CONFIGURATIONS,
@@ -55,7 +58,7 @@ _OF_TOOLKIT = ("nvidia_toolkit_runtime", "nvidia_toolkit_default_runtime", "nvid
 #: Of the driver, whether ComputeDomains run IMEX on the host.
 _OF_DRIVER = (IMEX,)
 #: Options that may differ between the hosts of a cluster.
-_MAY_DIFFER = frozenset({"cluster", "node_name", *(name[len(_PREFIX) :] for name in (CHOICE, DEFAULT))})
+_MAY_DIFFER = frozenset({"cluster", "node_name", *(name[len(_PREFIX) :] for name in (CHOICE, DEFAULT, NODE_MATCH))})
 _PREFIXES = (
     *(f"{role}_" for role in ROLES if role not in ("nvidia_driver", "nvidia_toolkit")),
     *_OF_DRIVER,
@@ -271,6 +274,7 @@ def _configuration(pool: str, host: str, description: _Description) -> Configura
     try:
         choices = read_choices(desired, gpus)
         sharing = choices.base.sharing
+        match = read_match(desired[NODE_MATCH], gpus)
         decided = injection.read(desired)
         for one in (choices.own, *choices.named.values()):
             _refuse_spread(one.sharing, one.capacity, len(gpus))
@@ -301,12 +305,15 @@ def _configuration(pool: str, host: str, description: _Description) -> Configura
         choices=choices,
         injection=decided,
         compute_domains=compute_domains,
+        match=match,
+        pci_devices=devices_of(gpus),
         content=content_hash(
             json.dumps(
                 [strategy, text, decided.rendered, _of_cluster(sharing), _of_operator(desired, gpus, devices)]
                 + (["ComputeDomains"] if compute_domains else [])
                 + ([choices.default, texts] if texts or choices.default else [])
                 + ([f"migrated from {sharing.migrate_from}"] if sharing.migrate_from else [])
+                + ([json.dumps(desired[NODE_MATCH], sort_keys=True)] if match.by_property else [])
             )
         ),
     )
@@ -362,6 +369,10 @@ def _together(name: str, parts: Sequence[tuple[Configuration, Sequence[Member]]]
         choices=together([example.choices for example in examples]),
         choices_of=tuple(row[3] for row in rows),
         gpus=max(example.gpus for example in examples),
+        match=replace(
+            examples[0].match, devices=tuple(sorted({one for example in examples for one in example.match.devices}))
+        ),
+        pci_devices=tuple(sorted({one for example in examples for one in example.pci_devices})),
     )
 
 

@@ -17,12 +17,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes imp
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clients
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import Capacity
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import GPU_CLASS
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import LABEL_PREFIX
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import CONFIGURATION_LABEL, LABEL_PREFIX
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import BY_NAME, NodeMatch
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.served import GPU, SERVERS, Served
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import Choices
 
-POOL_LABEL = f"{LABEL_PREFIX}/pool"
-CONFIGURATION_LABEL = f"{LABEL_PREFIX}/configuration"
 #: On nodes that something else than the device plugin serves: its name.
 BACKEND_LABEL = f"{LABEL_PREFIX}/backend"
 EXEMPT_LABEL = f"{LABEL_PREFIX}/exempt"
@@ -53,6 +52,8 @@ class Configuration:
     :param capacities: what each node shows, in the order of C(nodes).
     :param plugin_texts: the device plugin's files of the named configurations, by name.
     :param choices_of: the choices of each node, in the order of C(nodes).
+    :param match: by what the cluster finds its nodes.
+    :param pci_devices: PCI device IDs of the GPUs of its hosts.
     """
 
     name: str
@@ -72,6 +73,18 @@ class Configuration:
     capacities: tuple[Capacity, ...] = ()
     plugin_texts: Mapping[str, str] = field(default_factory=dict)
     choices_of: tuple[Choices, ...] = ()
+    match: NodeMatch = BY_NAME
+    pci_devices: tuple[str, ...] = ()
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """The labels by which releases and pods select its nodes."""
+        return dict(self.match.labels) or {CONFIGURATION_LABEL: self.name}
+
+    @property
+    def unless_labelled(self) -> list[dict[str, Any]]:
+        """What keeps a release that selects a group of nodes away from those that Node Feature Discovery gave another pool."""
+        return [{"key": CONFIGURATION_LABEL, "operator": "DoesNotExist"}] if self.match.labels else []
 
     @property
     def served_by_device_plugin(self) -> bool:

@@ -9,18 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import MIG_CONFIG_LABEL
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import (
+    CONFIGURATION_LABEL,
+    MIG_CONFIG_LABEL,
+    POOL_LABEL,
+    label_value,
+)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import NodeMatch
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import LABEL, UNSHARED
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.device_plugin import operator_texts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gitops import kept
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gpu_operator import strategy_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
     BACKEND_LABEL,
-    CONFIGURATION_LABEL,
     DEPLOY_PLUGIN_LABEL,
     EXEMPT_LABEL,
     MANAGED_BY,
-    POOL_LABEL,
     Cluster,
     Configuration,
     hashed_key,
@@ -87,7 +91,9 @@ def labels_of(cluster: Cluster, item: Configuration, chosen: str = "") -> dict[s
     :param chosen: the named configuration that the inventory gives the node; without one the label that names it is left to whoever
         runs C(kubectl label), unless a GPU Operator has to be told the pool's.
     """
-    labels = {POOL_LABEL: _label_value(item.pool), CONFIGURATION_LABEL: item.name}
+    if item.match.labels:
+        return dict(item.match.labels)
+    labels = {POOL_LABEL: label_value(item.pool), CONFIGURATION_LABEL: item.name}
     operator = cluster.options["stack"] == "gpu_operator"
     if item.labelled_backend != "mps":
         # HAMi's own label, gpu=on, has no prefix, and Node Feature Discovery would give it one.
@@ -124,7 +130,7 @@ def _by_choice(item: Configuration) -> dict[str, list[str]]:
 
 
 def node_feature_rule(cluster: Cluster, items: Sequence[Configuration]) -> dict[str, Any]:
-    """Return the rule by which Node Feature Discovery labels the nodes of the pools, by name.
+    """Return the rule by which Node Feature Discovery labels the nodes of the pools, by name or by a GPU on their PCI bus.
 
     A rule can be synced and pruned by a GitOps controller without harm. A Node object cannot: pruning one removes the node.
     """
@@ -137,18 +143,24 @@ def node_feature_rule(cluster: Cluster, items: Sequence[Configuration]) -> dict[
                 {
                     "name": f"gpufleet {item.name} {chosen}".strip(),
                     "labels": labels_of(cluster, item, chosen),
-                    "matchFeatures": [
-                        {
-                            "feature": "system.name",
-                            "matchExpressions": {"nodename": {"op": "In", "value": nodes}},
-                        }
-                    ],
+                    "matchFeatures": [_gpu_of(item.match) if item.match.devices else _named(nodes)],
                 }
                 for item in items
                 for chosen, nodes in _by_choice(item).items()
             ]
         },
     }
+
+
+def _named(nodes: Sequence[str]) -> dict[str, Any]:
+    return {"feature": "system.name", "matchExpressions": {"nodename": {"op": "In", "value": nodes}}}
+
+
+def _gpu_of(match: NodeMatch) -> dict[str, Any]:
+    """Match a node with one such GPU or more: NFD has no way to count devices. Its values are those of sysfs, without 0x (source/pci/utils.go)."""
+    wanted = {"vendor": ["10de"], "class": ["0300", "0302"], "device": list(match.devices)}
+    expressions = {name: {"op": "In", "value": values} for name, values in wanted.items()}
+    return {"feature": "pci.device", "matchExpressions": expressions}
 
 
 def node_labels(cluster: Cluster, items: Sequence[Configuration]) -> list[dict[str, Any]]:
@@ -160,7 +172,3 @@ def node_labels(cluster: Cluster, items: Sequence[Configuration]) -> list[dict[s
         for labels in [labels_of(cluster, item, chosen)]
         for node in nodes
     ]
-
-
-def _label_value(text: str) -> str:
-    return text[:63].strip("-_.")

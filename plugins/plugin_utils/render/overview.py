@@ -11,6 +11,7 @@ import json
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import arithmetic
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import guarantee
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import VARIABLE
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
     CHOICE,
     DEFAULT,
@@ -34,10 +35,11 @@ def overview(cluster: Cluster) -> str:
     text += "Rendered by `gpufleet.nvidia.render` from the inventory. Change the inventory and render again; a change made here is refused.\n\n"
     text += _table(
         ["pool", "nodes", "resources of a node", "one unit"],
-        [[_title(item), str(len(item.nodes)), _resources(item), _units(item)] for item in cluster.configurations],
+        [[_title(item), _number(item), _resources(item), _units(item)] for item in cluster.configurations],
     )
     text += "\n## Nodes\n\n"
     text += _table(["pool", "nodes"], [[_title(item), ", ".join(item.nodes)] for item in cluster.configurations])
+    text += _joining(cluster)
     text += "\n## What a pod can rely on\n\n"
     rows = []
     for item in cluster.configurations:
@@ -63,6 +65,56 @@ def overview(cluster: Cluster) -> str:
     if assumed:
         text += "\n## Assumed\n\n" + "".join(f"- {note}\n" for note in assumed)
     return text
+
+
+def _number(item: Configuration) -> str:
+    return f"{len(item.nodes)} and those that join" if item.match.by_property else str(len(item.nodes))
+
+
+def _joining(cluster: Cluster) -> str:
+    """Say which nodes join a pool without a rendering, and what their hosts must bring: nothing in the cluster prepares a host."""
+    items = [item for item in cluster.configurations if item.match.by_property]
+    if not items:
+        return ""
+    text = (
+        "\n## Nodes that join by what they are\n\n"
+        f"`{VARIABLE}`: these nodes get the pool's configuration although the inventory does not know them. `capacity.json` says under\n"
+        "`each_node` what each shows.\n\n"
+    )
+    rows = [[_title(item), _found_by(item), "; ".join(_of_host(cluster, item))] for item in items]
+    text += _table(["pool", "every node with", "what its host must bring"], rows)
+    text += "\nThe tree does not prepare hosts: their image does, or `ansible-pull`, whose inventory must list them.\n"
+    if any(item.match.devices for item in items):
+        text += (
+            "Node Feature Discovery does not count devices: a node with fewer GPUs joins, too, and shows fewer. Whoever is root on a node of the\n"
+            "cluster can report a GPU that it does not have.\n"
+        )
+    if any(item.match.labels for item in items):
+        text += (
+            "Nodes that are found by labels of a group get no labels from the tree: pods select them by the labels of the group. A kubelet can\n"
+            "set labels of its own node, except those of `node-restriction.kubernetes.io/`.\n"
+        )
+    return text
+
+
+def _found_by(item: Configuration) -> str:
+    if item.match.labels:
+        return ", ".join(f"`{key}={value}`" for key, value in item.match.labels.items())
+    return "a GPU " + " or ".join(f"`10de:{device}`" for device in item.match.devices)
+
+
+def _of_host(cluster: Cluster, item: Configuration) -> list[str]:
+    needs = [
+        f"NVIDIA's driver, and the container toolkit for `nvidia_toolkit_device_injection: {item.injection.method}`"
+    ]
+    by_operator = (cluster.options["stack"], cluster.options["mig_manager"]) == ("gpu_operator", "operator")
+    if item.strategy != "none" and not by_operator:
+        needs.append("GPUs partitioned as `nvidia_mig_layout` says")
+    if item.sharing.mps_of_host:
+        needs.append("the MPS daemon of `nvidia_sharing_mps_manager: host`")
+    if item.compute_domains:
+        needs.append("IMEX masked")
+    return needs
 
 
 def _sharing_configurations(cluster: Cluster) -> str:

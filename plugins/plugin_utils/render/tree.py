@@ -26,6 +26,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import (
     device_plugin,
     gpu_operator,
     injection,
+    matching,
     mig_manager,
     objects,
 )
@@ -41,7 +42,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gitops impo
     kept,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
-    CONFIGURATION_LABEL,
     EXEMPT_LABEL,
     Cluster,
     Configuration,
@@ -65,6 +65,7 @@ def cluster_tree(cluster: Cluster) -> dict[str, str]:
     injection.refuse_contradictions(cluster)
     _refuse_mixed_backends(cluster)
     _refuse_migration(cluster)
+    matching.refuse_matches(cluster)
     files: dict[str, str] = {}
     config_maps: list[dict[str, Any]] = []
     releases = _plugin_releases(cluster, files, config_maps) + _addon_releases(cluster, files)
@@ -99,6 +100,7 @@ def capacity(cluster: Cluster) -> dict[str, Any]:
             "device_list_strategy": item.injection.strategy,
             "node_labels": objects.labels_of(cluster, item),
             **_choices(cluster, item),
+            **_each_node(cluster, item),
             "sharing": {
                 "mode": item.sharing.mode,
                 # It says who enforces a memory slice: beside time slicing and whole GPUs the default means nothing.
@@ -128,6 +130,23 @@ def capacity(cluster: Cluster) -> dict[str, Any]:
         )
     }
     return {"schema": 1, "cluster": cluster.name, "configurations": configurations, "nodes": nodes}
+
+
+def _each_node(cluster: Cluster, item: Configuration) -> dict[str, Any]:
+    """Return what each node shows that is found by a property, whether the inventory knows it or not."""
+    if not item.match.by_property:
+        return {}
+    shown, choices = item.capacities[0], item.choices_of[0]
+    each = {
+        "match": item.match.as_dict(),
+        "selector": item.selector,
+        "resources": dict(sorted(shown.resources.items())),
+        **({"devices": dict(sorted(shown.devices.items()))} if shown.devices else {}),
+        "labels": dict(sorted(item.capacity.labels.items())),
+        "node_labels": objects.labels_of(cluster, item, choices.chosen),
+        **_choices(cluster, item),
+    }
+    return {"each_node": each}
 
 
 def _choices(cluster: Cluster, item: Configuration) -> dict[str, Any]:
@@ -228,14 +247,19 @@ def _objects(cluster: Cluster, config_maps: list[dict[str, Any]]) -> dict[str, s
 def _node_labels(cluster: Cluster) -> dict[str, str]:
     """With NFD the labels are a rule that is synced like any object; without it they are applied by hand."""
     if cluster.options["node_feature_discovery"]:
-        header = f"{_MADE_BY} The nodes of each pool, by name."
-        rule = objects.node_feature_rule(cluster, cluster.configurations)
+        items = [item for item in cluster.configurations if not item.match.labels]
+        if not items:
+            return {}
+        by = " or by a GPU on their PCI bus" if any(item.match.devices for item in items) else ""
+        header = f"{_MADE_BY} The nodes of each pool, by name{by}."
+        rule = objects.node_feature_rule(cluster, items)
         return {f"{NODE_LABELS}/pools.yaml": documents(header, [rule])}
     header = (
         f"{_MADE_BY} Apply with: kubectl apply --server-side --field-manager=gpufleet -f node-labels.yaml\n"
         "Keep it away from controllers that prune: pruning a Node object removes the node."
     )
-    return {"node-labels.yaml": documents(header, objects.node_labels(cluster, cluster.configurations))}
+    nodes = objects.node_labels(cluster, [item for item in cluster.configurations if not item.match.labels])
+    return {"node-labels.yaml": documents(header, nodes)}
 
 
 def _monitoring(cluster: Cluster) -> dict[str, str]:
@@ -260,7 +284,7 @@ def _own_chart(cluster: Cluster, config_maps: list[dict[str, Any]]) -> str:
             "name": item.name,
             "resource": resource,
             "runtimeClassName": cluster.options["runtime_class"] if item.injection.pods_need_runtime_class else "",
-            "nodeSelector": {CONFIGURATION_LABEL: item.name},
+            "nodeSelector": item.selector,
         }
         for item in cluster.configurations
         for resource in sorted(item.capacity.resources)

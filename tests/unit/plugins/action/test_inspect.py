@@ -181,6 +181,38 @@ def test_what_the_cluster_offers_is_shown_when_it_was_asked_and_mismatches_are_m
     )
 
 
+def labelled(gpus, **labels):
+    return {**node(gpus=gpus), "metadata": {"labels": labels}}
+
+
+@pytest.mark.parametrize(
+    ("match", "labels"),
+    [
+        ({"boards": True}, {"gpufleet.github.io/pool": "shared"}),
+        ({"labels": {"group": "elastic"}}, {"group": "elastic"}),
+    ],
+)
+def test_nodes_that_joined_a_pool_by_what_they_are_are_compared_with_its_hosts(in_cluster, match, labels):
+    pool = {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 3, "gpu_kubernetes_node_match": match}
+    nodes = {"a": labelled("6"), "new-1": labelled("6", **labels), "new-2": labelled("3", **labels)}
+    nodes |= {"other": labelled("6", **{"gpufleet.github.io/pool": "other", "group": "other"}), "b": labelled("0")}
+    result, shown = in_cluster(nodes, [], play_hosts=("a",), a=read(**pool))
+    rows = {cells[0]: cells for line in shown.text.splitlines() if (cells := line.split()) and "shared" in cells}
+    assert set(rows) == {"a", "new-1", "new-2"}
+    assert (rows["new-1"][-1], rows["new-2"][-1]) == ("yes", "MISMATCH")
+    assert result["mismatches"] == {"new-2": ["nvidia.com/gpu: 3 instead of 6"]}
+    assert set(result["not_in_inventory"]) == {"new-1", "new-2", "other"}
+    by_name, _shown = in_cluster(nodes, [], a=read(**{**pool, "gpu_kubernetes_node_match": {}}))
+    assert by_name["mismatches"] == {}
+
+
+def test_a_joined_node_with_the_name_of_a_host_takes_nobodys_place(in_cluster):
+    pool = {"gpu_kubernetes_node_match": {"boards": True}, "gpu_upgrade_node": "node-a"}
+    joined = labelled("1", **{"gpufleet.github.io/pool": "shared"})
+    result, _shown = in_cluster({"node-a": labelled("2"), "a": joined}, [], a=read(**pool))
+    assert result["mismatches"] == {"node a": ["nvidia.com/gpu: 1 instead of 2"]}
+
+
 UUIDS = {"gpus": [{**L40S, "uuid": "GPU-0"}, {**L40S, "uuid": "GPU-1", "index": 1}]}
 WITH_UUIDS = {"gpu_facts_host": {"gpu": {**FACTS, **UUIDS}}}
 

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.action import verify_node
 
@@ -32,8 +34,8 @@ def plugin(uid, ready=True):
 class Scenario:
     """A cluster and a clock: what the node offers, and its pods, from which second on."""
 
-    def __init__(self, offers, pods=()):
-        self.offers, self.changes, self.now = offers, [(0, []), *pods], 0.0
+    def __init__(self, offers, pods=(), labels=None):
+        self.offers, self.changes, self.now, self.labels = offers, [(0, []), *pods], 0.0, labels or {}
 
     def at(self, entries):
         return [value for since, value in entries if since <= self.now][-1]
@@ -41,7 +43,7 @@ class Scenario:
     def node(self, name):
         ready = {"type": "Ready", "status": "True"}
         status = {"conditions": [ready], "allocatable": {"nvidia.com/gpu": str(self.at(self.offers))}}
-        return {"metadata": {"name": name, "labels": {}}, "status": status}
+        return {"metadata": {"name": name, "labels": self.labels}, "status": status}
 
     def pods_on(self, _name):
         return self.at(self.changes)
@@ -108,6 +110,18 @@ def test_one_that_begins_at_the_end_of_the_time_is_still_seen_through(verify):
 def test_a_plugin_that_never_comes_back_is_named(verify):
     found = verify(Scenario([(0, 2)], [(0, [plugin("old")]), (5, [])]), restarted=[plugin("old")])
     assert "plugin pods: gpu/old: it was restarted, and no new pod has taken its place. See what keeps" in found["msg"]
+
+
+def test_a_node_that_the_rendered_file_does_not_name_is_compared_with_each_node_of_its_pool(verify, tmp_path):
+    each = {"selector": {"group": "elastic"}, "node_labels": {"group": "elastic"}, "labels": {}}
+    item = {"each_node": {**each, "resources": {"nvidia.com/gpu": 2}}, "sharing": {"mode": "none"}}
+    file = tmp_path / "capacity.json"
+    file.write_text(json.dumps({"configurations": {"elastic": item}, "nodes": {}}))
+    scenario = Scenario([(0, 2)])
+    assert "it has no node n" in verify(scenario, capacity=str(file))["msg"]
+    scenario.labels = {"group": "elastic"}
+    assert verify(scenario, capacity=str(file))["healthy"]
+    assert "1 instead of 2" in verify(Scenario([(0, 1)], labels=scenario.labels), capacity=str(file), timeout=0)["msg"]
 
 
 def test_in_check_mode_nothing_was_restarted(verify):
