@@ -35,6 +35,7 @@ TIERS = {
     "test_pods_bypass": "nodes",
     "test_pods": "pods",
     "test_pool_kinds": "nodes",
+    "test_pools_by_property": "nodes",
 }
 
 

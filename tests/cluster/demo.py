@@ -62,8 +62,13 @@ class Demo:
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}"
         return done.stdout
 
+    @property
+    def hosts(self) -> str:
+        """The inventory that says how to reach the hosts."""
+        return self.lab("inventory").strip()
+
     def play(self, playbook: str, *arguments: str) -> str:
-        inventories = ["-i", str(self.inventory), "-i", self.lab("inventory").strip()]
+        inventories = ["-i", str(self.inventory), "-i", self.hosts]
         program = REPOSITORY / ".venv" / "bin" / "ansible-playbook"
         tree = f"gpu_kubernetes_output_directory={self.folder / 'gitops'}"
         environment = {
