@@ -18,7 +18,7 @@ Source of what the toolkit does: nvidia-container-toolkit 1.20, internal/config/
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -188,6 +188,29 @@ def accepted_by(facts: Mapping[str, Any]) -> dict[str, bool]:
     ]
     found[CDI] = any(answers) if answers else None
     return {method: value for method, value in found.items() if value is not None}
+
+
+def hides_driver(context: Mapping[str, Any], runtime_class: Any, facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield why a container that has to see all GPUs, such as the device plugin's, gets none of them on a host, and no driver libraries.
+
+    :param context: its C(securityContext).
+    :param runtime_class: of its pod.
+    :param facts: of the host.
+    :returns: the field that decides, C(securityContext) or C(runtimeClassName), and the reason.
+    """
+    capabilities = context.get("capabilities")
+    added = capabilities.get("add") if isinstance(capabilities, Mapping) else None
+    named = {str(one) for one in added} if isinstance(added, (list, tuple)) else set()
+    powerful = context.get("privileged") or {"SYS_ADMIN", "CAP_SYS_ADMIN", "ALL"} & named
+    if accepted_by(facts).get(ENVVAR) is False and not powerful:
+        yield (
+            "securityContext",
+            "the host's container toolkit accepts NVIDIA_VISIBLE_DEVICES only from containers with SYS_ADMIN, which it lacks",
+        )
+    runtimes = [one for one in (facts.get("runtimes") or {}).values() if isinstance(one, Mapping) and one.get("active")]
+    known = [one.get("default_runtime") for one in runtimes if one.get("default_runtime")]
+    if known and "nvidia" not in known and not runtime_class:
+        yield "runtimeClassName", f"it has no runtime class, and the host's default runtime is {known[0]}"
 
 
 def is_switched_off(runtime: str, found: Mapping[str, Any]) -> bool:

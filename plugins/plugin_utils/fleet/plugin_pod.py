@@ -50,9 +50,9 @@ def check(pods: Iterable[Mapping[str, Any]], facts: Mapping[str, Any]) -> Check:
                 "unprivileged pods are allocated a GPU and cannot access it",
                 _BOTH,
             )
-        blind = _sees_no_driver(pod, container, accepted, facts)
-        if blind:
-            return Check(CHECK, FAILED, f"{name} sees no driver: {blind}", _BOTH)
+        class_ = (pod.get("spec") or {}).get("runtimeClassName")
+        for _field, reason in injection.hides_driver(container.get("securityContext") or {}, class_, facts):
+            return Check(CHECK, FAILED, f"{name} sees no driver: {reason}", _BOTH)
     shown = ", ".join(_strategies(found[0][1]) or ())
     return Check(CHECK, PASSED, f"devices are handed over by {shown}, and the host accepts that")
 
@@ -175,19 +175,3 @@ def _strategies(container: Mapping[str, Any]) -> list[str] | None:
     if said:
         return said
     return None if environment.get("CONFIG_FILE") else [injection.STRATEGIES[injection.ENVVAR]]
-
-
-def _sees_no_driver(
-    pod: Mapping[str, Any], container: Mapping[str, Any], accepted: Mapping[str, bool], facts: Mapping[str, Any]
-) -> str:
-    """Return why the plugin's container gets no GPUs and no driver libraries, or nothing."""
-    context = container.get("securityContext") or {}
-    added = ((context.get("capabilities") or {}).get("add")) or []
-    powerful = context.get("privileged") or {"SYS_ADMIN", "CAP_SYS_ADMIN", "ALL"} & {str(one) for one in added}
-    if accepted.get(injection.ENVVAR) is False and not powerful:
-        return "the host's container toolkit accepts NVIDIA_VISIBLE_DEVICES only from containers with SYS_ADMIN, which it lacks"
-    runtimes = [one for one in (facts.get("runtimes") or {}).values() if isinstance(one, Mapping) and one.get("active")]
-    known = [one.get("default_runtime") for one in runtimes if one.get("default_runtime")]
-    if known and "nvidia" not in known and not (pod.get("spec") or {}).get("runtimeClassName"):
-        return f"it has no runtime class, and the host's default runtime is {known[0]}"
-    return ""

@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the linter checks inside other files: configurations (in ConfigMaps and values of charts, with what these tell the plugin), claims, and objects
-of the GPU Operator."""
+"""What the linter checks inside other files: configurations (in ConfigMaps and values of charts, with what these tell the plugin), pods that have to
+see the driver, claims, and objects of the GPU Operator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from .claims import is_claim
 from .gpu_operator import is_operator
 from .lint import Verdict, lint
-from .objects import below
+from .objects import OF_A_CONFIGURATION, below
+from .pods import has_pods
 from .yaml import HAS_C_LIBRARY, HAS_YAML
 
 if HAS_YAML:
@@ -21,8 +22,6 @@ if HAS_YAML:
 
 
 _STRATEGY = "DEVICE_LIST_STRATEGY"
-#: A file with one of them is a configuration, whatever else is in it.
-_OF_A_CONFIGURATION = {"version", "flags", "sharing"}
 
 
 class Configuration(NamedTuple):
@@ -47,8 +46,8 @@ def lint_file(name: str, text: str, facts: Mapping[str, Any] | None = None) -> d
 
 
 def configurations(name: str, text: str) -> list[Configuration]:
-    """Return the configurations, claims and objects of the GPU Operator in a file, each with a name that says where it is; the file itself when
-    it has none of these.
+    """Return the configurations, claims and objects of the GPU Operator in a file, and the values and DaemonSets by which pods have to see the
+    driver, each with a name that says where it is; the file itself when it has none of these.
 
     Values of a chart and DaemonSets that name a device list strategy, and no configuration, count as an empty one.
 
@@ -71,7 +70,12 @@ def configurations(name: str, text: str) -> list[Configuration]:
             found.append(Configuration(place, _text(document)))
             continue
         told = _told(document)
-        inside = list(_inside(document)) or ([(str(document.get("kind") or "values"), "version: v1\n")] if told else [])
+        inside = list(_inside(document))
+        if has_pods(document):
+            place = place if "kind" in document else f"{name}[values]"
+            found.append(Configuration(place, _text(document), () if inside else told))
+        elif told and not inside:
+            inside = [(str(document.get("kind") or "values"), "version: v1\n")]
         found += [Configuration(f"{name}[{path}]", inner, told) for path, inner in inside]
     return found or [Configuration(name, text)]
 
@@ -82,7 +86,7 @@ def _text(document: Mapping[str, Any]) -> str:
 
 def _told(document: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the strategies that values of the plugin's chart, of HAMi or of the GPU Operator, or a DaemonSet, start the plugin with."""
-    if _OF_A_CONFIGURATION & set(document):
+    if OF_A_CONFIGURATION & set(document):
         return ()
     containers = below(document, "spec", "template", "spec", "containers")
     said: Any = _environment(below(document, "devicePlugin", "env"))

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import claims, gpu_operator, hami, node, rules, schema, yaml
+from . import claims, gpu_operator, hami, node, pods, rules, schema, yaml
 from .effective import effective
 from .finding import ERROR, MOST, Finding, Report, TooManyFindings
 
@@ -49,7 +49,7 @@ def lint(
     others: Sequence[Mapping[str, Any]] = (),
 ) -> Verdict:
     """Check the text of a device plugin configuration file, of an object by which devices of the DRA driver are claimed or that tells the GPU
-    Operator what to do, or of HAMi's configuration.
+    Operator what to do, of pods that have to see the driver, or of HAMi's configuration.
 
     :param text: the file.
     :param facts: of the node on which it will be used, as M(gpufleet.nvidia.gpu_info) returns them; what depends on a node
@@ -96,6 +96,11 @@ def _lint(
         return _verdict(report, None)
     if hami.is_hami(document):
         hami.check(document, text, facts, node.node_of(facts), report)
+        return _verdict(report, None)
+    if pods.has_pods(document):
+        pods.check(document, facts, report)
+        if told:
+            node.check({}, node.node_of(facts), report, told)
         return _verdict(report, None)
     _explain_kubernetes_objects(document, report)
     config = schema.config(document, report)

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+#: A file with one of them is a configuration of the device plugin, whatever else is in it.
+OF_A_CONFIGURATION = {"version", "flags", "sharing"}
+
 
 def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}

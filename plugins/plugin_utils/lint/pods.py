@@ -1,0 +1,152 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Pods that have to see every GPU of a node: the device plugin's, gpu-feature-discovery's and dcgm-exporter's, in a DaemonSet or in values of a chart.
+
+What a chart makes of its values is that of the charts nvidia-device-plugin 0.19 (templates/_helpers.tpl, values.yaml) and dcgm-exporter
+(deployment/values.yaml).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ...module_utils import _injection as injection
+from .finding import Report, join
+from .objects import OF_A_CONFIGURATION, below, mapping, sequence
+
+PLUGIN, DISCOVERY, EXPORTER = "nvidia-device-plugin", "gpu-feature-discovery", "dcgm-exporter"
+#: By program, and by image where no program is named.
+_PROGRAMS: Mapping[str, str] = {
+    PLUGIN: PLUGIN,
+    "k8s-device-plugin": PLUGIN,
+    DISCOVERY: DISCOVERY,
+    EXPORTER: EXPORTER,
+}
+#: Values that only these charts have at their top, and those by which the charts of others are known that have one of them too.
+_OF_THE_PLUGIN = {"migStrategy", "deviceListStrategy", "deviceIDStrategy", "failOnInitError", "nvidiaDriverRoot", "gfd"}
+_OF_THE_EXPORTER = {"kubernetesDRA", "debugDump"}
+_OF_OTHERS = {"operator", "driver", "toolkit", "scheduler"}
+_PRIVILEGED, _SYS_ADMIN = {"privileged": True}, {"capabilities": {"add": ["SYS_ADMIN"]}}
+
+
+class _Pod(NamedTuple):
+    """A pod that has to see the driver.
+
+    :param place: of the values or of the pod's specification, which have C(runtimeClassName).
+    :param container: the path above the container's C(securityContext).
+    :param context: what the container gets as its C(securityContext).
+    :param opens_driver: whether it finds the driver's libraries below the host's root, and the devices by its privileges.
+    """
+
+    name: str
+    place: str
+    container: str
+    context: Mapping[str, Any]
+    runtime_class: Any
+    opens_driver: bool = False
+
+
+def has_pods(document: Mapping[str, Any]) -> bool:
+    """Return whether an object, or values of a chart, make pods that have to see the driver."""
+    return any(True for _one in _pods(document))
+
+
+def check(document: Mapping[str, Any], facts: Mapping[str, Any] | None, report: Report) -> None:
+    """Check that the pods see the driver of the node; without its facts nothing is said."""
+    host = mapping(mapping(facts).get("gpu", facts))
+    for pod in _pods(document):
+        for field, reason in injection.hides_driver(pod.context, pod.runtime_class, host):
+            if field == "runtimeClassName":
+                if not pod.opens_driver:
+                    report.error(
+                        join(pod.place, field),
+                        f"{pod.name} sees no driver on this node: {reason}",
+                        "Write runtimeClassName: nvidia, or make nvidia the runtime's default (nvidia_toolkit_default_runtime: true).",
+                    )
+                continue
+            report.error(
+                join(pod.container, field),
+                f"{pod.name} sees no driver on this node: {reason}",
+                "Write capabilities: {add: [SYS_ADMIN]}, which is the least that works.",
+            )
+
+
+def _pods(document: Mapping[str, Any]) -> Iterator[_Pod]:
+    if document.get("kind") == "DaemonSet":
+        yield from _of_daemon_set(mapping(below(document, "spec", "template", "spec")))
+    elif not (OF_A_CONFIGURATION | _OF_OTHERS | {"kind"}) & set(document):
+        if _is_exporter(document):
+            yield _exporter(document)
+        elif _is_plugin(document):
+            yield from _plugin(document)
+
+
+def _of_daemon_set(spec: Mapping[str, Any]) -> Iterator[_Pod]:
+    place = "spec.template.spec"
+    for number, container in enumerate(sequence(spec.get("containers"))):
+        container = mapping(container)
+        command = sequence(container.get("command"))
+        image = str(container.get("image")).rpartition("/")[2].partition("@")[0].partition(":")[0]
+        name = _PROGRAMS.get(str(command[0]).rpartition("/")[2] if command else image)
+        if name is None:
+            continue
+        context = mapping(container.get("securityContext"))
+        mounts = [str(below(mount, "mountPath")) for mount in sequence(container.get("volumeMounts"))]
+        # cmd/nvidia-device-plugin/root.go: libraries are looked for below /driver-root, and then where the loader finds them.
+        opens = context.get("privileged") is True and name != EXPORTER and "/driver-root" in mounts
+        class_ = spec.get("runtimeClassName")
+        yield _Pod(name, place, f"{place}.containers[{number}]", context, class_, opens)
+
+
+def _is_plugin(values: Mapping[str, Any]) -> bool:
+    """Other charts have a C(devicePlugin) as well, with more in it than whether it is deployed."""
+    if set(mapping(values.get("devicePlugin"))) - {"enabled"}:
+        return False
+    return bool(_OF_THE_PLUGIN & set(values)) or isinstance(below(values, "config", "map"), Mapping)
+
+
+def _plugin(values: Mapping[str, Any]) -> Iterator[_Pod]:
+    class_, root = values.get("runtimeClassName"), isinstance(values.get("nvidiaDriverRoot"), str)
+    contexts: list[tuple[str, str, Mapping[str, Any]]] = []
+    if below(values, "devicePlugin", "enabled") is not False:
+        contexts.append((PLUGIN, "", _plugin_context(values)))
+    discovery = mapping(values.get("gfd"))
+    if discovery.get("enabled"):
+        given = discovery.get("securityContext", {})
+        merged = {**_PRIVILEGED, **mapping(given)} if given is not None else _default_context(values)
+        contexts.append((DISCOVERY, "gfd", merged))
+    for name, path, context in contexts:
+        yield _Pod(name, "", path, context, class_, bool(root and context.get("privileged")))
+
+
+def _plugin_context(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    given = mapping(values.get("securityContext"))
+    if given:
+        return given
+    return _PRIVILEGED if values.get("compatWithCPUManager") else _default_context(values)
+
+
+def _default_context(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what the chart writes by itself: it adds SYS_ADMIN where MIG or volume mounts may be wanted."""
+    configured = bool(below(values, "config", "name") or below(values, "config", "map"))
+    mig, strategy = values.get("migStrategy"), values.get("deviceListStrategy")
+    may_be_mig = mig != "none" if mig else configured
+    may_be_mounts = "volume-mounts" in strategy if isinstance(strategy, (str, list)) and strategy else configured
+    return _SYS_ADMIN if may_be_mig or may_be_mounts else {}
+
+
+def _is_exporter(values: Mapping[str, Any]) -> bool:
+    repository = str(below(values, "image", "repository"))
+    return repository.rpartition("/")[2] == EXPORTER or bool(_OF_THE_EXPORTER & set(values))
+
+
+def _exporter(values: Mapping[str, Any]) -> _Pod:
+    """Its chart adds SYS_ADMIN by default, and Helm merges mappings but replaces lists; null takes a default out."""
+    context = values.get("securityContext", {})
+    merged = {**_SYS_ADMIN, **mapping(context)} if context is not None else {}
+    if "capabilities" in mapping(context) and mapping(context)["capabilities"] is not None:
+        merged["capabilities"] = {**_SYS_ADMIN["capabilities"], **mapping(mapping(context)["capabilities"])}
+    return _Pod(EXPORTER, "", "", merged, values.get("runtimeClassName"))
