@@ -49,7 +49,6 @@ def expected(
     found = variables()
     choices = sharing_configurations.read(found, facts.get("gpus") or [])
     sharing, predicted = choices.effective.sharing, choices.effective.capacity
-    # What the pool's own file is called in the ConfigMap is not known here, so that another name may be that one.
     named = {} if choices.chosen else choices.named
     operator = (found["gpu_kubernetes_stack"], found["gpu_kubernetes_mig_manager"]) == ("gpu_operator", "operator")
     return expectations.Expected(
@@ -63,7 +62,7 @@ def expected(
             name: {**sharing_configurations.as_dict(one), **({} if labels else {"labels": {}})}
             for name, one in named.items()
         },
-        all_choices=False,
+        other_choices=expectations.MORE if found["gpu_kubernetes_stack"] == "gpu_operator" else expectations.OWN,
     )
 
 

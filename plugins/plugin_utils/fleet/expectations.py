@@ -17,6 +17,8 @@ from .names import CONFIGURATION_LABEL, MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from .pods import GPU_PREFIXES, quantity
 from .sharing_configurations import LABEL
 
+#: What of the device plugin's configurations is not in C(choices).
+OWN, MORE = "own", "more"
 PASSED, FAILED, WARNING, SKIPPED = "passed", "failed", "warning", "skipped"
 
 
@@ -50,7 +52,8 @@ class Expected:
     :param devices: kind of device to count, as in ResourceSlices; empty where the DRA driver does not serve the node.
     :param mps_replicas: resource to its replicas, where the device plugin's own MPS daemon serves it.
     :param choices: C(resources), C(labels) and C(mps_replicas) under each configuration of the device plugin that the node's label can name.
-    :param all_choices: whether nothing else is in the ConfigMap of the plugin.
+    :param other_choices: what else is in the ConfigMap of the plugin: nothing (empty), C(own), the pool's own configuration, which the label
+        of a rendered tree on the node names, or C(more), that of other pools as well.
     """
 
     resources: Mapping[str, int]
@@ -61,7 +64,7 @@ class Expected:
     devices: Mapping[str, int] = field(default_factory=dict)
     mps_replicas: Mapping[str, int] = field(default_factory=dict)
     choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    all_choices: bool = True
+    other_choices: str = ""
 
 
 def expected(text: str, source: str, node: str, there: Mapping[str, Any] | None = None) -> Expected:
@@ -119,7 +122,8 @@ def chosen(node: Mapping[str, Any], wanted: Expected) -> tuple[Expected, tuple[C
 
     Where the rendered tree sets the label, what it sets is what must be.
     """
-    name = (((node.get("metadata") or {}).get("labels")) or {}).get(LABEL)
+    labels = ((node.get("metadata") or {}).get("labels")) or {}
+    name = labels.get(LABEL)
     if not wanted.choices or LABEL in wanted.node_labels or not name:
         return wanted, ()
     shown = wanted.choices.get(name)
@@ -128,14 +132,17 @@ def chosen(node: Mapping[str, Any], wanted: Expected) -> tuple[Expected, tuple[C
         check = Check("configuration", PASSED, f"{LABEL}={name} chooses what the node offers")
         resources, labels, replicas = (shown.get(key) or {} for key in ("resources", "labels", "mps_replicas"))
         return replace(wanted, resources=resources, labels=labels, mps_replicas=replicas), (check,)
-    if not wanted.all_choices:
+    own = labels.get(CONFIGURATION_LABEL) if wanted.other_choices else None
+    if wanted.other_choices == MORE or (wanted.other_choices == OWN and own in (None, name)):
         return wanted, ()
+    named = sorted({*wanted.choices, *((own,) if own else ())})
     check = Check(
         "configuration",
         FAILED,
         f"{LABEL}={name}, and the device plugin's ConfigMap has no such configuration: the plugin and gpu-feature-discovery do not start, "
         "or keep what they had",
-        f"kubectl label node NODE --overwrite {LABEL}=NAME with one of {', '.join(sorted(wanted.choices))}; or remove the label: {LABEL}-",
+        f"kubectl label node {node['metadata'].get('name')} --overwrite {LABEL}=NAME with one of {', '.join(named)}; "
+        f"or remove the label: {LABEL}-",
     )
     return wanted, (check,)
 

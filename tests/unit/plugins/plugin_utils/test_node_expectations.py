@@ -79,3 +79,31 @@ def test_what_a_node_must_offer_follows_its_label_where_the_inventory_does_not_c
     }
     found = {check.name: check.status for check in node_expectations.checks("n", node, list, wanted, facts())}
     assert found["allocatable"] == status
+
+
+@pytest.mark.parametrize(
+    ("variables", "own", "label", "failed"),
+    [
+        ({}, "training", "tne", True),
+        ({}, "training", "training", False),
+        ({}, "training", "ten", False),
+        # Without a rendered tree nobody knows what the pool's own configuration is called, so that this may be it.
+        ({}, None, "tne", False),
+        # Under a GPU Operator one ConfigMap has those of all pools.
+        ({"gpu_kubernetes_stack": "gpu_operator"}, "training", "tne", False),
+    ],
+)
+def test_a_typo_in_the_label_is_found_where_a_rendered_tree_named_the_pools_own_configuration(
+    variables, own, label, failed
+):
+    wanted = node_expectations.expected("n", facts(), lambda: {**VARIABLES, **CHOICES, **variables})
+    labels = {"nvidia.com/device-plugin.config": label, **({"gpufleet.github.io/configuration": own} if own else {})}
+    node = {
+        "metadata": {"name": "n", "labels": labels},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    found = {check.name: check for check in node_expectations.checks("n", node, list, wanted, facts())}
+    assert ("configuration" in found and found["configuration"].status == "failed") == failed
+    if failed:
+        step = found["configuration"].next_step
+        assert step.startswith("kubectl label node n --overwrite") and "one of default, ten, three, training;" in step

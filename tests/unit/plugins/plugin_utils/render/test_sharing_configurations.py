@@ -47,7 +47,7 @@ def config_map(tree, release="nvidia-device-plugin-t4"):
 def shown(tree, node, **labels):
     """What a node of the tree must show that is labelled like this, and the checks of the label."""
     wanted = expectations.expected(tree["capacity.json"], "capacity.json", node)
-    return expectations.chosen({"metadata": {"labels": labels}}, wanted)
+    return expectations.chosen({"metadata": {"name": node, "labels": labels}}, wanted)
 
 
 def rules(tree):
@@ -128,7 +128,9 @@ def test_what_a_node_must_show_follows_its_label_where_that_is_left_to_users(ren
 def test_a_label_that_the_config_map_lacks_is_the_first_failure(render):
     _wanted, (check,) = shown(render({"t4": T4}), "t4-0", **{LABEL: "tesla-t5"})
     assert check.status == expectations.FAILED and "do not start" in check.evidence
-    assert "2080ti-12gb, a100-40gb, default, t4, tesla-t4" in check.next_step
+    assert check.next_step == (
+        f"kubectl label node t4-0 --overwrite {LABEL}=NAME with one of 2080ti-12gb, a100-40gb, default, t4, tesla-t4; or remove the label: {LABEL}-"
+    )
 
 
 def test_one_config_map_of_an_operator_and_what_a_cluster_policy_is_told(render):
