@@ -34,6 +34,8 @@ _DISCOVERED = ("discovered_interpreter_", "ansible_discovered_interpreter_")
 _NOT_TAKEN = frozenset({"ansible_facts", "ansible_facts_cacheable", "add_host", "add_group"})
 #: Parts of a result that ansible-core keeps as objects of its own, which become text where a template reads them.
 _OF_CONTROLLER = frozenset({"warnings", "deprecations", "exception", "failed_when_suppressed_exception"})
+#: Callbacks of ansible.posix that write a document for programs to standard output, which any line in between spoils.
+_DOCUMENTS = frozenset({"json", "jsonl"})
 _OF_ANSIBLE = frozenset({"_ansible_parsed", "_ansible_no_log"})
 
 
@@ -105,11 +107,28 @@ def registered(variables: Mapping[str, Any], name: str) -> dict[str, Any] | None
     return {key: value for key, value in answer.items() if key not in _OF_CONTROLLER}
 
 
+class _BesideDocument:
+    """Shows on standard error what people read, because a callback writes a document for programs to standard output."""
+
+    def __init__(self, display: Any) -> None:
+        self._shown_by = display
+
+    def display(self, message: str, **options: Any) -> None:
+        self._shown_by.display(message, **{**options, "stderr": True})
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._shown_by, name)
+
+
 class FleetAction(ActionBase):
     """Base of all action plugins of the collection: refuses what the facts of a host have already made of its variables."""
 
+    _display: Any
+
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
+        if C.DEFAULT_STDOUT_CALLBACK.rpartition(".")[2] in _DOCUMENTS:
+            self._display = _BesideDocument(self._display)
         facts = (task_vars or {}).get("ansible_facts") or {}
         injected = sorted(str(name) for name in facts if is_ours(name)) if C.INJECT_FACTS_AS_VARS else []
         if injected:

@@ -45,8 +45,9 @@ class Shown:
         self.lines = []
         self.warnings = []
 
-    def display(self, text, color=None):  # noqa: ARG002
+    def display(self, text, color=None, stderr=False):  # noqa: ARG002
         self.lines.append(text)
+        self.on_stderr = stderr
 
     def v(self, text):
         self.lines.append(text)

@@ -47,3 +47,12 @@ def test_a_refused_host_that_may_be_skipped_stops_nobody(gate, value):
 def test_a_host_whose_facts_do_not_fit_hurts_no_other(gate):
     result, shown = gate(a={"gpu_facts_host": {"gpu": {"schema": "x"}}})
     assert "failed" not in result and "1 unread: a (its facts are invalid: " in shown.text
+
+
+@pytest.mark.parametrize(
+    ("callback", "beside"), [("ansible.posix.json", True), ("jsonl", True), ("ansible.builtin.default", False)]
+)
+def test_lines_for_people_do_not_spoil_the_document_of_a_callback_for_programs(gate, monkeypatch, callback, beside):
+    monkeypatch.setattr("ansible.constants.DEFAULT_STDOUT_CALLBACK", callback)
+    _result, shown = gate()
+    assert shown.lines and shown.on_stderr == beside

@@ -1,0 +1,156 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""C(site) over hosts that are as described, in the ways in which people run a playbook: a host is asked for its facts once and for nothing else, and
+each pool is one line.
+
+The hosts answer at once what the README's said after C(site); a host that is asked for anything else fails the run (C(tests/bench/canned)).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from .test_terminal import HOSTS, ROOT, inventory
+
+#: Each run starts ansible-playbook.
+pytestmark = pytest.mark.slow
+
+#: Of the second host's pool there is a second one.
+TRAINING, SHARED = ("gpu-training-1", "gpu-training-2"), ("gpu-shared-1",)
+ALL = {*TRAINING, *SHARED}
+LINES = ["  shared: 1 as described", "  training: 2 as described"]
+STAGES = "  roles:\n" + "".join(
+    f"    - gpufleet.nvidia.nvidia_{name}\n" for name in ("driver", "toolkit", "settings", "mig", "sharing", "dcgm")
+)
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    """Write the inventory, and return what runs C(ansible-playbook) over it."""
+    described = yaml.safe_load(inventory("ready"))
+    pools = described["gpu_hosts"]["children"]
+    pools["training"]["hosts"][TRAINING[1]] = dict(pools["training"]["hosts"][TRAINING[0]])
+    for pool in pools.values():
+        for host, variables in pool["hosts"].items():
+            facts = json.loads((HOSTS / Path(variables["bench_canned_facts"]).name).read_text(encoding="utf-8"))
+            # Lab hosts run the kernel of the machine, so that they have no packages of one.
+            facts["host"] |= {"name": host, "kernel_packages": ["linux-headers-amd64", "linux-image-amd64"]}
+            path = tmp_path / f"{host}.json"
+            path.write_text(json.dumps(facts), encoding="utf-8")
+            variables["bench_canned_facts"] = str(path)
+    (tmp_path / "inventory.yml").write_text(yaml.safe_dump(described), encoding="utf-8")
+
+    def run(*arguments, playbook="gpufleet.nvidia.site", callback="ansible.builtin.default"):
+        tree = f"gpu_kubernetes_output_directory={tmp_path / 'tree'}"
+        done = subprocess.run(
+            [
+                sys.executable.replace("python", "ansible-playbook"),
+                "-i",
+                "inventory.yml",
+                playbook,
+                "-e",
+                tree,
+                *arguments,
+            ],
+            cwd=tmp_path,
+            env={
+                **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+                "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "build" / "collections"),
+                "ANSIBLE_CONNECTION_PLUGINS": str(ROOT / "tests" / "bench" / "canned"),
+                "ANSIBLE_PIPELINING": "true",
+                "ANSIBLE_NOCOLOR": "1",
+                "ANSIBLE_STDOUT_CALLBACK": callback,
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        run.stderr.append(done.stderr)
+        return done.stdout
+
+    run.stderr = []
+
+    return run
+
+
+def pools_shown(said):
+    return [line for line in said.splitlines() if re.match(r"  [\w-]+: \d", line)]
+
+
+def recap(said):
+    """Return for each host of the recap what Ansible counted: C(ok), C(changed) and so on."""
+    return {
+        host: {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", counts)}
+        for host, counts in re.findall(r"^(\S+) +: (ok=.*)$", said.partition("PLAY RECAP")[2], re.MULTILINE)
+    }
+
+
+def test_a_run_is_one_line_per_pool_and_one_task_per_host(fleet):
+    fleet()
+    said = fleet()
+    assert pools_shown(said) == LINES
+    counted = recap(said)
+    assert set(counted) - {"localhost"} == ALL
+    assert not any(host["changed"] or host["failed"] for host in counted.values())
+    # One host carries what is decided once for all of them.
+    assert sorted((counted[host]["ok"], counted[host]["skipped"]) for host in ALL) == [(1, 0), (1, 0), (3, 1)]
+    shown = fleet("--check", "--diff")
+    assert pools_shown(shown) == LINES
+    assert recap(shown) == counted
+    assert "+++" not in shown
+
+
+@pytest.mark.parametrize("tags", ["toolkit,runtime", "cluster"])
+def test_a_stage_alone(fleet, tags):
+    fleet()
+    said = fleet("--tags", tags)
+    assert pools_shown(said) == ([] if tags == "cluster" else LINES)
+    # The tree is rendered on the controller, from what was recorded.
+    assert recap(said).keys() - {"localhost"} == (set() if tags == "cluster" else ALL)
+
+
+@pytest.mark.parametrize(
+    ("limit", "hosts", "lines"),
+    [
+        ("gpu-training-2", {"gpu-training-2"}, ["  training: 1 as described"]),
+        ("training", set(TRAINING), ["  training: 2 as described"]),
+        ("all:!training", set(SHARED), ["  shared: 1 as described"]),
+    ],
+)
+def test_a_part_of_the_fleet(fleet, limit, hosts, lines):
+    said = fleet("--limit", limit)
+    assert pools_shown(said) == lines
+    assert set(recap(said)) == hosts
+
+
+def test_hosts_one_after_the_other(fleet, tmp_path):
+    """C(serial) is a play's, so that a user's own play with the roles has it; and one fork is a batch of one, too."""
+    playbook = tmp_path / "rolling.yml"
+    playbook.write_text(f"- hosts: gpu_hosts\n  serial: 1\n  gather_facts: false\n{STAGES}", encoding="utf-8")
+    counted = recap(fleet(playbook=str(playbook)))
+    assert set(counted) == ALL and not any(host["changed"] or host["failed"] for host in counted.values())
+    assert pools_shown(fleet("--forks", "1")) == LINES
+
+
+@pytest.mark.parametrize("callback", ["ansible.builtin.minimal", "gpufleet.nvidia.progress"])
+def test_other_callbacks_show_the_same_lines(fleet, callback):
+    assert pools_shown(fleet(callback=callback)) == LINES
+
+
+@pytest.mark.parametrize("callback", ["ansible.posix.json", "ansible.posix.jsonl"])
+def test_callbacks_for_programs_write_documents_and_nothing_else_to_standard_output(fleet, callback):
+    said = fleet(callback=callback)
+    documents = [json.loads(said)] if callback.endswith("json") else [json.loads(line) for line in said.splitlines()]
+    assert documents[-1]["stats"].keys() - {"localhost"} == ALL
+    assert pools_shown(fleet.stderr[-1]) == LINES
