@@ -152,6 +152,11 @@ options:
             these processes lose it.
         type: bool
         default: false
+      remove_nodes:
+        description:
+          - Whether fewer nodes may be written than the file has.
+        type: bool
+        default: false
   module_parameters:
     description:
       - >-
@@ -359,6 +364,7 @@ ARGUMENTS: dict[str, Any] = {
             "mode": {"type": "str", "choices": list(MODES), "default": UNMANAGED},
             "nodes": {"type": "list", "elements": "str", "default": []},
             "restart": {"type": "bool", "default": False},
+            "remove_nodes": {"type": "bool", "default": False},
         },
     },
     "module_parameters": {"type": "dict", "default": {}},

@@ -98,7 +98,8 @@ def from_variables(variables: Mapping[str, Any]) -> DesiredDriver:
         "username": given.get("repository_username", ""),
         "password": given.get("repository_password", ""),
     }
-    rack = {"mode": given.get("imex"), "nodes": given.get("imex_nodes"), "restart": given.get("imex_restart")}
+    rack = {name: given.get(f"imex_{name}") for name in ("nodes", "restart", "remove_nodes")}
+    rack["mode"] = given.get("imex")
     return from_options({**given, "repository": repository, "imex": rack})
 
 

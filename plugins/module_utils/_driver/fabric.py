@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from .._boards.lookup import nvlink5_switches
 from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
@@ -109,7 +109,19 @@ def _imex_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
                 f"Install it yourself at the driver's version, and set {imex.VARIABLE}: {imex.UNMANAGED}.",
             )
         ]
-    return []
+    return list(_removed_nodes(host.imex, desired))
+
+
+def _removed_nodes(found: imex.Imex, desired: DesiredDriver) -> Iterator[Refused]:
+    removed = imex.removed(found, desired.imex)
+    if desired.state == "present" and removed and not desired.imex.remove_nodes:
+        yield Refused(
+            f"{imex.VARIABLE}_group",
+            f"the inventory has fewer hosts of the rack ({len(desired.imex.nodes)}) than {imex.NODES_FILE} of the host: IMEX would no longer "
+            f"reach {imex.few(removed)}, and does not start among hosts whose files differ",
+            "Run with an inventory that has the whole rack: a sliced job of AWX has a part of it, --limit keeps all. If these hosts have left the "
+            f"rack, set {imex.VARIABLE}_remove_nodes: true for this run.",
+        )
 
 
 def _manager_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:

@@ -39,11 +39,13 @@ class DesiredImex:
     :param mode: C(host) runs the service here, C(masked) leaves it to ComputeDomains, C(unmanaged) leaves everything as it is.
     :param nodes: the addresses of the rack's hosts, in the order of the file, which all of them share.
     :param restart: whether a service that runs may be stopped while processes use the GPUs.
+    :param remove_nodes: whether the file may become shorter than it is.
     """
 
     mode: str = UNMANAGED
     nodes: tuple[str, ...] = ()
     restart: bool = False
+    remove_nodes: bool = False
 
     @property
     def managed(self) -> bool:
@@ -70,7 +72,7 @@ class Imex:
 
 
 def read(options: Mapping[str, Any]) -> DesiredImex:
-    """Return what C(mode), C(nodes) and C(restart) describe.
+    """Return what C(mode), C(nodes), C(restart) and C(remove_nodes) describe.
 
     :raises Refused: there is no such mode, or a node is not an IP address, or is there twice.
     """
@@ -78,7 +80,8 @@ def read(options: Mapping[str, Any]) -> DesiredImex:
     if mode not in MODES:
         raise Refused(VARIABLE, f"{mode!r} must be one of {', '.join(MODES)}", f"Set {VARIABLE}: {UNMANAGED}.")
     nodes = tuple(str(node) for node in options.get("nodes") or ())
-    return DesiredImex(mode, in_order(nodes) if mode == HOST else (), bool(options.get("restart")))
+    allowed = (bool(options.get(name)) for name in ("restart", "remove_nodes"))
+    return DesiredImex(mode, in_order(nodes) if mode == HOST else (), *allowed)
 
 
 def in_order(nodes: Sequence[str]) -> tuple[str, ...]:
@@ -114,6 +117,27 @@ def from_facts(fabric: Mapping[str, Any]) -> Imex:
         bool(found.get("masked")),
         None if nodes is None else tuple(nodes),
     )
+
+
+def removed(found: Imex, wanted: DesiredImex) -> tuple[str, ...]:
+    """Return the nodes of the file that a shorter one would not have.
+
+    A sliced job of AWX has an inventory in which groups have no other hosts than the slice's. Whether a host has left the rack, or only the
+    inventory of this run, nothing but the number of them tells; other addresses for as many hosts are a change like any other.
+    """
+    if wanted.mode != HOST or not wanted.nodes:
+        return ()
+    # The package brings a file of its own, in which a line may be a comment.
+    there = tuple(node for node in found.nodes or () if _is_address(node))
+    return tuple(node for node in there if node not in wanted.nodes) if len(there) > len(wanted.nodes) else ()
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def differences(found: Imex, wanted: DesiredImex) -> list[str]:

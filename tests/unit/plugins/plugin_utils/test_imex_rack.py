@@ -127,3 +127,23 @@ def test_the_gate_refuses_a_host_of_a_wrong_rack_before_it_looks_at_it():
     assert work.state == REFUSED and "another driver" in work.refusals[0]
     good, hosts = inventory()
     assert describe("a", hosts["a"], {"rack": ["a", "b"]}, racks=good).variables[NODES] == ["10.0.0.9", "10.0.0.10"]
+
+
+def test_the_gate_refuses_the_part_of_a_rack_that_a_sliced_job_has():
+    """The group has this host only, and the host's own file all of them."""
+    _racks, hosts = inventory()
+    part = Racks({"groups": {**GROUPS, "rack": ["a"]}, "hostvars": hosts})
+    description = describe("a", hosts["a"], {"rack": ["a"]}, racks=part)
+    card = {"address": "0", "device_id": "0x2941", "kind": "gpu", "architecture": "blackwell", "board": "gb200-186gb"}
+    facts = {
+        "schema": 1,
+        "host": {"distribution": {"id": "debian", "version": "12", "family": "debian"}, "architecture": "x86_64"},
+        "pci": [card],
+        "driver": {},
+        "unknown": {},
+        "fabric": {"imex": {"active": True, "enabled": True, "nodes": ["10.0.0.9", "10.0.0.10"]}},
+    }
+    work = work_of("a", description, facts)
+    assert work.state == REFUSED
+    (refusal,) = [text for text in work.refusals if "would no longer reach 10.0.0.9" in text]
+    assert refusal.startswith("nvidia_driver_imex_group: the inventory has fewer hosts of the rack (1)")

@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES_FILE, DesiredImex
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import IMEX_UNIT
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (
     DAEMON,
     NEW,
@@ -212,3 +213,40 @@ def test_what_is_refused_of_imex_without_looking_at_the_host(desired, thing, rea
 def test_an_unmanaged_driver_brings_no_imex():
     planned = stage(rack_facts(), {**ON_HOST, "nvidia_driver_state": "unmanaged"})
     assert not planned.needed and "IMEX is not set up" in planned.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("found", "more", "removed"),
+    [
+        (["10.0.0.1", "10.0.0.2"], {}, "would no longer reach 10.0.0.2"),
+        (["10.0.0.2", "10.0.0.3"], {}, "would no longer reach 2 nodes, 10.0.0.2 to 10.0.0.3"),
+        (["10.0.0.1", "10.0.0.2"], {"nvidia_driver_imex_remove_nodes": True}, ""),
+        # As many hosts, one of them with another address; and a rack that grows.
+        (["10.0.0.9"], {}, ""),
+        ([], {}, ""),
+        (["# addresses of the hosts, one a line", "10.0.0.1"], {}, ""),
+        (None, {}, ""),
+        (["10.0.0.1", "10.0.0.2"], {"nvidia_driver_imex": "masked"}, ""),
+        (["10.0.0.1", "10.0.0.2"], {"nvidia_driver_state": "previous"}, ""),
+    ],
+)
+def test_an_inventory_with_a_part_of_the_rack_is_refused(found, more, removed):
+    """A sliced job of AWX does not know the hosts of the other slices, and would write a file without them."""
+    refusals = stage(rack_facts(nodes=found), {**ON_HOST, **more}).refusals
+    if not removed:
+        assert not [one for one in refusals if "reach" in one.reason]
+        return
+    (refusal,) = refusals
+    assert refusal.thing == "nvidia_driver_imex_group" and removed in refusal.reason
+    assert "nvidia_driver_imex_remove_nodes: true" in refusal.remedy and "--limit keeps all" in refusal.remedy
+
+
+def test_the_host_itself_refuses_a_shorter_file_and_the_removal_of_the_driver_does_not():
+    system = rack_host()
+    run_stage(system, DesiredDriver(version=NEW, imex=RACK), check=False)
+    part = replace(RACK, nodes=("10.0.0.1",))
+    with pytest.raises(Refused, match=r"would no longer reach 10\.0\.0\.2"):
+        run_stage(system, DesiredDriver(version=NEW, imex=part), check=False)
+    assert system.files[NODES_FILE] == "10.0.0.1\n10.0.0.2\n"
+    run_stage(system, DesiredDriver(version=NEW, imex=replace(part, remove_nodes=True)), check=False)
+    assert system.files[NODES_FILE] == "10.0.0.1\n"
