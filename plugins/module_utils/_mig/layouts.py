@@ -160,6 +160,14 @@ def _capable(chosen: Sequence[Gpu], entry: Mapping[str, Any], path: str, profile
         return capable
     by_name = entry.get("devices", "all") != "all"
     if by_name or (not capable and entry.get("device_filter") is None):
+        unread = [gpu for gpu in without if board_of(gpu) is None and not gpu.get("mig")]
+        if unread:
+            who = ", ".join(f"{gpu_title(gpu)}, device {gpu.get('device_id')}" for gpu in unread)
+            raise Refused(
+                f"{path}.devices",
+                f"the table of boards does not have {who}: only its driver says which MIG profiles it has, and no driver answers",
+                f"Run gpufleet.nvidia.site once with -e '{{\"{LAYOUT}\": []}}', which installs the driver, and then with the layout.",
+            )
         who = ", ".join(f"{gpu_title(gpu)}, {gpu.get('name') or 'of an unknown board'}" for gpu in without)
         raise Refused(f"{path}.devices", f"no MIG on {who}", "Select other GPUs, or set enabled: false.")
     return capable
