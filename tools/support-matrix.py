@@ -28,7 +28,7 @@ MARK = "proves"
 LEVELS = ("real", "lab", "resolver", "plan")
 REFUSED = "refused"
 #: Each is a table of the page.
-AREAS = frozenset({"driver", "unconfirmed", "toolkit", "runtime", "fabric", "trap"})
+AREAS = frozenset({"driver", "unconfirmed", "kernel", "toolkit", "runtime", "fabric", "trap"})
 _FOLDERS = {"tests/lab": "lab", "tests/resolver": "resolver", "tests/unit": "plan"}
 
 _INTRODUCTION = """# Support matrix
@@ -154,6 +154,13 @@ def page(proofs: Sequence[Proof]) -> str:
         "Distributions that are refused, and what is missing:\n",
         table.of(
             "unconfirmed", {"-".join(key): f"{' '.join(key)}: {why}" for key, why in UNCONFIRMED.items()}, {"": "proof"}
+        ),
+        "## Kernels of Oracle (UEK)\n\nDKMS builds the module with the compiler that built the kernel: the system's own, or that of a gcc-toolset. A cell "
+        "names the kernel and the compiler.\n",
+        table.of(
+            "kernel",
+            {f"ol-{major}-uek": f"Oracle Linux {major} with UEK" for name, major in DISTRIBUTIONS if name == "ol"},
+            {"headers": "headers", "compiler": "compiler"},
         ),
         "## Container toolkit\n",
         table.of("toolkit", distributions, {"": "proof"}),

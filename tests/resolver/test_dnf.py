@@ -81,10 +81,11 @@ def test_every_plan_resolves_to_one_driver_version(system, world, distribution, 
                 ["kernel-64k-devel-matched", "5.14.0-687.el9"],
             ],
         ),
-        (
+        pytest.param(
             ("ol", "10"),
             "6.12.0-106.55.4.2.el10uek.x86_64",
             [["kernel-uek-devel", "6.12.0-106.55.4.2.el10uek"], ["kernel-headers", ""]],
+            marks=pytest.mark.proves("kernel", "headers", rows=["ol-10-uek"], note="6.12"),
         ),
         (("amzn", "2023"), "6.12.20-23.97.amzn2023.x86_64", [["kernel6.12-devel", "6.12.20-23.97.amzn2023"]]),
     ],

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from dataclasses import replace
 
@@ -43,6 +44,18 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 VERSION = "580.178.04"
 H100 = Gpu("0000:18:00.0", "0x2330", "hopper", "h100-80gb-sxm")
 ARCHIVE = DesiredDriver(source="distribution")
+
+
+def oracle(release):
+    """The release of Oracle Linux that a UEK kernel is of."""
+    return ("ol", re.search(r"\.el(\d+)", release)[1])
+
+
+def of_uek(column, release, compiler=""):
+    """What a case proves for the support matrix, with the series of the kernel."""
+    series = ".".join(release.split(".")[:2])
+    note = f"{series}: {compiler}" if compiler else series
+    return pytest.mark.proves("kernel", column, rows=[f"{'-'.join(oracle(release))}-uek"], note=note)
 
 
 def host(distribution, kernel, *installed, **changed):
@@ -197,8 +210,20 @@ def test_an_installed_driver_that_follows_another_kernel_is_mended():
         ),
         (("ubuntu", "24.04"), "6.8.0-1015-aws", ["linux-headers-6.8.0-1015-aws"], None),
         (("rhel", "8"), "4.18.0-553.el8_10.x86_64", ["kernel-devel", "kernel-headers"], []),
-        (("rhel", "8"), "5.15.0-300.163.18.el8uek.x86_64", ["kernel-uek-devel", "kernel-headers"], []),
-        (("ol", "10"), "6.12.0-106.55.4.2.el10uek.aarch64", ["kernel-uek-devel", "kernel-headers"], []),
+        *(
+            pytest.param(
+                oracle(release),
+                release,
+                ["kernel-uek-devel", "kernel-headers"],
+                [],
+                marks=of_uek("headers", release),
+            )
+            for release in (
+                "5.15.0-300.163.18.el8uek.x86_64",
+                "6.12.0-100.28.2.2.el9uek.aarch64",
+                "6.12.0-106.55.4.2.el10uek.aarch64",
+            )
+        ),
         (("ol", "9"), "5.14.0-611.el9_7.x86_64", ["kernel-devel", "kernel-headers"], ["kernel-devel-matched"]),
         (("centos", "10"), "6.12.0-212.el10.x86_64", ["kernel-devel", "kernel-headers"], ["kernel-devel-matched"]),
         (("fedora", "44"), "6.19.10-300.fc44.x86_64", ["kernel-devel", "kernel-headers"], ["kernel-devel-matched"]),
@@ -249,8 +274,10 @@ def test_the_headers_of_rpm_systems_are_those_of_the_kernels_version(distributio
 @pytest.mark.parametrize(
     ("release", "warned"),
     [
-        ("5.4.17-2136.330.7.el8uek.x86_64", True),
-        ("5.15.0-321.202.5.1.el9uek.x86_64", True),
+        *(
+            pytest.param(release, True, marks=of_uek("compiler", release, "not confirmed, and the plan says so"))
+            for release in ("5.4.17-2136.330.7.el8uek.x86_64", "5.15.0-321.202.5.1.el9uek.x86_64")
+        ),
         ("5.15.0-300.163.18.el8uek.x86_64", False),
         ("6.12.0-100.28.2.2.el9uek.aarch64", False),
         ("6.12.0-106.55.4.2.el10uek.x86_64", False),
@@ -260,24 +287,29 @@ def test_the_headers_of_rpm_systems_are_those_of_the_kernels_version(distributio
 def test_a_kernel_whose_compiler_is_not_confirmed_is_warned_of(release, warned):
     names = ("nvidia-driver-cuda", "kmod-nvidia-open-dkms")
     offered = tuple(Package(name, f"3:{VERSION}-1.el9") for name in names)
-    plan = plan_present(host(("ol", "9"), release, headers=True), DesiredDriver(), Repositories(True, offered))
+    plan = plan_present(host(oracle(release), release, headers=True), DesiredDriver(), Repositories(True, offered))
     assert any("gcc-toolset" in note for note in plan.plan.warnings) is warned
 
 
 @pytest.mark.parametrize(
     ("release", "compiler"),
     [
-        ("5.15.0-300.163.18.el8uek.x86_64", "gcc-toolset-11"),
-        ("6.12.0-100.28.2.2.el9uek.aarch64", "gcc-toolset-14"),
+        *(
+            pytest.param(release, compiler, marks=of_uek("compiler", release, compiler or "the system's"))
+            for release, compiler in (
+                ("5.15.0-300.163.18.el8uek.x86_64", "gcc-toolset-11"),
+                ("6.12.0-100.28.2.2.el9uek.aarch64", "gcc-toolset-14"),
+                ("6.12.0-106.55.4.2.el10uek.x86_64", ""),
+            )
+        ),
         ("5.15.0-321.202.5.1.el9uek.x86_64", ""),
-        ("6.12.0-106.55.4.2.el10uek.x86_64", ""),
         ("5.14.0-611.el9_7.x86_64", ""),
     ],
 )
 def test_dkms_gets_the_compiler_of_the_kernel_before_it_builds(release, compiler, tmp_path):
     names = ("nvidia-driver-cuda", "kmod-nvidia-open-dkms")
     offered = tuple(Package(name, f"3:{VERSION}-1.el9") for name in names)
-    on = host(("ol", "9"), release, headers=True)
+    on = host(oracle(release), release, headers=True)
     steps = plan_present(on, DesiredDriver(), Repositories(True, offered)).plan.steps
     kinds = [step.kind for step in steps]
     written = [step for step in steps if step.kind is Kind.CREATE_FILE]
