@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Every kind of pool, on a node whose containerd injects CDI devices and on one whose containerd cannot.
+"""Every kind of pool, by every way in which devices reach containers: on a node whose containerd injects CDI devices, on one whose containerd
+cannot and is given volume mounts, and on one that accepts the environment variable, as NVIDIA ships it.
 
 The hosts are changed from one kind to the next as a site changes them: other variables, site, the rendered tree synced. After each
 change the nodes offer what capacity.json says, and have its labels; the rendered example runs until they are full, and its containers see
@@ -35,10 +36,15 @@ SPEC = {
             "driver": "installed",
         }
         | {"node": node}
-        for pool, node in (("mounts", "containerd-1.6"), ("cdi", "containerd-2.4"))
+        for pool, node in (("mounts", "containerd-1.6"), ("cdi", "containerd-2.4"), ("variable", "containerd-2.4"))
     ]
 }
-POOLS = ("mounts", "cdi")
+#: What they differ in. The lab's own inventory says volume_mounts for the one with containerd 1.6.
+POOLS: dict[str, dict[str, Any]] = {
+    "mounts": {},
+    "cdi": {},
+    "variable": {"nvidia_toolkit_device_injection": "envvar"},
+}
 COMMON = {
     "nvidia_driver_branch": "580",
     "nvidia_driver_state": "unmanaged",
@@ -99,22 +105,22 @@ KINDS = {
     "whole GPUs": Kind(WHOLE, {GPU: 2}, {"gpu": 1}, mode_changes=True),
     "time slicing, N GiB over M GPUs": Kind(OVER_TWO, {GPU: 6}, {"gpu": 1, "40gib-over-2": 2}, shares=3),
     "time slicing, renamed": Kind({**SLICES, "nvidia_sharing_rename": True}, {SHARED: 6}, {"gpu-shared": 1}, shares=3),
+    "MPS by the host": Kind(HOST, {GPU: 6}, {"gpu": 1}, shares=3),
     "MPS by the host, renamed": Kind({**HOST, "nvidia_sharing_rename": True}, {SHARED: 6}, {"gpu-shared": 1}, shares=3),
     "MPS by the device plugin": Kind(MPS, {GPU: 6}, {"gpu": 1}, shares=3),
 }
 
 
 class Nodes(Demo):
-    """The two nodes, which one set of variables after the other describes."""
+    """The nodes, which one set of variables after the other describes."""
 
     def describe(self, variables: dict[str, Any], **of_pool: dict[str, Any]) -> None:
-        described = {**COMMON, **variables}
-        children = {pool: {"vars": of_pool.get(pool, {})} for pool in POOLS}
-        hosts = {"gpu_hosts": {"vars": described, "children": children}}
+        children = {pool: {"vars": {**own, **of_pool.get(pool, {})}} for pool, own in POOLS.items()}
+        hosts = {"gpu_hosts": {"vars": {**COMMON, **variables}, "children": children}}
         self.inventory.write_text(json.dumps(hosts))
 
     def become(self, variables: dict[str, Any], *arguments: str) -> None:
-        """Describe both pools, change the hosts, render, and bring the cluster to what is rendered."""
+        """Describe the pools, change the hosts, render, and bring the cluster to what is rendered."""
         self.describe(variables)
         self.play("site", *arguments)
         self.lab("charts", str(self.tree))
@@ -182,7 +188,7 @@ def test_a_pod_gets_exactly_what_was_described(nodes, kind):
     nodes.become(kind.variables)
     assert nodes.expected() == {f"node-{pool}": kind.resources for pool in POOLS}, "what is rendered"
     nodes.offers_what_is_rendered()
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    with ThreadPoolExecutor(max_workers=len(POOLS)) as pool:
         list(pool.map(lambda name: fill(nodes, kind, name), POOLS))
     for pool in POOLS:
         nodes.shows_its_labels(f"node-{pool}")
@@ -207,12 +213,12 @@ def test_verify_is_red_where_somebody_told_the_plugins_mps_daemon_other_limits(n
             name: check for name, host in found.items() for check in host["checks"] if check["name"] == "MPS limits"
         }
 
-    assert [check["status"] for check in limits().values()] == ["passed", "passed"]
+    assert [check["status"] for check in limits().values()] == ["passed"] * len(POOLS)
     ask = "CUDA_MPS_PIPE_DIRECTORY=/run/nvidia/mps/nvidia.com/gpu/pipe nvidia-cuda-mps-control"
     told = f"echo set_default_device_pinned_mem_limit 1 1G | {ask}"
     nodes.lab("exec", "node-mounts", "--", "sh", "-c", told)
     red = limits()
-    assert {name: check["status"] for name, check in red.items()} == {"node-mounts": "failed", "node-cdi": "passed"}
+    assert [name for name, check in red.items() if check["status"] != "passed"] == ["node-mounts"]
     assert "limits a client to 1G on GPU 1 instead of 27186 MiB" in red["node-mounts"]["evidence"]
     assert "mps-control-daemon" in red["node-mounts"]["next_step"]
 
@@ -222,13 +228,20 @@ def test_verify_is_red_where_somebody_told_the_plugins_mps_daemon_other_limits(n
     wait_for(lambda: limits()["node-mounts"]["status"] == "passed", 120)
 
 
-def test_the_way_that_nvidia_ships_works_where_a_site_wants_it(nodes):
-    """With envvar the plugin has no privilege at all."""
-    # For one of them the lab's own inventory says otherwise.
-    nodes.become({}, "-e", "nvidia_toolkit_device_injection=envvar")
+def test_the_plugin_has_no_privilege_where_every_container_may_name_its_devices(nodes):
+    """And the one capability elsewhere; each of them offered and gave out what was described above."""
+    nodes.become({})
     nodes.offers_what_is_rendered()
-    for pool in POOLS:
-        fill(nodes, KINDS["whole GPUs"], pool)
+    # The same release has gpu-feature-discovery and the MPS daemon, which its chart makes privileged.
+    contexts = {
+        item["metadata"]["name"].rpartition("-")[2]: container.get("securityContext", {})
+        for item in nodes.get("daemonsets", "-n", "nvidia-gpu")["items"]
+        for container in item["spec"]["template"]["spec"]["containers"]
+        if container["name"] == "nvidia-device-plugin-ctr"
+    }
+    assert not [pool for pool, context in contexts.items() if context.get("privileged")]
+    added = {pool: context.get("capabilities", {}).get("add", []) for pool, context in contexts.items()}
+    assert added == {"mounts": ["SYS_ADMIN"], "cdi": ["SYS_ADMIN"], "variable": []}
 
 
 def fill(nodes: Nodes, kind: Kind, pool: str) -> None:
