@@ -286,7 +286,7 @@ pynvml_missing:
   type: bool
 """
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
@@ -338,8 +338,7 @@ def main() -> None:
         if request.original and apply_run.nothing_kept(Journal()):
             # Also where there is no driver any more to ask.
             module.exit_json(changed=False, plan=Plan().as_dict(), reboot_required=False, reboot_reason=None)
-        lock = nullcontext() if module.check_mode else exclusive(parameters["lock_timeout"])
-        with Stopwatch() as watch, lock, open_nvml(parameters["_pynvml_archive"]) as nvml:
+        with Stopwatch() as watch, _lock(module), open_nvml(parameters["_pynvml_archive"]) as nvml:
             machine = Machine(nvml, Journal(), policy)
             gpus = apply_run.read(machine)
             prepared = apply_run.plan(machine, request, gpus)
@@ -368,6 +367,11 @@ def main() -> None:
     if module._diff:
         result["diff"] = prepared.steps.diff("MIG")
     module.exit_json(**result, seconds=watch.seconds)
+
+
+def _lock(module: AnsibleModule) -> AbstractContextManager[None]:
+    """Return what keeps everything else from changing GPUs; check mode changes none."""
+    return nullcontext() if module.check_mode else exclusive(module.params["lock_timeout"])
 
 
 def _exit_offline(module: AnsibleModule, request: apply_run.Request, policy: Policy, error: NvmlUnavailable) -> None:
