@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 
 from .clients import placed
+from .names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
+from .sharing_configurations import LABEL
 
-PLUGIN_LABEL = "nvidia.com/device-plugin.config"
-MIG_LABEL, MIG_STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
 _GPU = "nvidia.com/gpu"
 _MIG_RESOURCE = "nvidia.com/mig-"
 _VERSION = re.compile(r"v?(\d+\.\d+)\.")
@@ -97,7 +97,7 @@ class Objects:
         if self.policy is not None:
             found["gpu_kubernetes_stack"] = "gpu_operator"
             manager = _at(self.policy, "spec", "migManager", "enabled") is not False
-            labelled = any(MIG_LABEL in _labels(node) for node in self.nodes)
+            labelled = any(MIG_CONFIG_LABEL in _labels(node) for node in self.nodes)
             found["gpu_kubernetes_mig_manager"] = "operator" if manager and labelled else "host"
             runtime_class = _at(self.policy, "spec", "operator", "runtimeClass")
             if runtime_class:
@@ -151,7 +151,7 @@ class Objects:
         if configuration.get("name"):
             data = self.config_maps.get((self.namespace, str(configuration["name"])), {})
             where = f"ConfigMap {self.namespace}/{configuration['name']}"
-            text, wrong = _chosen(data, labels.get(PLUGIN_LABEL), str(configuration.get("default") or ""), where, False)
+            text, wrong = _chosen(data, labels.get(LABEL), str(configuration.get("default") or ""), where, False)
             differences += wrong
         sharing, strategy, wrong = read_plugin_file(text) if text else ({}, None, [])
         differences += wrong
@@ -162,9 +162,9 @@ class Objects:
             notes.append(
                 f"the driver of node {name} is decided by NVIDIADriver {named or 'objects, none of which selects this node'}"
             )
-        label, state = labels.get(MIG_LABEL), labels.get(MIG_STATE)
+        label, state = labels.get(MIG_CONFIG_LABEL), labels.get(MIG_STATE_LABEL)
         if label and state not in (None, "success"):
-            differences.append(f"mig: node {name} has {MIG_LABEL}={label}, and its state is {state}")
+            differences.append(f"mig: node {name} has {MIG_CONFIG_LABEL}={label}, and its state is {state}")
         return Served(
             name,
             # The operator's strategy is an environment variable, which beats the file.
@@ -190,7 +190,7 @@ def _by_plugin(
     for config_map in _config_maps_of(plugin):
         where = f"ConfigMap {namespace}/{config_map}"
         data = config_maps.get((namespace, config_map), {})
-        text, wrong = _chosen(data, labels.get(PLUGIN_LABEL), given.get("DEFAULT_CONFIG", ""), where, True)
+        text, wrong = _chosen(data, labels.get(LABEL), given.get("DEFAULT_CONFIG", ""), where, True)
         differences += wrong
     sharing, strategy, wrong = read_plugin_file(text) if text else ({}, None, [])
     arguments = [str(one) for one in (*(container.get("command") or ()), *(container.get("args") or ()))]
@@ -210,7 +210,7 @@ def _chosen(
     if name:
         if name in data:
             return data[name], []
-        what = f"the node label {PLUGIN_LABEL}" if label else "its default"
+        what = f"the node label {LABEL}" if label else "its default"
         return "", [
             f"sharing: {what} names configuration {name}, which {where} does not have, so the device plugin does not start"
         ]
