@@ -252,7 +252,7 @@ def test_a_kernel_without_the_driver_is_seen_and_nobody_reboots_into_it(fleet):
     describe(fleet, **off)
     before = fleet.facts(HOST)["host"]["boot_id"]
     refused = play(fleet)
-    assert refused.recap[HOST]["failed"] == 1 and f"is not rebooted: the kernel {NEXT} would be booted" in refused.text
+    assert refused.recap[HOST]["failed"] == 1 and said in refused.text
     assert fleet.facts(HOST)["host"]["boot_id"] == before
     fleet.lab.sh(HOST, f"rm -r /lib/modules/{NEXT} /boot/vmlinuz-{NEXT}")
     done = play(fleet)
