@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible import constants as C
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.stage_times import of_both
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import HostAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import host_program
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
@@ -31,9 +32,11 @@ class ActionModule(HostAction):
         arguments = {**given, "sha256": program.sha256, "version": program.version}
         answer: dict[str, Any] = self._execute_module(module_args=dict(arguments), task_vars=task_vars)
         if answer.pop("program_missing", False):
-            path = self._send(program.content)
+            path, first = self._send(program.content), answer.get("seconds")
             answer = self._execute_module(module_args={**arguments, "src": path}, task_vars=task_vars)
             answer.pop("program_missing", None)
+            if "seconds" in answer:
+                answer["seconds"] = of_both(first, answer["seconds"])
         return answer
 
     def _send(self, content: bytes) -> str:

@@ -178,6 +178,12 @@ gpu:
       returned: always
       sample:
         driver.library_version: libnvidia-ml.so.1 is not installed
+seconds:
+  description: Duration of the module on the host, in seconds, as C(own). Waits for programs and for the driver are part of it.
+  returned: always
+  type: dict
+  sample:
+    own: 0.4
 pynvml_missing:
   description:
     - Whether the GPUs are unknown only because the host has no pynvml. The action plugin then sends it, so users never see V(true).
@@ -196,6 +202,7 @@ compile_once()
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.source import Source
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import since_start
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import (
     SUBSETS,
     pynvml_is_wanted,
@@ -222,7 +229,7 @@ def main() -> None:
     document = read_document(Source(files), module.params["_pynvml_archive"], module.params["gather"])
     # Ansible looks at every value of a result, on the host as on the controller: one text is one value.
     facts = {"gpu_text": json.dumps(document)} if module.params["as_text"] else {"gpu": document}
-    module.exit_json(changed=False, pynvml_missing=pynvml_is_wanted(files, document), **facts)
+    module.exit_json(changed=False, pynvml_missing=pynvml_is_wanted(files, document), seconds=since_start(), **facts)
 
 
 if __name__ == "__main__":

@@ -82,6 +82,12 @@ version:
   description: Version of the collection that the program comes from. V(none) if it was removed.
   returned: success
   type: str
+seconds:
+  description: Duration of the module on the host, in seconds, as C(own). Waits for programs and for the driver are part of it.
+  returned: when the host was contacted
+  type: dict
+  sample:
+    own: 0.4
 plan:
   description: What was done, or in check mode would be done.
   returned: always
@@ -103,6 +109,7 @@ import sys
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import since_start
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import refused_directory
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import installation
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -157,9 +164,9 @@ def main() -> None:
                 "or name the directory that it reads (nvidia_health_metrics_directory)"
             )
         if module.check_mode or not plan.changes:
-            module.exit_json(**result)
+            module.exit_json(**result, seconds=since_start())
         if installation.needs_program(plan) and not wanted["src"]:
-            module.exit_json(program_missing=True, **{**result, "changed": False})
+            module.exit_json(program_missing=True, **{**result, "changed": False}, seconds=since_start())
         if present:
             installation.apply(plan, wanted["src"], wanted["version"], sys.executable, metrics)
         else:
@@ -167,7 +174,7 @@ def main() -> None:
         installation.read_back(plan)
     except (CommandError, installation.InstallationError, Refused, OSError) as error:
         module.fail_json(msg=str(error))
-    module.exit_json(**result)
+    module.exit_json(**result, seconds=since_start())
 
 
 if __name__ == "__main__":

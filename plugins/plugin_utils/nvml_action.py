@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.stage_times import of_both
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import HostAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive import (
     PynvmlNotOnController,
@@ -31,10 +32,13 @@ class NvmlAction(HostAction):
                 archive = self._send(pynvml_archive())
             except PynvmlNotOnController as error:
                 return {"failed": True, "msg": str(error)}
+            first = answer.get("seconds")
             # _execute_module adds what it needs to the arguments that it gets: the second run starts from a fresh copy.
             answer = self._execute_module(
                 module_args={**self.arguments(), ARCHIVE_OPTION: archive}, task_vars=task_vars
             )
+            if "seconds" in answer:
+                answer["seconds"] = of_both(first, answer["seconds"])
         answer.pop("pynvml_missing", None)
         return answer
 

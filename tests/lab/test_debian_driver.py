@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.stage_times import stage_time
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -79,6 +80,12 @@ def test_dkms_built_the_real_modules_for_the_kernel(host, kernel):
     assert host.sh(f"modinfo -k {kernel} -F vermagic nvidia-current").startswith(f"{kernel} SMP")
     size = int(host.sh(f"stat -c %s $(modinfo -k {kernel} -F filename nvidia-current)"))
     assert size > 10_000_000, "an empty module file is a failed build"
+
+
+def test_a_tenth_of_the_first_run_of_the_real_driver_at_most_is_the_collections_own(answer):
+    time = stage_time("driver", answer)
+    assert time.waits["build"] > time.waits["packages"] > 0, answer["seconds"]
+    assert time.ours <= time.elapsed / 10, answer["seconds"]
 
 
 @pytest.mark.usefixtures("answer")

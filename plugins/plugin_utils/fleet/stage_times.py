@@ -68,6 +68,15 @@ def stage_time(stage: str, answer: Any) -> StageTime | None:
     return StageTime(elapsed, {**waits, _ANSIBLE: elapsed - at_work}) if at_work <= elapsed else StageTime(elapsed)
 
 
+def of_both(first: Any, second: Any) -> dict[str, float]:
+    """Return the seconds of two calls of a module in one task, by what for, each as its host said them."""
+    said = [one for one in (first, second) if isinstance(one, Mapping)]
+    return {
+        name: round(sum(_seconds(one.get(name)) for one in said), 1)
+        for name in dict.fromkeys(name for one in said for name in one)
+    }
+
+
 def shown(hosts: Mapping[str, Mapping[str, StageTime]]) -> str:
     """Return a line for each stage that ran, with the seconds of its slowest host, and what of all hosts' time was ours.
 

@@ -103,6 +103,15 @@ def test_a_host_without_pynvml_is_sent_it_and_asked_again(tmpdir):
     assert host.readable == [[TMP, path]]
 
 
+def test_what_a_host_took_is_the_time_of_both_calls():
+    missing = {"failed": True, "msg": "no pynvml", "pynvml_missing": True, "seconds": {"own": 0.3}}
+    host = Host([missing, {"changed": True, "seconds": {"own": 0.5, "nvml": 2.0}}])
+    assert run(host, mig.ActionModule, layout="all-balanced")["seconds"] == {"own": 0.8, "nvml": 2.0}
+    absent = {"changed": False, "program_missing": True, "seconds": {"own": 0.3}}
+    host = Host([absent, {"changed": True, "seconds": {"own": 0.5}}])
+    assert run(host, host_program.ActionModule)["seconds"] == {"own": 0.8}
+
+
 def test_a_second_answer_without_pynvml_is_a_failure_and_no_loop():
     missing = {"failed": True, "msg": "no pynvml", "pynvml_missing": True}
     host = Host([dict(missing), dict(missing)])

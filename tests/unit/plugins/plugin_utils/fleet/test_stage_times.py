@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.stage_times import shown, stage_time
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.stage_times import of_both, shown, stage_time
 
 FIRST = {"elapsed": 400.0, "seconds": {"download": 60.0, "build": 300.0, "packages": 20.0, "programs": 5.0, "own": 3.0}}
 
@@ -37,6 +37,11 @@ def test_what_is_no_time_is_none(said):
 def test_the_driver_is_waited_for_as_programs_are():
     time = stage_time("mig", {"elapsed": 20.0, "seconds": {"nvml": 14.0, "own": 1.0}})
     assert (time.waits["nvml"], time.waits["ansible"], time.ours) == (14.0, 5.0, 1.0)
+
+
+def test_a_task_that_calls_its_module_twice_took_the_seconds_of_both():
+    assert of_both({"own": 0.4}, {"own": 0.3, "nvml": 2.0}) == {"own": 0.7, "nvml": 2.0}
+    assert of_both(None, {"own": 0.3}) == of_both({"own": "long"}, {"own": 0.3}) == {"own": 0.3}
 
 
 def test_the_table_has_the_slowest_host_of_each_stage_and_the_share_of_all():
