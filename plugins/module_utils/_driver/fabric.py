@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from .._boards.lookup import nvlink5_switches
 from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
-from .._formats import imex
+from .._formats import imex, imex_files
 from .._plan import Refused, Step
 from .._steps import Kind
 from .desired import PREFIX, DesiredDriver
@@ -117,7 +117,7 @@ def _removed_nodes(found: imex.Imex, desired: DesiredDriver) -> Iterator[Refused
     if desired.state == "present" and removed and not desired.imex.remove_nodes:
         yield Refused(
             f"{imex.VARIABLE}_group",
-            f"the inventory has fewer hosts of the rack ({len(desired.imex.nodes)}) than {imex.NODES_FILE} of the host: IMEX would no longer "
+            f"the inventory has fewer hosts of the rack ({len(desired.imex.nodes)}) than {imex_files.NODES_FILE} of the host: IMEX would no longer "
             f"reach {imex.few(removed)}, and does not start among hosts whose files differ",
             "Run with an inventory that has the whole rack: a sliced job of AWX has a part of it, --limit keeps all. If these hosts have left the "
             f"rack, set {imex.VARIABLE}_remove_nodes: true for this run.",

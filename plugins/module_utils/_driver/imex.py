@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .._formats.imex import HOST, MASKED, NODES_FILE, VARIABLE, DesiredImex, Imex, few
+from .._formats.imex import HOST, MASKED, VARIABLE, DesiredImex, Imex, few
+from .._formats.imex_files import NODES_FILE
 from .._formats.unit_names import IMEX_UNIT
 from .._plan import Refused, Step
 from .._steps import Kind

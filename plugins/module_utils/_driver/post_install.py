@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from .._formats import imex
+from .._formats import imex_files
 from .._formats import module_parameters as parameters
 from .._formats.unit_names import FABRIC_UNIT, IMEX_UNIT, PERSISTENCE_UNIT, wants_link
 from .._plan import Refused, Step
@@ -151,7 +151,7 @@ class PostInstall:
             TOOLCHAIN_ENVIRONMENT,
             parameters.FILE,
             *map(wants_link, (PERSISTENCE_UNIT, FABRIC_UNIT)),
-            *((imex.NODES_FILE, imex.MASK, imex.WANTS) if self._desired.imex.managed else ()),
+            *((imex_files.NODES_FILE, imex_files.MASK, imex_files.WANTS) if self._desired.imex.managed else ()),
         ):
             there = self._system.has_file(path)
             if there and self._do(Step(Kind.REMOVE_FILE, path, "state is absent")):
@@ -192,7 +192,7 @@ class PostInstall:
         actions = {
             Kind.UNMASK_SERVICE: lambda: self._system.unmask(IMEX_UNIT),
             Kind.MASK_SERVICE: lambda: self._system.mask(IMEX_UNIT),
-            Kind.WRITE_FILE: lambda: self._system.write_file(imex.NODES_FILE, self._desired.imex.text),
+            Kind.WRITE_FILE: lambda: self._system.write_file(imex_files.NODES_FILE, self._desired.imex.text),
             Kind.ENABLE_SERVICE: lambda: self._system.enable(IMEX_UNIT),
             Kind.START_SERVICE: lambda: self._system.start(IMEX_UNIT),
             Kind.RESTART_SERVICE: lambda: self._system.restart(IMEX_UNIT),

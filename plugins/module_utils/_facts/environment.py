@@ -20,7 +20,7 @@ from .._adapters.source import Source
 from .._boards.lookup import find_board
 from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
 from .._formats.driver_versions import driver_version_in
-from .._formats.imex import MASK, NODES_FILE, WANTS
+from .._formats.imex_files import MASK, NODES_FILE, WANTS
 from .._formats.toml_read import TomlError
 from .._formats.unit_names import DCGM_UNIT, wants_link
 from .._health.metric_units import METRICS_SERVICE, TIMER_LINK, directory_of

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._plan import Refused
-from .unit_names import IMEX_UNIT, wants_link
+from .imex_files import NODES_FILE
+from .unit_names import IMEX_UNIT
 
 VARIABLE = "nvidia_driver_imex"
 #: The addresses of the rack, among the variables of a host; nobody sets it.
@@ -25,11 +26,6 @@ NODES = f"{VARIABLE}_nodes"
 ADDRESS = f"{VARIABLE}_address"
 UNMANAGED, HOST, MASKED = "unmanaged", "host", "masked"
 MODES = (UNMANAGED, HOST, MASKED)
-NODES_FILE = "/etc/nvidia-imex/nodes_config.cfg"
-#: The link by which systemd knows that the unit is masked.
-MASK = f"/etc/systemd/system/{IMEX_UNIT}"
-#: The link by which it starts at boot.
-WANTS = wants_link(IMEX_UNIT)
 
 
 @dataclass(frozen=True)

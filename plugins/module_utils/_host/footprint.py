@@ -21,7 +21,7 @@ from .._driver.dkms import TOOLCHAIN_ENVIRONMENT, TOOLCHAIN_FILE
 from .._driver.fabric import MODULES_FILE
 from .._driver.previous import PATH as PREVIOUS_DRIVER
 from .._driver.services import NOUVEAU_FILE, PERSISTENCE_DROP_IN, PREFERENCES_NAME
-from .._formats import imex
+from .._formats import imex_files
 from .._formats.module_parameters import FILE as PARAMETERS_FILE
 from .._formats.unit_names import DCGM_UNIT, wants_link
 from .._health.metric_units import METRICS_FILE, METRICS_SERVICE, METRICS_TIMER, TIMER_LINK
@@ -126,7 +126,10 @@ TRACES: tuple[Trace, ...] = (
     Trace(PARAMETERS_FILE, "parameters of the kernel module", "driver", Goes.WITH_DRIVER),
     Trace(MODULES_FILE, "kernel modules of NVLink 5", "driver", Goes.WITH_DRIVER),
     *(Trace(path, "compiler for DKMS", "driver", Goes.WITH_DRIVER) for path in (TOOLCHAIN_FILE, TOOLCHAIN_ENVIRONMENT)),
-    *(Trace(path, "IMEX", "driver", Goes.WITH_DRIVER) for path in (imex.NODES_FILE, imex.MASK, imex.WANTS)),
+    *(
+        Trace(path, "IMEX", "driver", Goes.WITH_DRIVER)
+        for path in (imex_files.NODES_FILE, imex_files.MASK, imex_files.WANTS)
+    ),
     *_repository(REPOSITORY_NAME, Goes.WITH_DRIVER, "driver"),
     # DCGM.
     Trace(wants_link(DCGM_UNIT), "host engine of DCGM", "dcgm", Goes.WITH_DCGM),

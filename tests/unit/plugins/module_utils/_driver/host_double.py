@@ -18,7 +18,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous i
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services import (
     PERSISTENCE_DROP_IN,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES_FILE, Imex
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import Imex
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex_files import NODES_FILE
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import (
     IMEX_UNIT,
 )

@@ -15,7 +15,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host impor
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import User
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES_FILE, DesiredImex
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import DesiredImex
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex_files import NODES_FILE
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import IMEX_UNIT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (

@@ -11,7 +11,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.installe
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pci import read_pci_devices
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import environment
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services, read_services
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES_FILE
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex_files import NODES_FILE
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import (
     METRICS_SERVICE,
     TIMER_LINK,
