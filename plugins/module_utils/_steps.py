@@ -62,6 +62,7 @@ class Kind(Enum):
     BLOCK_KERNEL_MODULE = "block {target}"
     LOAD_KERNEL_MODULES = "load {modules}"
     RENEW_INITRAMFS = "rebuild the initramfs"
+    INSTALL_KERNEL = "install kernel {target}"
     BOOT_KERNEL = "boot kernel {target} by default"
     BOOT_KERNEL_ONCE = "boot kernel {target} the next time"
 

@@ -37,7 +37,7 @@ def installed_kernels(files: HostFiles) -> tuple[str, ...]:
         for release in files.names(_MODULES)
         if files.exists(f"/boot/vmlinuz-{release}") or files.exists(f"{_MODULES}/{release}/vmlinuz")
     ]
-    return tuple(sorted(found, key=_order))
+    return tuple(sorted(found, key=release_order))
 
 
 def next_kernel(files: HostFiles) -> tuple[str | None, str | None]:
@@ -141,6 +141,6 @@ def _names(entry: str, release: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(release)}(?![\w.])", entry) is not None
 
 
-def _order(release: str) -> list[tuple[int, int, str]]:
+def release_order(release: str) -> list[tuple[int, int, str]]:
     """Order releases as people do: numbers by their value."""
     return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"(\d+)", release) if part]

@@ -38,6 +38,8 @@ class Kernel:
         None where no such package is known.
     :param caveat: what a build for this kernel may need besides; empty for nothing.
     :param toolchain: the script that puts the compiler of this kernel into PATH, where it is not the system's; its headers bring it.
+    :param image: the package that brings the newest kernel of this kind; may hold C({flavour}). Empty where the host's own metapackages say, or
+        where nobody knows.
     """
 
     release: str
@@ -45,51 +47,65 @@ class Kernel:
     later: tuple[Headers, ...] | None = ()
     caveat: str = ""
     toolchain: str = ""
+    image: str = ""
 
 
 _MACHINE = r"\.(?:x86_64|aarch64)"
 _ANY = r"(?P<version>.+)"
 _DEB = (Headers("linux-headers-{kernel}"),)
 _RPM = (Headers("kernel-devel", "{version}"), Headers("kernel-headers"))
+# Debian's archive [run]; for the others what NVIDIA's guide calls the headers, without -devel [doc].
+_UEK_IMAGE = "kernel-uek"
 _UEK_HEADERS = (Headers("kernel-uek-devel", "{version}"), Headers("kernel-headers"))
 _TOOLSET = "/opt/rh/gcc-toolset-{}/enable"
 # UEK R7 of Oracle Linux 8: dkms, tests.yml and dkms(8) [code]; oracle/oracle-linux, pull request 77. UEK 8 of Oracle Linux 9: dkms, tests.yml [code];
 # NVIDIA's guide 615, Oracle Linux, which also says that kernel-uek-devel requires the toolset [doc].
 _UEK = (
-    Kernel(rf"(?P<version>5\.15\..+\.el8uek){_MACHINE}", _UEK_HEADERS, toolchain=_TOOLSET.format(11)),
-    Kernel(rf"(?P<version>6\.12\..+\.el9uek){_MACHINE}", _UEK_HEADERS, toolchain=_TOOLSET.format(14)),
+    Kernel(rf"(?P<version>5\.15\..+\.el8uek){_MACHINE}", _UEK_HEADERS, toolchain=_TOOLSET.format(11), image=_UEK_IMAGE),
+    Kernel(rf"(?P<version>6\.12\..+\.el9uek){_MACHINE}", _UEK_HEADERS, toolchain=_TOOLSET.format(14), image=_UEK_IMAGE),
     Kernel(
         rf"(?P<version>.+\.el[89]uek){_MACHINE}",
         _UEK_HEADERS,
         caveat="Oracle builds UEK kernels of Oracle Linux 8 and 9 with another compiler (gcc-toolset) than the system's, and which one builds this "
         "kernel is not confirmed: see CONFIG_CC_VERSION_TEXT in its .config, and build_environment in dkms(8)",
+        image=_UEK_IMAGE,
     ),
-    Kernel(rf"(?P<version>.+uek){_MACHINE}", _UEK_HEADERS),
+    Kernel(rf"(?P<version>.+uek){_MACHINE}", _UEK_HEADERS, image=_UEK_IMAGE),
 )
 
 DEBIAN = (
     Kernel(
-        r"(?P<version>.+?)-(?P<flavour>(?:(?:cloud|rt)-)?(?:amd64|arm64))", _DEB, (Headers("linux-headers-{flavour}"),)
+        r"(?P<version>.+?)-(?P<flavour>(?:(?:cloud|rt)-)?(?:amd64|arm64))",
+        _DEB,
+        (Headers("linux-headers-{flavour}"),),
+        image="linux-image-{flavour}",
     ),
     Kernel(_ANY, _DEB, None),
 )
 #: The release names the flavour (generic) and not the metapackage (generic-hwe-24.04): that is taken from what is installed.
 UBUNTU = (Kernel(_ANY, _DEB, (Headers("linux-headers-{metapackage}"),)),)
-RED_HAT_8 = (*_UEK, Kernel(rf"(?P<version>.+){_MACHINE}", _RPM))
+RED_HAT_8 = (*_UEK, Kernel(rf"(?P<version>.+){_MACHINE}", _RPM, image="kernel"))
 RED_HAT = (
     *_UEK,
     Kernel(
         r"(?P<version>.+)\.aarch64\+64k",
         (Headers("kernel-64k-devel", "{version}"), Headers("kernel-headers")),
         (Headers("kernel-64k-devel-matched", "{version}"),),
+        image="kernel-64k",
     ),
-    Kernel(rf"(?P<version>.+){_MACHINE}", _RPM, (Headers("kernel-devel-matched", "{version}"),)),
+    Kernel(rf"(?P<version>.+){_MACHINE}", _RPM, (Headers("kernel-devel-matched", "{version}"),), image="kernel"),
 )
 AMAZON = (
-    Kernel(rf"(?P<version>6\.12\..+){_MACHINE}", (Headers("kernel6.12-devel", "{version}"),)),
-    Kernel(rf"(?P<version>.+){_MACHINE}", _RPM),
+    Kernel(rf"(?P<version>6\.12\..+){_MACHINE}", (Headers("kernel6.12-devel", "{version}"),), image="kernel6.12"),
+    Kernel(rf"(?P<version>.+){_MACHINE}", _RPM, image="kernel"),
 )
-SUSE = (Kernel(r"(?P<version>.+)-(?P<flavour>default|azure|64kb)", (Headers("kernel-{flavour}-devel", "{version}"),)),)
+SUSE = (
+    Kernel(
+        r"(?P<version>.+)-(?P<flavour>default|azure|64kb)",
+        (Headers("kernel-{flavour}-devel", "{version}"),),
+        image="kernel-{flavour}",
+    ),
+)
 
 #: linux-image-generic-hwe-24.04, not linux-image-6.8.0-40-generic.
 _IMAGE_METAPACKAGE = re.compile(r"linux-image-(?!\d|unsigned-|uc-)(?P<flavour>.+)")
@@ -143,6 +159,41 @@ def followed(installed: Iterable[str]) -> tuple[str, ...]:
         and re.sub(r"^linux-image-virtual(?=-|$)", "linux-image-generic", name)[12:] in flavours
     }
     return tuple(sorted(images | set(flavours.values())))
+
+
+def module_packages(installed: Iterable[str], release: str) -> dict[str, str]:
+    """Return the installed metapackages of compiled modules (Ubuntu), with the package of each that a kernel C(release) needs."""
+    found = {name: match.group("flavour") for name in installed for match in [_MODULES.fullmatch(name)] if match}
+    return {name: name[: -len(flavour)] + release for name, flavour in sorted(found.items())}
+
+
+def images(kernels: Sequence[Kernel], release: str, installed: Iterable[str]) -> tuple[str, ...]:
+    """Return the packages that bring the newest kernel of the kind that runs; empty where nobody knows.
+
+    :param installed: the packages of kernels that are installed.
+    """
+    kernel, groups = _match(kernels, release)
+    if kernel.image:
+        return (_filled(Headers(kernel.image), release, groups).name,)
+    return tuple(image_metapackages(release, installed)) if kernel.later else ()
+
+
+def headers_at(kernels: Sequence[Kernel], release: str, installed: Iterable[str], version: str) -> tuple[Headers, ...]:
+    """Return what brings the headers of the newest kernel of the kind that runs.
+
+    :param version: of its package; empty where metapackages go with it (apt).
+    """
+    if not version:
+        return later_headers(kernels, release, installed) or ()
+    kernel, groups = _match(kernels, release)
+    items = kernel.later or kernel.headers
+    return tuple(_filled(item, release, {**groups, "version": version}) for item in items if item.version)
+
+
+def same_kind(kernels: Sequence[Kernel], release: str, other: str) -> bool:
+    """Return whether two kernels are of one kind and flavour, so that one is the other's successor."""
+    (kernel, groups), (second, others) = _match(kernels, release), _match(kernels, other)
+    return kernel == second and groups.get("flavour") == others.get("flavour")
 
 
 def headers(kernels: Sequence[Kernel], release: str) -> tuple[Headers, ...]:

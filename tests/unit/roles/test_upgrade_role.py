@@ -232,6 +232,39 @@ def test_a_kernel_that_is_not_proven_or_from_which_no_way_leads_back_is_refused_
     assert not site.record("b"), "the rollout stops"
 
 
+def test_the_newest_kernel_is_installed_and_proven_before_the_drain(site):
+    site.kernels(BEFORE, AFTER, offered=True)
+    done = site.run("upgrade", "--limit", "a")
+    assert done.returncode == 0, done.stdout[-3000:]
+    after = ["install", "toolkit", "settings", "mig", "sharing", "dcgm", "health", "resume"]
+    assert site.log == [f"a {step}" for step in ["install kernel", f"boot {AFTER}", *TO_THE_REBOOT, *after]]
+    assert running(site) == AFTER
+    record = site.record("a")
+    assert (record["state"], record["from_kernel"]) == ("done", BEFORE)
+    assert record["to"].endswith(", latest kernel")
+    again = site.run("upgrade", "--limit", "a")
+    assert again.returncode == 0 and site.log == [], "the node runs it already"
+
+
+@pytest.mark.parametrize("step", ["install kernel", f"boot {AFTER}"])
+def test_a_newest_kernel_without_the_driver_is_refused_before_the_drain_and_not_booted(site, step):
+    site.kernels(BEFORE, AFTER, offered=True)
+    site.fail(a=step)
+    done = site.run("upgrade")
+    assert done.returncode != 0
+    assert site.log[-1] == f"a boot {BEFORE}" and running(site) == BEFORE
+    assert site.record("a")["state"] == "refused"
+    assert f"{step} does not work GRUB boots {BEFORE}." in site.record("a")["failed_reason"]
+    assert not site.record("b"), "the rollout stops"
+
+
+def test_no_kernel_is_installed_where_the_host_must_not_be_rebooted(site):
+    site.kernels(BEFORE, AFTER, offered=True)
+    done = site.run("upgrade", "--limit", "a", "-e", "gpu_upgrade_reboot=false")
+    assert done.returncode != 0 and site.log == []
+    assert "gpu_upgrade_reboot is false" in site.record("a")["failed_reason"]
+
+
 def test_where_no_way_back_is_wanted_grub_is_not_asked_for_one(site):
     site.kernels(BEFORE, AFTER)
     done = site.run("upgrade", "--limit", "a", "-e", "gpu_upgrade_rollback=false")

@@ -87,6 +87,30 @@ class ActionModule(stub.ActionModule):
                 json.dump(facts, handle)
         return result
 """
+_STUB_NEWEST = """
+import json, os
+from ansible_collections.gpufleet.nvidia.plugins.action import stub
+
+class ActionModule(stub.ActionModule):
+    # Stands for the package manager: installs the kernel that the file of the host calls the newest one.
+
+    def run(self, tmp=None, task_vars=None):
+        path = os.path.join(os.environ["STUB_FOLDER"], f"kernel-{task_vars['inventory_hostname']}.json")
+        with open(path) as handle:
+            facts = json.load(handle)
+        running, driver = facts["host"]["kernel"], facts["driver"]
+        installed = driver.get("next_kernel", {}).get("release", running)
+        plan = {"plan": {"changes": facts["newest"] != installed}, "running": running}
+        if self._task.args.get("state") == "planned":
+            return {"changed": False, "release": installed, **plan}
+        self._task.args["step"] = "install kernel"
+        result = super().run(tmp, task_vars)
+        if not result.get("failed"):
+            driver["next_kernel"] = {"release": facts["newest"], "version": "x"}
+            with open(path, "w") as handle:
+                json.dump(facts, handle)
+        return {**result, "release": facts["newest"], **plan}
+"""
 
 
 def _facts(version: str) -> dict:
@@ -155,6 +179,7 @@ class Site:
             (collection / "plugins" / "action" / path.name).symlink_to(path)
         (collection / "plugins" / "action" / "stub.py").write_text(_STUB)
         (collection / "plugins" / "action" / "stub_kernel.py").write_text(_STUB_KERNEL)
+        (collection / "plugins" / "action" / "stub_newest.py").write_text(_STUB_NEWEST)
         (collection / "plugins" / "action" / "stub_facts.py").write_text(_STUB_FACTS)
 
     def _roles(self, roles: Path) -> None:
@@ -184,6 +209,7 @@ class Site:
             text = re.sub(r"gpufleet[.]nvidia[.]host_module:\n *systemd_service:", "gpufleet.nvidia.stub:", text)
             text = text.replace("gpufleet.nvidia.gpu_info:", "gpufleet.nvidia.stub_facts:")
             text = text.replace("gpufleet.nvidia.boot_kernel:", "gpufleet.nvidia.stub_kernel:")
+            text = text.replace("gpufleet.nvidia.kernel_package:", "gpufleet.nvidia.stub_newest:")
             text = text.replace("ansible.builtin.reboot:", "gpufleet.nvidia.stub_kernel:")
             written = roles / "gpu_upgrade" / path.parent.name / path.name
             written.parent.mkdir(exist_ok=True)
@@ -198,17 +224,19 @@ class Site:
         """Return the file with the facts of the host that its kernels are in."""
         return self.folder / f"kernel-{host}.json"
 
-    def kernels(self, running: str, following: str, driver: bool = False) -> None:
+    def kernels(self, running: str, following: str, driver: bool = False, offered: bool = False) -> None:
         """Have all hosts run a kernel, and GRUB boot another one next.
 
         :param driver: whether the driver is to be changed, too.
+        :param offered: whether the other one is not installed yet, and is to be.
         """
-        facts = {"host": {"kernel": running}, "driver": {"next_kernel": {"release": following, "version": OLD}}}
+        following_facts = {} if offered else {"next_kernel": {"release": following, "version": OLD}}
+        facts = {"host": {"kernel": running}, "driver": following_facts, "newest": following}
         for host in self.hosts:
             self.kernel(host).write_text(json.dumps(facts))
         inventory = yaml.safe_load((self.folder / "inventory.yml").read_text())
         variables = inventory["gpu_hosts"]["vars"]
-        variables["gpu_upgrade_kernel"] = "installed"
+        variables["gpu_upgrade_kernel"] = "latest" if offered else "installed"
         if not driver:
             variables.update(
                 stub_plan={"needed": [], "stages": {"driver": {"needed": False}}}, stub_facts=variables["stub_found"]

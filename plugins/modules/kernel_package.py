@@ -1,0 +1,159 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: kernel_package
+short_description: Install the newest kernel of the distribution beside the running one
+version_added: 0.1.0
+description:
+  - Installs the newest kernel of the kind and flavour that runs, by the distribution's own metapackage (such as C(linux-image-amd64),
+    C(linux-image-generic-hwe-24.04), C(kernel-64k) or C(kernel-default)), with the headers that the driver's modules are built with. On Ubuntu,
+    precompiled modules of the driver move with it, and packages that were held are held again.
+  - Fails before anything is installed if the kernel would come without its headers or without a precompiled module, if another version of the driver
+    would be installed for it, if a package would be removed, or if its metapackage is held by others than this collection.
+  - Never reboots the host, removes no kernel, and does not choose what GRUB boots; see M(gpufleet.nvidia.boot_kernel).
+options:
+  state:
+    description:
+      - With V(planned), only the package lists are fetched, and RV(plan) says what would be installed.
+    type: str
+    choices: [latest, planned]
+    default: latest
+  lock_timeout:
+    description:
+      - Seconds to wait while another run changes the host.
+    type: int
+    default: 60
+extends_documentation_fragment:
+  - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.attributes.changes
+author:
+  - The gpufleet.nvidia authors (@gpufleet)
+seealso:
+  - module: gpufleet.nvidia.boot_kernel
+  - module: gpufleet.nvidia.driver
+"""
+
+EXAMPLES = r"""
+- name: Install the newest kernel
+  gpufleet.nvidia.kernel_package:
+  register: newest
+
+- name: Prove that it has the driver, and have GRUB boot it
+  gpufleet.nvidia.boot_kernel:
+    release: "{{ newest.release }}"
+"""
+
+RETURN = r"""
+running:
+  description: The release of the running kernel.
+  type: str
+  returned: success
+  sample: 6.1.0-50-amd64
+release:
+  description: The release of the newest installed kernel of the kind that runs. Before the installation the running or an earlier installed one.
+  type: str
+  returned: success
+  sample: 6.1.0-51-amd64
+plan:
+  description: >-
+    What was done, or in check mode would be done. Each of its C(steps) has C(kind) and C(target), identifiers that do not depend on the wording,
+    C(data), C(text), and the parts C(why) and C(disturbs) of the text.
+  type: dict
+  returned: success
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.urls import open_url
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.boot_kernel import installed_kernels
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.downloads import fetching
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package, PackageError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_update import (
+    Wanted,
+    names_to_ask,
+    newest_release,
+    plan,
+    wanted,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
+
+ARGUMENTS: dict[str, Any] = {
+    "state": {"type": "str", "choices": ["latest", "planned"], "default": "latest"},
+    "lock_timeout": {"type": "int", "default": 60},
+}
+
+
+def ask(system: DriverSystem, host: Host) -> tuple[Wanted, Plan]:
+    """Return what the package manager would do for the newest kernel."""
+    asked = wanted(host, system.manager.offered(names_to_ask(host)))
+    try:
+        changes = system.manager.simulate(asked.transaction)
+    except PackageError as error:
+        raise Refused(
+            "the newest kernel",
+            str(error).rstrip("."),
+            "Complete the mirror, or release the packages that keep it out.",
+        ) from error
+    return asked, plan(host, asked, changes, system.manager.installed())
+
+
+def apply(system: DriverSystem, host: Host, asked: Wanted) -> None:
+    try:
+        system.manager.unhold([item.name for item in asked.transaction.install if item.name in host.holds])
+        system.manager.apply(asked.transaction)
+    finally:
+        installed, held = system.manager.installed(), set(system.manager.holds())
+        names = [name for name in host.holds if name in installed and name not in held]
+        system.manager.hold([Package(name, installed[name]) for name in names])
+
+
+def run(module: AnsibleModule) -> dict[str, Any]:
+    """Read, plan, apply, read back."""
+    system, files = DriverSystem(fetching(open_url)), HostFiles()
+    host = system.read()
+    names_to_ask(host)
+    if not module.check_mode:
+        system.manager.refresh()
+    asked, steps = ask(system, host)
+    release = newest_release(host, installed_kernels(files))
+    if steps.changes and not module.check_mode and module.params["state"] == "latest":
+        apply(system, host, asked)
+        before, release = release, newest_release(host, installed_kernels(files))
+        if release == before:
+            raise PackageError(
+                f"Failed to install a kernel: the package manager reported success, but {before} is still the newest in /boot."
+            )
+    return {
+        "changed": steps.changes,
+        "running": host.kernel,
+        "release": release,
+        "plan": steps.as_dict(),
+        "diff": steps.diff("the newest kernel"),
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    try:
+        with exclusive(module.params["lock_timeout"]):
+            module.exit_json(**run(module))
+    except Refused as refusal:
+        module.fail_json(msg=f"{refusal.message} Nothing was changed.", refusal=refusal.as_dict())
+    except (PackageError, CommandError, Locked, OSError) as error:
+        module.fail_json(msg=f"{str(error).rstrip('.')}.")
+
+
+if __name__ == "__main__":
+    main()
