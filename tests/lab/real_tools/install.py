@@ -25,7 +25,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 MODULES = Path(__file__).resolve().parent / "modules"
@@ -40,6 +41,7 @@ class Tool:
     :param options: what its own Makefile gives to go build.
     :param package: of the program in its module; cmd/NAME where it is not named, "." for the module itself.
     :param takes: how long a first build takes on two cores.
+    :param environment: what go build needs besides.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Tool:
     options: tuple[str, ...] = ()
     package: str = ""
     takes: str = "a minute or two"
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def required(self) -> tuple[str, str]:
@@ -72,6 +75,11 @@ class Tool:
 _QUICKLY = ("-trimpath", "-gcflags=all=-N -l -dwarf=false")
 # Tags of containerd's own build without the storage drivers that need libraries.
 _CONTAINERD = ("-tags", "no_btrfs,no_devmapper,no_zfs")
+# Tags of CRI-O's own build without the libraries that need a compiler: GPGME, seccomp, and storage drivers.
+_CRIO = (
+    "-tags",
+    "containers_image_openpgp,containers_image_ostree_stub,exclude_graphdriver_btrfs,exclude_graphdriver_devicemapper",
+)
 _STATIC = ("-tags", "osusergo,netgo", "-ldflags", "-s -w -extldflags=-static")
 # Its image is built like this: the host's files are mounted below /host-*.
 _DISCOVERY = (
@@ -102,6 +110,7 @@ TOOLS = {
         Tool("containerd", "containerd", _CONTAINERD),
         Tool("containerd-shim-runc-v2", "containerd", _CONTAINERD),
         Tool("ctr", "containerd", _CONTAINERD),
+        Tool("crio", "cri-o", _CRIO, takes="5 minutes", environment={"CGO_ENABLED": "0"}),
         # All of its parts in one: it is the part that its name, or ARGOCD_BINARY_NAME, says.
         Tool("argocd", "argo-cd", ("-ldflags", "-s -w"), package="cmd", takes="5 minutes"),
     )
@@ -155,7 +164,7 @@ def source(module: str) -> Path:
 
 def _build(go: str, tool: Tool, work: Path) -> None:
     package = posixpath.normpath(f"{tool.required[0]}/{tool.package or f'cmd/{tool.name}'}")
-    environment = {**os.environ, "GOWORK": "off", "GOFLAGS": "", "GOGC": "off"}
+    environment = {**os.environ, "GOWORK": "off", "GOFLAGS": "", "GOGC": "off", **tool.environment}
     # A proxy that has to fetch a module first may answer one request late; what was fetched is kept.
     for attempt in range(1, _ATTEMPTS + 1):
         done = subprocess.run(
