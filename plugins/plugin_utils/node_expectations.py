@@ -18,6 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import (
     plugin_pod,
     sharing_configurations,
 )
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.served import SERVERS
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import is_ready
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import HOST_ROLES
 
@@ -50,6 +51,7 @@ def expected(
     choices = sharing_configurations.read(found, facts.get("gpus") or [])
     sharing, predicted = choices.effective.sharing, choices.effective.capacity
     named = {} if choices.chosen else choices.named
+    before = choices.before.capacity if choices.before else None
     operator = (found["gpu_kubernetes_stack"], found["gpu_kubernetes_mig_manager"]) == ("gpu_operator", "operator")
     return expectations.Expected(
         predicted.resources,
@@ -63,6 +65,10 @@ def expected(
             for name, one in named.items()
         },
         other_choices=expectations.MORE if found["gpu_kubernetes_stack"] == "gpu_operator" else expectations.OWN,
+        moved_to=SERVERS[sharing.backend] if before else "",
+        before=expectations.Expected(before.resources, before.labels if labels else {}, devices=before.devices)
+        if before
+        else None,
     )
 
 

@@ -66,6 +66,9 @@ def test_switched_off_renders_nothing(helm):
         {"policies": {"gpuResources": "it's"}},
         {"policies": {"exemptNamespaces": "kube-system"}},
         {"verification": {"checks": [{"name": "x", "resource": "gpu"}]}},
+        {"verification": {"checks": [{"name": "x"}]}},
+        {"verification": {"checks": [{"name": "x", "device": "GPU"}]}},
+        {"verification": {"checks": [{"name": "x", "device": "GPU", "claim": {"requests": []}, "count": 2}]}},
         {"examples": [{"name": "x", "limits": {}}]},
         {"configMaps": {"Upper": {"a": "b"}}},
         {"runtimeClass": {"name": "NVIDIA"}},
@@ -128,6 +131,27 @@ def test_values_of_the_generator_fit_the_chart(helm, demo_tree):
         "lint", "--strict", "--kube-version", KUBERNETES, CHART, "-f", demo_tree / "values" / "gpufleet-nvidia.yaml"
     )
     assert "0 chart(s) failed" in answer.stdout
+
+
+def test_a_check_by_a_claim_makes_the_claim_before_its_pod(helm, tmp_path):
+    claim = {"requests": [{"name": "device", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}
+    path = tmp_path / "values.yaml"
+    checks = [{"name": "claims", "device": "1g.10gb+me", "claim": claim, "runtimeClassName": ""}]
+    path.write_text(json.dumps({"verification": {"checks": checks}}))
+    text = helm("template", "test", CHART, "--kube-version", KUBERNETES, "-f", path).stdout
+    found = {item["kind"]: item for item in objects(text) if item["kind"] in ("Job", "ResourceClaimTemplate")}
+    for item in found.values():
+        kubernetes_validate.validate(item, SUPPORTED[-1], strict=True)
+        assert item["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    template, spec = found["ResourceClaimTemplate"], found["Job"]["spec"]["template"]["spec"]
+    assert template["spec"]["spec"]["devices"] == claim
+    assert template["metadata"]["annotations"]["helm.sh/hook-weight"] == "-1", "before the job"
+    name = template["metadata"]["name"]
+    assert name.endswith("-claims-claim-1g-10gb-me")
+    assert spec["resourceClaims"] == [{"name": "device", "resourceClaimTemplateName": name}]
+    (container,) = spec["containers"]
+    assert container["resources"]["claims"] == [{"name": "device"}]
+    assert not [key for key in container["resources"]["limits"] if "/" in key]
 
 
 def test_a_check_names_the_runtime_class_of_its_own_pool(helm, tmp_path):

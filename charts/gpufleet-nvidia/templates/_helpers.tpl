@@ -52,6 +52,11 @@ securityContext:
   runAsGroup: 65532
   seccompProfile:
     type: RuntimeDefault
+{{- with .claimTemplate }}
+resourceClaims:
+  - name: device
+    resourceClaimTemplateName: {{ . }}
+{{- end }}
 containers:
   - name: vectoradd
     image: {{ .root.Values.verification.image }}
@@ -68,6 +73,10 @@ containers:
         {{- range $resource, $count := .limits }}
         {{ $resource }}: {{ $count | quote }}
         {{- end }}
+      {{- if .claimTemplate }}
+      claims:
+        - name: device
+      {{- end }}
     securityContext:
       allowPrivilegeEscalation: false
       readOnlyRootFilesystem: true

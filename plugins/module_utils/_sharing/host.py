@@ -156,6 +156,9 @@ def host_sharing(
     :param multi_user: whether the host's MPS has a multi-user server; None when only the branch of the driver says.
     :raises Refused: a limit names no GPU, a slice does not fit, a device has fewer clients, or there are no MIG devices to serve.
     """
+    if sharing.claims_shared:
+        # The DRA driver sets compute mode and time slice for each claim, and sets them back at its end.
+        return HostSharing()
     if sharing.mode == "time_slicing":
         # A GPU in EXCLUSIVE_PROCESS lets one process in: slices need the mode DEFAULT.
         return HostSharing(compute_mode="default", time_slice=sharing.time_slice)
@@ -214,7 +217,7 @@ def refuse_clients(
     replicas = sharing.replicas_on(memory)
     thing = "nvidia_sharing_replicas" if sharing.replicas else "nvidia_sharing_memory_slice"
     where = f"a GPU of the {architecture} architecture" if architecture else "a GPU"
-    if sharing.mps_manager != "host":
+    if sharing.mps_of_plugin:
         limit = mps_clients_of_device_plugin(architecture)
         where = f"{where}, with the daemon of the device plugin,"
     elif device is None:

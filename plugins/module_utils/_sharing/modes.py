@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The sharing of a pool, as its variables C(nvidia_sharing_*) describe it, and what each way of sharing guarantees."""
+"""The sharing of a pool, as its variables C(nvidia_sharing_*) describe it."""
 
 from __future__ import annotations
 
@@ -78,6 +78,16 @@ class Sharing:
         return (self.mode, self.backend, self.mps_manager) == ("mps", "mps", "device_plugin")
 
     @property
+    def claims_shared(self) -> bool:
+        """Whether several pods share a device of the DRA driver, by one ResourceClaim that all of them name."""
+        return self.backend == "dra" and self.shared
+
+    @property
+    def consumed(self) -> bool:
+        """Whether each pod says by itself how much memory of a GPU it takes: HAMi, and consumable shares of the DRA driver."""
+        return self.backend != "mps" and not self.shared and bool(self.slice_mib)
+
+    @property
     def replicated(self) -> bool:
         """Whether the device plugin is told to replicate devices.
 
@@ -114,89 +124,6 @@ class Sharing:
         return arithmetic.replicas_of(total_mib, self.slice_mib or 0, thing)
 
 
-@dataclass(frozen=True)
-class Guarantee:
-    """What a pod that asks for a slice can rely on.
-
-    :param counted_by: who keeps two pods from being given the same slice.
-    :param enforced_by: who stops a process that takes more; C(nobody) where nothing does.
-    :param visible_in_nvidia_smi: what nvidia-smi shows inside the pod.
-    :param limit: what the guarantee does not cover.
-    """
-
-    counted_by: str
-    enforced_by: str
-    visible_in_nvidia_smi: str
-    limit: str
-
-    def as_dict(self) -> dict[str, str]:
-        return {
-            "counted_by": self.counted_by,
-            "enforced_by": self.enforced_by,
-            "visible_in_nvidia_smi": self.visible_in_nvidia_smi,
-            "limit": self.limit,
-        }
-
-
-#: reference: device plugin 0.20, HAMi 2.10 and the DRA driver 0.5, as their code says.
-GUARANTEES: Mapping[str, Guarantee] = {
-    "none": Guarantee(
-        "device plugin", "hardware: a pod has the GPU or MIG device for itself", "the whole GPU or MIG device", ""
-    ),
-    "time_slicing": Guarantee(
-        "device plugin, replicas",
-        "nobody: processes share memory and time, one can take all",
-        "the whole GPU",
-        "no isolation of memory or faults",
-    ),
-    "mps": Guarantee(
-        "device plugin, replicas; spreading over distinct GPUs is best effort",
-        "MPS server, for each client process and GPU",
-        "the whole GPU",
-        "the limit is per process, not per pod; two slots that land on one GPU are one slice",
-    ),
-    "mps_host": Guarantee(
-        "nobody in the cluster",
-        "MPS server of the host, for each client process and GPU",
-        "the whole GPU",
-        "the limit is per process; Kubernetes does not see the slices",
-    ),
-    "hami": Guarantee(
-        "HAMi scheduler, exact, for each GPU",
-        "libvgpu in the container, for each GPU",
-        "the slice",
-        "soft: a statically linked program or CUDA_DISABLE_CONTROL=true bypasses it; compute is shared",
-    ),
-    "dra_devices": Guarantee(
-        "scheduler, exact (DRA)",
-        "hardware: a pod has the GPU or MIG device for itself",
-        "the GPU or MIG device",
-        "the pod asks by a ResourceClaim; needs Kubernetes 1.34.2 and driver 580",
-    ),
-    "dra": Guarantee(
-        "scheduler, exact (DRA consumable capacity)",
-        "nobody: no memory isolation",
-        "the whole GPU",
-        "alpha; needs Kubernetes 1.36, or 1.34 with the gate DRAConsumableCapacity, and driver 580",
-    ),
-}
-
-
-def guarantee(sharing: Sharing) -> Guarantee:
-    """Return what holds for a pod of a pool that is shared like this."""
-    if sharing.backend == "dra" and not sharing.slice_mib:
-        return GUARANTEES["dra_devices"]
-    if sharing.backend in ("hami", "dra"):
-        return GUARANTEES[sharing.backend]
-    if sharing.shared and not sharing.replicated:
-        return GUARANTEES["mps_host"]
-    found = GUARANTEES[sharing.mode]
-    if sharing.mode == "mps" and sharing.mps_manager == "device_plugin":
-        # A daemon of the host can serve several users, where its release can: nvidia_sharing_mps_multi_user.
-        return replace(found, limit=f"{found.limit}; one user ID at a time, pods of another wait without an error")
-    return found
-
-
 def read(desired: Mapping[str, Any]) -> Sharing:
     """Return the sharing that the variables C(nvidia_sharing_*) in C(desired) describe.
 
@@ -231,7 +158,7 @@ def read(desired: Mapping[str, Any]) -> Sharing:
 
 
 def refuse_on_mig(sharing: Sharing, mig_strategy: str) -> None:
-    """Refuse ways of sharing that do not go together with MIG: MPS of the device plugin, and memory slices of DRA.
+    """Refuse ways of sharing that do not go together with MIG: MPS of the device plugin, and consumable shares of DRA.
 
     :raises Refused: the plugin exits, and gpu-feature-discovery publishes no label at all, on such a node; the DRA driver has no memory
         slices of MIG devices.
@@ -243,17 +170,21 @@ def refuse_on_mig(sharing: Sharing, mig_strategy: str) -> None:
             "DRA driver has that name: they would wait forever on the nodes that the DRA driver serves",
             "Remove it. A pool with MIG changes to claims together with its pods: drain its nodes, then set nvidia_sharing_backend.",
         )
-    if mig_strategy != "none" and sharing.backend == "dra" and sharing.slice_mib:
+    if mig_strategy != "none" and sharing.backend == "dra" and sharing.consumed:
         raise Refused(
             "nvidia_sharing_memory_slice",
             f"the DRA driver slices the memory of whole GPUs, and nvidia_mig_strategy is {mig_strategy}",
             "Remove it: pods then claim the MIG devices of the layout. Or set nvidia_mig_strategy: none.",
         )
+    if mig_strategy != "none" and sharing.claims_shared and sharing.time_slice != "default":
+        raise Refused(
+            "nvidia_sharing_time_slice",
+            f"the DRA driver sets no time slice of MIG devices, and nvidia_mig_strategy is {mig_strategy}",
+            "Remove it: pods that share a MIG device by a claim have the driver's own time slice.",
+        )
     if mig_strategy != "none" and sharing.compute_mode not in ("auto", "default"):
         raise refused_on_mig(sharing, f"nvidia_mig_strategy is {mig_strategy}")
-    if mig_strategy == "none" or sharing.mode != "mps":
-        return
-    if sharing.mps_manager == "device_plugin":
+    if mig_strategy != "none" and sharing.mps_of_plugin:
         raise Refused(
             "nvidia_sharing_mode",
             f"the device plugin does not share MIG devices by MPS, and nvidia_mig_strategy is {mig_strategy}",
@@ -295,7 +226,9 @@ def _refuse_compute_mode(sharing: Sharing) -> None:
     """Who shares a GPU decides on its compute mode: exclusive_process lets one process in, and prohibited none."""
     if sharing.compute_mode == "auto" or (not sharing.shared and sharing.backend == "mps"):
         return
-    if sharing.mode == "time_slicing":
+    if sharing.claims_shared:
+        why = "the DRA driver sets the one that each claim needs"
+    elif sharing.mode == "time_slicing":
         if sharing.compute_mode == "default":
             return
         why = "time slices are of several processes, and it lets in " + (
@@ -344,11 +277,7 @@ def _refuse_contradictions(sharing: Sharing, text: str) -> None:
             name, "it has no effect with nvidia_sharing_mode: none", "Set nvidia_sharing_mode: mps or time_slicing."
         )
     elif sharing.shared and not sharing.counted and not sharing.slice_mib:
-        raise Refused(
-            "nvidia_sharing_mode",
-            f"{sharing.mode} needs the number of slices",
-            "Set nvidia_sharing_replicas (2 or more), or nvidia_sharing_memory_slice such as 4GiB.",
-        )
+        raise _without_number(sharing)
     if sharing.mode != "mps" and sharing.mps_manager == "host":
         raise Refused(
             "nvidia_sharing_mps_manager", f"it has no effect with nvidia_sharing_mode: {sharing.mode}", "Remove it."
@@ -373,8 +302,7 @@ def _refuse_contradictions(sharing: Sharing, text: str) -> None:
         )
     if sharing.mode == "mps":
         # What no GPU with any driver can do; what those of a host can is known when it was read.
-        of_host = sharing.mps_manager == "host"
-        most = mps_clients(None, None) if of_host else mps_clients_of_device_plugin(None)
+        most = mps_clients_of_device_plugin(None) if sharing.mps_of_plugin else mps_clients(None, None)
         arithmetic.refuse_too_many_clients(sharing.replicas, most, "a GPU", "nvidia_sharing_replicas")
 
 
@@ -402,11 +330,14 @@ def _refuse_without_host_daemon(desired: Mapping[str, Any]) -> None:
 
 
 def _refuse_other_backend(sharing: Sharing) -> None:
+    if sharing.claims_shared:
+        _refuse_shared_claims(sharing)
+        return
     if sharing.shared:
         raise Refused(
             "nvidia_sharing_backend",
             f"{sharing.backend} does the sharing itself, and nvidia_sharing_mode is {sharing.mode}",
-            "Set nvidia_sharing_mode: none, or nvidia_sharing_backend: mps.",
+            "Set nvidia_sharing_mode: none, or nvidia_sharing_backend: mps or dra.",
         )
     if sharing.backend == "hami" and not sharing.slice_mib:
         raise Refused(
@@ -421,6 +352,32 @@ def _refuse_other_backend(sharing: Sharing) -> None:
             f"it has no effect with nvidia_sharing_backend: {sharing.backend}, where each pod says what it wants",
             "Remove it.",
         )
+
+
+def _refuse_shared_claims(sharing: Sharing) -> None:
+    """Refuse what only the device plugin does: it makes several devices of one, and a claim is for one that its pods share."""
+    if not sharing.counted and not sharing.slice_mib:
+        raise _without_number(sharing)
+    if sharing.mps_manager == "host":
+        raise Refused(
+            "nvidia_sharing_mps_manager",
+            "the DRA driver starts an MPS daemon for each claim, and a GPU never has that of the host as well",
+            "Remove it, or set nvidia_sharing_backend: mps.",
+        )
+    if sharing.rename:
+        raise Refused(
+            "nvidia_sharing_rename",
+            "it names extended resources of the device plugin, and the pods of nvidia_sharing_backend: dra name a ResourceClaim",
+            "Remove it.",
+        )
+
+
+def _without_number(sharing: Sharing) -> Refused:
+    return Refused(
+        "nvidia_sharing_mode",
+        f"{sharing.mode} needs the number of slices",
+        "Set nvidia_sharing_replicas (2 or more), or nvidia_sharing_memory_slice such as 4GiB.",
+    )
 
 
 def _choice(desired: Mapping[str, Any], name: str, default: str, choices: tuple[str, ...]) -> str:

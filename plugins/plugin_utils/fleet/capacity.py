@@ -10,6 +10,7 @@ The rules are those of the device plugin and of gpu-feature-discovery 0.20 (C(in
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -319,23 +320,46 @@ def _hami(gpus: Sequence[Mapping[str, Any]], divided: Mapping[int, DesiredGpu], 
 
 
 def _claimed(gpus: Sequence[Mapping[str, Any]], divided: Mapping[int, DesiredGpu], sharing: Sharing) -> Capacity:
-    """Return what the DRA driver publishes: GPUs without MIG, and the MIG devices of the others."""
-    found: dict[str, list[int | None]] = {}
+    """Return what the DRA driver publishes: GPUs without MIG, and the MIG devices of the others.
+
+    A device that is shared is published once: its replicas are the pods for which the claim divides it.
+    """
+    groups: dict[str, list[Slice]] = {}
+    found: dict[str, list[Slice]] = {}
     for gpu in gpus:
         desired = divided[int(gpu["index"])]
-        if not desired.enabled:
-            found.setdefault(GPU_CLASS, []).append(gpu.get("memory_mib"))
-            continue
-        for instance in desired.instances:
-            for width in instance.compute:
-                kind = mig_devices(compute_name(instance.profile, width))
-                found.setdefault(kind, []).append(_profile_memory(gpu, instance.profile))
-    slices = {
-        kind: Slice(1, min((one for one in memories if one is not None), default=None), sharing.slice_mib, None)
-        for kind, memories in found.items()
-    }
-    counts = {kind: len(memories) for kind, memories in found.items()}
-    return Capacity({}, {}, slices=slices, assumed=_assumed(gpus), devices=counts)
+        kinds = [(GPU_CLASS, GPU, gpu.get("memory_mib"))]
+        if desired.enabled:
+            kinds = [
+                (mig_devices(device), mig_resource(device), _profile_memory(gpu, instance.profile))
+                for instance in desired.instances
+                for width in instance.compute
+                for device in [compute_name(instance.profile, width)]
+            ]
+        for kind, resource, memory in kinds:
+            unit = Slice(1, memory, sharing.slice_mib, None)
+            if sharing.claims_shared:
+                unit = _unit(memory, sharing, gpu, resource)
+                if desired.enabled and sharing.mode == "mps":
+                    profile = kind.partition("/")[2]
+                    refuse_clients(sharing, gpu, device={"profile": profile, "memory_mib": memory})
+            groups.setdefault(resource, []).append(unit)
+            found.setdefault(kind, []).append(unit)
+    _refuse_unoffered(sharing, groups)
+    for name, units in groups.items():
+        _refuse_uneven(name, units)
+    return Capacity(
+        {},
+        {},
+        slices={kind: min(units, key=_size) for kind, units in found.items()},
+        replicas={name: units[0].replicas for name, units in sorted(groups.items()) if units[0].replicas > 1},
+        assumed=_assumed(gpus),
+        devices={kind: len(units) for kind, units in found.items()},
+    )
+
+
+def _size(unit: Slice) -> float:
+    return math.inf if unit.memory_mib is None else unit.memory_mib
 
 
 def _assumed(gpus: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

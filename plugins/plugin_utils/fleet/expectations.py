@@ -13,6 +13,7 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
+from . import served
 from .names import CONFIGURATION_LABEL, MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from .pods import GPU_PREFIXES, quantity
 from .sharing_configurations import LABEL
@@ -54,6 +55,8 @@ class Expected:
     :param choices: C(resources), C(labels) and C(mps_replicas) under each configuration of the device plugin that the node's label can name.
     :param other_choices: what else is in the ConfigMap of the plugin: nothing (empty), C(own), the pool's own configuration, which the label
         of a rendered tree on the node names, or C(more), that of other pools as well.
+    :param moved_to: while its pool is migrated, what serves a node that has been moved; else empty.
+    :param before: what a node shows until then.
     """
 
     resources: Mapping[str, int]
@@ -65,6 +68,8 @@ class Expected:
     mps_replicas: Mapping[str, int] = field(default_factory=dict)
     choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     other_choices: str = ""
+    moved_to: str = ""
+    before: Expected | None = None
 
 
 def expected(text: str, source: str, node: str, there: Mapping[str, Any] | None = None) -> Expected:
@@ -103,7 +108,15 @@ def expected(text: str, source: str, node: str, there: Mapping[str, Any] | None 
         mps_replicas={name: int(unit["replicas"]) for name, unit in (item.get("slices") or {}).items() if of_plugin},
         devices=entry.get("devices") or {},
         choices=entry.get("choices", item.get("choices")) or {},
+        **_migration(entry.get("migration"), node_labels),
     )
+
+
+def _migration(found: Mapping[str, Any] | None, node_labels: Mapping[str, str]) -> dict[str, Any]:
+    if not found:
+        return {}
+    before = Expected(found["resources"], found["labels"], node_labels, devices=found.get("devices") or {})
+    return {"moved_to": found["to"], "before": before}
 
 
 def _joined(configurations: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -123,6 +136,10 @@ def chosen(node: Mapping[str, Any], wanted: Expected) -> tuple[Expected, tuple[C
     Where the rendered tree sets the label, what it sets is what must be.
     """
     labels = ((node.get("metadata") or {}).get("labels")) or {}
+    if wanted.before is not None and labels.get(served.MIGRATED_LABEL) != wanted.moved_to:
+        by = next(name for server, name in served.NAMES.items() if server != wanted.moved_to)
+        note = f"served by {by}, until gpufleet.nvidia.migrate moves the node to {served.NAMES[wanted.moved_to]}"
+        return wanted.before, (Check("migration", PASSED, note),)
     name = labels.get(LABEL)
     if not wanted.choices or LABEL in wanted.node_labels or not name:
         return wanted, ()

@@ -21,7 +21,7 @@ MIGRATED_LABEL = f"{LABEL_PREFIX}/migrated-to"
 PLUGIN, DRA = "device-plugin", "dra"
 #: Values of that label, by C(nvidia_sharing_backend).
 SERVERS = {"mps": PLUGIN, "dra": DRA}
-_NAMES = {PLUGIN: "the device plugin", DRA: "the DRA driver"}
+NAMES = {PLUGIN: "the device plugin", DRA: "the DRA driver"}
 #: KEP-5004: a gate of all components in 1.34 and 1.35, on by default from 1.36 (kube_features.go).
 FIRST_WITH_CLAIMS, ON_BY_DEFAULT = (1, 34), (1, 36)
 GATE = "DRAExtendedResource"
@@ -71,8 +71,8 @@ def lines(cluster: str, served: Sequence[Served]) -> list[str]:
     for one in served:
         by.setdefault((one.by, one.to), []).append(one.node)
     for (server, to), nodes in sorted(by.items()):
-        then = f", until gpufleet.nvidia.migrate moves them to {_NAMES[to]}" if to else ""
-        found.append(f"  {', '.join(sorted(nodes))}: served by {_NAMES[server]}{then}")
+        then = f", until gpufleet.nvidia.migrate moves them to {NAMES[to]}" if to else ""
+        found.append(f"  {', '.join(sorted(nodes))}: served by {NAMES[server]}{then}")
     return found
 
 

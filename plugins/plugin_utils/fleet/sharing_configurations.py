@@ -20,6 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
 
 from .capacity import Capacity, capacity, merged
+from .served import MIGRATED_LABEL, SERVERS
 
 CONFIGURATIONS = "gpu_kubernetes_sharing_configurations"
 DEFAULT = "gpu_kubernetes_sharing_default"
@@ -58,6 +59,7 @@ class Choices:
     :param refused: why its GPUs cannot have the rest.
     :param default: the name of what a node without the label gets; empty for C(own).
     :param chosen: the name that the inventory gives the node; empty where it leaves that to the label.
+    :param before: while the pool is migrated, what a node shows until it is moved; else None.
     """
 
     own: Named
@@ -65,6 +67,7 @@ class Choices:
     refused: Mapping[str, Refused] = field(default_factory=dict)
     default: str = ""
     chosen: str = ""
+    before: Named | None = None
 
     @property
     def base(self) -> Named:
@@ -74,6 +77,8 @@ class Choices:
     def labelled(self, node: Mapping[str, Any] | None) -> Named:
         """Return what C(node) shows by its label; by a name that is none of these it is the pool's own, or nothing that can be told."""
         labels = ((node or {}).get("metadata") or {}).get("labels") or {}
+        if self.before and labels.get(MIGRATED_LABEL) != SERVERS[self.own.sharing.backend]:
+            return self.before
         return self.effective if self.chosen else self.named.get(str(labels.get(LABEL)), self.base)
 
     @property
@@ -101,11 +106,14 @@ def read(desired: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Choic
     """
     strategy, layout = str(desired.get("nvidia_mig_strategy") or "none"), desired.get("nvidia_mig_layout")
     sharing = modes.read(desired)
-    own = Named(sharing, capacity(gpus, strategy, layout, sharing))
+    own, before = Named(sharing, capacity(gpus, strategy, layout, sharing)), None
+    if sharing.migrate_from:
+        other = replace(sharing, backend=sharing.migrate_from, migrate_from="")
+        before = Named(other, capacity(gpus, strategy, layout, other))
     written = _written(desired.get(CONFIGURATIONS))
     default, chosen = str(desired.get(DEFAULT) or ""), str(desired.get(CHOICE) or "")
     if not written and not chosen and not default:
-        return Choices(own)
+        return Choices(own, before=before)
     if sharing.backend != "mps":
         for name, value in ((CHOICE, chosen), (DEFAULT, default)):
             if value:
@@ -113,7 +121,7 @@ def read(desired: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Choic
                     f"{value} is a configuration of the device plugin, and nvidia_sharing_backend is {sharing.backend}"
                 )
                 raise Refused(name, reason, "Remove it from this pool.")
-        return Choices(own)
+        return Choices(own, before=before)
     unshared = capacity(gpus, strategy, layout, Sharing())
     named, refused = {UNSHARED: Named(Sharing(), unshared)}, {}
     for name, options in written.items():
@@ -135,7 +143,7 @@ def read(desired: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Choic
                 f"there is no configuration {name!r}: on a node with such a label the device plugin does not start",
                 f"Choose one of {', '.join(sorted(named))}, or describe it in {CONFIGURATIONS}.",
             )
-    return Choices(own, named, refused, default, chosen)
+    return Choices(own, named, refused, default, chosen, before)
 
 
 def together(found: Sequence[Choices]) -> Choices:

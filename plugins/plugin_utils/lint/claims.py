@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from . import configurations
 from .finding import Report, join, near
 from .node import Node
 from .objects import group_of, mapping, sequence
@@ -75,6 +76,7 @@ def _device_class(name: str, spec: Mapping[str, Any], report: Report) -> None:
             f"the driver's chart gives {resource} to the class {GPU}: of two classes with it Kubernetes serves pods from one only",
             f"Remove it, or use the class {GPU}.",
         )
+    configurations.check(sequence(spec.get("config")), "spec", {}, report)
     for path, expression in _expressions(spec, "spec"):
         if DRIVER in expression and "device.driver" not in expression:
             report.warning(
@@ -87,6 +89,13 @@ def _device_class(name: str, spec: Mapping[str, Any], report: Report) -> None:
 
 def _devices(devices: Mapping[str, Any], path: str, node: Node | None, report: Report) -> None:
     classes = set()
+    classes_of: dict[str, str] = {}
+    for number, entry in enumerate(sequence(devices.get("requests"))):
+        one = mapping(entry)
+        name = mapping(one.get("exactly")).get("deviceClassName", one.get("deviceClassName"))
+        if isinstance(name, str):
+            classes_of[str(one.get("name", number))] = name
+    configurations.check(sequence(devices.get("config")), path, classes_of, report)
     for where, request in _requests(devices, path):
         name = request.get("deviceClassName")
         if not isinstance(name, str):

@@ -150,7 +150,7 @@ def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
     )
     parts: list[Part] = [
         *(_whole_gpus(claims, version) if claims else []),
-        *(_memory_slices(version) if slices else []),
+        *(_memory_slices(version) if slices else _sharing(claims)),
         (_about_domains(domains, bool(claims)), {"resources": resources}),
         (
             f"Pools {', '.join(dict.fromkeys(item.pool for item in items))}; an upgrade of the driver removes the pods for a while.",
@@ -213,8 +213,8 @@ def _refuse_other_claims(cluster: Cluster, items: tuple[Configuration, ...]) -> 
 
     :raises Refused: pools of one driver differ in that, or added values would have it destroy the hosts' MIG instances.
     """
-    sliced = [item for item in items if item.sharing.slice_mib]
-    whole = [item for item in items if not item.sharing.slice_mib]
+    sliced = [item for item in items if item.sharing.consumed]
+    whole = [item for item in items if not item.sharing.consumed]
     if sliced and whole:
         raise Refused(
             f"nvidia_sharing_memory_slice of pool {sliced[0].pool}",
@@ -229,6 +229,22 @@ def _refuse_other_claims(cluster: Cluster, items: tuple[Configuration, ...]) -> 
             "Remove it: the hosts partition their GPUs, and pods claim what is there.",
         )
     return bool(sliced)
+
+
+#: Feature gates of the driver under which it takes the sharing of a claim (pkg/featuregates, both alpha and off by default).
+_SHARING_GATES = {"time_slicing": "TimeSlicingSettings", "mps": "MPSSupport"}
+
+
+def _sharing(items: tuple[Configuration, ...]) -> list[Part]:
+    notes, gates = [], {}
+    for mode, gate in _SHARING_GATES.items():
+        pools = dict.fromkeys(item.pool for item in items if item.sharing.claims_shared and item.sharing.mode == mode)
+        if pools:
+            gates[gate] = True
+            notes.append(
+                f"nvidia_sharing_mode: {mode} of pools {', '.join(pools)}: {gate} is alpha in the driver, and without it\nits claims are not prepared."
+            )
+    return [("\n".join(notes), {"featureGates": gates})] if gates else []
 
 
 def _memory_slices(version: tuple[int, int]) -> list[Part]:

@@ -6,18 +6,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import arithmetic
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import guarantee
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.guarantees import guarantee
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import claims
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import documents
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
     Cluster,
     Configuration,
     dns_label,
 )
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.requests import DISTINCT, answers, own_share
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.requests import (
+    Answer,
+    answers,
+    distinct,
+    file_of,
+    file_of_devices,
+    name_of,
+    own_share,
+)
 
 
 def examples(cluster: Cluster) -> dict[str, str]:
@@ -26,26 +35,64 @@ def examples(cluster: Cluster) -> dict[str, str]:
     :raises Refused: a request in C(gpu_kubernetes_requests) that no pool can serve.
     """
     files: dict[str, str] = {}
+    asked = answers(cluster)
     for item in cluster.configurations:
         for resource in item.capacity.resources:
             name = f"{item.name}-{dns_label(resource.partition('/')[2])}"
             files[f"{name}.yaml"] = documents(_about(item, resource), [_pod(cluster, item, name, {resource: 1})])
-        for kind, name in _claimed(item):
-            files[f"{name}.yaml"] = documents(
-                "\n".join([f"One {kind} of {item.origin}, by a claim.", *_guarantee(item)]),
-                [_device_claim(name, kind), _claiming_pod(cluster, item, name)],
-            )
-        for share in _shares(cluster, item):
+        for kind in claims.kinds(item):
+            name = name_of(item, kind)
+            files[f"{name}.yaml"] = _claiming(cluster, item, name, f"One {kind} of {item.origin}", kind)
+        for share in _shares(item, asked):
             file = file_of(item, share)
             files[file] = _share(cluster, item, file.removesuffix(".yaml"), share)
         if item.compute_domains:
             files[f"{item.name}-compute-domain.yaml"] = _compute_domain(cluster, item)
+    for one in asked:
+        if one.profile and one.count > 1:
+            files[file_of_devices(one)] = _devices(cluster, one)
     return dict(sorted(files.items()))
 
 
-def file_of(item: Configuration, share: arithmetic.Share) -> str:
-    """Return the name of the example with a request."""
-    return f"{item.name}-{arithmetic.memory_text(share.memory_mib).lower()}-over-{share.gpus}.yaml"
+def _devices(cluster: Cluster, one: Answer) -> str:
+    """Return a pod with several MIG devices of a profile."""
+    item, name = one.item, file_of_devices(one).removesuffix(".yaml")
+    about = f"{one.count} MIG devices {one.profile} of {item.origin}"
+    if item.sharing.backend == "dra":
+        return _claiming(cluster, item, name, about, one.profile, one.count)
+    lines = "\n".join([f"{about}.", *_guarantee(item)])
+    return documents(lines, [_pod(cluster, item, name, {one.resource: one.count})])
+
+
+def _claiming(
+    cluster: Cluster,
+    item: Configuration,
+    name: str,
+    about: str,
+    kind: str,
+    count: int = 1,
+    share: arithmetic.Share | None = None,
+) -> str:
+    """Return a claim with a pod, or a claim that the pods of a job share, as many as the pool's description counts on."""
+    wanted = claims.devices(item, kind, count, share)
+    pod = _claiming_pod(cluster, item, name)
+    users = claims.users(item, kind, share)
+    if users < 2:
+        header = [f"{about}, by a claim.", *_guarantee(item)]
+        return documents("\n".join(header), [claims.template(name, wanted), pod])
+    pod["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimName": name}]
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {
+            "completions": users,
+            "parallelism": users,
+            "template": {"metadata": {"labels": {"app.kubernetes.io/name": name}}, "spec": pod["spec"]},
+        },
+    }
+    header = [f"{about}, by one claim that {users} pods share.", *_guarantee(item)]
+    return documents("\n".join(header), [claims.shared(name, wanted), job])
 
 
 def _about(item: Configuration, resource: str) -> str:
@@ -70,22 +117,25 @@ def _guarantee(item: Configuration) -> list[str]:
     return lines + ([f"Mind: {holds.limit}."] if holds.limit else [])
 
 
-def _shares(cluster: Cluster, item: Configuration) -> list[arithmetic.Share]:
+def _shares(item: Configuration, asked: Sequence[Answer]) -> list[arithmetic.Share]:
     """Return the requests "N GiB over M GPUs" that this pool serves: the user's, or one of the pool's own slice size."""
     if not item.sharing.slice_mib:
         return []
-    return [one.share for one in answers(cluster) if one.item is item and one.share] or [own_share(item)]
+    return [one.share for one in asked if one.item is item and one.share] or [own_share(item)]
 
 
 def _share(cluster: Cluster, item: Configuration, name: str, share: arithmetic.Share) -> str:
     each = arithmetic.memory_text(share.per_gpu_mib)
-    header = [f"{arithmetic.memory_text(share.memory_mib)} over {share.gpus} GPUs of {item.origin}: {each} on each."]
-    header += _guarantee(item)
+    about = f"{arithmetic.memory_text(share.memory_mib)} over {share.gpus} GPUs of {item.origin}: {each} on each"
+    if item.sharing.claims_shared:
+        return _claiming(cluster, item, name, about, claims.GPU, share.gpus, share)
+    header = [f"{about}.", *_guarantee(item)]
     if share.gpus > 1:
-        header.append(f"{share.gpus} distinct GPUs: {DISTINCT[item.sharing.backend]}.")
+        header.append(f"{share.gpus} distinct GPUs: {distinct(item)}.")
     gpu = next(iter(item.capacity.resources), "nvidia.com/gpu")
     if item.sharing.backend == "dra":
-        return documents("\n".join(header), [_claim(name, share), _claiming_pod(cluster, item, name)])
+        claim = claims.template(name, claims.parts(share))
+        return documents("\n".join(header), [claim, _claiming_pod(cluster, item, name)])
     limits: dict[str, Any] = {gpu: share.gpus}
     environment: list[dict[str, str]] = []
     if item.sharing.backend == "hami":
@@ -136,57 +186,10 @@ def _pod(
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
-def _claimed(item: Configuration) -> list[tuple[str, str]]:
-    """Return the devices that pods of a DRA pool claim as a whole, C(GPU) or a MIG profile, each with the name of its example."""
-    if item.sharing.backend != "dra" or item.sharing.slice_mib:
-        return []
-    profiles = {profile for devices in item.mig_devices.values() for profile in devices}
-    kinds = sorted(profiles) + (["GPU"] if len(item.mig_devices) < item.gpus else [])
-    return [(kind, f"{item.name}-{dns_label(kind if kind == 'GPU' else f'mig-{kind}')}") for kind in kinds]
-
-
-def _device_claim(name: str, kind: str) -> dict[str, Any]:
-    """Return a claim for a whole GPU, or for a MIG device of a profile. Classes and attribute are the DRA driver's (demo/specs)."""
-    request: dict[str, Any] = {"deviceClassName": "gpu.nvidia.com"}
-    if kind != "GPU":
-        expression = f"device.attributes['gpu.nvidia.com'].profile == '{kind}'"
-        request = {"deviceClassName": "mig.nvidia.com", "selectors": [{"cel": {"expression": expression}}]}
-    return _claim_template(name, {"requests": [{"name": "device", "exactly": request}]})
-
-
-def _claim(name: str, share: arithmetic.Share) -> dict[str, Any]:
-    """Return a claim for a part of M distinct GPUs."""
-    requests = [
-        {
-            "name": f"gpu-{number}",
-            "exactly": {
-                "deviceClassName": "gpu.nvidia.com",
-                "capacity": {"requests": {"memory": f"{share.per_gpu_mib}Mi"}},
-            },
-        }
-        for number in range(share.gpus)
-    ]
-    devices: dict[str, Any] = {"requests": requests}
-    if share.gpus > 1:
-        devices["constraints"] = [
-            {"requests": [request["name"] for request in requests], "distinctAttribute": "gpu.nvidia.com/uuid"}
-        ]
-    return _claim_template(name, devices)
-
-
-def _claim_template(name: str, devices: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name},
-        "spec": {"spec": {"devices": devices}},
-    }
-
-
 def _compute_domain(cluster: Cluster, item: Configuration) -> str:
     """Return a job over two hosts of a rack whose pods share a ComputeDomain. Its API is the DRA driver's (resource.nvidia.com/v1beta1)."""
     name = f"{item.name}-compute-domain"
-    claimed = _claimed(item)
+    claimed = claims.kinds(item)
     domain = {
         "apiVersion": "resource.nvidia.com/v1beta1",
         "kind": "ComputeDomain",
@@ -195,7 +198,8 @@ def _compute_domain(cluster: Cluster, item: Configuration) -> str:
         "spec": {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": name}}},
     }
     resource = next(iter(item.capacity.resources), "")
-    pod = _claiming_pod(cluster, item, claimed[0][1]) if claimed else _pod(cluster, item, name, {resource: 1})
+    claim = name_of(item, claimed[0]) if claimed else ""
+    pod = _claiming_pod(cluster, item, claim) if claimed else _pod(cluster, item, name, {resource: 1})
     spec = pod["spec"]
     spec["resourceClaims"] = [*spec.get("resourceClaims", []), {"name": "channel", "resourceClaimTemplateName": name}]
     resources = spec["containers"][0]["resources"]
@@ -214,9 +218,8 @@ def _compute_domain(cluster: Cluster, item: Configuration) -> str:
     ]
     items = [domain, job]
     if claimed:
-        kind, claim = claimed[0]
-        header.append(f"Each claims one {kind} as well.")
-        items.insert(0, _device_claim(claim, kind))
+        header.append(f"Each claims one {claimed[0]} as well.")
+        items.insert(0, claims.template(claim, claims.devices(item, claimed[0])))
     return documents("\n".join(header), items)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.module_utils import _injection as injection
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import MASKED
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import VARIABLE as IMEX
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.from_facts import profiles_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import desired_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
@@ -307,6 +308,7 @@ def _configuration(pool: str, host: str, description: _Description) -> Configura
         compute_domains=compute_domains,
         match=match,
         pci_devices=devices_of(gpus),
+        profiles=profiles_of(gpus[0]),
         content=content_hash(
             json.dumps(
                 [strategy, text, decided.rendered, _of_cluster(sharing), _of_operator(desired, gpus, devices)]
@@ -321,6 +323,9 @@ def _configuration(pool: str, host: str, description: _Description) -> Configura
 
 def _of_cluster(sharing: modes.Sharing) -> str:
     """Return what the sharing says to the cluster beside the plugin's file: neither the driver's time slice nor how replicas are written."""
+    if sharing.claims_shared:
+        # They are in the claims.
+        return repr(sharing)
     return repr(replace(sharing, time_slice="default", replicas=0, resource_replicas=()))
 
 
@@ -336,7 +341,7 @@ def _refuse_spread(sharing: modes.Sharing, shown: Capacity, gpus: int) -> None:
 
     Two time slices of one GPU are legal. Two MPS slices, or two of HAMi or DRA, on one GPU are no larger slice.
     """
-    if sharing.mode == "time_slicing":
+    if sharing.mode == "time_slicing" and sharing.backend == "mps":
         most, of = max(shown.resources.values(), default=0), "time slices"
     else:
         most, of = gpus, "GPUs"

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.model import GpuInstanceProfile
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clients
@@ -54,6 +55,7 @@ class Configuration:
     :param choices_of: the choices of each node, in the order of C(nodes).
     :param match: by what the cluster finds its nodes.
     :param pci_devices: PCI device IDs of the GPUs of its hosts.
+    :param profiles: MIG profiles of these GPUs.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Configuration:
     choices_of: tuple[Choices, ...] = ()
     match: NodeMatch = BY_NAME
     pci_devices: tuple[str, ...] = ()
+    profiles: tuple[GpuInstanceProfile, ...] = ()
 
     @property
     def selector(self) -> dict[str, str]:
@@ -140,7 +143,7 @@ def servers(cluster: Cluster) -> tuple[Served, ...]:
         backend = item.sharing.backend
         before = item.sharing.migrate_from or backend
         # Shares of memory are no device that a request for a GPU could have.
-        claimed = backend == "dra" and not item.sharing.slice_mib
+        claimed = backend == "dra" and not item.sharing.consumed
         for node, shown in zip(item.nodes, item.capacities, strict=True):
             if before in SERVERS and (GPU in shown.resources or (claimed and GPU_CLASS in shown.devices)):
                 to = SERVERS[backend] if item.sharing.migrate_from else ""

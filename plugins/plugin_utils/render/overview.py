@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import arithmetic
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import guarantee
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.guarantees import guarantee
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import VARIABLE
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
@@ -19,7 +19,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_conf
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import (
     device_plugin,
-    examples,
     gpu_operator,
     objects,
     requests,
@@ -55,9 +54,9 @@ def overview(cluster: Cluster) -> str:
             "What ACK writes as `aliyun.com/gpu-mem` (N) and `aliyun.com/gpu-count` (M):\n\n"
         )
         text += _table(["N", "M", "on each GPU", "limits of the pod"], _cheat_sheet(item))
-        if item.sharing.backend in requests.ANY_SIZE:
+        if requests.any_size(item):
             text += "\nAny other size up to the memory of a GPU is written in the same way.\n"
-        text += f"\nM distinct GPUs for the M slices of a pod: {requests.DISTINCT[item.sharing.backend]}.\n"
+        text += f"\nM distinct GPUs for the M slices of a pod: {requests.distinct(item)}.\n"
     text += _sharing_configurations(cluster)
     text += _requests(cluster)
     text += _shared_name(cluster)
@@ -182,16 +181,19 @@ def _requests(cluster: Cluster) -> str:
     """Say which pool serves each request of C(gpu_kubernetes_requests), and why another does not."""
     rows = []
     for one in requests.answers(cluster):
-        if one.share:
-            said = requests.written(one.item, one.share.gpus, one.share.per_gpu_mib)
-            example = f"`examples/{examples.file_of(one.item, one.share)}`"
-            distinct = requests.DISTINCT[one.item.sharing.backend] if one.share.gpus > 1 else "-"
-            rows.append([one.text, _title(one.item), f"{said}: {example}", distinct])
-        elif one.refusal:
+        if one.refusal:
             rows.append([one.text, _title(one.item), one.refusal.reason, "-"])
+        elif one.share:
+            said = requests.written(one.item, one.share.gpus, one.share.per_gpu_mib)
+            example = f"`examples/{requests.file_of(one.item, one.share)}`"
+            distinct = requests.distinct(one.item) if one.share.gpus > 1 else "-"
+            rows.append([one.text, _title(one.item), f"{said}: {example}", distinct])
+        else:
+            said = f"{requests.written_devices(one)}: `examples/{requests.file_of_devices(one)}`"
+            rows.append([one.text, _title(one.item), said, "-"])
     if not rows:
         return ""
-    head = ["N GiB over M GPUs", "pool", "what a pod writes, or why it cannot", "M distinct GPUs"]
+    head = ["N GiB over M GPUs, or MIG devices", "pool", "what a pod writes, or why it cannot", "M distinct GPUs"]
     return "\n## Requests\n\n" + _table(head, rows)
 
 

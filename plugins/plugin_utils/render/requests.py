@@ -2,21 +2,25 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""N GiB over M GPUs (C(gpu_kubernetes_requests)): which pools of a cluster serve a request, and why the others do not."""
+"""What pods ask for (C(gpu_kubernetes_requests)), N GiB over M GPUs or MIG devices: which pools of a cluster serve it, and why the others do not."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import describe
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import compute_name, nearest, parse
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import arithmetic
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Cluster, Configuration
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU, mig_resource
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Cluster, Configuration, dns_label
 
 #: Backends whose pods say how much memory they take, so that its size is not that of the pool's slices.
 ANY_SIZE = ("hami", "dra")
 #: Whether the M slices of a pod are on M GPUs: docs of the device plugin (sharing), HAMi's scheduler, and the claim's distinctAttribute.
-DISTINCT: Mapping[str, str] = {
+_DISTINCT: Mapping[str, str] = {
     "mps": "best effort (the device plugin prefers them)",
     "hami": "guaranteed by HAMi's scheduler",
     "dra": "guaranteed by the claim (distinctAttribute)",
@@ -27,14 +31,32 @@ DISTINCT: Mapping[str, str] = {
 class Answer:
     """What a pool says to a request.
 
-    :param share: the request, resolved; None where the pool does not serve it.
-    :param refusal: why it does not.
+    :param text: the request.
+    :param share: N GiB over M GPUs, resolved; None where the pool does not serve it, or the request is another.
+    :param profile: of the MIG devices that are requested, C(count) of them.
+    :param resource: under which the device plugin offers these.
+    :param refusal: why the pool does not serve it.
     """
 
     text: str
     item: Configuration
     share: arithmetic.Share | None = None
+    profile: str = ""
+    count: int = 1
+    resource: str = ""
     refusal: Refused | None = None
+
+
+def distinct(item: Configuration) -> str:
+    """Return, for people, whether M slices of a pod are on M GPUs."""
+    if item.sharing.claims_shared:
+        return "guaranteed by the claim (each device once)"
+    return _DISTINCT[item.sharing.backend]
+
+
+def any_size(item: Configuration) -> bool:
+    """Whether its pods say how much memory they take. With time slices nobody enforces what they say, so the number of slices decides."""
+    return item.sharing.backend in ANY_SIZE and item.sharing.mode != "time_slicing"
 
 
 def sliced(cluster: Cluster) -> tuple[Configuration, ...]:
@@ -50,20 +72,71 @@ def answers(cluster: Cluster) -> tuple[Answer, ...]:
     found: list[Answer] = []
     for number, entry in enumerate(cluster.options["requests"]):
         path = f"gpu_kubernetes_requests[{number}]"
-        share = arithmetic.share(str(entry["memory"]), int(entry.get("gpus") or 1), path)
-        text = f"{arithmetic.memory_text(share.memory_mib)} over {share.gpus}"
-        of_pools = [_answer(text, item, share, path) for item in cluster.configurations]
+        of_pools = _of_pools(cluster, entry, path)
         refused = [one for one in of_pools if one.refusal is not None]
         if refused and len(refused) == len(of_pools):
-            # A pool that divides memory says what is missing; the others say only that they do not.
-            nearest = next((one for one in refused if one.item.sharing.slice_mib), refused[0])
-            raise nearest.refusal or AssertionError(text)
+            # A pool that divides memory, or GPUs, says what is missing; the others say only that they do not.
+            nearest_pool = next((one for one in refused if _divided(one)), refused[0])
+            raise nearest_pool.refusal or AssertionError(path)
         found += of_pools
     return tuple(found)
 
 
+def _of_pools(cluster: Cluster, entry: Mapping[str, Any], path: str) -> list[Answer]:
+    memory, profile = entry.get("memory"), entry.get("profile")
+    if bool(memory) == bool(profile):
+        raise Refused(
+            path,
+            "it has both memory and profile" if memory else "it has neither memory nor profile",
+            "Ask for {memory: 8GiB, gpus: 2} or for {profile: 1g.10gb, count: 2}.",
+        )
+    for name, of in (("gpus", "memory"), ("count", "profile")):
+        if entry.get(name) is not None and not entry.get(of):
+            raise Refused(f"{path}.{name}", f"it belongs to {of}, which is not set", "Remove it.")
+    if profile:
+        wanted, count = _device(str(profile), f"{path}.profile"), int(entry.get("count") or 1)
+        if count < 1:
+            raise Refused(f"{path}.count", f"{count} MIG devices are not a valid request", "Ask for one or more.")
+        return [_mig_answer(item, wanted, count, path) for item in cluster.configurations]
+    share = arithmetic.share(str(memory), int(entry.get("gpus") or 1), path)
+    text = f"{arithmetic.memory_text(share.memory_mib)} over {share.gpus}"
+    return [_answer(text, item, share, path) for item in cluster.configurations]
+
+
+def _divided(one: Answer) -> bool:
+    return bool(one.item.mig_devices if one.profile else one.item.sharing.slice_mib)
+
+
+def name_of(item: Configuration, kind: str) -> str:
+    """Return the name of the example with one device: C(GPU), or a MIG profile."""
+    return f"{item.name}-{dns_label(kind if kind == 'GPU' else f'mig-{kind}')}"
+
+
+def file_of(item: Configuration, share: arithmetic.Share) -> str:
+    """Return the name of the example with N GiB over M GPUs."""
+    return f"{item.name}-{arithmetic.memory_text(share.memory_mib).lower()}-over-{share.gpus}.yaml"
+
+
+def file_of_devices(one: Answer) -> str:
+    """Return the name of the example with MIG devices of a profile."""
+    name = name_of(one.item, one.profile)
+    if one.resource and one.count == 1:
+        name = f"{one.item.name}-{dns_label(one.resource.partition('/')[2])}"
+    return f"{name}{f'-x{one.count}' if one.count > 1 else ''}.yaml"
+
+
+def written_devices(one: Answer) -> str:
+    """Return, for people, what a pod writes to get MIG devices of a profile."""
+    if one.resource:
+        return f"`{one.resource}: {one.count}`"
+    return f"a claim of the class `mig.nvidia.com` with `profile == '{one.profile}'` and `count: {one.count}`"
+
+
 def written(item: Configuration, gpus: int, each_mib: int) -> str:
     """Return, for people, what a pod writes to get C(each_mib) of each of C(gpus) GPUs."""
+    if item.sharing.claims_shared:
+        limit = f" and `defaultPinnedDeviceMemoryLimit: {each_mib}Mi`" if item.sharing.mode == "mps" else ""
+        return f"the name of a shared ResourceClaim with `count: {gpus}`{limit}"
     if item.sharing.backend == "dra":
         return f"a claim with {gpus} request{'s' if gpus > 1 else ''} of `memory: {each_mib}Mi`"
     resource = next(iter(sorted(item.capacity.resources)), "nvidia.com/gpu")
@@ -80,6 +153,59 @@ def own_share(item: Configuration) -> arithmetic.Share:
 def _answer(text: str, item: Configuration, share: arithmetic.Share, path: str) -> Answer:
     refusal = _undivided(item, path) or _too_many(item, share, path) or _too_large(item, share, path)
     return Answer(text, item, refusal=refusal) if refusal else Answer(text, item, share)
+
+
+def _device(name: str, path: str = "profile") -> str:
+    """Return the one name of a MIG device, however its attributes are ordered and its letters are written."""
+    parsed = parse(name, path)
+    return compute_name(parsed.gpu_instance, parsed.compute)
+
+
+def _mig_answer(item: Configuration, profile: str, count: int, path: str) -> Answer:
+    text = f"{count} x {profile}"
+    made: dict[str, int] = {}
+    for devices in item.mig_devices.values():
+        for name, number in devices.items():
+            made[name] = made.get(name, 0) + number
+    there = next((name for name in made if _device(name) == profile), "")
+    refusal = None
+    if not there:
+        refusal = _no_such_device(item, profile, made, path)
+    elif count > made[there]:
+        refusal = Refused(
+            f"{path}.count",
+            f"{count} MIG devices {there}, and a node of pool {item.pool} has {made[there]}",
+            "Ask for fewer, or change nvidia_mig_layout.",
+        )
+    elif count > 1 and item.sharing.backend == "mps" and item.sharing.replicated and item.sharing.gpus_per_pod < count:
+        refusal = Refused(
+            f"{path}.count",
+            f"{count} MIG devices, and the device plugin of pool {item.pool} gives a container {item.sharing.gpus_per_pod} of those that are shared",
+            f"Set nvidia_sharing_gpus_per_pod: {count} for the pool.",
+        )
+    if refusal:
+        return Answer(text, item, profile=profile, count=count, refusal=refusal)
+    resource = ""
+    if item.sharing.backend != "dra":
+        plain = GPU if item.strategy == "single" else mig_resource(there)
+        resource = next((name for name in (f"{plain}.shared", plain) if name in item.capacity.resources), plain)
+    return Answer(text, item, profile=there, count=count, resource=resource)
+
+
+def _no_such_device(item: Configuration, profile: str, made: Mapping[str, int], path: str) -> Refused:
+    """Refuse a profile that no layout makes, with the layout that would do."""
+    reason = f"nvidia_mig_layout of pool {item.pool} makes no {profile} (it makes {describe(made) or 'no MIG devices'})"
+    fits = next((one for one in item.profiles if one.name == parse(profile).gpu_instance), None)
+    if fits is None:
+        near = nearest(parse(profile), item.profiles)
+        of = f"Its GPUs have the profiles {', '.join(near)} and others." if near else "Its GPUs have no MIG profiles."
+        return Refused(f"{path}.profile", f"{reason}, and its GPUs have no such profile", of)
+    strategy = "" if item.strategy == "mixed" else "nvidia_mig_strategy: mixed and "
+    return Refused(
+        f"{path}.profile",
+        reason,
+        f"Set {strategy}nvidia_mig_layout: [{{devices: all, instances: {{{profile}: {fits.max_instances}}}}}] or one with fewer of it beside others.",
+    )
 
 
 def _undivided(item: Configuration, path: str) -> Refused | None:
@@ -114,7 +240,7 @@ def _too_many(item: Configuration, share: arithmetic.Share, path: str) -> Refuse
 
 def _too_large(item: Configuration, share: arithmetic.Share, path: str) -> Refused | None:
     each = arithmetic.memory_text(share.per_gpu_mib)
-    if item.sharing.backend in ANY_SIZE:
+    if any_size(item):
         most = min((unit.memory_mib for unit in item.capacity.slices.values() if unit.memory_mib), default=None)
         if most is None or share.per_gpu_mib <= most:
             return None

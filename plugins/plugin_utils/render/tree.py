@@ -12,6 +12,7 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import MASKED
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import VARIABLE as IMEX
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.served import SERVERS
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
     CONFIGURATIONS,
     Choices,
@@ -22,6 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_conf
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import (
     addons,
     alerts,
+    claims,
     dashboard,
     device_plugin,
     gpu_operator,
@@ -123,13 +125,30 @@ def capacity(cluster: Cluster) -> dict[str, Any]:
             "resources": dict(sorted(shown.resources.items())),
             **({"devices": dict(sorted(shown.devices.items()))} if shown.devices else {}),
             **({"labels": dict(sorted(shown.labels.items()))} if shown.labels != item.capacity.labels else {}),
+            **_migration(item, number),
         }
         for item in cluster.configurations
-        for node, host, shown, choices in zip(
-            item.nodes, item.hosts, item.capacities, _choices_of(cluster, item), strict=True
+        for number, (node, host, shown, choices) in enumerate(
+            zip(item.nodes, item.hosts, item.capacities, _choices_of(cluster, item), strict=True)
         )
     }
     return {"schema": 1, "cluster": cluster.name, "configurations": configurations, "nodes": nodes}
+
+
+def _migration(item: Configuration, number: int) -> dict[str, Any]:
+    """Return what a node shows until it is moved, while its pool is migrated."""
+    before = item.choices_of[number].before
+    if before is None:
+        return {}
+    shown = before.capacity
+    return {
+        "migration": {
+            "to": SERVERS[item.sharing.backend],
+            "resources": dict(sorted(shown.resources.items())),
+            "labels": dict(sorted(shown.labels.items())),
+            **({"devices": dict(sorted(shown.devices.items()))} if shown.devices else {}),
+        }
+    }
 
 
 def _each_node(cluster: Cluster, item: Configuration) -> dict[str, Any]:
@@ -279,7 +298,7 @@ def _has(files: dict[str, str], folder: str) -> bool:
 
 def _own_chart(cluster: Cluster, config_maps: list[dict[str, Any]]) -> str:
     chart = cluster.options["objects"] == "chart"
-    checks = [
+    checks: list[dict[str, Any]] = [
         {
             "name": item.name,
             "resource": resource,
@@ -288,6 +307,18 @@ def _own_chart(cluster: Cluster, config_maps: list[dict[str, Any]]) -> str:
         }
         for item in cluster.configurations
         for resource in sorted(item.capacity.resources)
+    ]
+    # By its claim a pod gets its devices, and nothing by a runtime class.
+    checks += [
+        {
+            "name": item.name,
+            "device": kind,
+            "claim": claims.devices(item, kind),
+            "runtimeClassName": "",
+            "nodeSelector": item.selector,
+        }
+        for item in cluster.configurations
+        for kind in claims.kinds(item)
     ]
     values: dict[str, Any] = {
         "runtimeClass": {

@@ -164,3 +164,52 @@ def test_devices_of_claims_are_compared_with_what_the_dra_driver_publishes(verif
     assert found["failed"]
     assert "devices of claims: in the node's ResourceSlices gpu.nvidia.com: 1 instead of 2" in found["msg"]
     assert verify(Scenario([(0, 0)]), variables={"nvidia_sharing_backend": "dra"}, facts={"gpus": GPUS[:1]})["healthy"]
+
+
+TO_CLAIMS = {"nvidia_sharing_backend": "dra", "nvidia_sharing_migrate_from": "mps"}
+BACK = {"nvidia_sharing_backend": "mps", "nvidia_sharing_migrate_from": "dra"}
+MIGRATED = "gpufleet.github.io/migrated-to"
+
+
+@pytest.mark.parametrize(
+    ("variables", "label", "offers", "healthy", "said"),
+    [
+        (
+            TO_CLAIMS,
+            None,
+            2,
+            True,
+            "served by the device plugin, until gpufleet.nvidia.migrate moves the node to the DRA driver",
+        ),
+        (TO_CLAIMS, "device-plugin", 2, True, "served by the device plugin, until"),
+        (TO_CLAIMS, None, 0, False, "served by the device plugin, until"),
+        # The lab's ResourceSlice has one device, and the host two.
+        (TO_CLAIMS, "dra", 0, False, ""),
+        (BACK, "device-plugin", 2, True, ""),
+        (BACK, "device-plugin", 0, False, ""),
+        (
+            BACK,
+            "dra",
+            2,
+            False,
+            "served by the DRA driver, until gpufleet.nvidia.migrate moves the node to the device plugin",
+        ),
+    ],
+)
+def test_a_node_that_is_not_moved_yet_is_as_the_old_backend_has_it(verify, variables, label, offers, healthy, said):
+    scenario = Scenario([(0, offers)], labels={MIGRATED: label} if label else {})
+    result = verify(scenario, variables=variables, timeout=0, fail=False)
+    assert result["healthy"] is healthy
+    notes = [check["evidence"] for check in result["checks"] if check["name"] == "migration"]
+    assert [said in note for note in notes] == ([True] if said else [])
+
+
+def test_a_rendered_file_says_what_a_node_shows_until_it_is_moved(verify, tmp_path):
+    path = tmp_path / "capacity.json"
+    migration = {"to": "dra", "resources": {"nvidia.com/gpu": 2}, "labels": {}}
+    node = {"configuration": "x", "resources": {}, "devices": {"gpu.nvidia.com": 1}, "migration": migration}
+    path.write_text(json.dumps({"configurations": {"x": {}}, "nodes": {"n": node}}))
+    for label, offers, healthy in ((None, 2, True), (None, 1, False), ("dra", 0, True), ("dra", 2, False)):
+        scenario = Scenario([(0, offers)], labels={MIGRATED: label} if label else {})
+        result = verify(scenario, capacity=str(path), timeout=0, fail=False)
+        assert result["healthy"] is healthy, (label, offers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.guarantees import guarantee
 
 
 def desired(**options):
@@ -118,14 +119,14 @@ def test_what_the_device_plugin_is_told(options, replicated):
     ],
 )
 def test_guarantees(options, enforced):
-    holds = modes.guarantee(modes.read(desired(**options)))
+    holds = guarantee(modes.read(desired(**options)))
     assert holds.enforced_by.startswith(enforced)
     assert set(holds.as_dict()) == {"counted_by", "enforced_by", "visible_in_nvidia_smi", "limit"}
 
 
 def test_that_the_plugins_daemon_serves_one_user_at_a_time_is_a_limit_of_its_guarantee():
     plugin, host = (
-        modes.guarantee(modes.read(desired(mode="mps", replicas=2, mps_manager=who))) for who in modes.MPS_MANAGERS
+        guarantee(modes.read(desired(mode="mps", replicas=2, mps_manager=who))) for who in modes.MPS_MANAGERS
     )
     assert "one user ID at a time" in plugin.limit
     assert "user" not in host.limit

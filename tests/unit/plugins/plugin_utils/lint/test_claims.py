@@ -81,6 +81,68 @@ def test_constraints(attribute, wrong):
     )
 
 
+PARAMETERS = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
+SLICES = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "request_", "path", "said"),
+    [
+        ({"sharing": SLICES}, {}, "", ""),
+        ({"sharing": {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 25}}}, {}, "", ""),
+        ({"kind": "MigDeviceConfig", "sharing": {"strategy": "MPS"}}, {"deviceClassName": "mig.nvidia.com"}, "", ""),
+        ({"kind": "MigDeviceConfig", "sharing": {"strategy": "MPS"}}, {}, ".kind", "Use GpuConfig"),
+        ({"kind": "GPUConfig"}, {}, "", "Write GpuConfig"),
+        ({"apiVersion": "gpu.nvidia.com/v1", "sharing": SLICES}, {}, "", "is nothing that the driver reads"),
+        ({"sharing": {"strategy": "Timeslicing"}}, {}, ".sharing.strategy", "Write TimeSlicing"),
+        ({"sharing": {**SLICES, "replicas": 4}}, {}, ".sharing.replicas", "its decoder is strict"),
+        ({"sharing": {**SLICES, "strategy": "MPS"}}, {}, ".sharing.timeSlicingConfig", "does not belong to MPS"),
+        (
+            {"sharing": {**SLICES, "timeSlicingConfig": {"interval": "long"}}},
+            {},
+            ".sharing.timeSlicingConfig.interval",
+            "Write Long",
+        ),
+        (
+            {"sharing": {**SLICES, "timeSlicingConfig": {}}},
+            {},
+            ".sharing.timeSlicingConfig",
+            "the driver's pod crashes",
+        ),
+        (
+            {"sharing": {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 101}}},
+            {},
+            ".sharing.mpsConfig.defaultActiveThreadPercentage",
+            "from 0 to 100",
+        ),
+        (
+            {"kind": "MigDeviceConfig", "sharing": SLICES},
+            {"deviceClassName": "mig.nvidia.com"},
+            ".sharing.timeSlicingConfig",
+            "no time slice of their own",
+        ),
+    ],
+)
+def test_how_the_pods_of_a_claim_share_its_devices(parameters, request_, path, said):
+    document = claim({"deviceClassName": "gpu.nvidia.com", **request_})
+    opaque = {"driver": "gpu.nvidia.com", "parameters": {**PARAMETERS, **parameters}}
+    document["spec"]["spec"]["devices"]["config"] = [{"requests": ["device"], "opaque": opaque}]
+    found = findings(document)
+    errors = [one for one in found if one.level == "error"]
+    assert [one.path for one in errors] == ([f"spec.spec.devices.config[0].opaque.parameters{path}"] if said else [])
+    assert not said or said in f"{errors[0].message} {errors[0].remedy}"
+    if not said:
+        assert ["feature gate" in one.message for one in found] == [True]
+
+
+def test_the_parameters_of_another_driver_and_of_a_class():
+    opaque = {"driver": "network.example.com", "parameters": {"anything": True}}
+    assert not findings(device_class("nic.example.com", config=[{"opaque": opaque}]))
+    opaque = {"driver": "gpu.nvidia.com", "parameters": {**PARAMETERS, "sharing": {"strategy": "Shared"}}}
+    found = findings(device_class("shared.example.com", config=[{"opaque": opaque}]))
+    assert [one.path for one in found] == ["spec.config[0].opaque.parameters.sharing.strategy"]
+
+
 def device_class(name, expression="device.driver == 'gpu.nvidia.com'", **spec):
     selectors = [{"cel": {"expression": expression}}]
     return {

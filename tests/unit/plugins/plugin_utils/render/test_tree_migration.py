@@ -78,7 +78,10 @@ def test_the_pool_keeps_its_names_when_its_migration_begins(clusters_of):
     )
     tree = tree_of(clusters_of, {"moved": TO_CLAIMS}, before=former(json.dumps(before), "capacity.json"))
     assert "values/nvidia-device-plugin-moved.yaml" in tree
-    assert json.loads(tree["capacity.json"])["nodes"]["moved-0"]["devices"] == {"gpu.nvidia.com": 2}
+    node = json.loads(tree["capacity.json"])["nodes"]["moved-0"]
+    assert node["devices"] == {"gpu.nvidia.com": 2}
+    assert (node["migration"]["to"], node["migration"]["resources"]) == ("dra", {"nvidia.com/gpu": 2})
+    assert "migration" not in before["nodes"]["moved-0"]
     assert "feature gate DRAExtendedResource" in tree_of(clusters_of, {"moved": TO_CLAIMS}, version="1.34")[DRIVER]
     assert "DRAExtendedResource" not in tree_of(clusters_of, {"moved": TO_CLAIMS}, version="1.36")[DRIVER]
 

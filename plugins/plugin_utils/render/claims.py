@@ -1,0 +1,132 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Claims for devices of the DRA driver: a device for one pod, a device that several pods share, a part of a GPU's memory.
+
+Classes, attributes and the configuration of a claim are those of the driver 0.4.1: deployments/helm, demo/specs and
+api/nvidia.com/resource/v1beta1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import arithmetic
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import Slice
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import GPU_CLASS, MIG_CLASS, mig_devices
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Configuration
+
+#: What a claim is for that is for no MIG device.
+GPU = "GPU"
+
+
+def kinds(item: Configuration) -> list[str]:
+    """Return what pods of a DRA pool claim as a whole: C(GPU), and MIG profiles."""
+    if item.sharing.backend != "dra" or item.sharing.consumed:
+        return []
+    profiles = {profile for devices in item.mig_devices.values() for profile in devices}
+    return sorted(profiles) + ([GPU] if len(item.mig_devices) < item.gpus else [])
+
+
+def unit_of(item: Configuration, kind: str) -> Slice:
+    """Return what a pod gets of one device."""
+    return item.capacity.slices[GPU_CLASS if kind == GPU else mig_devices(kind)]
+
+
+def users(item: Configuration, kind: str, share: arithmetic.Share | None = None) -> int:
+    """Return how many pods the pool's description has on a device: one claim is for all of them.
+
+    :param share: what each of them gets by MPS, where that is not what the pool's description says.
+    """
+    unit = unit_of(item, kind)
+    if not item.sharing.claims_shared:
+        return 1
+    if share and item.sharing.mode == "mps" and unit.memory_mib:
+        return max(1, unit.memory_mib // share.per_gpu_mib)
+    return unit.replicas
+
+
+def devices(item: Configuration, kind: str, count: int = 1, share: arithmetic.Share | None = None) -> dict[str, Any]:
+    """Return what a claim asks for: whole devices, and how their pods share them.
+
+    :param kind: C(GPU), or a MIG profile.
+    :param share: what each process gets, where that is not what the pool's description says.
+    """
+    request: dict[str, Any] = {"deviceClassName": GPU_CLASS}
+    if kind != GPU:
+        expression = f"device.attributes['{GPU_CLASS}'].profile == '{kind}'"
+        request = {"deviceClassName": MIG_CLASS, "selectors": [{"cel": {"expression": expression}}]}
+    if count > 1:
+        request["count"] = count
+    found: dict[str, Any] = {"requests": [{"name": "device", "exactly": request}]}
+    sharing = _sharing(item, kind, share)
+    if sharing:
+        parameters = {
+            "apiVersion": "resource.nvidia.com/v1beta1",
+            "kind": "GpuConfig" if kind == GPU else "MigDeviceConfig",
+            "sharing": sharing,
+        }
+        # GPU_CLASS is the driver's name, too.
+        found["config"] = [{"requests": ["device"], "opaque": {"driver": GPU_CLASS, "parameters": parameters}}]
+    return found
+
+
+def _sharing(item: Configuration, kind: str, share: arithmetic.Share | None) -> dict[str, Any]:
+    """Return how the driver sets up the devices of a claim; nothing where it has nothing to set."""
+    unit = unit_of(item, kind)
+    if not item.sharing.claims_shared or unit.replicas < 2:
+        return {}
+    if item.sharing.mode == "mps":
+        memory, percentage = unit.limit_mib, unit.active_thread_percentage
+        if share:
+            memory, percentage = share.per_gpu_mib, 100 // users(item, kind, share)
+        limits = {"defaultPinnedDeviceMemoryLimit": f"{memory}Mi"} if memory else {}
+        return {
+            "strategy": "MPS",
+            "mpsConfig": {"defaultActiveThreadPercentage": int(percentage or 100), **limits},
+        }
+    if kind != GPU:
+        # A MIG device has no time slice of its own: pods share it by the claim alone.
+        return {}
+    return {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": item.sharing.time_slice.capitalize()}}
+
+
+def parts(share: arithmetic.Share) -> dict[str, Any]:
+    """Return a claim for a part of the memory of M distinct GPUs."""
+    requests = [
+        {
+            "name": f"gpu-{number}",
+            "exactly": {
+                "deviceClassName": GPU_CLASS,
+                "capacity": {"requests": {"memory": f"{share.per_gpu_mib}Mi"}},
+            },
+        }
+        for number in range(share.gpus)
+    ]
+    found: dict[str, Any] = {"requests": requests}
+    if share.gpus > 1:
+        found["constraints"] = [
+            {"requests": [request["name"] for request in requests], "distinctAttribute": f"{GPU_CLASS}/uuid"}
+        ]
+    return found
+
+
+def template(name: str, claimed: dict[str, Any]) -> dict[str, Any]:
+    """Return a template, of which each pod makes a claim of its own."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name},
+        "spec": {"spec": {"devices": claimed}},
+    }
+
+
+def shared(name: str, claimed: dict[str, Any]) -> dict[str, Any]:
+    """Return a claim that several pods name."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": claimed},
+    }
