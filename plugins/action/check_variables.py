@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import playbook_variables
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import playbook_variables, refusals
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import host_names
@@ -38,19 +39,17 @@ class ActionModule(FleetAction):
         hosts = arguments["hosts"]
         if hosts is None:
             hosts = plain(task_vars.get("ansible_play_hosts_all") or [])
-        wrong: dict[str, list[str]] = {}
+        wrong: list[tuple[str, Refused]] = []
         unknown: dict[str, list[str]] = {}
         for host in hosts:
             found = playbook_variables.check(playbook, task_vars["hostvars"][host])
-            for refusal in found.refusals:
-                wrong.setdefault(refusal.message, []).append(str(host))
+            wrong += [(host, refusal) for refusal in found.refusals]
             for name in found.unknown:
                 unknown.setdefault(name, []).append(str(host))
         for name, where in unknown.items():
             self._display.warning(f"{host_names(where)}: gpufleet.nvidia has no variable {name}.")
-        result["refusals"] = [{"message": message, "hosts": where} for message, where in wrong.items()]
+        result["refusals"] = refusals.of_hosts(wrong)
         if wrong:
             result["failed"] = True
-            lines = [f"{host_names(where)}: {message}" for message, where in wrong.items()]
-            result["msg"] = "\n".join([*lines, "Nothing was changed."])
+            result["msg"] = "\n".join([*refusals.sentences(result["refusals"]), "Nothing was changed."])
         return result

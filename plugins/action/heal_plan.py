@@ -18,6 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import STEPS as UPGRADE_STEPS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import VARIABLES, described_health
@@ -50,7 +51,7 @@ class ActionModule(ClusterAction):
         cluster = self.cluster(arguments) if arguments["kubernetes"] else None
         nodes = cluster.nodes() if cluster else None
         plans: dict[str, HostPlan] = {}
-        refused: dict[str, str] = {}
+        refused: dict[str, Refused] = {}
         boots: dict[str, str] = {}
         states: dict[str, str] = {}
         names: dict[str, str] = {}
@@ -69,13 +70,13 @@ class ActionModule(ClusterAction):
                 states[host] = record.state
                 boots[host] = str((facts.get("host") or {}).get("boot_id") or "")
             except MISTAKES as mistake:
-                refused[host] = mistake.message if isinstance(mistake, Refused) else f"its variables: {mistake}"
+                refused[host] = mistake if isinstance(mistake, Refused) else Refused("its variables", str(mistake))
         for host, plan in plans.items():
             if plan.needed or plan.handed_over or plan.notes:
                 for line in repair.lines(host, plan):
                     self._display.display(line)
-        for host, message in refused.items():
-            self._display.warning(f"{host}: {message}")
+        for host, refusal in refused.items():
+            self._display.warning(f"{host}: {refusal.message}")
         if cluster and nodes and arguments["condition"] and not self._task.check_mode:
             well = [names[host] for host, plan in plans.items() if not plan.needed and not plan.handed_over]
             _tell_healthy(cluster, [nodes[name] for name in well], arguments["condition"], now)
@@ -97,7 +98,7 @@ class ActionModule(ClusterAction):
                 }
                 for host, plan in plans.items()
             },
-            "refused": refused,
+            "refusals": refusals.of_hosts(refused.items()),
             "nodes": names,
             "members": [node_name(host, task_vars["hostvars"][host]) for host in members],
             "order": repair.order(plans),

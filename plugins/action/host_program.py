@@ -28,7 +28,7 @@ class ActionModule(HostAction):
         except PynvmlNotOnController as error:
             return {"failed": True, "msg": str(error)}
         if installed == program.sha256 and not absent and given.get("metrics_directory") is None:
-            return {"changed": False, "sha256": program.sha256, "version": program.version}
+            return {"changed": False, "steps": [], "sha256": program.sha256, "version": program.version}
         arguments = {**given, "sha256": program.sha256, "version": program.version}
         answer: dict[str, Any] = self._execute_module(module_args=dict(arguments), task_vars=task_vars)
         if answer.pop("program_missing", False):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import remove_gate
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals, remove_gate
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
@@ -57,7 +57,7 @@ class ActionModule(FleetAction):
         known = pools(plain(task_vars.get("groups", {})))
         racks = Racks(task_vars)
         passed: dict[str, Any] = {}
-        refused: dict[str, list[str]] = {}
+        refused: list[tuple[str, Refused]] = []
         hosts = plain(arguments["hosts"])
         # What stays on one of the hosts is spoken of.
         gone = {"toolkit": True, "driver": True}
@@ -73,7 +73,7 @@ class ActionModule(FleetAction):
             elif not found and facts is not None:
                 found = _refusals(variables, description.variables, facts, asked["driver"])
             if found:
-                refused[host] = [refusal.message for refusal in found]
+                refused += [(host, refusal) for refusal in found]
                 continue
             runtimes = (facts or {}).get("runtimes") or {}
             runtime = description.variables["nvidia_toolkit_runtime"]
@@ -82,12 +82,13 @@ class ActionModule(FleetAction):
                 # A runtime that is not installed has nothing to be taken out of.
                 "nvidia_toolkit_runtime": runtime if runtime in runtimes else "none",
             }
-        result.update(hosts=passed, refused=refused, left=remove_gate.left_in_clusters(hosts, **gone))
+        result.update(
+            hosts=passed, refusals=refusals.of_hosts(refused), left=remove_gate.left_in_clusters(hosts, **gone)
+        )
         if refused:
             result["failed"] = True
-            lines = [f"{host}: {message}" for host, messages in refused.items() for message in messages]
-            lines.append("Nothing is removed from any host. Correct it, or leave these hosts out with --limit.")
-            result["msg"] = "\n".join(lines)
+            end = "Nothing is removed from any host. Correct it, or leave these hosts out with --limit."
+            result["msg"] = "\n".join([*refusals.sentences(result["refusals"]), end])
         else:
             result["msg"] = (
                 f"gpufleet.nvidia can be removed from {len(hosts)} {'host' if len(hosts) == 1 else 'hosts'}."

@@ -64,7 +64,7 @@ class ActionModule(FleetAction):
             return {
                 **result,
                 "failed": True,
-                "refusal": refusal.as_dict(),
+                "refusals": [refusal.as_dict()],
                 "msg": f"{refusal.message}\nNothing was written.",
             }
         edited = [change for change in changes if change.edited]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import site_gate
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals, site_gate
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe, warnings_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
@@ -43,14 +43,14 @@ class ActionModule(FleetAction):
             self._display.display(line)
         result["todo"] = [work.host for work in found if work.state != site_gate.AS_DESCRIBED]
         result["to_change"] = [work.host for work in found if work.state == site_gate.TO_CHANGE]
-        result["refused"] = [work.host for work in found if work.refusals]
+        result["refusals"] = refusals.of_hosts((work.host, refusal) for work in found for refusal in work.refusals)
         result["as_described"] = len(found) - len(result["todo"])
         result["msg"] = f"{result['as_described']} of {len(found)} hosts are as described."
         if stopping:
             result["failed"] = True
             result["msg"] = "\n".join(
                 [
-                    *(f"{work.host}: {message}" for work in stopping for message in work.refusals),
+                    *(f"{work.host}: {refusal.message}" for work in stopping for refusal in work.refusals),
                     f"No host is changed, because the description of {', '.join(work.host for work in stopping)} is refused, for the "
                     "reasons above. Correct it, leave these hosts out with --limit, or set gpu_facts_skip_refused_hosts: true to go on with "
                     "the other hosts.",

@@ -98,14 +98,11 @@ class Plan:
         return bool(self.steps)
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "changes": self.changes,
-            "steps": [step.as_dict() for step in self.steps],
-            "warnings": list(self.warnings),
-        }
+        """Return what every module returns of its plan. Warnings go to Ansible."""
+        return {"changed": self.changes, "steps": [step.as_dict() for step in self.steps]}
 
     def diff(self, header: str) -> dict[str, str]:
-        """Return the value of Ansible's C(diff) key: both states as stable, readable text."""
+        """Return both states as stable, readable text: a part of C(--diff)."""
         return {
             "before_header": header,
             "after_header": header,

@@ -53,12 +53,18 @@ boots_next:
   type: str
   returned: success
   sample: 6.1.0-51-amd64
-plan:
+steps:
   description: >-
-    What was done, or in check mode would be done. Each of its C(steps) has C(kind) and C(target), identifiers that do not depend on the wording,
+    What was done, or in check mode would be done, in order. Each step has C(kind) and C(target), identifiers that do not depend on the wording,
     C(data), C(text), and the parts C(why) and C(disturbs) of the text.
-  type: dict
+  type: list
+  elements: dict
   returned: success
+refusals:
+  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
+  type: list
+  elements: dict
+  returned: when the request is refused, before anything is changed
 """
 
 from typing import Any
@@ -73,6 +79,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.boot_kerne
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.next_kernel import read_next_kernel
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.next_kernel import module_problem
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
 ARGUMENTS: dict[str, Any] = {"release": {"type": "str", "default": ""}}
@@ -95,7 +102,7 @@ def apply(grub: Grub, plan: Plan) -> None:
         change(grub, step.target)
 
 
-def run(module: AnsibleModule) -> dict[str, Any]:
+def run(module: AnsibleModule) -> tuple[Plan, dict[str, Any]]:
     """Read, plan, apply, read back."""
     source, release = Source(HostFiles()), module.params["release"]
     grub, driver = read(source, release)
@@ -111,21 +118,16 @@ def run(module: AnsibleModule) -> dict[str, Any]:
             raise NotChosen(
                 f"GRUB was told to boot kernel {release}, but boots {grub.following or 'an unknown one'} next"
             )
-    return {
-        "changed": plan.changes,
-        "running": kernel.running_kernel(),
-        "boots_next": grub.following or "",
-        "plan": plan.as_dict(),
-        "diff": plan.diff("the kernel that is booted next"),
-    }
+    return plan, {"running": kernel.running_kernel(), "boots_next": grub.following or ""}
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
-        module.exit_json(**run(module))
+        plan, result = run(module)
+        succeed(module, "the kernel that is booted next", plan, **result)
     except Refused as refusal:
-        module.fail_json(msg=f"{refusal.message} Nothing was changed.", refusal=refusal.as_dict())
+        refuse(module, refusal)
     except (CommandError, NotChosen, OSError) as error:
         module.fail_json(msg=f"{str(error).rstrip('.')}.")
 

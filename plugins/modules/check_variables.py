@@ -46,16 +46,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 refusals:
-  description: The variables that are refused.
+  description: Why variables cannot be used, each with C(thing), C(reason), C(remedy), the whole C(message), and the C(hosts) that it is about.
   type: list
   elements: dict
   returned: always
-  contains:
-    message:
-      description: The variable, what is wrong with it, and what is accepted.
-      type: str
-    hosts:
-      description: The hosts that have it.
-      type: list
-      elements: str
 """

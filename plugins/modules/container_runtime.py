@@ -92,12 +92,13 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-plan:
+steps:
   description: >-
-    What was done, or in check mode would be done. Each of its C(steps) has C(kind) and C(target), identifiers that do not depend on the wording,
+    What was done, or in check mode would be done, in order. Each step has C(kind) and C(target), identifiers that do not depend on the wording,
     C(data), C(text), and the parts C(why) and C(disturbs) of the text.
-  type: dict
-  returned: always
+  type: list
+  elements: dict
+  returned: success
 seconds:
   description: >-
     Seconds spent on downloads (C(download), with apt), builds of kernel modules (C(build)), other work of the package manager (C(packages)), other
@@ -136,6 +137,11 @@ disturbs:
   type: list
   elements: str
   returned: always
+refusals:
+  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
+  type: list
+  elements: dict
+  returned: when the request is refused, before anything is changed
 """
 
 import traceback
@@ -145,7 +151,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.apply import apply, observe_and_plan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.apply import Outcome, apply, observe_and_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.configure import file_diffs
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import BINARY, RUNTIMES, DesiredRuntime
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.system import (
@@ -166,21 +173,16 @@ ARGUMENTS = {
 }
 
 
-def run(module: AnsibleModule) -> dict[str, Any]:
+def run(module: AnsibleModule) -> tuple[Outcome, dict[str, Any]]:
     """Read, plan, apply, read back."""
     params = module.params
     desired = DesiredRuntime(params["state"] == "present", params["default"], params["enable_cdi"], params["binary"])
     engine = engine_for(params["runtime"], params["binary"], params["config_path"])
     outcome = observe_and_plan(engine, desired, params["restart"], params["disruption"])
-    for warning in outcome.plan.warnings:
-        module.warn(warning)
     in_force = outcome.after
     if outcome.plan.changes and not module.check_mode:
         in_force = apply(engine, desired, outcome)
-    return {
-        "changed": outcome.plan.changes,
-        "plan": outcome.plan.as_dict(),
-        "diff": file_diffs(outcome.changes),
+    return outcome, {
         "effective": dict(in_force.as_dict()),
         "effective_change": outcome.before != outcome.after,
         "restarted": any(step.kind is Kind.RESTART_SERVICE for step in outcome.plan.steps),
@@ -192,10 +194,10 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
         with Stopwatch() as watch:
-            result = run(module)
-        module.exit_json(**result, seconds=watch.seconds)
+            outcome, result = run(module)
+        succeed(module, "container runtime", outcome.plan, file_diffs(outcome.changes), **result, seconds=watch.seconds)
     except Refused as refusal:
-        module.fail_json(msg=refusal.message, refusal=refusal.as_dict())
+        refuse(module, refusal)
     except (RuntimeFailure, CommandError) as error:
         module.fail_json(msg=str(error), exception=traceback.format_exc())
 

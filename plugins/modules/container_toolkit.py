@@ -146,16 +146,22 @@ seconds:
   type: dict
   returned: success
   sample: {download: 61.0, build: 301.5, packages: 38.2, programs: 6.1, own: 1.9}
-plan:
+steps:
   description: >-
-    What was done, or in check mode would be done. Each of its C(steps) has C(kind) and C(target), identifiers that do not depend on the wording,
+    What was done, or in check mode would be done, in order. Each step has C(kind) and C(target), identifiers that do not depend on the wording,
     C(data), C(text), and the parts C(why) and C(disturbs) of the text.
-  type: dict
+  type: list
+  elements: dict
   returned: success
 packages:
   description: The installed packages of the toolkit, by name.
   type: dict
   returned: success
+refusals:
+  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
+  type: list
+  elements: dict
+  returned: when the request is refused, before anything is changed
 """
 
 import traceback
@@ -176,7 +182,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import 
     Injection,
     choose,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, steps_diff
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import RUNTIMES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.apply import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import PATH
@@ -238,20 +245,18 @@ def main() -> None:
         with Stopwatch() as watch:
             report = run_stage(ToolkitSystem(fetching(open_url)), desired(module.params), module.check_mode)
     except Refused as refusal:
-        module.fail_json(msg=refusal.message, refusal=refusal.as_dict())
+        refuse(module, refusal)
     except TomlError as error:
         module.fail_json(msg=f"Failed to read {PATH}: {error}. Correct the file by hand; nothing was changed.")
     except (Failed, PackageError, KeyRefused, UrlRefused, CommandError) as error:
         module.fail_json(msg=str(error), exception=traceback.format_exc())
-    for warning in report.plan.warnings:
-        module.warn(warning)
-    module.exit_json(
-        changed=report.plan.changes,
+    succeed(
+        module,
+        "container toolkit",
+        report.plan,
         version=report.version,
-        plan=report.plan.as_dict(),
         packages=dict(report.after.packages),
         seconds=watch.seconds,
-        diff=[steps_diff("container toolkit", report.plan.steps), report.plan.diff("container toolkit")],
     )
 
 

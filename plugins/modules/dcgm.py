@@ -89,12 +89,18 @@ seconds:
   type: dict
   returned: success
   sample: {download: 61.0, packages: 38.2, programs: 6.1, own: 1.9}
-plan:
+steps:
   description: >-
-    What was done, or in check mode would be done. Each of its C(steps) has C(kind) and C(target), identifiers that do not depend on the wording,
+    What was done, or in check mode would be done, in order. Each step has C(kind) and C(target), identifiers that do not depend on the wording,
     C(data), C(text), and the parts C(why) and C(disturbs) of the text.
-  type: dict
+  type: list
+  elements: dict
   returned: success
+refusals:
+  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
+  type: list
+  elements: dict
+  returned: when the request is refused, before anything is changed
 """
 
 from typing import Any
@@ -102,14 +108,15 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError, manager_for
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.apply import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.desired import DesiredDcgm
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.packages import CUDA_VERSIONS, DEFAULT_VERSION
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import package_manager
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, steps_diff
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 
 ARGUMENTS: dict[str, Any] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -139,19 +146,11 @@ def main() -> None:
             manager = manager_for(package_manager(HostFiles()) or "unknown")
             report = run_stage(manager, desired(module.params), module.check_mode)
     except Refused as refusal:
-        module.fail_json(msg=f"{refusal.message} Nothing was changed.", refusal=refusal.as_dict())
-    except (Failed, PackageError, CommandError, Locked) as error:
+        refuse(module, refusal)
+    except (Failed, PackageError, CommandError) as error:
         module.fail_json(msg=str(error))
-    for warning in report.plan.warnings:
-        module.warn(warning)
-    module.exit_json(
-        changed=report.plan.changes,
-        packages=dict(report.after.packages),
-        active=report.after.active,
-        plan=report.plan.as_dict(),
-        seconds=watch.seconds,
-        diff=[steps_diff("DCGM", report.plan.steps), report.plan.diff("DCGM")],
-    )
+    packages = dict(report.after.packages)
+    succeed(module, "DCGM", report.plan, packages=packages, active=report.after.active, seconds=watch.seconds)
 
 
 if __name__ == "__main__":

@@ -263,31 +263,12 @@ seconds:
   returned: success
   sample: {download: 61.0, build: 301.5, packages: 38.2, programs: 6.1, own: 1.9}
 steps:
-  description: What was done, or in check mode would be done, in order.
-  returned: success
+  description: >-
+    What was done, or in check mode would be done, in order. Each step has C(kind) and C(target), identifiers that do not depend on the wording,
+    C(data), C(text), and the parts C(why) and C(disturbs) of the text.
   type: list
   elements: dict
-  contains:
-    kind:
-      description: The kind of step, an identifier that does not depend on the wording.
-      type: str
-      sample: install_driver
-    target:
-      description: What the step acts on, such as V(driver), a unit or a path.
-      type: str
-    text:
-      description: The step in words, with the reason and what it disrupts.
-      type: str
-    why:
-      description: The reason for the step.
-      type: str
-    disturbs:
-      description: What the step disrupts.
-      type: list
-      elements: str
-    data:
-      description: Details, such as the version and the resolved packages.
-      type: dict
+  returned: success, and when the host read back does not match the desired state
 packages:
   description: The installed packages of the driver, by name.
   returned: success
@@ -301,18 +282,19 @@ reboot_reasons:
   returned: success
   type: list
   elements: str
-refusal:
-  description:
-    - Why the request was refused before anything was changed, and what would work.
-    - With Secure Boot, why the module stopped before it installed the driver, and what you must do at the console of the host. RV(steps) lists
-      what was done.
-  returned: when it was refused, or the driver needs manual action first
-  type: dict
 differences:
   description: How the host differs from the desired state after all steps.
   returned: when the host read back does not match the desired state
   type: list
   elements: str
+refusals:
+  description:
+    - Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
+    - With Secure Boot, why the module stopped before it installed the driver, and what you must do at the console of the host. RV(steps) lists
+      what was done.
+  type: list
+  elements: dict
+  returned: when the request is refused, before anything is changed, or the driver needs manual action first
 """
 
 from typing import Any
@@ -321,7 +303,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.downloads import fetching
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import UrlRefused
@@ -330,7 +312,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import MODES, UNMANAGED
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 
 ARGUMENTS: dict[str, Any] = {
     "state": {"type": "str", "choices": ["present", "absent", "previous"], "default": "present"},
@@ -390,18 +373,26 @@ def main() -> None:
         with Stopwatch() as watch, exclusive(module.params["lock_timeout"]):
             report = run_stage(DriverSystem(fetching(open_url)), desired, module.check_mode)
     except Refused as refusal:
-        module.fail_json(msg=f"{refusal.message} Nothing was changed.", refusal=refusal.as_dict())
+        refuse(module, refusal)
     except Stopped as stopped:
-        module.fail_json(changed=True, msg=str(stopped), refusal=stopped.refusal.as_dict(), steps=stopped.steps)
+        module.fail_json(changed=True, msg=str(stopped), refusals=[stopped.refusal.as_dict()], steps=stopped.steps)
     except Failed as failure:
         module.fail_json(msg=str(failure), differences=list(failure.differences), steps=failure.steps)
-    except (PackageError, KeyRefused, UrlRefused, CommandError, Locked) as error:
+    except (PackageError, KeyRefused, UrlRefused, CommandError) as error:
         module.fail_json(msg=str(error))
-    for warning in report.warnings:
-        module.warn(warning)
     if report.reboot:
         module.warn(f"The driver can be reloaded only with a reboot: {'; '.join(report.reboot)}.")
-    module.exit_json(**report.as_result(), seconds=watch.seconds)
+    succeed(
+        module,
+        "driver",
+        Plan(report.steps, warnings=report.warnings),
+        report.diff_parts(),
+        version=report.version,
+        packages=dict(report.packages),
+        reboot_required=bool(report.reboot),
+        reboot_reasons=list(report.reboot),
+        seconds=watch.seconds,
+    )
 
 
 if __name__ == "__main__":

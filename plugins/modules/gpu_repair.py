@@ -114,25 +114,27 @@ lacking:
   returned: with O(step=bundle)
   type: list
   elements: str
-refused:
-  description: Whether nothing was done because a GPU is in use or does not respond.
-  returned: failure
-  type: bool
 pynvml_missing:
   description: The host has no pynvml. The action plugin then sends the controller's and calls the module again.
   returned: when pynvml is missing
   type: bool
+refusals:
+  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
+  type: list
+  elements: dict
+  returned: when the request is refused, before anything is changed
 """
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import pynvml_is_wanted
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_users import users_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.repair_bundle import write_bundle
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.repair_run import NotRepaired, Repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse
 
 #: Steps that keep others from the GPUs. The services of "bring_back" take the lock themselves.
 _LOCKED = ("reset_gpu", "reload_driver")
@@ -174,9 +176,9 @@ def main() -> None:
         else:
             said = _step(repair, parameters)
     except Refused as error:
-        module.fail_json(msg=error.message, refused=True)
-    except (NotRepaired, Locked, CommandError, OSError) as error:
-        module.fail_json(msg=f"Failed to repair: {str(error).rstrip('.')}.", refused=isinstance(error, Locked))
+        refuse(module, error)
+    except (NotRepaired, CommandError, OSError) as error:
+        module.fail_json(msg=f"Failed to repair: {str(error).rstrip('.')}.")
     module.exit_json(changed=parameters["step"] != "drain", said=said)
 
 

@@ -111,17 +111,13 @@ seconds:
   type: dict
   returned: success
   sample: {nvml: 1.2, own: 0.3}
-plan:
-  description: What was done, or in check mode would be done.
-  type: dict
-  returned: always
-  contains:
-    steps:
-      description: >-
-        In order. Each has C(kind) and C(target), identifiers that do not depend on the wording, C(data), C(text), and the parts C(why) and
-        C(disturbs) of the text.
-      type: list
-      elements: dict
+steps:
+  description: >-
+    What was done, or in check mode would be done, in order. Each step has C(kind) and C(target), identifiers that do not depend on the wording,
+    C(data), C(text), and the parts C(why) and C(disturbs) of the text.
+  type: list
+  elements: dict
+  returned: success
 settings:
   description: What the host records and restores at boot. Power is in watts, clocks are in MHz; null means the board's default.
   type: dict
@@ -134,6 +130,11 @@ reboot_reason:
   description: What waits for the reboot, GPU by GPU.
   type: str
   returned: when RV(reboot_required) is true
+refusals:
+  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
+  type: list
+  elements: dict
+  returned: when the request is refused, before anything is changed
 """
 
 import os
@@ -142,7 +143,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import remove as remove_file
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import (
     NvmlError,
     NvmlUnavailable,
@@ -151,9 +152,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import Settings, read
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import Means, plan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import Means
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import plan as plan_settings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
 ARGUMENTS: dict[str, Any] = {
@@ -168,6 +171,7 @@ ARGUMENTS: dict[str, Any] = {
     "lock_timeout": {"type": "float", "default": 60},
     "_pynvml_archive": {"type": "path"},
 }
+_NAME = "GPU settings"
 _OPTIONS = ("power_limit", "graphics_clocks", "memory_clocks", "application_clocks", "ecc")
 
 
@@ -181,7 +185,7 @@ def described(params: dict[str, Any]) -> Settings:
     return read({f"nvidia_settings_{name}": params[name] for name in _OPTIONS})
 
 
-def run(module: AnsibleModule) -> dict[str, Any]:
+def run(module: AnsibleModule) -> tuple[Plan, dict[str, Any]]:
     """Read, plan, apply, read back."""
     wanted = described(module.params)
     means = Means(module.params["reset"] == "auto", module.params["reboot"] == "allow")
@@ -189,61 +193,55 @@ def run(module: AnsibleModule) -> dict[str, Any]:
         record = apply.record()
         if not wanted.anything and record is None:
             # Nothing was ever set here, so nobody has to ask the GPUs.
-            return _without_record(module, wanted)
+            return _without_record(module), answer(wanted, [])
         with open_nvml(module.params["_pynvml_archive"]) as nvml:
-            found = plan(apply.observe(nvml, wanted), wanted, record, means)
+            found = plan_settings(apply.observe(nvml, wanted), wanted, record, means)
             waiting: list[int] = []
             if found.changes and not module.check_mode:
                 waiting = apply.apply(found, wanted, nvml)
                 apply.prove(nvml, wanted, waiting)
     pending = [step for step in found.steps if step.kind is Kind.SET_ECC and step.data.get("reboot")]
-    return {**answer(found, wanted), **_reboot(pending)}
+    return found, answer(wanted, pending)
 
 
-def _without_record(module: AnsibleModule, wanted: Settings) -> dict[str, Any]:
+def _without_record(module: AnsibleModule) -> Plan:
     """Remove a record that nobody can read."""
     steps = [Step(Kind.REMOVE_FILE, apply.RECORD, "it cannot be read")] if os.path.exists(apply.RECORD) else []
     if steps and not module.check_mode:
         remove_file(apply.RECORD)
-    return {**answer(Plan(tuple(steps)), wanted), "reboot_required": False}
+    return Plan(tuple(steps))
 
 
-def _reboot(pending: list[Step]) -> dict[str, Any]:
-    if not pending:
-        return {"reboot_required": False}
-    return {"reboot_required": True, "reboot_reason": "; ".join(step.what for step in pending)}
+def answer(wanted: Settings, pending: list[Step]) -> dict[str, Any]:
+    """Return what the module returns beside the plan.
 
-
-def answer(found: Plan, wanted: Settings) -> dict[str, Any]:
-    return {
-        "changed": found.changes,
-        "plan": found.as_dict(),
-        "diff": found.diff("GPU settings"),
-        "settings": wanted.as_dict(),
-    }
+    :param pending: the steps that take effect with a reboot.
+    """
+    reason = {"reboot_reason": "; ".join(step.what for step in pending)} if pending else {}
+    return {"settings": wanted.as_dict(), "reboot_required": bool(pending), **reason}
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
         with Stopwatch() as watch:
-            result = run(module)
-        module.exit_json(**result, seconds=watch.seconds)
+            plan, result = run(module)
+        succeed(module, _NAME, plan, **result, seconds=watch.seconds)
     except PynvmlMissing as error:
         module.fail_json(msg=str(error), pynvml_missing=True)
     except Refused as refusal:
-        module.fail_json(msg=refusal.message, refusal=refusal.as_dict())
+        refuse(module, refusal)
     except NvmlUnavailable as error:
         if module.params["state"] == "absent":
             steps = Plan((Step(Kind.REMOVE_FILE, apply.RECORD, "without a driver nothing is set"),))
             if not module.check_mode:
                 remove_file(apply.RECORD)
-            module.exit_json(**answer(steps, Settings()), reboot_required=False)
+            succeed(module, _NAME, steps, **answer(Settings(), []))
         if module.check_mode:
             told = f"The GPUs cannot be queried yet ({error}); their settings are planned once the driver is loaded."
-            module.exit_json(changed=True, plan=Plan(warnings=(told,)).as_dict())
+            succeed(module, _NAME, Plan(warnings=(told,)), changed=True)
         module.fail_json(msg=f"{error}. Run gpufleet.nvidia.site (role nvidia_driver) first.")
-    except (apply.SettingsError, NvmlError, Locked) as error:
+    except (apply.SettingsError, NvmlError) as error:
         module.fail_json(msg=str(error), exception=traceback.format_exc())
 
 

@@ -93,9 +93,10 @@ order:
   type: list
   elements: str
   returned: always
-refused:
-  description: Why hosts are skipped, by host.
-  type: dict
+refusals:
+  description: Why hosts are skipped, each with C(thing), C(reason), C(remedy), the whole C(message), and the C(hosts) that it is about.
+  type: list
+  elements: dict
   returned: always
 handed_over:
   description: Hosts that an earlier run handed over for manual repair, and why.

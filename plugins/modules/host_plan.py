@@ -79,7 +79,7 @@ stages:
       type: list
       elements: str
 refusals:
-  description: The parts of the desired state that cannot be reached, each with thing, reason and remedy.
+  description: Why the desired state cannot be reached, each with C(thing), C(reason), C(remedy) and the whole C(message).
   type: list
   elements: dict
   returned: when there are any

@@ -88,20 +88,18 @@ seconds:
   type: dict
   sample:
     own: 0.4
-plan:
-  description: What was done, or in check mode would be done.
-  returned: always
-  type: dict
-  sample:
-    changes: true
-    steps:
-      - kind: install_host_program
-        target: /usr/local/lib/gpufleet/gpufleet-host.pyz
-        data: {}
-        text: install /usr/local/lib/gpufleet/gpufleet-host.pyz (it is not there)
-        why: it is not there
-        disturbs: []
-    warnings: []
+steps:
+  description: >-
+    What was done, or in check mode would be done, in order. Each step has C(kind) and C(target), identifiers that do not depend on the wording,
+    C(data), C(text), and the parts C(why) and C(disturbs) of the text.
+  type: list
+  elements: dict
+  returned: success
+refusals:
+  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
+  type: list
+  elements: dict
+  returned: when the request is refused, before anything is changed
 """
 
 import os
@@ -113,6 +111,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatc
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import refused_directory
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import installation
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 
 
 def main() -> None:
@@ -132,10 +131,8 @@ def main() -> None:
     metrics = wanted["metrics_directory"]
     refused = refused_directory(metrics) if metrics else None
     if refused:
-        module.fail_json(
-            msg=f"Failed to have metrics written: metrics_directory is {metrics!r}, and {refused}. "
-            "Give the directory that node_exporter is started with (--collector.textfile.directory)"
-        )
+        remedy = "Give the directory that node_exporter is started with (--collector.textfile.directory)."
+        refuse(module, Refused(f"metrics_directory {metrics}", refused, remedy))
     if present and not (wanted["sha256"] and wanted["version"]):
         module.fail_json(
             msg="Failed to install the host program: the module was called without its action plugin, which builds it. "
@@ -148,33 +145,26 @@ def main() -> None:
             if present
             else installation.plan_removal(found)
         )
-        result = {
-            "changed": plan.changes,
-            "plan": plan.as_dict(),
-            "sha256": wanted["sha256"] if present else None,
-            "version": wanted["version"] if present else None,
-        }
-        if module._diff:
-            result["diff"] = plan.diff("the host program")
-        for warning in plan.warnings:
-            module.warn(warning)
+        written = {name: wanted[name] if present else None for name in ("sha256", "version")}
         if metrics and not os.path.isdir(metrics):
             module.warn(
                 f"no metrics are written: {metrics} does not exist, and node_exporter has to create it. Install node_exporter, "
                 "or name the directory that it reads (nvidia_health_metrics_directory)"
             )
         if module.check_mode or not plan.changes:
-            module.exit_json(**result, seconds=since_start())
+            succeed(module, "the host program", plan, **written, seconds=since_start())
         if installation.needs_program(plan) and not wanted["src"]:
-            module.exit_json(program_missing=True, **{**result, "changed": False}, seconds=since_start())
+            module.exit_json(changed=False, program_missing=True, seconds=since_start())
         if present:
             installation.apply(plan, wanted["src"], wanted["version"], sys.executable, metrics)
         else:
             installation.apply_removal(plan)
         installation.read_back(plan)
-    except (CommandError, installation.InstallationError, Refused, OSError) as error:
+    except Refused as refusal:
+        refuse(module, refusal)
+    except (CommandError, installation.InstallationError, OSError) as error:
         module.fail_json(msg=str(error))
-    module.exit_json(**result, seconds=since_start())
+    succeed(module, "the host program", plan, **written, seconds=since_start())
 
 
 if __name__ == "__main__":

@@ -54,24 +54,31 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-plan:
+steps:
   description: >-
-    What was done, or in check mode would be done. Each of its C(steps) has C(kind) and C(target), identifiers that do not depend on the wording,
+    What was done, or in check mode would be done, in order. Each step has C(kind) and C(target), identifiers that do not depend on the wording,
     C(data), C(text), and the parts C(why) and C(disturbs) of the text.
-  type: dict
+  type: list
+  elements: dict
   returned: success
+refusals:
+  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
+  type: list
+  elements: dict
+  returned: when the request is refused, before anything is changed
 """
 
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError, manager_for
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import package_manager
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import TomlError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import remains
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 
 ARGUMENTS: dict[str, Any] = {
     "toolkit": {"type": "bool", "default": False},
@@ -81,7 +88,7 @@ ARGUMENTS: dict[str, Any] = {
 }
 
 
-def run(module: AnsibleModule) -> dict[str, Any]:
+def run(module: AnsibleModule) -> Plan:
     """Read, plan, apply, read back."""
     gone = module.params["toolkit"], module.params["driver"], module.params["dcgm"]
     manager = manager_for(package_manager(HostFiles()) or "unknown")
@@ -91,18 +98,18 @@ def run(module: AnsibleModule) -> dict[str, Any]:
         if plan.changes and not module.check_mode:
             remains.apply(plan, manager, present)
             remains.read_back(remains.plan(remains.read(manager), *gone))
-    return {"changed": plan.changes, "plan": plan.as_dict(), "diff": plan.diff("what is left of gpufleet.nvidia")}
+    return plan
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
-        module.exit_json(**run(module))
+        succeed(module, "what is left of gpufleet.nvidia", run(module))
     except Refused as refusal:
-        module.fail_json(msg=f"{refusal.message} Nothing was changed.", refusal=refusal.as_dict())
+        refuse(module, refusal)
     except TomlError as error:
         module.fail_json(msg=f"Failed to read {remains.TOOLKIT_SETTINGS}: {error}. Correct the file by hand.")
-    except (Locked, PackageError, remains.RemainsError, OSError) as error:
+    except (PackageError, remains.RemainsError, OSError) as error:
         module.fail_json(msg=str(error))
 
 

@@ -60,12 +60,18 @@ release:
   type: str
   returned: success
   sample: 6.1.0-51-amd64
-plan:
+steps:
   description: >-
-    What was done, or in check mode would be done. Each of its C(steps) has C(kind) and C(target), identifiers that do not depend on the wording,
+    What was done, or in check mode would be done, in order. Each step has C(kind) and C(target), identifiers that do not depend on the wording,
     C(data), C(text), and the parts C(why) and C(disturbs) of the text.
-  type: dict
+  type: list
+  elements: dict
   returned: success
+refusals:
+  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
+  type: list
+  elements: dict
+  returned: when the request is refused, before anything is changed
 """
 
 from typing import Any
@@ -76,7 +82,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.boot_ker
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.downloads import fetching
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package, PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_update import (
@@ -88,6 +94,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_upd
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 
 ARGUMENTS: dict[str, Any] = {
     "state": {"type": "str", "choices": ["latest", "planned"], "default": "latest"},
@@ -119,7 +126,7 @@ def apply(system: DriverSystem, host: Host, asked: Wanted) -> None:
         system.manager.hold([Package(name, installed[name]) for name in names])
 
 
-def run(module: AnsibleModule) -> dict[str, Any]:
+def run(module: AnsibleModule) -> tuple[Plan, dict[str, Any]]:
     """Read, plan, apply, read back."""
     system, files = DriverSystem(fetching(open_url)), HostFiles()
     host = system.read()
@@ -135,23 +142,18 @@ def run(module: AnsibleModule) -> dict[str, Any]:
             raise PackageError(
                 f"Failed to install a kernel: the package manager reported success, but {before} is still the newest in /boot."
             )
-    return {
-        "changed": steps.changes,
-        "running": host.kernel,
-        "release": release,
-        "plan": steps.as_dict(),
-        "diff": steps.diff("the newest kernel"),
-    }
+    return steps, {"running": host.kernel, "release": release}
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
         with exclusive(module.params["lock_timeout"]):
-            module.exit_json(**run(module))
+            steps, result = run(module)
+        succeed(module, "the newest kernel", steps, **result)
     except Refused as refusal:
-        module.fail_json(msg=f"{refusal.message} Nothing was changed.", refusal=refusal.as_dict())
-    except (PackageError, CommandError, Locked, OSError) as error:
+        refuse(module, refusal)
+    except (PackageError, CommandError, OSError) as error:
         module.fail_json(msg=f"{str(error).rstrip('.')}.")
 
 

@@ -43,26 +43,25 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-plan:
-  description: The steps, as in check mode.
+steps:
+  description: >-
+    What was done, or in check mode would be done, in order. Each step has C(kind) and C(target), identifiers that do not depend on the wording,
+    C(data), C(text), and the parts C(why) and C(disturbs) of the text.
+  type: list
+  elements: dict
   returned: success
-  type: dict
-  sample:
-    changes: true
-    steps:
-      - kind: remove_file
-        target: /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint
-        data: {unit: kubelet.service}
-        text: remove /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint (the kubelet reports 0 of nvidia.com/gpu as long as it is there)
-        why: the kubelet reports 0 of nvidia.com/gpu as long as it is there
-        disturbs: []
-    warnings: []
+refusals:
+  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
+  type: list
+  elements: dict
+  returned: when the request is refused, before anything is changed
 """
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import kubelet_devices
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 
 
 def main() -> None:
@@ -75,17 +74,14 @@ def main() -> None:
     )
     try:
         plan = kubelet_devices.plan(kubelet_devices.read(), module.params["pods"], module.params["start_only"])
-        result = {"changed": plan.changes, "plan": plan.as_dict()}
-        if module._diff:
-            result["diff"] = plan.diff("what the kubelet remembers of device plugins")
         if not module.check_mode and plan.changes:
             kubelet_devices.apply(plan)
             kubelet_devices.read_back(plan)
     except Refused as refusal:
-        module.fail_json(msg=refusal.message)
+        refuse(module, refusal)
     except (CommandError, kubelet_devices.NotForgotten, OSError) as error:
         module.fail_json(msg=f"Failed to let the kubelet forget the device plugin: {str(error).rstrip('.')}.")
-    module.exit_json(**result)
+    succeed(module, "what the kubelet remembers of device plugins", plan)
 
 
 if __name__ == "__main__":

@@ -154,25 +154,16 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-plan:
-  description: What was done, or in check mode would be done, step by step.
-  returned: always
-  type: dict
-  contains:
-    changes:
-      description: Whether there is anything to do.
-      type: bool
-    steps:
-      description: >-
-        In order. Each has C(kind) and C(target) (the PCI address of the GPU, a unit, a path), identifiers that do not depend on the wording, C(data),
-        C(text), and the parts C(why) and C(disturbs) of the text. The C(data) of a step that destroys a GPU instance contains its C(certificate);
-        C(data.gone) lists the UUIDs of the GPUs and MIG devices that the step removes.
-      type: list
-      elements: dict
-    warnings:
-      description: What you should know, although it does not block the plan.
-      type: list
-      elements: str
+steps:
+  description:
+    - >-
+      What was done, or in check mode would be done, in order. Each step has C(kind) and C(target), identifiers that do not depend on the wording,
+      C(data), C(text), and the parts C(why) and C(disturbs) of the text.
+    - The C(data) of a step that destroys a GPU instance contains its C(certificate). C(data.gone) lists the UUIDs of the GPUs and MIG devices that
+      the step removes.
+  type: list
+  elements: dict
+  returned: success
 before:
   description: The GPUs with their instances before the change.
   returned: when the driver responds
@@ -272,25 +263,31 @@ interrupted_run:
   description: The journal of an earlier run that was interrupted. V(none) if there was none.
   returned: when the driver responds
   type: dict
+carried_out:
+  description: The changes of GPUs that were carried out before the failure, in words.
+  returned: when the layout could not be reached
+  type: list
+  elements: str
 outcome:
   description: V(restored) if the previous layout was restored, V(not_restored) if not.
   returned: when the layout could not be reached
   type: str
-refused:
-  description: Why the request cannot be met, as C(thing), C(reason) and C(remedy).
-  returned: when the request is refused
-  type: dict
 pynvml_missing:
   description: The host has no pynvml. The action plugin then sends the controller's and calls the module again.
   returned: when pynvml is missing
   type: bool
+refusals:
+  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
+  type: list
+  elements: dict
+  returned: when the request is refused, before anything is changed
 """
 
 from contextlib import AbstractContextManager, nullcontext
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import (
     NvmlError,
     NvmlUnavailable,
@@ -305,6 +302,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_offline import plan_offline
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply as settings_apply
 
 
@@ -337,7 +335,7 @@ def main() -> None:
         request = apply_run.request_of(parameters)
         if request.original and apply_run.nothing_kept(Journal()):
             # Also where there is no driver any more to ask.
-            module.exit_json(changed=False, plan=Plan().as_dict(), reboot_required=False, reboot_reason=None)
+            succeed(module, "MIG", Plan(), reboot_required=False, reboot_reason=None)
         with Stopwatch() as watch, _lock(module), open_nvml(parameters["_pynvml_archive"]) as nvml:
             machine = Machine(nvml, Journal(), policy)
             gpus = apply_run.read(machine)
@@ -351,7 +349,7 @@ def main() -> None:
                     for text in settings_apply.restore(nvml, settings):
                         module.warn(f"A GPU was reset for its MIG mode, but its settings are not restored: {text}")
     except Refused as error:
-        module.fail_json(msg=error.message + " Nothing was changed.", refused=error.as_dict())
+        refuse(module, error)
     except PynvmlMissing as error:
         module.fail_json(msg=str(error), pynvml_missing=True)
     except NvmlUnavailable as error:
@@ -359,14 +357,10 @@ def main() -> None:
             module.fail_json(msg=error.message, reason=error.reason)
         _exit_offline(module, request, policy, error)
     except ApplyFailed as error:
-        module.fail_json(msg=str(error), outcome=error.outcome, steps=error.done.steps)
-    except (Locked, NvmlError, ServicesFailed, apply_run.AfterChangeFailed, OSError) as error:
+        module.fail_json(msg=str(error), outcome=error.outcome, carried_out=error.done.steps)
+    except (NvmlError, ServicesFailed, apply_run.AfterChangeFailed, OSError) as error:
         module.fail_json(msg=str(error))
-    for warning in prepared.steps.warnings:
-        module.warn(warning)
-    if module._diff:
-        result["diff"] = prepared.steps.diff("MIG")
-    module.exit_json(**result, seconds=watch.seconds)
+    succeed(module, "MIG", prepared.steps, **result, seconds=watch.seconds)
 
 
 def _lock(module: AnsibleModule) -> AbstractContextManager[None]:
@@ -378,9 +372,9 @@ def _exit_offline(module: AnsibleModule, request: apply_run.Request, policy: Pol
     """End a check-mode run on a host whose driver does not answer yet with what the PCI bus lets us plan."""
     plan = plan_offline(HostFiles(), request, policy, error.message)
     if plan.refusals:
-        refused = plan.refusals[0]
-        module.fail_json(msg=refused.message + " Nothing was changed.", refused=refused.as_dict())
-    module.exit_json(changed=plan.needed, plan=plan.as_dict())
+        refuse(module, *plan.refusals)
+    notes = (*plan.warnings, *([plan.unknown] if plan.unknown else []))
+    succeed(module, "MIG", Plan(plan.steps, warnings=notes), changed=plan.needed)
 
 
 if __name__ == "__main__":

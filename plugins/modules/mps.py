@@ -178,25 +178,22 @@ seconds:
   type: dict
   returned: success
   sample: {nvml: 2.1, programs: 1.3, own: 0.4}
-plan:
-  description: What was done, or in check mode would be done.
-  type: dict
-  returned: always
-  contains:
-    steps:
-      description: >-
-        In order. Each has C(kind) and C(target), identifiers that do not depend on the wording, C(data), C(text), and the parts C(why) and
-        C(disturbs) of the text.
-      type: list
-      elements: dict
-    warnings:
-      description: What you should know, such as servers that keep their old limits until their clients end, or that MPS serves one user ID at a time.
-      type: list
-      elements: str
+steps:
+  description: >-
+    What was done, or in check mode would be done, in order. Each step has C(kind) and C(target), identifiers that do not depend on the wording,
+    C(data), C(text), and the parts C(why) and C(disturbs) of the text.
+  type: list
+  elements: dict
+  returned: success
 sharing:
   description: What the host records and restores at boot - compute mode, time slice and daemons with their limits in MiB.
   type: dict
   returned: when it could be computed
+refusals:
+  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
+  type: list
+  elements: dict
+  returned: when the request is refused, before anything is changed
 """
 
 import traceback
@@ -205,7 +202,7 @@ from dataclasses import replace
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import Locked, exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import (
     Nvml,
     NvmlUnavailable,
@@ -218,6 +215,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_ve
     is_driver_version,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_apply, mps_plan, mps_removal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import (
     HostSharing,
@@ -256,6 +254,8 @@ ARGUMENTS = {
     "_pynvml_archive": {"type": "path"},
 }
 
+_NAME = "GPU sharing"
+
 
 def described(params: dict[str, Any]) -> Sharing:
     """Return the sharing that the options describe.
@@ -281,7 +281,7 @@ def described(params: dict[str, Any]) -> Sharing:
     )
 
 
-def run(module: AnsibleModule) -> dict[str, Any]:
+def run(module: AnsibleModule) -> tuple[Plan, HostSharing]:
     """Read, plan, apply, read back."""
     sharing = described(module.params)
     with exclusive(module.params["lock_timeout"]), open_nvml(module.params["_pynvml_archive"]) as nvml:
@@ -300,12 +300,10 @@ def run(module: AnsibleModule) -> dict[str, Any]:
                 raise mps_apply.SharingError(
                     f"The sharing of this host was applied but is not as requested: {'; '.join(left)}"
                 )
-    for warning in plan.warnings:
-        module.warn(warning)
-    return answer(plan, wanted)
+    return plan, wanted
 
 
-def remove(module: AnsibleModule) -> dict[str, Any]:
+def remove(module: AnsibleModule) -> tuple[Plan, HostSharing]:
     """Read, plan, apply, read back for O(state=absent), with NVML where the driver answers."""
     with exclusive(module.params["lock_timeout"]), ExitStack() as opened:
         nvml: Nvml | None = None
@@ -320,9 +318,7 @@ def remove(module: AnsibleModule) -> dict[str, Any]:
                     "The sharing of this host was removed, but these steps are still needed: "
                     + "; ".join(str(step) for step in left.steps)
                 )
-    for warning in plan.warnings:
-        module.warn(warning)
-    return answer(plan, mps_removal.wanted(found))
+    return plan, mps_removal.wanted(found)
 
 
 def _plan_removal(module: AnsibleModule, nvml: Nvml | None) -> tuple[mps_plan.Observed, Plan]:
@@ -331,37 +327,22 @@ def _plan_removal(module: AnsibleModule, nvml: Nvml | None) -> tuple[mps_plan.Ob
     return observed, mps_removal.plan(observed, present, module.params["disruption"], gpus=nvml is not None)
 
 
-def answer(plan: Plan, wanted: HostSharing) -> dict[str, Any]:
-    return {
-        "changed": plan.changes,
-        "plan": plan.as_dict(),
-        "diff": plan.diff("GPU sharing"),
-        "sharing": wanted.as_dict(),
-    }
-
-
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
         with Stopwatch() as watch:
-            result = (remove if module.params["state"] == "absent" else run)(module)
-        module.exit_json(**result, seconds=watch.seconds)
+            plan, wanted = (remove if module.params["state"] == "absent" else run)(module)
+        succeed(module, _NAME, plan, sharing=wanted.as_dict(), seconds=watch.seconds)
     except PynvmlMissing as error:
         module.fail_json(msg=str(error), pynvml_missing=True)
     except Refused as refusal:
-        module.fail_json(msg=refusal.message, refusal=refusal.as_dict())
+        refuse(module, refusal)
     except NvmlUnavailable as error:
         if module.check_mode:
-            module.exit_json(
-                changed=True,
-                plan=Plan(
-                    warnings=(
-                        f"The GPUs cannot be queried yet ({error}); the sharing is planned once the driver is loaded.",
-                    )
-                ).as_dict(),
-            )
+            told = f"The GPUs cannot be queried yet ({error}); the sharing is planned once the driver is loaded."
+            succeed(module, _NAME, Plan(warnings=(told,)), changed=True)
         module.fail_json(msg=f"{error}. Run gpufleet.nvidia.site (role nvidia_driver) first.")
-    except (mps_apply.SharingError, Locked) as error:
+    except mps_apply.SharingError as error:
         module.fail_json(msg=str(error), exception=traceback.format_exc())
 
 

@@ -46,11 +46,11 @@ hosts:
   description: By host that is not refused, the variables of the host roles that its removal needs, including defaults.
   type: dict
   returned: always
-refused:
-  description: Why hosts are refused, by host.
-  type: dict
+refusals:
+  description: Why hosts are refused, each with C(thing), C(reason), C(remedy), the whole C(message), and the C(hosts) that it is about.
+  type: list
+  elements: dict
   returned: always
-  sample: {}
 left:
   description: What you must still do manually, one line each.
   type: list

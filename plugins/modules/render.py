@@ -126,8 +126,9 @@ edited:
   type: list
   elements: str
   returned: when there are any and O(overwrite=false)
-refusal:
-  description: A desired state that cannot be reached, with thing, reason and remedy.
-  type: dict
-  returned: when a desired state is refused
+refusals:
+  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
+  type: list
+  elements: dict
+  returned: when the request is refused, before anything is changed
 """

@@ -66,12 +66,11 @@ to_change:
   elements: str
   returned: always
   sample: [gpu-training-7]
-refused:
-  description: Hosts whose description is refused.
+refusals:
+  description: Why descriptions cannot be met, each with C(thing), C(reason), C(remedy), the whole C(message), and the C(hosts) that it is about.
   type: list
-  elements: str
+  elements: dict
   returned: always
-  sample: []
 as_described:
   description: How many hosts have nothing to do.
   type: int

@@ -34,7 +34,7 @@ class HostWork:
     pool: str | None
     state: str
     why: str = ""
-    refusals: tuple[str, ...] = ()
+    refusals: tuple[Refused, ...] = ()
     stages: Mapping[str, StagePlan] = field(default_factory=dict)
 
 
@@ -47,7 +47,7 @@ def work_of(host: str, description: Description, facts: Mapping[str, Any] | None
     if facts is None and not description.refusals:
         return HostWork(host, description.pool, UNREAD, unread)
     stages = description.stages(facts)
-    refusals = tuple(refusal.message for stage in stages.values() for refusal in stage.refusals)
+    refusals = tuple(refusal for stage in stages.values() for refusal in stage.refusals)
     if refusals:
         return HostWork(host, description.pool, REFUSED, "", refusals, stages)
     needed = ", ".join(name for name, stage in stages.items() if stage.needed)

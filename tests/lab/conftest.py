@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 import yaml
 
+from ..result_shape import misshapen
+
 LAB = Path(__file__).resolve().parent / "lab"
 REPOSITORY = LAB.parents[2]
 TOOLS = REPOSITORY / ".venv" / "bin"
@@ -193,6 +195,7 @@ class Fleet:
         if not (answers / host).exists():
             pytest.fail(f"{' '.join(line)}: {done.stdout}{done.stderr}")
         answer: dict[str, Any] = json.loads((answers / host).read_text(encoding="utf-8"))
+        assert misshapen(answer) == []
         return answer
 
     def facts(self, host: str) -> dict[str, Any]:

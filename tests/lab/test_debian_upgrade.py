@@ -57,7 +57,7 @@ def prove(host: DebianHost, version: str) -> None:
 
 def test_below_the_floor_is_refused(host):
     answer = host.fleet.module(host.name, "driver", {**DESIRED, "allow_vulnerable": False, "version": RELEASED})
-    assert answer["refusal"]["thing"] == "nvidia_driver_version", answer
+    assert answer["refusals"][0]["thing"] == "nvidia_driver_version", answer
     assert host.packages() == {}
 
 

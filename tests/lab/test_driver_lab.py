@@ -113,7 +113,7 @@ def test_a_version_that_is_not_offered_is_refused_and_the_repository_taken_away_
 
 def test_below_the_floor_is_refused(host):
     answer = host.driver(version=OLD)
-    assert answer["refusal"]["thing"] == "nvidia_driver_version"
+    assert answer["refusals"][0]["thing"] == "nvidia_driver_version"
 
 
 def test_check_mode_changes_nothing(host):

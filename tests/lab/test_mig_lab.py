@@ -58,8 +58,9 @@ def test_check_and_diff_show_the_plan_and_touch_nothing(mig):
     run = mig.start(HOPPER, FIRST, "--check", "--diff")
     answer = run.end()
     assert answer["changed"] and len(answer["created"]) == 8
-    assert answer["diff"]["before"] != answer["diff"]["after"]
-    assert "3g.40gb" in answer["diff"]["after"]
+    steps, gpus = answer["diff"]
+    assert steps["after"].startswith("enable MIG GPU 0 ")
+    assert "3g.40gb" in gpus["after"] and "3g.40gb" not in gpus["before"]
     assert mig.gpus(HOPPER) == before
     assert mig.lab.status(HOPPER, f"test -e {RECORD} -o -e {JOURNAL}") != 0
 

@@ -56,8 +56,8 @@ def fleet(make_fleet):
 
 
 def steps(answer):
-    assert "plan" in answer, answer.get("msg", answer)
-    return [f"{step['kind']} {step['target']}" for step in answer["plan"]["steps"]]
+    assert "steps" in answer, answer.get("msg", answer)
+    return [f"{step['kind']} {step['target']}" for step in answer["steps"]]
 
 
 def settled(fleet, host, desired):
@@ -235,7 +235,7 @@ def test_a_new_name_does_not_end_a_daemon_with_clients_unless_allowed__clients_a
     try:
         daemon = unit(fleet, WHOLE, "node", "MainPID")
         refused = fleet.module(WHOLE, "mps", SLICE)
-        assert "4712" in refused["refusal"]["reason"]
+        assert "4712" in refused["refusals"][0]["reason"]
         assert unit(fleet, WHOLE, "node", "MainPID") == daemon
         assert answers(fleet, WHOLE, RENAMED)
     finally:
@@ -264,12 +264,12 @@ def test_one_user_at_a_time_is_said(fleet):
     # Debian's 535 has no multi-user server, so that auto is one user at a time.
     fleet.lab.sh(WHOLE, "systemctl stop gpufleet-mps@node.service")
     told = fleet.module(WHOLE, "mps", SLICE)
-    assert any("serves one user ID at a time" in text for text in told["plan"]["warnings"]), told
+    assert any("serves one user ID at a time" in text for text in told["warnings"]), told
     command_line = fleet.lab.sh(WHOLE, f"tr '\\0' ' ' < /proc/{unit(fleet, WHOLE, 'node', 'MainPID')}/cmdline")
     assert command_line.split() == [CONTROL, "-d"]
     fleet.lab.sh(WHOLE, "systemctl stop gpufleet-mps@node.service")
     accepted = fleet.module(WHOLE, "mps", {**SLICE, "multi_user": False})
-    assert accepted["changed"] and not accepted["plan"]["warnings"], accepted
+    assert accepted["changed"] and not accepted.get("warnings"), accepted
 
 
 def test_other_limits_reach_the_daemon_without_a_restart(fleet):
@@ -330,9 +330,9 @@ def test_a_daemon_for_each_gpu_takes_the_place_of_the_one(fleet):
 def test_a_release_without_multi_user_server_or_protocol_3_is_known_before_anything_is_touched(fleet):
     daemon = unit(fleet, WHOLE, "gpu0", "MainPID")
     refused = fleet.module(WHOLE, "mps", {**OTHER, "scope": "gpu", "multi_user": True})
-    assert refused["refusal"]["thing"] == "nvidia_sharing_mps_multi_user"
+    assert refused["refusals"][0]["thing"] == "nvidia_sharing_mps_multi_user"
     third = fleet.module(WHOLE, "mps", {**OTHER, "scope": "gpu", "multi_user": True, "protocol": 3})
-    assert third["refusal"]["thing"] == "nvidia_sharing_mps_protocol"
+    assert third["refusals"][0]["thing"] == "nvidia_sharing_mps_protocol"
     assert unit(fleet, WHOLE, "gpu0", "MainPID") == daemon
 
 
@@ -341,14 +341,14 @@ def test_a_daemon_with_clients_is_not_ended_unless_allowed__clients_answered_by_
     try:
         daemon = unit(fleet, WHOLE, "gpu0", "MainPID")
         refused = fleet.module(WHOLE, "mps", {"mode": "none"})
-        assert "4712" in refused["refusal"]["reason"]
+        assert "4712" in refused["refusals"][0]["reason"]
         assert "nvidia_sharing_mps_disruption: force" in refused["msg"]
         # Limits are told to the daemon while it has clients; the server keeps the old ones, and the module says so.
         told = fleet.module(WHOLE, "mps", {**OTHER, "scope": "gpu", "priority": "normal"})
-        assert any("keeps its old limits until its clients end: 4712" in text for text in told["plan"]["warnings"])
+        assert any("keeps its old limits until its clients end: 4712" in text for text in told["warnings"])
         assert unit(fleet, WHOLE, "gpu0", "MainPID") == daemon
         forced = fleet.module(WHOLE, "mps", {"mode": "none", "disruption": "force"}, "--check")
-        assert "MPS client 4712" in forced["plan"]["steps"][0]["disturbs"]
+        assert "MPS client 4712" in forced["steps"][0]["disturbs"]
     finally:
         control_as_it_was(fleet, WHOLE)
 
@@ -370,7 +370,7 @@ def test_gpus_that_others_compute_on_are_not_made_exclusive(fleet):
     fleet.lab.sh(WHOLE, f"virtual-gpu run --gpu 1 --pid {pid} --memory 512 --type C")
     try:
         refused = fleet.module(WHOLE, "mps", SLICE)
-        assert refused["refusal"]["thing"].startswith("GPU 1")
+        assert refused["refusals"][0]["thing"].startswith("GPU 1")
         assert pid in refused["msg"]
         assert modes(fleet, WHOLE) == ["Default"] * 2
     finally:
@@ -383,7 +383,7 @@ def test_a_second_daemon_for_the_same_gpus_is_refused(fleet):
     try:
         wait(lambda: answers(fleet, WHOLE, "/tmp/mine"))
         refused = fleet.module(WHOLE, "mps", SLICE)
-        assert refused["refusal"]["thing"] == "nvidia_sharing_mps_manager"
+        assert refused["refusals"][0]["thing"] == "nvidia_sharing_mps_manager"
         assert "is another MPS control daemon" in refused["msg"]
         assert modes(fleet, WHOLE) == ["Default"] * 2
         assert answers(fleet, WHOLE, "/tmp/mine")
@@ -404,12 +404,12 @@ def test_a_daemon_for_each_mig_device(fleet):
     layout = {"layout": [{"devices": "all", "instances": {"3g.40gb": 1, "1g.10gb": 2}}], "strategy": "mixed"}
     fleet.module(DIVIDED, "mig", layout)
     refused = fleet.module(DIVIDED, "mps", {**SLICE, "scope": "node"})
-    assert "nvidia_sharing_mps_scope: instance" in refused["refusal"]["remedy"]
+    assert "nvidia_sharing_mps_scope: instance" in refused["refusals"][0]["remedy"]
     desired = {"mode": "mps", "manager": "host", "replicas": 2, "scope": "instance"}
     # 48 clients of a GPU of seven compute slices are 6 of one slice.
     crowded = fleet.module(DIVIDED, "mps", {**desired, "replicas": 7})
-    assert "the MIG device 1g.10gb, 1 of the 7 compute slices of its GPU" in crowded["refusal"]["reason"]
-    assert "at most 6 clients, not 7" in crowded["refusal"]["reason"]
+    assert "the MIG device 1g.10gb, 1 of the 7 compute slices of its GPU" in crowded["refusals"][0]["reason"]
+    assert "at most 6 clients, not 7" in crowded["refusals"][0]["reason"]
     settled(fleet, DIVIDED, {**desired, "replicas": 6})
     settled(fleet, DIVIDED, desired)
     gpu = fleet.facts(DIVIDED)["gpus"][0]

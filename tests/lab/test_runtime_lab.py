@@ -315,7 +315,7 @@ class TestOnAHost:
             "> /run/gpufleet/restart-containerd.service",
         )
         outcome = self.module(lab)
-        assert [step["kind"] for step in outcome["plan"]["steps"]] == ["restart_service"]
+        assert [step["kind"] for step in outcome["steps"]] == ["restart_service"]
         assert self.facts(lab)[0] != started
         assert not self.module(lab)["changed"]
 

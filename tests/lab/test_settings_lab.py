@@ -195,7 +195,7 @@ def test_parameters_of_the_module_are_refused_where_no_board_or_driver_has_them(
     refused = driver(fleet, coherent_memory="driver")
     assert "no memory that is coherent" in refused["msg"]
     for wrong in ({"Foo": 1}, {"NVreg_X": "a b"}, {"NVreg_RegistryDwords": "RmConfidentialCompute=0"}):
-        assert "refusal" in driver(fleet, module_parameters=wrong), wrong
+        assert "refusals" in driver(fleet, module_parameters=wrong), wrong
     assert fleet.lab.status(HOST, f"test -e {FILE}") != 0
 
 

@@ -65,7 +65,7 @@ def installed(lab):
 
 
 def actions(outcome):
-    return [step["kind"] for step in outcome["plan"]["steps"]]
+    return [step["kind"] for step in outcome["steps"]]
 
 
 def test_below_the_floor_nothing_is_touched(lab, toolkit):

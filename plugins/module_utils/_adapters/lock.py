@@ -16,13 +16,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from .._plan import Refused
 from .files import read_text
 
 LOCK_PATH = "/run/gpufleet/lock"
 _POLL_SECONDS = 0.1
 
 
-class Locked(Exception):
+class Locked(Refused):
     """Somebody else is changing the GPUs of this host.
 
     :param holder: process id of who holds the lock; None when it does not say.
@@ -34,8 +35,9 @@ class Locked(Exception):
         who = "another process" if holder is None else f"process {holder}"
         name = f" ({program})" if program else ""
         super().__init__(
-            f"Failed to lock {path}: {who}{name} is changing the GPUs of this host and did not finish within "
-            f"{waited:g} s. Wait for it and run again, or raise lock_timeout"
+            f"the lock {path}",
+            f"{who}{name} is changing the GPUs of this host and did not finish within {waited:g} s",
+            "Wait for it and run again, or raise lock_timeout.",
         )
 
 

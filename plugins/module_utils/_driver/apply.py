@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from .._adapters.openpgp import fingerprints
 from .._adapters.packages import PackageError
-from .._plan import Refused, Step, steps_diff
+from .._plan import Refused, Step
 from .._steps import Kind
 from .desired import DesiredDriver
 from .host import Host
@@ -73,26 +72,9 @@ class Report:
     warnings: tuple[str, ...] = field(default=())
     files: tuple[Mapping[str, str], ...] = ()
 
-    def as_result(self) -> dict[str, Any]:
-        """Return the module's result."""
-        return {
-            "changed": self.changed,
-            "version": self.version,
-            "steps": [step.as_dict() for step in self.steps],
-            "packages": dict(self.packages),
-            "reboot_required": bool(self.reboot),
-            "reboot_reasons": list(self.reboot),
-            "diff": [
-                steps_diff("driver", self.steps),
-                {
-                    "before_header": "packages of the driver",
-                    "after_header": "packages of the driver",
-                    "before": _text(self.before),
-                    "after": _text(self.after),
-                },
-                *self.files,
-            ],
-        }
+    def diff_parts(self) -> list[Mapping[str, str]]:
+        """Return what C(--diff) shows beside the steps: packages, and the files that were written."""
+        return [_file("packages of the driver", _text(self.before), _text(self.after)), *self.files]
 
 
 def run_stage(system: DriverSystem, desired: DesiredDriver, check: bool) -> Report:

@@ -240,8 +240,7 @@ def report(
     gone = stale_uuids(prepared.gpus, after) if after is not None else []
     changes = prepared.changes
     return {
-        "changed": changes,
-        "plan": prepared.steps.as_dict(),
+        **prepared.steps.as_dict(),
         "before": describe_gpus(prepared.gpus),
         "after": describe_gpus(after) if after is not None else None,
         "kept": _kept(prepared, outcome),

@@ -74,7 +74,7 @@ def plan(
         raise Refused(
             f"configuration of {runtime}",
             f"with the planned change {runtime} says that {'; '.join(shortfalls)}",
-            "Another file that it reads says otherwise; nothing was changed.",
+            "Another file that it reads says otherwise.",
         )
     steps = [_file_step(change) for change in files.changed]
     warnings = list(files.warnings)
@@ -98,7 +98,7 @@ def plan(
 
 
 def file_diffs(changes: tuple[FileChange, ...]) -> list[dict[str, str]]:
-    """Return the value of Ansible's C(diff) key: the texts of the files before and after."""
+    """Return the texts of the files before and after, as parts of Ansible's C(diff)."""
     return [
         {
             "before_header": change.path,

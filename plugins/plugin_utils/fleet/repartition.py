@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...module_utils._plan import Refused
 from .devices import Holding, in_use
 from .pods import Pod
 
@@ -40,8 +41,11 @@ def gone_devices(report: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the UUIDs that a plan of M(gpufleet.nvidia.mig) does away with: each step has its own in C(data.gone).
 
     :param report: the module's result in check mode.
+    :raises Refused: it is none, and nobody would be evicted.
     """
-    steps = (report.get("plan") or {}).get("steps") or []
+    steps = report.get("steps")
+    if steps is None:
+        raise Refused("mig_plan", "it has no steps", "Give what gpufleet.nvidia.mig returned in check mode.")
     return tuple(dict.fromkeys(str(uuid) for step in steps for uuid in step["data"].get("gone") or ()))
 
 

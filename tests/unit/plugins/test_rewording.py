@@ -89,7 +89,7 @@ def test_the_pods_on_what_a_layout_does_away_with_are_evicted_and_no_others(make
     there = {one["profile"]: one["compute_instances"][0]["uuid"] for one in host.gpus()[0]["gpu_instances"]}
     wanted = mig.one(**{"3g_40gb": 1, "1g_10gb": 2})
     planned = mig.run(host, wanted, check=True)
-    assert [step["kind"] for step in planned["plan"]["steps"]] == ["destroy_gpu_instance", "record_layout"]
+    assert [step["kind"] for step in planned["steps"]] == ["destroy_gpu_instance", "record_layout"]
     holdings = [Holding(name, "c", "r", there[name]) for name in ("3g.40gb", "2g.20gb", "1g.10gb")]
     found = repartition(gone_devices(planned), holdings, [pod(name) for name in there])
     assert found.gone == (there["2g.20gb"],)
@@ -106,9 +106,7 @@ def test_the_pods_on_what_a_layout_does_away_with_are_evicted_and_no_others(make
 def test_a_gpu_whose_mode_changes_goes(current, wanted):
     one = gpu(current=current)
     steps = [step.as_dict() for step in plan_host([one], {0: DesiredGpu(wanted)}, "refuse", True, {}).steps()]
-    found = repartition(
-        gone_devices({"plan": {"steps": steps}}), [Holding("job", "c", "r", one.state.uuid)], [pod("job")]
-    )
+    found = repartition(gone_devices({"steps": steps}), [Holding("job", "c", "r", one.state.uuid)], [pod("job")])
     assert [each.name for each in found.leave] == ["job"]
 
 

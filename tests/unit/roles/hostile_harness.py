@@ -39,7 +39,7 @@ _ANSWERS = {
     "gpu_info": {"changed": False, "gpu": FACTS},
     "driver": {"changed": True, "reboot_required": False},
     "health": {"changed": False, "healthy": True, "checks": []},
-    "mig": {"changed": False, "plan": {"steps": [{"what": "create"}]}, "reboot_required": False},
+    "mig": {"changed": False, "steps": [{"what": "create"}], "reboot_required": False},
     "slurp": {"failed": True, "msg": "there is no such file"},
     "stat": {"changed": False, "stat": {"exists": False}},
     "command": {

@@ -100,7 +100,7 @@ class ActionModule(stub.ActionModule):
             facts = json.load(handle)
         running, driver = facts["host"]["kernel"], facts["driver"]
         installed = driver.get("next_kernel", {}).get("release", running)
-        plan = {"plan": {"changes": facts["newest"] != installed}, "running": running}
+        plan = {"steps": [{}] if facts["newest"] != installed else [], "running": running}
         if self._task.args.get("state") == "planned":
             return {"changed": False, "release": installed, **plan}
         self._task.args["step"] = "install kernel"

@@ -13,6 +13,8 @@ import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 
+from ....result_shape import misshapen
+
 #: Facts of a host with two GPUs and no driver.
 BARE = {
     "schema": 1,
@@ -79,6 +81,8 @@ def call(monkeypatch):
         )
         shown = Shown()
         monkeypatch.setattr(action, "_display", shown)
-        return action.run(task_vars=variables), shown
+        result = action.run(task_vars=variables)
+        assert misshapen(result) == []
+        return result, shown
 
     return run

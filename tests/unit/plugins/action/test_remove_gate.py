@@ -28,7 +28,7 @@ def gate(call, bare_facts):
 
 def test_hosts_get_what_their_removal_needs_with_defaults(gate):
     result = gate(b={"nvidia_toolkit_runtime": "docker", "nvidia_mig_disruption": "force"})
-    assert "failed" not in result and result["refused"] == {}
+    assert "failed" not in result and result["refusals"] == []
     assert result["hosts"]["a"]["nvidia_toolkit_runtime"] == "containerd"
     assert result["hosts"]["a"]["nvidia_mig_disruption"] == "refuse"
     # Docker is not on this host: there is nothing to take the runtime nvidia out of.
@@ -55,7 +55,7 @@ def test_hosts_get_what_their_removal_needs_with_defaults(gate):
 )
 def test_one_refused_host_stops_all(gate, variables, said):
     result = gate(a=variables)
-    assert result["failed"] and list(result["refused"]) == ["a"]
+    assert result["failed"] and [refusal["hosts"] for refusal in result["refusals"]] == [["a"]]
     assert said in result["msg"] and "Nothing is removed from any host." in result["msg"]
 
 

@@ -165,7 +165,7 @@ def test_a_desired_state_that_cannot_be_met_writes_nothing(render, tmp_path):
     answer = render(slice="4GB")
     assert answer["failed"]
     assert "4GiB?" in answer["msg"]
-    assert answer["refusal"]["thing"].endswith("nvidia_sharing_memory_slice")
+    assert answer["refusals"][0]["thing"].endswith("nvidia_sharing_memory_slice")
     assert not (tmp_path / "out").exists()
 
 

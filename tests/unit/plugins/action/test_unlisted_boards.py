@@ -55,7 +55,7 @@ def judged(call):
 def test_a_live_driver_says_what_the_board_can(device, layout, judged):
     assert find_board(device) is None
     gate, planned, text = judged(live(device), nvidia_mig_layout=layout)
-    assert gate["to_change"] == ["a"] and not gate["refused"] and "failed" not in gate
+    assert gate["to_change"] == ["a"] and not gate["refusals"] and "failed" not in gate
     steps = planned["stages"]["mig"]["steps"]
     assert steps and all(step["kind"] == "create_gpu_instance" for step in steps)
     assert "2g.48gb at 0:2" in text
@@ -66,7 +66,7 @@ def test_a_live_driver_says_what_the_board_can(device, layout, judged):
 def test_without_a_driver_the_refusal_says_how_to_get_there(device, layout, judged, bare_facts):
     facts = bare(device, bare_facts)
     gate, planned, _text = judged(facts, nvidia_mig_layout=layout)
-    assert gate["refused"] == ["a"] and gate["failed"]
+    assert [refusal["hosts"] for refusal in gate["refusals"]] == [["a"]] and gate["failed"]
     said = f"the table of boards does not have GPU 0 (0000:2a:00.0), device {device}: only its driver says which MIG profiles it has"
     remedy = """Run gpufleet.nvidia.site once with -e '{"nvidia_mig_layout": []}', which installs the driver, and then with the layout."""
     (refusal,) = planned["stages"]["mig"]["refusals"]
@@ -74,4 +74,4 @@ def test_without_a_driver_the_refusal_says_how_to_get_there(device, layout, judg
     assert said in refusal["reason"] and remedy == refusal["remedy"]
     # What the refusal says to do is not refused.
     gate, _planned, _text = judged(facts, nvidia_mig_layout=[])
-    assert gate["to_change"] == ["a"] and not gate["refused"]
+    assert gate["to_change"] == ["a"] and not gate["refusals"]

@@ -23,7 +23,7 @@ def test_refused_without_remedy_ends_with_the_reason():
 def test_plan_without_steps_changes_nothing():
     plan = Plan()
     assert not plan.changes
-    assert plan.as_dict() == {"changes": False, "steps": [], "warnings": []}
+    assert plan.as_dict() == {"changed": False, "steps": []}
     assert plan.diff("mig")["before"] == ""
 
 

@@ -131,7 +131,7 @@ def decided(hosts):
         facts, unread = facts_of(variables.get("gpu_facts_host"))
         found.append(work_of(host, descriptions.describe(host, variables, known), facts, unread))
     shown("\n".join([*by_pool(found), *descriptions.warnings_of((work.host, work.stages) for work in found)]))
-    shown("".join(message for work in found for message in work.refusals))
+    shown("".join(refusal.message for work in found for refusal in work.refusals))
     return repr(found[-1])
 
 

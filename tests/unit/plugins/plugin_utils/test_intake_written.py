@@ -102,7 +102,7 @@ def test_what_is_written_of_a_host_is_taken_or_refused_and_hurts_no_other(exampl
         for refusal in check_variables("upgrade", variables).refusals:
             shown(refusal.message)
         work = work_of("a", describe("a", variables, POOLS), facts["gpu"])
-        shown("\n".join([*work.refusals, *by_pool([work, honest])]))
+        shown("\n".join([*map(str, work.refusals), *by_pool([work, honest])]))
         assert work.refusals or work.stages
         try:
             found = rendered({**variables, "gpu_facts_host": facts})

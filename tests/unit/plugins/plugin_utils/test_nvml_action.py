@@ -185,7 +185,7 @@ def program(monkeypatch, tmp_path):
 
 def test_the_host_program_that_the_facts_show_costs_no_call(program):
     answer = run(Host([]), host_program.ActionModule, installed=program.sha256)
-    assert answer == {"changed": False, "sha256": program.sha256, "version": program.version}
+    assert answer == {"changed": False, "steps": [], "sha256": program.sha256, "version": program.version}
 
 
 def test_a_removal_is_asked_for_whatever_the_facts_show(program):

@@ -114,7 +114,9 @@ def test_what_the_host_has_for_cuda_is_not_run_where_nothing_was_changed():
 
 def test_a_refused_description_comes_before_facts_that_are_missing():
     wrong = Description("training", {}, (Refused("nvidia_mig_layout", "it is wrong", "Mend it."),))
-    assert work_of("a", wrong, None, "it did not answer").refusals == ("nvidia_mig_layout: it is wrong. Mend it.",)
+    assert [str(one) for one in work_of("a", wrong, None, "it did not answer").refusals] == [
+        "nvidia_mig_layout: it is wrong. Mend it."
+    ]
     unread = work_of("a", Description("training", {}), None, "it did not answer")
     assert (unread.state, unread.why) == ("unread", "it did not answer")
 

@@ -78,7 +78,7 @@ def test_a_run_reports_what_it_did_and_the_second_changes_nothing(make):
     assert [gpu["mig"] for gpu in first["after"]] == [True, True]
     assert host.counts(1) == {"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}
     second = run(host, "all-balanced")
-    assert not second["changed"] and len(second["kept"]) == 8 and not second["plan"]["steps"]
+    assert not second["changed"] and len(second["kept"]) == 8 and not second["steps"]
 
 
 def test_the_layout_is_recorded_with_its_places(make, tmp_path):
@@ -89,7 +89,7 @@ def test_the_layout_is_recorded_with_its_places(make, tmp_path):
     assert recorded["gpus"][0]["instances"] == [{"profile": "3g.40gb", "start": 4, "size": 4, "compute": [3]}]
     (tmp_path / "mig.json").write_text("{")
     again = run(host, one(**{"3g_40gb": 1}))
-    assert [step["kind"] for step in again["plan"]["steps"]] == ["record_layout"] and again["changed"]
+    assert [step["kind"] for step in again["steps"]] == ["record_layout"] and again["changed"]
     (tmp_path / "mig.json").unlink()
     assert not run(host, one(**{"3g_40gb": 1}), record=False)["changed"]
 
@@ -406,7 +406,7 @@ def test_services_that_a_killed_run_left_stopped_are_started_by_the_next(make, s
     found = run(host, one(**{"3g_40gb": 1}))
     assert services.calls == [("restart", "dcgm.service")]
     assert found["changed"] and found["restarted_services"] == ["dcgm.service"]
-    assert [step["kind"] for step in found["plan"]["steps"]] == ["restart_service"]
+    assert [step["kind"] for step in found["steps"]] == ["restart_service"]
     assert not run(host, one(**{"3g_40gb": 1}))["changed"]
 
 

@@ -51,7 +51,7 @@ def test_whole_gpus_are_whole_again_and_nothing_is_kept(make, tmp_path):
     run(host, one(**{"3g_40gb": 1}))
     assert [record.mig for record in original.read(journal(host))] == [False, False]
     planned = back(host, check=True)
-    assert [step["target"] for step in planned["plan"]["steps"] if step["kind"] == "remove_file"] == [
+    assert [step["target"] for step in planned["steps"] if step["kind"] == "remove_file"] == [
         str(tmp_path / "mig.json"),
         original.path_of(journal(host)),
     ]

@@ -94,9 +94,7 @@ def test_docker_reloads_what_it_can_and_keeps_containers():
 
 
 def test_a_configuration_that_would_not_take_effect_is_refused():
-    with pytest.raises(
-        Refused, match=r"containerd says that the runtime nvidia is not configured.*nothing was changed"
-    ):
+    with pytest.raises(Refused, match=r"containerd says that the runtime nvidia is not configured"):
         actions(after=BEFORE)
 
 

@@ -39,9 +39,7 @@ def pod(name):
 
 def report(*gone):
     """Return the result of the module mig in check mode, with a step for each list of UUIDs that go."""
-    return {
-        "plan": {"steps": [{"kind": "some_step", "data": {"gone": list(uuids)} if uuids else {}} for uuids in gone]}
-    }
+    return {"steps": [{"kind": "some_step", "data": {"gone": list(uuids)} if uuids else {}} for uuids in gone]}
 
 
 def test_devices_are_read_by_numa_node_and_as_the_old_list():
@@ -72,7 +70,10 @@ def test_an_empty_checkpoint_is_one():
 
 def test_what_goes_is_named_once():
     assert gone_devices(report(("MIG-a", "MIG-b"), (), ("GPU-0", "MIG-a"))) == ("MIG-a", "MIG-b", "GPU-0")
-    assert gone_devices(report()) == gone_devices({}) == ()
+    assert gone_devices(report()) == ()
+    # A result of another release, read as one in which nothing goes, would leave every pod where it is.
+    with pytest.raises(Refused, match="mig_plan: it has no steps"):
+        gone_devices({"plan": report()})
 
 
 def test_only_pods_on_what_goes_leave():
