@@ -12,29 +12,18 @@ the node register again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from .._adapters import files, systemd
-from .._formats.kubelet_checkpoint import CHECKPOINT
+from .._formats.kubelet_checkpoint import CHECKPOINT, read_checkpoint
 from .._plan import Plan, Refused, Step
-from .._schema import Unfit, check, fields, items, mapping, text
 from .._steps import Kind
 
 #: What runs a kubelet: itself, or the agent of k3s and RKE2. Their servers run a control plane, too.
 UNITS = ("kubelet.service", "k3s-agent.service", "rke2-agent.service")
 NVIDIA = "nvidia.com/"
-_TEXT = text(256)
-_DATA = fields(
-    {
-        "PodDeviceEntries": items(
-            fields(dict.fromkeys(("PodUID", "ResourceName"), _TEXT), required=("PodUID", "ResourceName"))
-        ),
-        "RegisteredDevices": mapping(lambda _value, _path: None, 1024),
-    }
-)
+_REMEDY = "Drain the node, stop the kubelet, remove the file and start the kubelet by hand."
 
 
 class NotForgotten(Exception):
@@ -69,21 +58,9 @@ def remembered(checkpoint: str | None, units: Mapping[str, systemd.Unit]) -> Rem
     active = bool(unit) and units[unit].is_active
     if checkpoint is None:
         return Remembered(False, unit=unit, active=active)
-    try:
-        data = json.loads(checkpoint)["Data"]
-        found: dict[str, Any] = {
-            key: data.get(key) or empty for key, empty in (("PodDeviceEntries", []), ("RegisteredDevices", {}))
-        }
-        check(_DATA, found)
-        held = frozenset((entry["PodUID"], entry["ResourceName"]) for entry in found["PodDeviceEntries"])
-        registered = frozenset(found["RegisteredDevices"])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, Unfit) as error:
-        raise Refused(
-            CHECKPOINT,
-            f"it is not what a kubelet writes ({type(error).__name__}: {error})",
-            "Drain the node, stop the kubelet, remove the file and start the kubelet by hand.",
-        ) from error
-    return Remembered(True, registered, held, unit, active)
+    found = read_checkpoint(checkpoint, _REMEDY)
+    held = frozenset((entry.pod_uid, entry.resource) for entry in found.entries)
+    return Remembered(True, found.registered, held, unit, active)
 
 
 def plan(found: Remembered, pods: Collection[str], start_only: bool = False) -> Plan:

@@ -6,34 +6,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.kubelet_checkpoint import CHECKPOINT
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, check, fields, items, mapping, text
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.kubelet_checkpoint import read_checkpoint
 
-_TEXT = text(256)
-#: One list since the beginning, one list for each NUMA node since 1.20.
-_LISTS = mapping(items(_TEXT), 1024)
-_ENTRIES = fields(
-    {
-        "PodDeviceEntries": items(
-            fields(
-                {
-                    **dict.fromkeys(("PodUID", "ContainerName", "ResourceName"), _TEXT),
-                    "DeviceIDs": lambda value, path: (_LISTS if isinstance(value, Mapping) else items(_TEXT))(
-                        value, path
-                    ),
-                },
-                required=("PodUID", "ContainerName", "ResourceName"),
-            )
-        )
-    },
-    required=("PodDeviceEntries",),
-)
+_REMEDY = "Drain the node with gpufleet.nvidia.upgrade, or wait for a release that supports this kubelet."
 
 
 @dataclass(frozen=True)
@@ -54,36 +32,16 @@ class Holding:
 
 
 def holdings(text: str) -> tuple[Holding, ...]:
-    """Return who was given which device.
+    """Return who was given which device. Shared devices are called C(<uuid>::<replica>).
 
-    The kubelet writes device ids by NUMA node since 1.20, and as one list before that. Shared devices are called
-    C(<uuid>::<replica>).
-
-    :raises Refused: the text is not a checkpoint. Guessing who uses an instance would end somebody's work.
+    :raises Refused: the text is not a checkpoint.
     """
-    try:
-        entries = json.loads(text)["Data"]["PodDeviceEntries"] or []
-        check(_ENTRIES, {"PodDeviceEntries": entries})
-        found = [
-            Holding(str(entry["PodUID"]), str(entry["ContainerName"]), str(entry["ResourceName"]), device, replica)
-            for entry in entries
-            for device, replica in _devices(entry["DeviceIDs"])
-        ]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, Unfit) as error:
-        raise Refused(
-            CHECKPOINT,
-            f"it is not what a kubelet writes ({type(error).__name__}: {error})",
-            "Drain the node with gpufleet.nvidia.upgrade, or wait for a release that supports this kubelet.",
-        ) from error
+    found = []
+    for entry in read_checkpoint(text, _REMEDY).entries:
+        for listed in entry.devices:
+            device, _colons, replica = listed.partition("::")
+            found.append(Holding(entry.pod_uid, entry.container, entry.resource, device, replica))
     return tuple(dict.fromkeys(found))
-
-
-def _devices(listed: Any) -> list[tuple[str, str]]:
-    if listed is None:
-        return []
-    groups: Iterable[Sequence[str]] = listed.values() if isinstance(listed, Mapping) else [listed]
-    parts = [str(device).partition("::") for group in groups for device in group or ()]
-    return [(device, replica) for device, _colons, replica in parts]
 
 
 def in_use(found: Iterable[Holding], live: Iterable[str]) -> dict[str, tuple[str, ...]]:
