@@ -18,8 +18,9 @@ import subprocess
 import time
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.footprint import Goes, trace_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.footprint import Goes
 from ansible_collections.gpufleet.nvidia.tests.lab import host_files
+from ansible_collections.gpufleet.nvidia.tests.traces import trace_of
 
 pytestmark = [
     pytest.mark.lab,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, unique
-from fnmatch import fnmatchcase
 
 from .._adapters.lock import LOCK_PATH
 from .._adapters.pynvml_loader import HOST_PROGRAM
@@ -59,10 +58,6 @@ class Trace:
     remover: str
     goes: Goes = Goes.ALWAYS
     folder: bool = False
-
-    def covers(self, path: str) -> bool:
-        """Return whether a file is this, or is in it."""
-        return fnmatchcase(path, self.path) or (self.folder and fnmatchcase(path, f"{self.path}/*"))
 
 
 _PROGRAM_FOLDER = HOST_PROGRAM.rpartition("/")[0]
@@ -144,8 +139,3 @@ TRACES: tuple[Trace, ...] = (
 def folders() -> tuple[str, ...]:
     """Return the folders that go as a whole when everything else is gone."""
     return tuple(trace.path for trace in TRACES if trace.folder and trace.remover == "host_remains")
-
-
-def trace_of(path: str) -> Trace | None:
-    """Return what C(path) is on a host; None where it is nothing of the collection."""
-    return next((trace for trace in TRACES if trace.covers(path)), None)

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import footprint, remains
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.footprint import TRACES, Goes, trace_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.footprint import TRACES, Goes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.remains import Remains
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import config
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import PACKAGES
+
+from .....traces import trace_of
 
 COLLECTION = Path(footprint.__file__).parents[3]
 DRIVER = {"nvidia-open": "580.126.09-1", "libcuda1": "580.126.09-1", "nvidia-driver-pinning-580": "580.126.09-1"}
