@@ -18,8 +18,6 @@ from .._plan import Refused
 from . import parameters
 from .floors import FLOORS, Floor, with_advisories
 
-STATES = ("present", "absent", "previous")
-SOURCES = ("nvidia", "distribution", "local_repository")
 PREFIX = "nvidia_driver_"
 #: Under this name the collection configures the repository of the driver.
 REPOSITORY_NAME = "gpufleet-nvidia-driver"
