@@ -222,15 +222,18 @@ def _refuse_other_claims(cluster: Cluster, items: tuple[Configuration, ...]) -> 
             "Set it for both pools or for none, or give them different clusters (gpu_kubernetes_cluster).",
         )
     gates = _extra(cluster, DRA_DRIVER).get("featureGates")
-    if isinstance(gates, dict) and gates.get("DynamicMIG"):
-        raise Refused(
-            f"gpu_kubernetes_values['{DRA_DRIVER}'].featureGates.DynamicMIG",
-            "when it starts, the driver then destroys MIG instances that it did not create: those of nvidia_mig_layout",
-            "Remove it: the hosts partition their GPUs, and pods claim what is there.",
-        )
+    for gate in _DYNAMIC_MIG:
+        if isinstance(gates, dict) and gates.get(gate):
+            raise Refused(
+                f"gpu_kubernetes_values['{DRA_DRIVER}'].featureGates.{gate}",
+                "when it starts, the driver then destroys MIG instances that it did not create: those of nvidia_mig_layout",
+                "Remove it: the hosts partition their GPUs, and pods claim what is there.",
+            )
     return bool(sliced)
 
 
+#: By these the driver has dynamic MIG; the second switches on all gates that are alpha (k8s.io/component-base/featuregate).
+_DYNAMIC_MIG = ("DynamicMIG", "AllAlpha")
 #: Feature gates of the driver under which it takes the sharing of a claim (pkg/featuregates, both alpha and off by default).
 _SHARING_GATES = {"time_slicing": "TimeSlicingSettings", "mps": "MPSSupport"}
 

@@ -55,6 +55,7 @@ def test_dra_without_a_slice_is_for_whole_gpus_and_the_mig_devices_of_the_layout
         ({"nvidia_sharing_replicas": 4}, {}, "nvidia_sharing_replicas"),
         ({"nvidia_sharing_gpus_per_pod": 2}, {}, "nvidia_sharing_gpus_per_pod"),
         ({}, {"values": {"dra-driver-nvidia-gpu": {"featureGates": {"DynamicMIG": True}}}}, "featureGates.DynamicMIG"),
+        ({}, {"values": {"dra-driver-nvidia-gpu": {"featureGates": {"AllAlpha": True}}}}, "featureGates.AllAlpha"),
         ({}, {"version": "1.33"}, "nvidia_sharing_backend"),
     ],
 )
