@@ -18,6 +18,8 @@ PLUGINS = ROOT / "plugins"
 NAMESPACE = "ansible_collections.gpufleet.nvidia.plugins."
 #: Modules that reach files, processes or the network.
 OUTSIDE = {"os", "subprocess", "socket", "glob", "tempfile", "shutil", "pathlib", "fcntl", "ctypes", "urllib", "http"}
+#: The bases of actions that keep what a host says apart from variables.
+SAFE_ACTIONS = {"FleetAction", "ClusterAction", "HostAction", "NvmlAction"}
 TABLE = (ROOT / "docs" / "architecture.md").read_text().partition("| room |")[2].partition("\n\n")[0]
 ROWS = re.findall(r"^\| `([\w/]+)`( \*pure\*)? \|", TABLE, re.M)
 ORDER = [room for room, _pure in ROWS]
@@ -107,3 +109,18 @@ def test_the_graph_is_drawn_from_every_kind_of_import():
     assert any(
         target[:2] == ("module_utils", "_mig") for target in imported(PLUGINS / "plugin_utils/fleet/capacity.py")
     )
+
+
+def test_what_a_host_answers_passes_through_an_action_that_takes_no_variables_of_it():
+    """Ansible runs a module without an action by its own, which takes over the facts in its answer as variables."""
+    modules = {path.stem for path in (PLUGINS / "modules").glob("*.py")}
+    bases = {
+        path.stem: next(
+            {ast.unparse(base) for base in node.bases}
+            for node in ast.parse(path.read_text()).body
+            if isinstance(node, ast.ClassDef) and node.name == "ActionModule"
+        )
+        for path in (PLUGINS / "action").glob("*.py")
+    }
+    assert modules == set(bases)
+    assert {name: found for name, found in bases.items() if not found & SAFE_ACTIONS} == {}
