@@ -16,11 +16,12 @@ description:
     precompiled modules of the driver move with it, and packages that were held are held again.
   - Fails before anything is installed if the kernel would come without its headers or without a precompiled module, if another version of the driver
     would be installed for it, if a package would be removed, or if its metapackage is held by others than this collection.
+  - A transaction of the package manager that was cut off is completed first.
   - Never reboots the host, removes no kernel, and does not choose what GRUB boots; see M(gpufleet.nvidia.boot_kernel).
 options:
   state:
     description:
-      - With V(planned), only the package lists are fetched, and RV(plan) says what would be installed.
+      - With V(planned), only the package lists are fetched, and RV(steps) says what would be installed.
     type: str
     choices: [latest, planned]
     default: latest
@@ -74,6 +75,8 @@ refusals:
   returned: when the request is refused, before anything is changed
 """
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -90,6 +93,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_upd
     names_to_ask,
     newest_release,
     plan,
+    repair,
     wanted,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
@@ -119,7 +123,7 @@ def ask(system: DriverSystem, host: Host) -> tuple[Wanted, Plan]:
 def apply(system: DriverSystem, host: Host, asked: Wanted) -> None:
     try:
         system.manager.unhold([item.name for item in asked.transaction.install if item.name in host.holds])
-        system.manager.apply(asked.transaction)
+        _completing(lambda: system.manager.apply(asked.transaction))
     finally:
         installed, held = system.manager.installed(), set(system.manager.holds())
         names = [name for name in host.holds if name in installed and name not in held]
@@ -131,18 +135,36 @@ def run(module: AnsibleModule) -> tuple[Plan, dict[str, Any]]:
     system, files = DriverSystem(fetching(open_url)), HostFiles()
     host = system.read()
     names_to_ask(host)
+    applied = module.params["state"] == "latest" and not module.check_mode
+    repaired = repair(host)
+    if repaired.changes:
+        if not applied:
+            return repaired, {"running": host.kernel, "release": newest_release(host, installed_kernels(files))}
+        _completing(system.manager.repair)
+        host = system.read()
     if not module.check_mode:
         system.manager.refresh()
     asked, steps = ask(system, host)
     release = newest_release(host, installed_kernels(files))
-    if steps.changes and not module.check_mode and module.params["state"] == "latest":
+    if steps.changes and applied:
         apply(system, host, asked)
         before, release = release, newest_release(host, installed_kernels(files))
         if release == before:
             raise PackageError(
                 f"Failed to install a kernel: the package manager reported success, but {before} is still the newest in /boot."
             )
-    return steps, {"running": host.kernel, "release": release}
+    return replace(steps, steps=(*repaired.steps, *steps.steps)), {"running": host.kernel, "release": release}
+
+
+def _completing(change: Callable[[], None]) -> None:
+    """Let a transaction install kernels, and say what is to be done where the module of one cannot be built."""
+    try:
+        change()
+    except PackageError as error:
+        raise PackageError(
+            f"{error} Where DKMS could not build the module, see /var/lib/dkms/*/*/build/make.log, correct that and run again: the kernel is "
+            "half installed until then."
+        ) from error
 
 
 def main() -> None:

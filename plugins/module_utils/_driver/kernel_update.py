@@ -48,14 +48,8 @@ class Wanted:
 def names_to_ask(host: Host) -> tuple[str, ...]:
     """Return the names whose offered versions L(wanted) needs to know.
 
-    :raises Refused: nobody knows which package brings the newest kernel, or the host is in no state to install one.
+    :raises Refused: nobody knows which package brings the newest kernel.
     """
-    if host.interrupted:
-        raise Refused(
-            "the package database",
-            f"an earlier transaction was cut off and left {', '.join(host.interrupted)} half done",
-            "Run gpufleet.nvidia.site, which repairs it, and run again.",
-        )
     for refusal in space_refusals(host):
         raise refusal
     known = host.kernel_packages or ()
@@ -162,6 +156,14 @@ def plan(host: Host, asked: Wanted, changes: Sequence[Change], installed: Mappin
     )
     around = (release_step(held, "the kernel and the driver's modules move together"), step, hold_step(held))
     return Plan(around if held else (step,), {"kernel": host.kernel}, {"kernel": target})
+
+
+def repair(host: Host) -> Plan:
+    """Return the step that completes what was cut off; none where nothing was. What is installed is known only after it."""
+    if not host.interrupted:
+        return Plan()
+    why = f"an earlier transaction was cut off and left {', '.join(host.interrupted)} half done"
+    return Plan((Step(Kind.REPAIR_PACKAGE_DATABASE, "packages", why),))
 
 
 def newest_release(host: Host, kernels: Iterable[str]) -> str:

@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_upd
     names_to_ask,
     newest_release,
     plan,
+    repair,
     wanted,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -162,13 +163,19 @@ def test_a_kernel_that_would_cost_the_driver_is_refused_with_the_way_to_it(host,
             replace(DEBIAN, holds=("linux-image-amd64",)),
             "held, and not with the driver.*apt-mark unhold linux-image-amd64",
         ),
-        (replace(DEBIAN, interrupted=("dkms",)), "left dkms half done"),
         (replace(DEBIAN, free_mib={"/boot": 3}), "3 MiB are free"),
     ],
 )
 def test_what_no_repository_can_answer_is_refused_before_it_is_asked(host, said):
     with pytest.raises(Refused, match=said):
         names_to_ask(host)
+
+
+def test_what_was_cut_off_is_completed_first():
+    assert [step.kind.key for step in repair(replace(DEBIAN, interrupted=("dkms",))).steps] == [
+        "repair_package_database"
+    ]
+    assert not repair(DEBIAN).changes
 
 
 def test_repositories_without_the_kernel_or_its_headers_are_refused():
