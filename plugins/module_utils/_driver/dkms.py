@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from .._adapters.packages import Package, PackageManager, Transaction
 from .._distributions.kernels import toolchain, toolchains
-from .._plan import Step
+from .._plan import Refused, Step
 from .._steps import Kind
 from .desired import PREFIX, DesiredDriver
 from .host import Host
@@ -78,16 +79,31 @@ def toolchain_texts(host: Host) -> dict[str, str]:
     }
 
 
-def toolchain_steps(host: Host) -> list[Step]:
-    """Return the steps that configure it, before anything is built; none where no kernel with another compiler runs."""
+def toolchain_steps(host: Host, version: str = "") -> list[Step]:
+    """Return the steps that configure it, before anything is built; none where no kernel with another compiler runs.
+
+    :param version: of the package dkms that is installed, or would be; empty where that is not known.
+    :raises Refused: it is too old to be told.
+    """
     script = toolchain(host.distribution.kernels, host.kernel)
     if not script:
         return []
     why = f"kernel {host.kernel} is built with {script.split('/')[3]}, which dkms {_SINCE} and newer can be told"
+    if version and _numbers(version) < _numbers(_SINCE):
+        raise Refused(
+            DKMS_PACKAGE,
+            f"it is {version}, and {why}: the older one builds with the system's compiler",
+            f"Install dkms {_SINCE} or newer, or boot a kernel that the system's compiler builds for (RHCK).",
+        )
     return [
         Step(Kind.CREATE_FILE, path, why, (), {"path": path, "text": text})
         for path, text in toolchain_texts(host).items()
     ]
+
+
+def _numbers(version: str) -> list[int]:
+    """Return the numbers of a package's version, without its epoch and its revision."""
+    return [int(part) for part in re.findall(r"\d+", version.rpartition(":")[2].partition("-")[0])]
 
 
 def enable(manager: PackageManager, step: Step) -> None:

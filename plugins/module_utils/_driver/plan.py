@@ -63,6 +63,7 @@ class Repositories:
     :param streams: all that the repositories have of it; None where nobody asked.
     :param dkms_installed: whether dkms is there, or is not needed.
     :param disabled: repositories that are configured and not enabled.
+    :param dkms: its version, installed or offered; empty where it is not known.
     """
 
     configured: bool = True
@@ -71,6 +72,7 @@ class Repositories:
     streams: tuple[str, ...] | None = None
     dkms_installed: bool = True
     disabled: tuple[str, ...] = ()
+    dkms: str = ""
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,7 @@ def plan_present(
     notes.extend([*_version_warnings(selection.version, desired), *mig_warnings(host, selection.version)])
     if selection.module == DKMS:
         notes.extend(build_warnings(host, repositories.offered))
-        steps.extend(dkms.toolchain_steps(host))
+        steps.extend(dkms.toolchain_steps(host, repositories.dkms))
     transaction = _transaction(host, desired, selection)
     steps.extend(_before(host, desired, selection, repositories))
     steps.append(_main_step(host, selection.version, transaction, why))

@@ -74,15 +74,16 @@ def make_plan(system: DriverSystem, host: Host, desired: DesiredDriver) -> Drive
         later = later_names(host) if builds else ()
         return plan_present(host, desired, Repositories(configured, system.manager.offered(later) if later else ()))
     asked = (*names_to_ask(host, desired), *(header_names(host) if builds else ()))
-    needs_dkms = builds and dkms.names(host) != () and dkms.DKMS_PACKAGE not in system.manager.installed()
+    version = system.manager.installed().get(dkms.DKMS_PACKAGE, "")
+    needs_dkms = builds and dkms.names(host) != () and not version
     offered = system.manager.offered((*asked, *(dkms.names(host) if needs_dkms else ()))) if configured else ()
     disabled = system.manager.disabled_repositories() if needs_dkms else ()
+    version = version or next((package.version for package in offered if package.name == dkms.DKMS_PACKAGE), "")
     streams = None
     if configured and host.distribution.pinning == MODULE_STREAM:
         streams = system.manager.offered_streams(MODULE)
-    return plan_present(
-        host, desired, Repositories(configured, offered, _stream(system, host), streams, not needs_dkms, disabled)
-    )
+    known = Repositories(configured, offered, _stream(system, host), streams, not needs_dkms, disabled, version)
+    return plan_present(host, desired, known)
 
 
 def _is_configured(system: DriverSystem, host: Host, desired: DesiredDriver, url: str) -> bool:

@@ -316,6 +316,14 @@ def test_dkms_gets_the_compiler_of_the_kernel_before_it_builds(release, compiler
     assert [step.target for step in written] == ([TOOLCHAIN_ENVIRONMENT, TOOLCHAIN_FILE] if compiler else [])
     assert not compiler or kinds.index(Kind.CREATE_FILE) < kinds.index(Kind.INSTALL_DRIVER)
     assert all(compiler in step.why and "dkms 3.3.0" in step.why for step in written)
+    for version in ("3.3.0-1.el9", "1:3.10.2-1.el9"):
+        assert plan_present(on, DesiredDriver(), Repositories(True, offered, dkms=version)).plan.steps == steps
+    older = Repositories(True, offered, dkms="3.2.2-1.el9")
+    if compiler:
+        with pytest.raises(Refused, match=rf"dkms: it is 3\.2\.2-1\.el9.*{compiler}.*Install dkms 3\.3\.0"):
+            plan_present(on, DesiredDriver(), older)
+    else:
+        assert plan_present(on, DesiredDriver(), older).plan.steps == steps
     for toolset in ("gcc-toolset-11", "gcc-toolset-14"):
         folder = tmp_path / toolset
         folder.mkdir()
