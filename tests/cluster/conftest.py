@@ -32,6 +32,7 @@ TIERS = {
     "test_heal": "upgrade",
     "test_nodes": "nodes",
     "test_claims": "nodes",
+    "test_shared_claims": "nodes",
     "test_pods_bypass": "nodes",
     "test_pods": "pods",
     "test_pool_kinds": "nodes",

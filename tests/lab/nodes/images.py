@@ -21,7 +21,7 @@ from pathlib import Path
 _LIBRARIES = "usr/lib/x86_64-linux-gnu"
 _LOADER = "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"
 _C_LIBRARY = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libgcc_s.so.1")
-_APPLETS = ("sh", "basename", "cat", "cp", "date", "echo", "env", "false", "find", "grep", "head", "id", "kill", "ln", "ls", "mkdir", "mount",
+_APPLETS = ("sh", "basename", "cat", "chroot", "cp", "date", "echo", "env", "false", "find", "grep", "head", "id", "kill", "ln", "ls", "mkdir", "mount",
             "ps", "rm", "sed", "sleep", "sort", "stat", "tail", "test", "touch", "tr", "true", "umount", "wc")  # fmt: skip
 #: What NVIDIA's images set, and what the toolkit reads.
 _GPUS = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
@@ -86,11 +86,15 @@ def images(
     ]
 
 
-def claims_image(programs: Mapping[str, Path], version: str) -> Image:
-    """The image of NVIDIA's DRA driver: its program, its script and what that needs."""
+def claims_image(programs: Mapping[str, Path], template: Path, version: str) -> Image:
+    """The image of NVIDIA's DRA driver: its program, its script and what that needs.
+
+    :param template: of the Deployment that runs an MPS daemon for a claim, in this image.
+    """
     name = f"registry.k8s.io/dra-driver-nvidia/dra-driver-nvidia-gpu:{version}"
     environment = {**_GPUS, "NVIDIA_DRIVER_CAPABILITIES": "utility", "NVIDIA_DISABLE_REQUIRE": "true"}
-    return Image((name,), {f"usr/bin/{name}": path for name, path in programs.items()}, ["bash"], environment)
+    files = {f"usr/bin/{name}": path for name, path in programs.items()}
+    return Image((name,), {**files, f"templates/{template.name}": template}, ["bash"], environment)
 
 
 def write_archive(image: Image, path: Path, root: Path, busybox: Path) -> None:

@@ -92,7 +92,8 @@ def _images(
         files = {path.name: work / path.name for path in claims}
         script = programs.source(claims[0].name) / "hack" / "kubelet-plugin-prestart.sh"
         files |= {script.name: script, "bash": work / "files/bin/bash-static"}
-        made.append(claims_image(files, programs.version(claims[0].name)))
+        daemon = programs.source(claims[0].name) / "templates" / "mps-control-daemon.tmpl.yaml"
+        made.append(claims_image(files, daemon, programs.version(claims[0].name)))
     target = directory / _IMAGES
     target.mkdir(parents=True)
     for number, image in enumerate(made):

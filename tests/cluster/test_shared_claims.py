@@ -1,0 +1,140 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Pods that share a GPU by one claim of NVIDIA's own DRA driver 0.4.1: in time slices on one node, by MPS on the other.
+
+For MPS the driver starts NVIDIA's control daemon in a Deployment of its own image; the daemon is the host's, and the GPU is the lab's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+import yaml
+from demo import Demo, devices, wait_for
+
+SLICED, MPS = "node-sliced", "node-mps"
+GPU = "gpu.nvidia.com"
+BOARDS = [{"board": "h100-80gb-sxm", "count": 1}]
+SPEC = {
+    "hosts": [
+        {"name": name, "group": group, "boards": BOARDS, "driver": "installed", "node": "containerd-2.4"}
+        for name, group in ((SLICED, "sliced"), (MPS, "served"))
+    ]
+}
+DESCRIBED = {
+    "nvidia_driver_branch": "580",
+    "nvidia_driver_state": "unmanaged",
+    "nvidia_toolkit_version": "1.20.0",
+    "nvidia_sharing_backend": "dra",
+    "gpu_kubernetes_cluster": "demo",
+    "gpu_kubernetes_version": "1.34.4",
+}
+GROUPS = {
+    "sliced": {
+        "vars": {
+            "nvidia_sharing_mode": "time_slicing",
+            "nvidia_sharing_time_slice": "long",
+            "nvidia_sharing_replicas": 2,
+        }
+    },
+    "served": {"vars": {"nvidia_sharing_mode": "mps", "nvidia_sharing_replicas": 4}},
+}
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shared-claims")
+    spec, inventory = folder / "lab.json", folder / "inventory.json"
+    spec.write_text(json.dumps(SPEC))
+    inventory.write_text(json.dumps({"gpu_hosts": {"vars": DESCRIBED, "children": GROUPS}}))
+    found = Demo(f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-shared", folder, inventory, spec)
+    try:
+        found.lab("down")
+        found.lab("up", "--nodes", "--spec", str(spec))
+        found.play("site")
+        found.lab("charts", str(found.tree))
+        yield found
+    finally:
+        found.lab("down")
+
+
+def sharing(nodes, example):
+    """The rendered claim and its job, whose pods stay."""
+    claim, job = yaml.safe_load_all((nodes.tree / "examples" / f"{example}.yaml").read_text())
+    spec = job["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    container["command"] = ["sh", "-c", "nvidia-smi -L && exec sleep 86400"]
+    container["resources"] = {"claims": container["resources"]["claims"]}
+    spec["terminationGracePeriodSeconds"] = 0
+    nodes.kubectl("create", "-f", "-", text=yaml.safe_dump_all([claim, job]))
+    return job["spec"]["parallelism"]
+
+
+def pods(nodes, example):
+    return nodes.get("pods", "-l", f"app.kubernetes.io/name={example}")["items"]
+
+
+def running(nodes, example, count):
+    wait_for(lambda: [pod["status"]["phase"] for pod in pods(nodes, example)].count("Running") == count, 240)
+    return [pod["metadata"]["name"] for pod in pods(nodes, example)]
+
+
+def stop(nodes, example):
+    nodes.kubectl("delete", "job", example, "--cascade=foreground")
+    wait_for(lambda: not pods(nodes, example), 120)
+    nodes.kubectl("delete", "resourceclaim", example)
+
+
+def daemons(nodes):
+    """The Deployments that the driver made for claims."""
+    found = nodes.get("deployments", "-n", "nvidia-gpu")["items"]
+    return [one for one in found if one["metadata"]["name"].startswith("mps-control-daemon-")]
+
+
+def on(nodes, node, *words):
+    """What a command of a host prints."""
+    return nodes.lab("exec", node, "--", *words)
+
+
+def inspected(nodes):
+    report = nodes.folder / "inspect.json"
+    kubeconfig = nodes.lab("kubeconfig").strip()
+    nodes.play("inspect", "-e", f"gpu_inspect_kubeconfig={kubeconfig}", "-e", f"gpu_inspect_report={report}")
+    return json.loads(report.read_text())
+
+
+def test_pods_share_a_gpu_in_the_time_slices_that_their_claim_says(nodes):
+    example = "sliced-gpu"
+    assert nodes.capacity["nodes"][SLICED]["devices"] == {GPU: 1}
+    wait_for(lambda: inspected(nodes)["offered"][SLICED] == {GPU: 1}, 180)
+    count = sharing(nodes, example)
+    assert count == 2
+    names = running(nodes, example, count)
+    seen = {uuid for name in names for uuid in devices(nodes.kubectl("logs", name))}
+    assert len(seen) == 1, "both pods have the one GPU"
+    assert "Long" in on(nodes, SLICED, "nvidia-smi", "compute-policy", "-l"), "the driver set what the claim says"
+    ((gpu,),) = [inspected(nodes)["ledger"][SLICED]["gpus"]]
+    (share,) = gpu["shares"]
+    assert share["pods"] == {f"default/{name}": 1 for name in names}
+    stop(nodes, example)
+    wait_for(lambda: "Default" in on(nodes, SLICED, "nvidia-smi", "compute-policy", "-l"), 60)
+
+
+def test_pods_share_a_gpu_by_the_mps_daemon_of_their_claim(nodes):
+    example = "served-gpu"
+    unit = nodes.capacity["configurations"]["served"]["slices"][GPU]
+    count = sharing(nodes, example)
+    names = running(nodes, example, count)
+    assert len(names) == 4
+    assert len({uuid for name in names for uuid in devices(nodes.kubectl("logs", name))}) == 1
+    (daemon,) = daemons(nodes)
+    script = daemon["spec"]["template"]["spec"]["containers"][0]["args"][0]
+    assert f"{unit['limit_mib']}M" in script
+    asked = "echo get_default_active_thread_percentage | nvidia-cuda-mps-control"
+    assert nodes.kubectl("exec", names[0], "--", "sh", "-c", asked).strip() == "25.0"
+    stop(nodes, example)
+    wait_for(lambda: not daemons(nodes), 120)
