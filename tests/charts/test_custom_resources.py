@@ -28,6 +28,7 @@ TRAINING = {
     "nvidia_mig_strategy": "mixed",
     "nvidia_mig_layout": "all-balanced",
 }
+CLAIMS = {"nvidia_sharing_backend": "dra"}
 RACK = {"gpu_facts_gpus": [{"board": "gb200-186gb", "count": 4}], "nvidia_driver_imex": "masked"}
 #: Every release that the generator knows.
 FLEETS = {
@@ -38,6 +39,12 @@ FLEETS = {
     },
     # HAMi and the DRA driver would both serve nvidia.com/gpu in one cluster.
     "claims": {"training": TRAINING, "dra": {**BOARDS, **SLICES, "nvidia_sharing_backend": "dra"}},
+    "shared claims": {
+        "sliced": {**BOARDS, "nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 3, **CLAIMS},
+        "served": {**BOARDS, **SLICES, "nvidia_sharing_mode": "mps", **CLAIMS},
+        "divided": {**TRAINING, "nvidia_sharing_mode": "mps", "nvidia_sharing_replicas": 2, **CLAIMS},
+        "whole": {**TRAINING, **CLAIMS},
+    },
     "operator": {"training": {**TRAINING, "gpu_kubernetes_stack": "gpu_operator"}},
     "racks by claims": {"rack": {**RACK, "nvidia_sharing_backend": "dra"}},
     "racks by the device plugin": {"rack": RACK, "training": TRAINING},
@@ -47,6 +54,7 @@ FLEETS = {
 OF_FLEET = {
     "device plugin": {"RuntimeClass"},
     "claims": {"RuntimeClass", "ResourceClaimTemplate"},
+    "shared claims": {"ResourceClaim", "ResourceClaimTemplate", "Job"},
     "operator": set(),
     "racks by claims": {"ResourceClaimTemplate", "ComputeDomain", "Job"},
     "racks by the device plugin": {"RuntimeClass", "ComputeDomain", "Job"},
@@ -141,6 +149,7 @@ def test_every_object_is_what_its_definition_says(server, fleet, gitops):
 #: The containers of the DRA driver on the nodes, by fleet.
 CONTAINERS = {
     "claims": {"gpus"},
+    "shared claims": {"gpus"},
     "racks by claims": {"gpus", "compute-domains"},
     "racks by the device plugin": {"compute-domains"},
 }
@@ -160,6 +169,14 @@ def test_the_dra_driver_does_on_its_nodes_what_the_pools_say(helm, definitions, 
     controllers = [item for item in items if item["kind"] == "Deployment"]
     assert bool(controllers) == ("compute-domains" in CONTAINERS[fleet])
     (term,) = plugin["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    gates = {entry["value"] for one in plugin["containers"] for entry in one["env"] if entry["name"] == "FEATURE_GATES"}
+    shared = fleet == "shared claims"
+    assert gates == ({"MPSSupport=true,TimeSlicingSettings=true,"} if shared else gates)
+    # For the daemon of each claim that is shared by MPS.
+    made = [
+        rule for item in items if item["kind"] == "Role" for rule in item["rules"] if "deployments" in rule["resources"]
+    ]
+    assert any("create" in rule["verbs"] for rule in made) == shared
     by_name = {"key": "gpufleet.github.io/configuration", "operator": "In", "values": ["rack"]}
     assert (by_name in term["matchExpressions"]) == (fleet == "racks by the device plugin")
 

@@ -47,6 +47,46 @@ REQUESTS: dict[str, tuple[dict[str, Any], tuple[str, str] | None]] = {
     ),
 }
 
+PARAMETERS: dict[str, Any] = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
+SLICES: dict[str, Any] = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}
+#: Parameters of the driver, what else the request has, and where the linter finds what; nothing in good ones. The driver's own code is asked
+#: about them in tests/charts.
+CONFIGURATIONS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
+    ({"sharing": SLICES}, {}, "", ""),
+    ({"sharing": {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 25}}}, {}, "", ""),
+    ({"kind": "MigDeviceConfig", "sharing": {"strategy": "MPS"}}, {"deviceClassName": "mig.nvidia.com"}, "", ""),
+    ({"kind": "MigDeviceConfig", "sharing": {"strategy": "MPS"}}, {}, ".kind", "Use GpuConfig"),
+    ({"kind": "GPUConfig"}, {}, "", "Write GpuConfig"),
+    ({"apiVersion": "gpu.nvidia.com/v1", "sharing": SLICES}, {}, "", "is nothing that the driver reads"),
+    ({"sharing": {"strategy": "Timeslicing"}}, {}, ".sharing.strategy", "Write TimeSlicing"),
+    ({"sharing": {**SLICES, "replicas": 4}}, {}, ".sharing.replicas", "its decoder is strict"),
+    ({"sharing": {**SLICES, "strategy": "MPS"}}, {}, ".sharing.timeSlicingConfig", "does not belong to MPS"),
+    (
+        {"sharing": {**SLICES, "timeSlicingConfig": {"interval": "long"}}},
+        {},
+        ".sharing.timeSlicingConfig.interval",
+        "Write Long",
+    ),
+    (
+        {"sharing": {**SLICES, "timeSlicingConfig": {}}},
+        {},
+        ".sharing.timeSlicingConfig",
+        "the driver's pod crashes",
+    ),
+    (
+        {"sharing": {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 101}}},
+        {},
+        ".sharing.mpsConfig.defaultActiveThreadPercentage",
+        "from 0 to 100",
+    ),
+    (
+        {"kind": "MigDeviceConfig", "sharing": SLICES},
+        {"deviceClassName": "mig.nvidia.com"},
+        ".sharing.timeSlicingConfig",
+        "no time slice of their own",
+    ),
+]
+
 
 def claim(
     request: dict[str, Any], constraint: dict[str, Any] | None = None, kind: str = "ResourceClaimTemplate"

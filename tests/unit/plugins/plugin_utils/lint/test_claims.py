@@ -11,7 +11,7 @@ import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.embedded import configurations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
 
-from .claim_cases import PROFILE, REQUESTS, claim
+from .claim_cases import CONFIGURATIONS, PARAMETERS, PROFILE, REQUESTS, claim
 from .test_lint_rules import facts, gpu
 
 EXACTLY = "spec.spec.devices.requests[0].exactly"
@@ -81,48 +81,7 @@ def test_constraints(attribute, wrong):
     )
 
 
-PARAMETERS = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
-SLICES = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}
-
-
-@pytest.mark.parametrize(
-    ("parameters", "request_", "path", "said"),
-    [
-        ({"sharing": SLICES}, {}, "", ""),
-        ({"sharing": {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 25}}}, {}, "", ""),
-        ({"kind": "MigDeviceConfig", "sharing": {"strategy": "MPS"}}, {"deviceClassName": "mig.nvidia.com"}, "", ""),
-        ({"kind": "MigDeviceConfig", "sharing": {"strategy": "MPS"}}, {}, ".kind", "Use GpuConfig"),
-        ({"kind": "GPUConfig"}, {}, "", "Write GpuConfig"),
-        ({"apiVersion": "gpu.nvidia.com/v1", "sharing": SLICES}, {}, "", "is nothing that the driver reads"),
-        ({"sharing": {"strategy": "Timeslicing"}}, {}, ".sharing.strategy", "Write TimeSlicing"),
-        ({"sharing": {**SLICES, "replicas": 4}}, {}, ".sharing.replicas", "its decoder is strict"),
-        ({"sharing": {**SLICES, "strategy": "MPS"}}, {}, ".sharing.timeSlicingConfig", "does not belong to MPS"),
-        (
-            {"sharing": {**SLICES, "timeSlicingConfig": {"interval": "long"}}},
-            {},
-            ".sharing.timeSlicingConfig.interval",
-            "Write Long",
-        ),
-        (
-            {"sharing": {**SLICES, "timeSlicingConfig": {}}},
-            {},
-            ".sharing.timeSlicingConfig",
-            "the driver's pod crashes",
-        ),
-        (
-            {"sharing": {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 101}}},
-            {},
-            ".sharing.mpsConfig.defaultActiveThreadPercentage",
-            "from 0 to 100",
-        ),
-        (
-            {"kind": "MigDeviceConfig", "sharing": SLICES},
-            {"deviceClassName": "mig.nvidia.com"},
-            ".sharing.timeSlicingConfig",
-            "no time slice of their own",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("parameters", "request_", "path", "said"), CONFIGURATIONS)
 def test_how_the_pods_of_a_claim_share_its_devices(parameters, request_, path, said):
     document = claim({"deviceClassName": "gpu.nvidia.com", **request_})
     opaque = {"driver": "gpu.nvidia.com", "parameters": {**PARAMETERS, **parameters}}
