@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
+from pathlib import Path
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
@@ -215,3 +217,45 @@ def test_the_file_on_the_host_is_json_for_people():
 )
 def test_a_record_never_goes_back_to_an_earlier_step(present, state, result):
     assert advance(Record(state=present), state).state == result
+
+
+MIGRATION = "nvidia.com/gpu by the DRA driver"
+TASKS = Path(__file__).parents[5] / "roles" / "gpu_upgrade" / "tasks"
+
+
+def recorded_by_migrate():
+    """The steps that a migration writes into the record of a node, in order, out of its own tasks."""
+    found = []
+    for name in ("migrate_node.yml", "evict.yml", "uncordon.yml"):
+        found += re.findall(r"__gpu_upgrade_state: \"?([a-z-]+)", (TASKS / name).read_text())
+    return sorted(set(found) & set(STEPS), key=STEPS.index)
+
+
+def test_a_migration_records_steps_that_a_run_can_be_killed_in():
+    assert {"started", "installing", "verifying"} <= set(recorded_by_migrate())
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["label as before", "label set"])
+@pytest.mark.parametrize("by_hand", [False, True], ids=["", "cordoned before"])
+@pytest.mark.parametrize("step", recorded_by_migrate())
+def test_a_migration_that_is_killed_at_any_step_is_finished_by_the_next_run(step, by_hand, moved):
+    """At every step of the record, whether or not the label already says that the node was moved."""
+    first = begin(Record(), "580", MIGRATION, 1, by_hand, "me@one/1", NOW)
+    for state in recorded_by_migrate():
+        first = advance(first, state)
+        if state == step:
+            break
+    left = from_annotations(first.annotations())
+    member = Member("n", left, needed=not moved, node=node(unschedulable=True))
+    waiting = wave_node(member, MIGRATION, retry=False)
+    assert waiting.phase == waves.WAITING, "it has to be worked on, although its label may say that it was moved"
+    assert waiting.cordoned_by_hand == by_hand, "the cordon of the run that was killed is not somebody's"
+    again = begin(left, "580", MIGRATION, 2, True, "me@two/2", NOW)
+    assert again.initial_unschedulable == by_hand
+    for state in recorded_by_migrate():
+        again = advance(again, state)
+        assert STEPS.index(again.state) >= STEPS.index(step), "the record goes back to no earlier step"
+    done = Member("n", advance(again, waves.DONE), needed=False, node=node())
+    assert wave_node(done, MIGRATION, retry=False).phase == waves.DONE
+    back = wave_node(Member("n", done.record, needed=True, node=node()), "nvidia.com/gpu by the device plugin", False)
+    assert back.phase == waves.WAITING, "the way back is another migration"

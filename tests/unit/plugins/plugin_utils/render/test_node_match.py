@@ -246,6 +246,7 @@ def test_hosts_that_show_different_counts_are_refused(clusters_of):
 
 
 DRA = {**L40S, "nvidia_sharing_backend": "dra"}
+RACK = {"gpu_facts_gpus": [{"board": "gb200-186gb", "count": 4}], "nvidia_driver_imex": "masked"}
 
 
 @pytest.mark.parametrize(
@@ -254,6 +255,12 @@ DRA = {**L40S, "nvidia_sharing_backend": "dra"}
         ({**L40S, **BOARDS}, {"node_feature_discovery": False}, "nothing reads PCI device IDs"),
         ({**L40S, **GROUP}, {"stack": "gpu_operator"}, "gpu_kubernetes_stack: gpu_operator needs labels"),
         ({**DRA, **GROUP}, {"version": "1.36"}, "nvidia_sharing_backend: dra needs labels"),
+        (
+            {**L40S, **GROUP, "nvidia_sharing_backend": "hami", "nvidia_sharing_memory_slice": "4GiB"},
+            {"version": "1.36"},
+            "nvidia_sharing_backend: hami needs labels",
+        ),
+        ({**RACK, **GROUP}, {"version": "1.36"}, "nvidia_driver_imex: masked needs labels"),
         ({**DRA, **BOARDS, "nvidia_sharing_migrate_from": "mps"}, {"version": "1.36"}, "all at once"),
         (
             {**L40S, **GROUP, "gpu_kubernetes_sharing_configuration": "two"},
