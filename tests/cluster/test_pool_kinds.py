@@ -119,6 +119,22 @@ class Nodes(Demo):
         hosts = {"gpu_hosts": {"vars": {**COMMON, **variables}, "children": children}}
         self.inventory.write_text(json.dumps(hosts))
 
+    def switch(self, kind: Kind, **more: Any) -> None:
+        """Make it a pool of this kind.
+
+        :param more: variables besides those of the kind.
+        """
+        variables = {**kind.variables, **more}
+        if kind.mode_changes:
+            self.kubectl("label", "nodes", "--all", f"{LABEL}={PAUSED}")
+            wait_for(lambda: not self.get("pods", "-n", "nvidia-gpu", "-l", PLUGIN)["items"], 120)
+            self.describe(variables)
+            self.play("site")
+            self.kubectl("label", "nodes", "--all", f"{LABEL}-")
+        self.become(variables)
+        assert self.expected() == {f"node-{pool}": kind.resources for pool in POOLS}, "what is rendered"
+        self.offers_what_is_rendered()
+
     def become(self, variables: dict[str, Any], *arguments: str) -> None:
         """Describe the pools, change the hosts, render, and bring the cluster to what is rendered."""
         self.describe(variables)
@@ -179,15 +195,7 @@ def nodes(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
 def test_a_pod_gets_exactly_what_was_described(nodes, kind):
-    if kind.mode_changes:
-        nodes.kubectl("label", "nodes", "--all", f"{LABEL}={PAUSED}")
-        wait_for(lambda: not nodes.get("pods", "-n", "nvidia-gpu", "-l", PLUGIN)["items"], 120)
-        nodes.describe(kind.variables)
-        nodes.play("site")
-        nodes.kubectl("label", "nodes", "--all", f"{LABEL}-")
-    nodes.become(kind.variables)
-    assert nodes.expected() == {f"node-{pool}": kind.resources for pool in POOLS}, "what is rendered"
-    nodes.offers_what_is_rendered()
+    nodes.switch(kind)
     with ThreadPoolExecutor(max_workers=len(POOLS)) as pool:
         list(pool.map(lambda name: fill(nodes, kind, name), POOLS))
     for pool in POOLS:
