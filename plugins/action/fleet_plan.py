@@ -149,14 +149,16 @@ class _Cluster:
 
     def view(self, host: str, variables: Any, facts: Mapping[str, Any], desired: Mapping[str, Any]) -> NodeView:
         name = node_of(host, variables)
-        wanted = None
+        wanted, reverted = None, ""
         if facts.get("gpus"):
             told = {one: plain(variables.get(one)) for one in sharing_configurations.VARIABLES}
             choices = sharing_configurations.read({**desired, **told}, facts["gpus"])
             found = choices.labelled(self.nodes.get(name)).capacity
+            reverted = choices.reverted(self.nodes.get(name))
             wanted = Expected(found.resources, found.labels, devices=found.devices)
         published = counts(self.published.get(name, ())) if wanted and wanted.devices else None
-        return node_view(name, self.nodes.get(name), self.pods.get(name, []), wanted, published)
+        view = node_view(name, self.nodes.get(name), self.pods.get(name, []), wanted, published)
+        return replace(view, differs=(*view.differs, reverted)) if reverted else view
 
 
 def _requests(given: Mapping[str, Any], cluster: _Cluster | None) -> tuple[list[str], list[str]]:

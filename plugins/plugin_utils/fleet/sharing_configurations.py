@@ -81,6 +81,13 @@ class Choices:
             return self.before
         return self.effective if self.chosen else self.named.get(str(labels.get(LABEL)), self.base)
 
+    def reverted(self, node: Mapping[str, Any] | None) -> str:
+        """Return what somebody chose for C(node) by its label, and what the rendered labels make of it; empty where both agree."""
+        there = str((((node or {}).get("metadata") or {}).get("labels") or {}).get(LABEL) or "")
+        if not self.chosen or there == self.chosen or there not in self.named:
+            return ""
+        return f"label {LABEL}={there}: the rendered labels set it to {self.chosen} again, which the inventory chooses ({CHOICE})"
+
     @property
     def effective(self) -> Named:
         """What the node shows as long as nobody labels it by hand."""
