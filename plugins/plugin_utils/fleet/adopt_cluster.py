@@ -17,7 +17,7 @@ import yaml
 
 from .clients import placed
 from .names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
-from .sharing_configurations import LABEL
+from .sharing_configurations import CONFIGURATIONS, LABEL, UNSHARED, is_name
 
 _GPU = "nvidia.com/gpu"
 _MIG_RESOURCE = "nvidia.com/mig-"
@@ -113,7 +113,36 @@ class Objects:
         }
         if len(versions) == 1:
             found["gpu_kubernetes_version"] = versions.pop()
-        return found
+        named, _left = self.named_configurations()
+        return {**found, **({CONFIGURATIONS: named} if named else {})}
+
+    def named_configurations(self) -> tuple[dict[str, dict[str, Any]], list[str]]:
+        """Return the configurations between which nodes choose by their label, as C(gpu_kubernetes_sharing_configurations), and why some are left out.
+
+        There is nothing to choose where the device plugin has one configuration.
+        """
+        texts: dict[str, set[str]] = {}
+        for where in self.wanted_config_maps():
+            for name, text in self.config_maps.get(where, {}).items():
+                texts.setdefault(name, set()).add(text)
+        found: dict[str, dict[str, Any]] = {}
+        left: list[str] = []
+        for name, several in sorted(texts.items()) if len(texts) > 1 else ():
+            sharing, _strategy, wrong = read_plugin_file(min(several))
+            if name == UNSHARED and not sharing and not wrong:
+                # Every rendered ConfigMap has it.
+                continue
+            if len(several) > 1:
+                wrong = ["several ConfigMaps have one of this name, and they differ"]
+            elif name == UNSHARED:
+                wrong = ["it shares GPUs, and this name is that of the configuration that shares nothing"]
+            elif not is_name(name):
+                wrong = [f"the name cannot be one of {CONFIGURATIONS}"]
+            if wrong:
+                left.append(f"configuration {name} of the device plugin is not described: {wrong[0]}")
+            else:
+                found[name] = _as_named(sharing)
+        return found, left
 
     def node_named(self, *names: str) -> Mapping[str, Any] | None:
         """Return the node that one of these is the name or an address of."""
@@ -267,6 +296,16 @@ def read_plugin_file(text: str) -> tuple[dict[str, Any], str | None, list[str]]:
         else {_short(name): count for name, count in shared.items()}
     )
     return found, strategy, differences
+
+
+def _as_named(sharing: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the variables of a pool as the options of a named configuration, without those that have their default."""
+    mode = sharing.get("nvidia_sharing_mode", "none")
+    if mode == "none":
+        return {"mode": mode}
+    renamed = {"rename": True} if sharing["nvidia_sharing_rename"] else {}
+    shared = {"replicas": sharing["nvidia_sharing_replicas"], **renamed}
+    return shared if mode == "time_slicing" else {"mode": mode, **shared}
 
 
 def _short(resource: str) -> str:

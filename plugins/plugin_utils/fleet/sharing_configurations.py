@@ -105,6 +105,11 @@ def as_dict(named: Named) -> dict[str, Any]:
     }
 
 
+def is_name(name: str) -> bool:
+    """Return whether a configuration can have this name: it is the value of a label, and a key of a ConfigMap."""
+    return len(name) <= _LONGEST and bool(_NAME.fullmatch(name))
+
+
 def read(desired: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Choices:
     """Return what a node with C(gpus) can choose between.
 
@@ -176,7 +181,7 @@ def _written(value: Any) -> dict[str, Mapping[str, Any]]:
     found: dict[str, Mapping[str, Any]] = {}
     for key, options in (value or {}).items():
         name, path = str(key), f"{CONFIGURATIONS}.{key}"
-        if len(name) > _LONGEST or not _NAME.fullmatch(name):
+        if not is_name(name):
             remedy = f"Use at most {_LONGEST} lower-case letters, digits, '-' and '.', such as a100-40gb."
             raise Refused(path, "it cannot be the value of the nodes' label and a key of a ConfigMap", remedy)
         if name == UNSHARED:

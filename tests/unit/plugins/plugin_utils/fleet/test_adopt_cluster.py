@@ -6,9 +6,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluster import Objects, read_plugin_file
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import gpus_of_inventory
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import read
 
 
 def labelled(name="gpu01", labels=()):
@@ -71,6 +75,7 @@ def test_an_operator_with_time_slicing_by_node_label():
         "gpu_kubernetes_runtime_class": "nvidia",
         "gpu_kubernetes_namespace": "gpu-operator",
         "gpu_kubernetes_version": "1.34",
+        "gpu_kubernetes_sharing_configurations": {"four": {"replicas": 4}, "whole": {"mode": "none"}},
     }
     four = objects.served(objects.node_named("gpu01"))
     assert (four.strategy, four.driver, four.toolkit, four.differences) == ("mixed", False, False, ())
@@ -107,6 +112,67 @@ def test_a_label_that_names_a_configuration_that_is_not_there_is_named():
     found = objects.served(objects.nodes[0])
     assert not found.sharing
     assert "names configuration gone, which ConfigMap gpu-operator/plugin-config does not have" in found.differences[0]
+
+
+MIG_SLICES = file(
+    timeSlicing={"renameByDefault": True, "resources": [{"name": "nvidia.com/mig-1g.10gb", "replicas": 2}]}
+)
+DAEMON = file(mps={"resources": [{"name": "nvidia.com/gpu", "replicas": 3}]})
+ON_TWO = file(timeSlicing={"resources": [{"name": "nvidia.com/gpu", "replicas": 4, "devices": [0, 1]}]})
+
+
+def with_configurations(*config_maps):
+    plugins = [plugin(f"plugin-{number}", config_map=f"c{number}") for number in range(len(config_maps))]
+    data = {("plugins", f"c{number}"): texts for number, texts in enumerate(config_maps)}
+    return Objects([labelled()], daemon_sets=plugins, config_maps=data)
+
+
+def test_the_configurations_between_which_nodes_choose_are_those_that_are_rendered():
+    objects = with_configurations(
+        {"default": file(), "mig": MIG_SLICES, "daemon": DAEMON, "four": FOUR, "none": file()}
+    )
+    named, left = objects.named_configurations()
+    assert left == []
+    assert named == {
+        "daemon": {"mode": "mps", "replicas": 3},
+        "four": {"replicas": 4},
+        "mig": {"replicas": {"1g.10gb": 2}, "rename": True},
+        "none": {"mode": "none"},
+    }
+    gpus = gpus_of_inventory([{"board": "l40s-48gb", "count": 2}])
+    variables = {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 4}
+    choices = read(gpus=gpus, desired={**variables, "gpu_kubernetes_sharing_configurations": named})
+    assert set(choices.named) == {"default", "four", "none"}, (
+        "the GPUs have no instances, and no MPS daemon serves them"
+    )
+    assert choices.labelled(labelled(labels={"nvidia.com/device-plugin.config": "none"})).sharing.mode == "none"
+
+
+def test_where_there_is_one_configuration_there_is_nothing_to_choose():
+    assert with_configurations({"only": FOUR}).named_configurations() == ({}, [])
+    assert "gpu_kubernetes_sharing_configurations" not in with_configurations({"only": FOUR}).variables()
+
+
+@pytest.mark.parametrize(
+    ("config_maps", "said"),
+    [
+        (
+            ({"default": FOUR, "a": file()},),
+            "configuration default of the device plugin is not described: it shares GPUs",
+        ),
+        (({"A_B": FOUR, "a": file()},), "configuration A_B of the device plugin is not described: the name cannot be"),
+        (
+            ({"a": file()}, {"b": FOUR}, {"b": file()}),
+            "configuration b .* several ConfigMaps have one of this name, and they",
+        ),
+        (({"a": file()}, {"b": ON_TWO}), "configuration b .* is shared on devices .0, 1. only"),
+        (({"a": file(), "b": "}"},), "configuration b .* invalid YAML"),
+    ],
+)
+def test_a_configuration_that_cannot_be_described_is_named(config_maps, said):
+    named, left = with_configurations(*config_maps).named_configurations()
+    assert named == {"a": {"mode": "none"}}
+    assert len(left) == 1 and re.match(said, left[0])
 
 
 def test_an_ignored_cluster_policy_is_not_the_one_that_counts():
