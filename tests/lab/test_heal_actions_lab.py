@@ -63,7 +63,7 @@ def fleet(make_fleet):
     made.describe({"shared": {"hosts": [HOST], "vars": VARIABLES}})
     made.module(HOST, "host_program")
     done = made.module(HOST, "mps", {"mode": "mps", "manager": "host", "replicas": 2})
-    assert "plan" in done, done
+    assert "steps" in done, done
     return made
 
 

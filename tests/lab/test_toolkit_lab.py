@@ -51,7 +51,7 @@ def toolkit(fleet):
         }
         arguments = {"repository": repository, **options}
         answer = fleet.module(HOST, "container_toolkit", arguments, *(["--check"] if check else []), timeout=1800)
-        assert ("plan" not in answer) is fails, answer.get("msg", answer)
+        assert ("steps" not in answer) is fails, answer.get("msg", answer)
         return answer
 
     return call
