@@ -124,6 +124,8 @@ class Fleet:
         self.folder = folder
         self.inventory = folder / "inventory.yml"
         self.gitops = folder / "gitops"
+        #: What the last call of a module showed: its warnings are in no answer.
+        self.shown = ""
         written = yaml.safe_load(Path(lab.run("inventory").stdout.strip()).read_text(encoding="utf-8"))["all"]
         self.variables: dict[str, Any] = written["vars"]
         groups = written["children"]["gpu_hosts"]
@@ -192,6 +194,7 @@ class Fleet:
         line += [*(["-a", json.dumps(arguments)] if arguments else []), "-t", str(answers), *options]
         environment = self._environment()
         done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
+        self.shown = " ".join((done.stdout + done.stderr).split())
         if not (answers / host).exists():
             pytest.fail(f"{' '.join(line)}: {done.stdout}{done.stderr}")
         answer: dict[str, Any] = json.loads((answers / host).read_text(encoding="utf-8"))

@@ -263,13 +263,13 @@ def test_a_daemon_that_is_late_is_waited_for__its_silence_by_a_stand_in(fleet):
 def test_one_user_at_a_time_is_said(fleet):
     # Debian's 535 has no multi-user server, so that auto is one user at a time.
     fleet.lab.sh(WHOLE, "systemctl stop gpufleet-mps@node.service")
-    told = fleet.module(WHOLE, "mps", SLICE)
-    assert any("serves one user ID at a time" in text for text in told["warnings"]), told
+    fleet.module(WHOLE, "mps", SLICE)
+    assert "serves one user ID at a time" in fleet.shown
     command_line = fleet.lab.sh(WHOLE, f"tr '\\0' ' ' < /proc/{unit(fleet, WHOLE, 'node', 'MainPID')}/cmdline")
     assert command_line.split() == [CONTROL, "-d"]
     fleet.lab.sh(WHOLE, "systemctl stop gpufleet-mps@node.service")
     accepted = fleet.module(WHOLE, "mps", {**SLICE, "multi_user": False})
-    assert accepted["changed"] and not accepted.get("warnings"), accepted
+    assert accepted["changed"] and "serves one user ID at a time" not in fleet.shown, accepted
 
 
 def test_other_limits_reach_the_daemon_without_a_restart(fleet):
@@ -344,8 +344,8 @@ def test_a_daemon_with_clients_is_not_ended_unless_allowed__clients_answered_by_
         assert "4712" in refused["refusals"][0]["reason"]
         assert "nvidia_sharing_mps_disruption: force" in refused["msg"]
         # Limits are told to the daemon while it has clients; the server keeps the old ones, and the module says so.
-        told = fleet.module(WHOLE, "mps", {**OTHER, "scope": "gpu", "priority": "normal"})
-        assert any("keeps its old limits until its clients end: 4712" in text for text in told["warnings"])
+        fleet.module(WHOLE, "mps", {**OTHER, "scope": "gpu", "priority": "normal"})
+        assert "keeps its old limits until its clients end: 4712" in fleet.shown
         assert unit(fleet, WHOLE, "gpu0", "MainPID") == daemon
         forced = fleet.module(WHOLE, "mps", {"mode": "none", "disruption": "force"}, "--check")
         assert "MPS client 4712" in forced["steps"][0]["disturbs"]
