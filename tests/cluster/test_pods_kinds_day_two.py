@@ -30,7 +30,7 @@ from demo import devices, wait_for
 from fleet import NEW, OLD
 from test_pods_day_two import living, starts
 from test_pods_mps import LIMIT, PERCENTAGE
-from test_pool_kinds import GPU, HOST, KINDS, MIXED, POOLS, SHARED, SINGLE, SLICES, SPEC, Kind, Nodes
+from test_pool_kinds import GPU, HOST, KINDS, MIXED, MPS, OVER_TWO, POOLS, SHARED, SINGLE, SLICES, SPEC, Kind, Nodes
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,14 @@ CHANGES = {
     "MIG single": Change(
         {**SINGLE, "nvidia_mig_layout": [{"devices": "all", "instances": {"2g.20gb": 2}}]}, {GPU: 4}, {GPU: 2}
     ),
+    "whole GPUs": Change(SLICES, {GPU: 6}, {}),
+    "time slicing, N GiB over M GPUs": Change(
+        {**OVER_TWO, **SMALLER, "gpu_kubernetes_requests": [{"memory": "32GiB", "gpus": 2}]}, {GPU: 8}, {}
+    ),
     "time slicing, renamed": Change({**SLICES, **RENAMED, "nvidia_sharing_replicas": 4}, {SHARED: 8}, {}),
     "MPS by the host": Change({**HOST, **SMALLER}, {GPU: 8}, {}),
+    "MPS by the host, renamed": Change({**HOST, **RENAMED, **SMALLER}, {SHARED: 8}, {}),
+    "MPS by the device plugin": Change({**MPS, **SMALLER}, {GPU: 8}, {}),
 }
 #: One with instances, which a new driver destroys; one without; and one with daemons of the host that have the driver open. Each takes minutes.
 UPGRADED = ("MIG mixed", "time slicing, renamed", "MPS by the host")
@@ -168,7 +174,10 @@ class Full:
                 shares = self.kind.shares if resource == next(iter(self.kind.resources)) else 1
                 assert set(times.values()) == {shares}, "evenly over the devices"
         if self.kind.variables.get("nvidia_sharing_mode") == "mps":
-            assert self.said() == {name: ["100.0", "20G"] for name in self.names}, "the described slice"
+            host = self.kind.variables.get("nvidia_sharing_mps_manager") == "host"
+            # The host's has the slice; the device plugin's has equal parts for all, 27186 MiB, of which the daemon tells the whole GiB.
+            limits = ["100.0", "20G"] if host else ["33.0", "26G"]
+            assert self.said() == dict.fromkeys(self.names, limits)
         for pool in POOLS:
             self.nodes.shows_its_labels(f"node-{pool}")
 
