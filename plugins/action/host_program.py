@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from ansible import constants as C
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.stage_times import of_both
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import HostAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import host_program
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
@@ -32,19 +31,7 @@ class ActionModule(HostAction):
         arguments = {**given, "sha256": program.sha256, "version": program.version}
         answer: dict[str, Any] = self._execute_module(module_args=dict(arguments), task_vars=task_vars)
         if answer.pop("program_missing", False):
-            path, first = self._send(program.content), answer.get("seconds")
-            answer = self._execute_module(module_args={**arguments, "src": path}, task_vars=task_vars)
+            path = self.send("gpufleet-host.pyz", program.content)
+            answer = self.ask_again(answer, {**arguments, "src": path}, task_vars)
             answer.pop("program_missing", None)
-            if "seconds" in answer:
-                answer["seconds"] = of_both(first, answer["seconds"])
         return answer
-
-    def _send(self, content: bytes) -> str:
-        """Put the program into the task's temporary folder on the host, which Ansible removes, and return its path."""
-        shell = self._connection._shell
-        if shell.tmpdir is None:
-            self._make_tmp_path()
-        path = shell.join_path(shell.tmpdir, "gpufleet-host.pyz")
-        self._transfer_data(path, content)
-        self._fixup_perms2([shell.tmpdir, path])
-        return path

@@ -21,6 +21,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.vars.hostvars import HostVars
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.stage_times import of_both
 
 _ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "roles")
 #: What the names of all variables of the collection begin with.
@@ -151,3 +152,25 @@ class HostAction(FleetAction):
         """Return the host's answer as it came."""
         answer: dict[str, Any] = self._execute_module(module_args=dict(self._task.args), task_vars=task_vars)
         return answer
+
+    def ask_again(
+        self, first: Mapping[str, Any], arguments: dict[str, Any], task_vars: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return the answer to a second call of the module, whose C(seconds) are those of both.
+
+        :param first: the answer to the first call, of which nothing else is left.
+        """
+        answer: dict[str, Any] = self._execute_module(module_args=arguments, task_vars=task_vars)
+        if "seconds" in answer:
+            answer["seconds"] = of_both(first.get("seconds"), answer["seconds"])
+        return answer
+
+    def send(self, name: str, content: bytes) -> str:
+        """Put a file into the task's temporary folder on the host, which Ansible removes, and return its path."""
+        shell = self._connection._shell
+        if shell.tmpdir is None:
+            self._make_tmp_path()
+        path: str = shell.join_path(shell.tmpdir, name)
+        self._transfer_data(path, content)
+        self._fixup_perms2([shell.tmpdir, path])
+        return path

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.stage_times import of_both
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import HostAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive import (
     PynvmlNotOnController,
@@ -29,29 +28,14 @@ class NvmlAction(HostAction):
         answer: dict[str, Any] = self._execute_module(module_args=self.arguments(), task_vars=task_vars)
         if answer.get("pynvml_missing"):
             try:
-                archive = self._send(pynvml_archive())
+                archive = self.send("pynvml.zip", pynvml_archive())
             except PynvmlNotOnController as error:
                 return {"failed": True, "msg": str(error)}
-            first = answer.get("seconds")
             # _execute_module adds what it needs to the arguments that it gets: the second run starts from a fresh copy.
-            answer = self._execute_module(
-                module_args={**self.arguments(), ARCHIVE_OPTION: archive}, task_vars=task_vars
-            )
-            if "seconds" in answer:
-                answer["seconds"] = of_both(first, answer["seconds"])
+            answer = self.ask_again(answer, {**self.arguments(), ARCHIVE_OPTION: archive}, task_vars)
         answer.pop("pynvml_missing", None)
         return answer
 
     def arguments(self) -> dict[str, Any]:
         """Return what the module is called with."""
         return {name: value for name, value in self._task.args.items() if name != ARCHIVE_OPTION}
-
-    def _send(self, archive: bytes) -> str:
-        """Put C(archive) into the task's temporary folder on the host, which Ansible removes, and return its path."""
-        shell = self._connection._shell
-        if shell.tmpdir is None:
-            self._make_tmp_path()
-        path = shell.join_path(shell.tmpdir, "pynvml.zip")
-        self._transfer_data(path, archive)
-        self._fixup_perms2([shell.tmpdir, path])
-        return path
