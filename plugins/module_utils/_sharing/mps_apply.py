@@ -33,6 +33,8 @@ UNITS = "/etc/systemd/system"
 TIME_SLICES = {"default": 0, "short": 1, "medium": 2, "long": 3}
 #: Seconds between two questions to a daemon that does not answer yet.
 _PAUSE = 0.25
+#: States of a unit whose daemon answers, or will.
+_LIVING = ("active", "activating", "deactivating")
 #: Seconds for systemd to stop a daemon and to start it again, which its unit bounds.
 _RESTART_SECONDS = 300.0
 _HOST_SHM = "/dev/shm"
@@ -192,14 +194,15 @@ def _observe_daemon(name: str, processes: Sequence[ProgramProcess]) -> ObservedD
     silent = ObservedDaemon(name, written, responds=False, enabled=enabled)
     if daemon is None:
         return silent
-    # A daemon that runs and is late is not a dead one: to start it anew would end its clients.
-    running = unit is not None and unit.active in ("active", "activating")
-    end = time.monotonic() + (mps_units.READY_SECONDS if running else 0.0)
+    # A daemon that runs and is late is not a dead one: to start it anew would end its clients. Nor is one that a job of systemd, left by
+    # a run that was cut off, is just starting anew.
+    end = time.monotonic() + mps_units.READY_SECONDS
     while True:
         found = _ask(silent, daemon, processes)
-        if found is not None or time.monotonic() >= end:
+        if found is not None or unit is None or unit.active not in _LIVING or time.monotonic() >= end:
             return found or silent
         time.sleep(_PAUSE)
+        unit = systemd.unit(instance)
 
 
 def _ask(silent: ObservedDaemon, daemon: Daemon, processes: Sequence[ProgramProcess]) -> ObservedDaemon | None:

@@ -267,6 +267,22 @@ def test_a_daemon_that_never_answers_is_waited_for_within_a_bound(machine):
     assert left - machine.late == 1
 
 
+def test_a_daemon_that_systemd_is_starting_anew_is_waited_for(machine, monkeypatch):
+    bring(machine, DESIRED)
+    pipe_directory = DESIRED.daemons[0].pipe_directory
+    stopped = machine.running.pop(pipe_directory)
+    states = iter(["deactivating", "activating", "activating", "active"])
+
+    def unit(_name):
+        state = next(states)
+        if state == "active":
+            machine.running[pipe_directory] = stopped
+        return SimpleNamespace(active=state)
+
+    monkeypatch.setattr(machine, "unit", unit)
+    assert mps_apply.observe(machine).daemons[0].responds
+
+
 @pytest.mark.parametrize("how", ["unmounted", "the host's"])
 def test_a_daemon_with_other_shared_memory_than_its_clients_is_replaced(machine, how):
     bring(machine, DESIRED)
