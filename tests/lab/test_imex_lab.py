@@ -21,6 +21,9 @@ pytestmark = [
 
 HOSTS = ("imex-1", "imex-2")
 VERSION = "580.178.04"
+OTHER = {"nvidia_driver_version": "580.126.09", "nvidia_driver_allow_vulnerable": True}
+#: Of the virtual rack, as gpu-feature-discovery would write it.
+CLIQUE = "72727272-7272-7272-7272-727272727272.1"
 NODES = "/etc/nvidia-imex/nodes_config.cfg"
 RACK = {
     "nvidia_driver_version": VERSION,
@@ -132,6 +135,12 @@ def test_masked_for_compute_domains_and_back(fleet):
     assert everywhere(fleet, "dpkg-query -W -f '${Version}' nvidia-imex") == {f"{VERSION}-1"}
     again = fleet.play("site", "--skip-tags", "cluster")
     assert again.rc == 0 and all(again.quiet(host) for host in HOSTS), again.text
+    # No group names the rack: its fabric does.
+    describe(fleet, nvidia_driver_imex="masked", nvidia_driver_imex_group="", **OTHER)
+    rollout = fleet.play("upgrade", "--check", "-e", "gpu_upgrade_kubernetes=false")
+    assert f"clique {CLIQUE}: 2 of its 2 hosts get a new driver, one after another" in " ".join(rollout.text.split()), (
+        rollout.text
+    )
     describe(fleet, "127.0.0.1", "127.0.0.2")
     played = fleet.play("site")
     assert played.rc == 0, played.text

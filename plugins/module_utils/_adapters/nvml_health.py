@@ -54,12 +54,15 @@ class Fabric:
     :param degraded: what is wrong, such as C(route_unhealthy); None where the driver does not tell.
     :param summary: C(healthy), C(unhealthy), C(limited_capacity), or C(unknown) for a value newer than these; None where the driver does
         not tell.
+    :param clique: the GPUs that reach each other's memory over NVLink, in several hosts: the cluster's UUID and the number of the clique, as
+        gpu-feature-discovery writes them into the label C(nvidia.com/gpu.clique); None on a fabric that is within the host.
     """
 
     state: str
     status: int | None = None
     degraded: tuple[str, ...] | None = None
     summary: str | None = None
+    clique: str | None = None
 
 
 @dataclass(frozen=True)
@@ -103,8 +106,16 @@ def fabric_of(nvml: Nvml, index: int) -> Fabric | None:
             status=int(info.status) if state == "completed" else None,
             degraded=None if mask is None else degraded_by(int(mask)),
             summary=_FABRIC_SUMMARIES.get(int(getattr(info, "healthSummary", 0)), "unknown"),
+            clique=_clique(bytes(info.clusterUuid), int(info.cliqueId)) if state == "completed" else None,
         )
     return None
+
+
+def _clique(cluster: bytes, clique: int) -> str | None:
+    """A fabric within one host has a cluster of zeros."""
+    digits = cluster.hex()
+    uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    return f"{uuid}.{clique}" if any(cluster) else None
 
 
 def degraded_by(mask: int) -> tuple[str, ...]:

@@ -100,7 +100,9 @@ GPU = fields(
         "profiles": _PROFILES,
         "errors": _ERRORS,
         "recovery_action": _NAME,
-        "fabric": fields({"state": _NAME, "status": number(), "degraded": items(_NAME, 64), "summary": _NAME}),
+        "fabric": fields(
+            {"state": _NAME, "status": number(), "degraded": items(_NAME, 64), "summary": _NAME, "clique": _NAME}
+        ),
         "settings": _SETTINGS,
         "lost": truth,
     },

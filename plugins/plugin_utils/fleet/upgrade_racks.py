@@ -16,9 +16,9 @@ from .waves import CURRENT, DONE, FAILED, Budget, Node
 class RackHost:
     """A host of a rack as the inventory describes it and as it was read.
 
-    :param rack: the inventory group of its rack; empty where IMEX is not used, or the rack is not named.
+    :param rack: the inventory group of its rack, or C(clique ...) by its fabric; empty where IMEX is not used, or neither is known.
     :param driver: the version that is loaded; empty where none is.
-    :param wanted: the version that is described.
+    :param wanted: the version that is described, or the present one where it stays; empty where a newer one of the branch is installed.
     """
 
     rack: str = ""

@@ -73,13 +73,22 @@ static nvmlReturn_t fabric_of(nvmlDevice_t device, const void *answer, struct ma
     return gpu_board(m, gpu)->architecture >= NVML_ARCH_HOPPER ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
+/* The GPUs of a rack are in its cluster; those of one host are by themselves. */
+static void put_in_rack(const struct machine *m, unsigned char cluster[16], unsigned *clique)
+{
+    memset(cluster, machine_in_rack(m) ? 0x72 : 0, 16);
+    *clique = machine_in_rack(m);
+}
+
 NVML_CALL(nvmlDeviceGetGpuFabricInfo, (nvmlDevice_t device, nvmlGpuFabricInfo_t *info), (device, info))
 {
     struct machine m;
     nvmlReturn_t result = fabric_of(device, info, &m);
-    if (result == NVML_SUCCESS)
-        *info = (nvmlGpuFabricInfo_t){.state = m.running.fabric_state, .status = (nvmlReturn_t)m.running.fabric_status};
-    return result;
+    if (result != NVML_SUCCESS)
+        return result;
+    *info = (nvmlGpuFabricInfo_t){.state = m.running.fabric_state, .status = (nvmlReturn_t)m.running.fabric_status};
+    put_in_rack(&m, info->clusterUuid, &info->cliqueId);
+    return NVML_SUCCESS;
 }
 
 NVML_CALL(nvmlDeviceGetGpuFabricInfoV, (nvmlDevice_t device, nvmlGpuFabricInfo_v3_t *info), (device, info))
@@ -91,10 +100,8 @@ NVML_CALL(nvmlDeviceGetGpuFabricInfoV, (nvmlDevice_t device, nvmlGpuFabricInfo_v
     bool v2 = info->version == NVML_STRUCT_VERSION(nvmlGpuFabricInfo_v2_t, 2);
     if (!v2 && info->version != NVML_STRUCT_VERSION(nvmlGpuFabricInfo_v3_t, 3))
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    /* The GPUs of a rack are in its cluster; those of one host are by themselves. */
-    memset(info->clusterUuid, machine_in_rack(&m) ? 0x72 : 0, sizeof info->clusterUuid);
+    put_in_rack(&m, info->clusterUuid, &info->cliqueId);
     info->status = (nvmlReturn_t)m.running.fabric_status;
-    info->cliqueId = machine_in_rack(&m);
     info->state = m.running.fabric_state;
     info->healthMask = m.running.fabric_mask;
     if (!v2)

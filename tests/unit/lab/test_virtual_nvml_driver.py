@@ -267,6 +267,12 @@ def test_the_fabric_of_a_rack_is_there_at_once_and_can_fail(machine: VirtualMach
     machine.gpu("reboot")
     machine.gpu("load", VERSION, "open")
     assert machine.nvml(state)[:4] == [3, 0, 0, 1]
+    older = """
+        info = c_nvmlGpuFabricInfo_t()
+        nvmlDeviceGetGpuFabricInfo(nvmlDeviceGetHandleByIndex(3), byref(info))
+        answer([info.state, info.cliqueId, bytes(info.clusterUuid) != bytes(16)])
+        """
+    assert machine.nvml(older) == [3, 1, True], "the same in the first form of the call"
 
 
 def test_the_recovery_action_is_a_field_and_a_reset_clears_it(machine: VirtualMachine) -> None:
@@ -295,12 +301,12 @@ def test_the_collections_adapter_reads_fabric_and_recovery_through_the_binary_in
         with open_nvml(None) as nvml:
             answer([dataclasses.asdict(nvml_health.fabric_of(nvml, 0)), nvml_health.recovery_action(nvml, 0)])
         """
-    waiting = {"state": "not_started", "status": None, "degraded": [], "summary": None}
+    waiting = {"state": "not_started", "status": None, "degraded": [], "summary": None, "clique": None}
     assert machine.nvml(reading) == [waiting, "none"]
     machine.gpu("fabric", "completed")
     machine.gpu("recovery", "--gpu", "0", "--action", "9")
     assert machine.nvml(reading) == [
-        {"state": "completed", "status": 0, "degraded": [], "summary": "healthy"},
+        {"state": "completed", "status": 0, "degraded": [], "summary": "healthy", "clique": None},
         "value_9",
     ]
 

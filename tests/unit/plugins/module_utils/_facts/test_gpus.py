@@ -66,11 +66,18 @@ PROFILE = GpuInstanceProfile(0, 19, "1g.10gb", 1, 7, 9728, 16, 1, 1, 0, 1, 0, (P
 
 
 class FabricInfo(ctypes.Structure):
-    _fields_ = [("state", ctypes.c_ubyte), ("status", ctypes.c_uint)]
+    _fields_ = [
+        ("clusterUuid", ctypes.c_ubyte * 16),
+        ("status", ctypes.c_uint),
+        ("cliqueId", ctypes.c_uint),
+        ("state", ctypes.c_ubyte),
+    ]
 
 
 class FakeNvml:
     """NVML as the adapter shows it; C(calls) answers the plain calls by name."""
+
+    cluster = bytes(16)
 
     def __init__(self, states=(H100,), unknown=None, profiles=None, calls=None):
         self.states = states
@@ -99,6 +106,8 @@ class FakeNvml:
             raise NvmlError(name, NOT_SUPPORTED, "NOT_SUPPORTED", "not supported")
         if name == "nvmlDeviceGetGpuFabricInfo":
             arguments[1]._obj.state = answer
+            arguments[1]._obj.clusterUuid[:] = self.cluster
+            arguments[1]._obj.cliqueId = 3
             return 0
         return answer
 
@@ -272,6 +281,18 @@ def test_fabric_state(tree, monkeypatch, state, name):
     found = read_gpus(tree.source(), None)
     assert found["fabric_state"] == name
     assert (found["gpus"][0].get("fabric") or {}).get("state") == name
+
+
+@pytest.mark.parametrize(
+    ("state", "cluster", "clique"),
+    [(3, range(16), "00010203-0405-0607-0809-0a0b0c0d0e0f.3"), (3, bytes(16), None), (2, range(16), None)],
+    ids=["a rack", "a host by itself", "not registered yet"],
+)
+def test_the_clique_of_a_rack_has_the_form_of_its_label(tree, monkeypatch, state, cluster, clique):
+    nvml = FakeNvml(calls={"nvmlDeviceGetGpuFabricInfo": state})
+    nvml.cluster = cluster
+    opened(monkeypatch, nvml)
+    assert read_gpus(tree.source(), None)["gpus"][0]["fabric"]["clique"] == clique
 
 
 @pytest.mark.parametrize(
