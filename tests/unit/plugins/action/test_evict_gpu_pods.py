@@ -4,12 +4,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
+import yaml
 from ansible_collections.gpufleet.nvidia.plugins.action import evict_gpu_pods
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import evictions, read
 
+ROLE = Path(__file__).parents[4] / "roles" / "gpu_upgrade" / "tasks"
 BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
@@ -152,3 +157,20 @@ def test_the_cluster_is_asked_for_the_daemon_set_that_a_pod_names(evict):
     assert list(refused["not_evicted"]) == ["jobs/plugin"] and cluster.asked == []
     cluster.sets = ["set"]
     assert evict(cluster)["evicted"] == ["jobs/work"]
+
+
+def test_the_role_learns_which_devices_are_in_use_before_anything_is_planned(evict):
+    """With what its own task passes: C(mig_plan) of a run that has planned nothing would be refused."""
+    (block,) = (task for task in yaml.safe_load((ROLE / "repartition.yml").read_text()) if "in_use" in str(task))
+    (match,) = (task["gpufleet.nvidia.evict_gpu_pods"] for task in block["block"] if "Match" in task["name"])
+    given = {name: value for name, value in match.items() if not isinstance(value, str) or "{{" not in value}
+    entry = {
+        "PodUID": "work",
+        "ContainerName": "c",
+        "ResourceName": "nvidia.com/gpu",
+        "DeviceIDs": {"0": ["GPU-1"]},
+    }
+    cluster = FakeCluster("work")
+    found = evict(cluster, **given, checkpoint=json.dumps({"Data": {"PodDeviceEntries": [entry]}}))
+    assert "failed" not in found, found
+    assert found["in_use"] == {"GPU-1": ["work"]} and cluster.asked == []
