@@ -162,7 +162,7 @@ class _Cluster:
 
 
 def _requests(given: Mapping[str, Any], cluster: _Cluster | None) -> tuple[list[str], list[str]]:
-    """Return on which nodes pods that request C(nvidia.com/gpu) may land, and what of the cluster keeps the DRA driver from serving them.
+    """Return on which nodes pods that request GPUs by name may land, and what of the cluster keeps the DRA driver from serving them.
 
     :param given: by cluster, what C(render) said.
     """
@@ -174,8 +174,10 @@ def _requests(given: Mapping[str, Any], cluster: _Cluster | None) -> tuple[list[
         if cluster and by_claims and not cluster.nodes.keys().isdisjoint(by_claims):
             there = served.now(there, cluster.nodes)
             version = cluster.api.version()
-            problem = served.too_old(version) or served.class_problem(cluster.api.device_classes(), version)
-            wrong += [f"cluster {name}: {problem}"] if problem else []
+            old = served.too_old(version)
+            classes = cluster.api.device_classes()
+            problems = [old] if old else [served.class_problem(classes, version, one) for one in served.claimed(there)]
+            wrong += [f"cluster {name}: {problem}" for problem in problems if problem]
         found += served.lines(name, there)
     return found, wrong
 

@@ -39,7 +39,7 @@ options:
     default: []
   served:
     description:
-      - The nodes on which pods that request C(nvidia.com/gpu) may land, as in RV(gpufleet.nvidia.render#module:served).
+      - The nodes on which pods that request GPUs or MIG devices by name may land, as in RV(gpufleet.nvidia.render#module:served).
       - With O(kubeconfig), the version of the cluster and its DeviceClasses are compared with it.
     type: dict
     default: {}

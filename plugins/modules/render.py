@@ -105,7 +105,7 @@ changes:
       path: clusters/production/capacity.json
 served:
   description:
-    - By name of the cluster, the nodes on which a pod that requests C(nvidia.com/gpu) may land.
+    - By name of the cluster, the nodes on which a pod that requests one of C(resources) may land.
     - C(by) is V(device-plugin) or V(dra). While the pool is migrated, C(to) is what serves the node afterwards.
   type: dict
   returned: success
@@ -115,6 +115,7 @@ served:
         pool: training
         by: device-plugin
         to: dra
+        resources: [nvidia.com/gpu]
 unread:
   description:
     - By host, why its facts from this run or an earlier one cannot be used. The GPUs in the inventory are used instead.

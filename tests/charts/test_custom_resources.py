@@ -54,7 +54,7 @@ FLEETS = {
 OF_FLEET = {
     "device plugin": {"RuntimeClass"},
     "claims": {"RuntimeClass", "ResourceClaimTemplate"},
-    "shared claims": {"ResourceClaim", "ResourceClaimTemplate", "Job"},
+    "shared claims": {"DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "Job"},
     "operator": set(),
     "racks by claims": {"ResourceClaimTemplate", "ComputeDomain", "Job"},
     "racks by the device plugin": {"RuntimeClass", "ComputeDomain", "Job"},

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A pool that moves from NVIDIA's own device plugin to its own DRA driver and back, under a Deployment that requests nvidia.com/gpu.
+"""A pool that moves from NVIDIA's own device plugin to its own DRA driver and back, under Deployments that request GPUs and MIG devices by name.
 
 Two real nodes with real kubelets and the charts' own releases; Kubernetes 1.34 with the gate DRAExtendedResource. The first run is killed at a step
 after which nothing offers a GPU of its node.
@@ -28,7 +28,7 @@ SPEC = {
         {
             "name": name,
             "group": "moved",
-            "boards": [{"board": "h100-80gb-sxm", "count": 2}],
+            "boards": [{"board": "h100-80gb-sxm", "count": 3}],
             "driver": "installed",
             "node": "containerd-2.4",
         }
@@ -40,16 +40,21 @@ DESCRIBED = {
     "nvidia_driver_state": "unmanaged",
     "nvidia_toolkit_version": "1.20.0",
     "nvidia_toolkit_device_injection": "cdi",
+    "nvidia_mig_strategy": "mixed",
+    "nvidia_mig_layout": [{"devices": [2], "instances": {"1g.10gb": 2}}],
     "gpu_kubernetes_cluster": "demo",
     "gpu_kubernetes_version": "1.34.4",
 }
 PLUGIN = {"nvidia_sharing_backend": "mps"}
+#: What each node has, and by which Deployment it is used.
+OFFERED = {"nvidia.com/gpu": 2, "nvidia.com/mig-1g.10gb": 2}
+APPS = {"whole": "nvidia.com/gpu", "sliced": "nvidia.com/mig-1g.10gb"}
 TO_CLAIMS = {"nvidia_sharing_backend": "dra", "nvidia_sharing_migrate_from": "mps"}
 BACK = {"nvidia_sharing_backend": "mps", "nvidia_sharing_migrate_from": "dra"}
 
 
 class Pool(Demo):
-    """Both nodes, and the Deployment that is on them all the time."""
+    """Both nodes, and the Deployments that are on them all the time."""
 
     def describe(self, variables):
         """Set the variables of the pool, render, and install what is rendered, as a push does."""
@@ -91,30 +96,43 @@ class Pool(Demo):
         """Node to who serves it, by its label."""
         return {name: node["metadata"]["labels"].get(MIGRATED) for name, node in self.nodes().items()}
 
-    def apps(self):
-        """The running pods of the Deployment: node to the GPUs that they see."""
+    def apps(self, name):
+        """The running pods of a Deployment: node to the devices that they see."""
         found: dict[str, list[str]] = {}
-        for pod in self.get("pods", "-l", "app=app")["items"]:
+        for pod in self.get("pods", "-l", f"app={name}")["items"]:
             if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]:
                 seen = devices(self.kubectl("exec", pod["metadata"]["name"], "--", "nvidia-smi", "-L"))
                 found.setdefault(pod["spec"]["nodeName"], []).extend(seen)
         return found
 
+    def wait_ready(self, count):
+        for name in APPS:
+            wait_for(lambda name=name: self.get("deployment", name)["status"].get("readyReplicas") == count, 300)
+
     def replicas(self, count):
-        """Have so many pods, and return where they run once all do; each has a GPU for itself."""
-        self.kubectl("scale", "deployment", "app", f"--replicas={count}")
-        wait_for(lambda: self.get("deployment", "app")["status"].get("readyReplicas") == count, 300)
-        apps = wait_for(lambda: (now := self.apps()) and sum(map(len, now.values())) == count and now, 120)
-        given = [uuid for seen in apps.values() for uuid in seen]
-        assert len(set(given)) == count, "one GPU for each, and none for two"
-        return apps
+        """Have so many pods of each Deployment, and return where they run once all do; each has a device for itself."""
+        self.kubectl("scale", "deployment", *APPS, f"--replicas={count}")
+        self.wait_ready(count)
+        found = {}
+        for name in APPS:
+            apps = wait_for(
+                lambda name=name: (now := self.apps(name)) and sum(map(len, now.values())) == count and now, 120
+            )
+            given = [uuid for seen in apps.values() for uuid in seen]
+            assert len(set(given)) == count, "one device for each, and none for two"
+            assert all(uuid.startswith("MIG-" if name == "sliced" else "GPU-") for uuid in given)
+            found[name] = apps
+        return found
+
+    def templates(self):
+        return {name: self.get("deployment", name)["spec"]["template"] for name in APPS}
 
     def check(self, server):
         """Both nodes are in service on one side, and show that side alone."""
         assert self.served() == dict.fromkeys(NODES, server)
         assert not [name for name, node in self.nodes().items() if node["spec"].get("unschedulable")]
         assert set(self.states().values()) == {"done"}
-        expected = {"nvidia.com/gpu": 2} if server == "device-plugin" else {}
+        expected = OFFERED if server == "device-plugin" else {}
         # Not even 0 of it: that keeps the scheduler from looking for a claim.
         wait_for(lambda: self.offered() == dict.fromkeys(NODES, expected), 60)
         published = [one["spec"]["nodeName"] for one in self.get("resourceslices")["items"]]
@@ -136,42 +154,45 @@ def pool(tmp_path_factory):
         found.lab("down")
 
 
-def deployment(pool):
-    """What people have: a Deployment that requests GPUs by name, and nothing about who serves them."""
+def deployment(pool, name):
+    """What people have: a Deployment that requests devices by name, and nothing about who serves them."""
     pod = pool.example("moved-gpu")
     spec = Demo.staying(pod)["spec"]
     for key in ("restartPolicy", "nodeSelector"):
         spec.pop(key, None)
-    labels = {"app": "app"}
+    for part in ("requests", "limits"):
+        spec["containers"][0]["resources"][part] = {APPS[name]: 1}
+    labels = {"app": name}
     template = {"metadata": {"labels": labels}, "spec": spec}
     body = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "app"}, "spec": body}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": body}
 
 
-def test_the_same_deployment_runs_before_during_and_after_and_back_again(pool):
-    pool.kubectl("create", "-f", "-", text=yaml.safe_dump(deployment(pool)))
+def test_the_same_deployments_run_before_during_and_after_and_back_again(pool):
+    pool.kubectl("create", "-f", "-", text=yaml.safe_dump_all(deployment(pool, name) for name in APPS))
     pool.replicas(4)
-    made = pool.get("deployment", "app")["spec"]["template"]
+    made = pool.templates()
     pool.replicas(2)
 
     pool.describe(TO_CLAIMS)
     # The plugin's pods are restarted once, because their affinity changed.
     time.sleep(20)
-    wait_for(lambda: pool.offered() == {name: {"nvidia.com/gpu": 2} for name in NODES}, 120)
+    wait_for(lambda: pool.offered() == dict.fromkeys(NODES, OFFERED), 120)
     assert pool.served() == dict.fromkeys(NODES), "the tree alone moves nothing"
     plan = pool.play(
         "plan", "-e", f"gpu_plan_kubeconfig={pool.lab('kubeconfig').strip()}", "-e", "gpu_plan_fail_on_drift=false"
     )
     assert "node-a, node-b: served by the device plugin, until gpufleet.nvidia.migrate moves them" in plan
+    assert "pods that request nvidia.com/mig-1g.10gb: N may land on" in plan
     assert "DeviceClass" not in plan
 
     # One node after the other: when the second one begins, the first one is on the other side, and in service.
     pool.migrate_until("installing")
-    wait_for(lambda: pool.get("deployment", "app")["status"].get("readyReplicas") == 2, 300)
+    pool.wait_ready(2)
     pool.migrate()
     pool.check("dra")
     pool.replicas(4)
-    assert len(pool.get("resourceclaims")["items"]) == 4, "the scheduler made a claim for each"
+    assert len(pool.get("resourceclaims")["items"]) == 8, "the scheduler made a claim for each"
     pool.replicas(2)
 
     # Back, and half of it first: one node is left out by its label.
@@ -180,7 +201,8 @@ def test_the_same_deployment_runs_before_during_and_after_and_back_again(pool):
     pool.migrate()
     assert pool.served() == {"node-a": "device-plugin", "node-b": "dra"}
     apps = pool.replicas(4)
-    assert {name: len(seen) for name, seen in apps.items()} == dict.fromkeys(NODES, 2), "a mixed cluster serves both"
+    for one in apps.values():
+        assert {name: len(seen) for name, seen in one.items()} == dict.fromkeys(NODES, 2), "a mixed cluster serves both"
     pool.replicas(2)
     pool.kubectl("label", "node", "node-b", "gpufleet.github.io/upgrade.skip-")
     moved = pool.nodes()["node-a"]["metadata"]["annotations"]["gpufleet.github.io/upgrade-since"]
@@ -190,4 +212,4 @@ def test_the_same_deployment_runs_before_during_and_after_and_back_again(pool):
     pool.check("device-plugin")
     pool.describe(PLUGIN)
     pool.replicas(4)
-    assert pool.get("deployment", "app")["spec"]["template"] == made, "nobody changed the pods' specification"
+    assert pool.templates() == made, "nobody changed the pods' specification"

@@ -163,12 +163,13 @@ def refuse_on_mig(sharing: Sharing, mig_strategy: str) -> None:
     :raises Refused: the plugin exits, and gpu-feature-discovery publishes no label at all, on such a node; the DRA driver has no memory
         slices of MIG devices.
     """
-    if mig_strategy != "none" and sharing.migrate_from:
+    if mig_strategy == "single" and sharing.migrate_from:
         raise Refused(
             "nvidia_sharing_migrate_from",
-            f"pods request the devices of nvidia_mig_strategy: {mig_strategy} by another name than those of whole GPUs, and no DeviceClass of the "
-            "DRA driver has that name: they would wait forever on the nodes that the DRA driver serves",
-            "Remove it. A pool with MIG changes to claims together with its pods: drain its nodes, then set nvidia_sharing_backend.",
+            "nvidia_mig_strategy is single, so pods request MIG devices as nvidia.com/gpu: with the DRA driver that is the name of its chart's "
+            "DeviceClass gpu.nvidia.com, which has whole GPUs only, and no second class may have it",
+            "Set nvidia_mig_strategy: mixed first and let the pods request nvidia.com/mig-PROFILE, or remove it, drain the pool's nodes, and "
+            "set nvidia_sharing_backend alone.",
         )
     if mig_strategy != "none" and sharing.backend == "dra" and sharing.consumed:
         raise Refused(
@@ -202,7 +203,7 @@ def refused_on_mig(sharing: Sharing, reason: str) -> Refused:
 
 
 def _refuse_migration(sharing: Sharing) -> None:
-    """Refuse to migrate what pods cannot request alike on both sides: only whole GPUs, by C(nvidia.com/gpu)."""
+    """Refuse to migrate what pods cannot request alike on both sides: only devices that nobody shares."""
     name, before = "nvidia_sharing_migrate_from", sharing.migrate_from
     if not before:
         return
@@ -217,8 +218,8 @@ def _refuse_migration(sharing: Sharing) -> None:
     if shared:
         raise Refused(
             name,
-            f"only whole GPUs are requested alike from the device plugin and from the DRA driver, and {shared} is set",
-            "Remove one of the two: a pool with shared GPUs is not migrated with its pods unchanged.",
+            f"{shared} is set, and for a request by name the DRA driver gives each pod a device of its own: shares of it have no such name",
+            "Remove one of the two. A pool with shared GPUs changes to claims together with its pods, which then name a ResourceClaim.",
         )
 
 

@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who serves pods that request C(nvidia.com/gpu) on which node: the device plugin, or the DRA driver by extended resources (KEP-5004). Pure."""
+"""Who serves pods that request GPUs and MIG devices by name on which node: the device plugin, or the DRA driver by extended resources (KEP-5004). Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import claims, clients
@@ -34,18 +34,21 @@ class Served:
 
     :param by: C(device-plugin) or C(dra); of a pool that is migrated, before the node is.
     :param to: while its pool is migrated, what serves the node afterwards; else empty.
+    :param resources: what pods request, C(nvidia.com/gpu) or C(nvidia.com/mig-PROFILE).
     """
 
     node: str
     pool: str
     by: str
     to: str = ""
+    resources: tuple[str, ...] = (GPU,)
 
 
 def read(entries: Iterable[Mapping[str, Any]]) -> tuple[Served, ...]:
     """Return what M(gpufleet.nvidia.render) says of the nodes of one cluster."""
     return tuple(
-        Served(str(one["node"]), str(one["pool"]), str(one["by"]), str(one.get("to") or "")) for one in entries
+        Served(str(one["node"]), str(one["pool"]), str(one["by"]), str(one.get("to") or ""), tuple(one["resources"]))
+        for one in entries
     )
 
 
@@ -58,22 +61,28 @@ def now(served: Sequence[Served], nodes: Mapping[str, Mapping[str, Any]]) -> tup
     for one in served:
         labels = ((nodes.get(one.node) or {}).get("metadata") or {}).get("labels") or {}
         done = one.to and labels.get(MIGRATED_LABEL) == one.to
-        found.append(Served(one.node, one.pool, one.to) if done else one)
+        found.append(replace(one, by=one.to, to="") if done else one)
     return tuple(found)
 
 
 def lines(cluster: str, served: Sequence[Served]) -> list[str]:
-    """Return on which nodes a pod that requests C(nvidia.com/gpu) may land, for people; nothing where no DRA driver is among them."""
-    if all(DRA not in (one.by, one.to) for one in served):
-        return []
-    found = [f"cluster {cluster}: pods that request {GPU}: N may land on"]
-    by: dict[tuple[str, str], list[str]] = {}
-    for one in served:
-        by.setdefault((one.by, one.to), []).append(one.node)
-    for (server, to), nodes in sorted(by.items()):
-        then = f", until gpufleet.nvidia.migrate moves them to {NAMES[to]}" if to else ""
-        found.append(f"  {', '.join(sorted(nodes))}: served by {NAMES[server]}{then}")
+    """Return on which nodes a pod that requests a resource may land, for people; nothing where no DRA driver is among them."""
+    found = []
+    for resource in claimed(served):
+        found.append(f"cluster {cluster}: pods that request {resource}: N may land on")
+        by: dict[tuple[str, str], list[str]] = {}
+        for one in served:
+            if resource in one.resources:
+                by.setdefault((one.by, one.to), []).append(one.node)
+        for (server, to), nodes in sorted(by.items()):
+            then = f", until gpufleet.nvidia.migrate moves them to {NAMES[to]}" if to else ""
+            found.append(f"  {', '.join(sorted(nodes))}: served by {NAMES[server]}{then}")
     return found
+
+
+def claimed(served: Sequence[Served]) -> list[str]:
+    """Return the resources that a DRA driver serves on one of the nodes, or will."""
+    return sorted({resource for one in served if DRA in (one.by, one.to) for resource in one.resources})
 
 
 def too_old(version: str) -> str:
@@ -87,27 +96,29 @@ def too_old(version: str) -> str:
     return ""
 
 
-def class_problem(classes: Iterable[Mapping[str, Any]], version: str) -> str:
-    """Return why no DeviceClass, or more than one, serves C(nvidia.com/gpu); empty where exactly one does.
+def class_problem(classes: Iterable[Mapping[str, Any]], version: str, resource: str = GPU) -> str:
+    """Return why no DeviceClass, or more than one, serves C(resource); empty where exactly one does.
 
     :param classes: DeviceClasses, objects of the API.
     """
+    keep, install = "of the chart dra-driver-nvidia-gpu", "Install the release dra-driver-nvidia-gpu"
+    if resource != GPU:
+        keep, install = "of the rendered tree", "Apply objects/device-classes.yaml of the rendered tree"
     names = sorted(
         str((one.get("metadata") or {}).get("name"))
         for one in classes
-        if (one.get("spec") or {}).get("extendedResourceName") == GPU
+        if (one.get("spec") or {}).get("extendedResourceName") == resource
     )
     if len(names) == 1:
         return ""
     if names:
         return (
-            f"the DeviceClasses {' and '.join(names)} both have extendedResourceName: {GPU}, and which of them serves a pod is not defined. "
-            "Delete all but the one of the chart dra-driver-nvidia-gpu"
+            f"the DeviceClasses {' and '.join(names)} both have extendedResourceName: {resource}, and which of them serves a pod is not "
+            f"defined. Delete all but the one {keep}"
         )
     return (
-        f"no DeviceClass has extendedResourceName: {GPU}, so pods that request it wait on the nodes that the DRA driver serves. Install the "
-        f"release dra-driver-nvidia-gpu; the API server of Kubernetes {version} drops the field without the feature gate {GATE} (on by default "
-        "from 1.36)"
+        f"no DeviceClass has extendedResourceName: {resource}, so pods that request it wait on the nodes that the DRA driver serves. {install}; "
+        f"the API server of Kubernetes {version} drops the field without the feature gate {GATE} (on by default from 1.36)"
     )
 
 

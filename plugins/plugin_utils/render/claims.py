@@ -15,7 +15,7 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import arithmetic
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import Slice
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import GPU_CLASS, MIG_CLASS, mig_devices
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Configuration
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import MANAGED_BY, Cluster, Configuration
 
 #: What a claim is for that is for no MIG device.
 GPU = "GPU"
@@ -120,6 +120,33 @@ def template(name: str, claimed: dict[str, Any]) -> dict[str, Any]:
         "metadata": {"name": name},
         "spec": {"spec": {"devices": claimed}},
     }
+
+
+def named_classes(cluster: Cluster) -> list[dict[str, Any]]:
+    """Return DeviceClasses by which pods get MIG devices that they request by the device plugin's names; the chart has one for whole GPUs alone."""
+    named = {kind: resource for item in cluster.configurations for kind, resource in item.named_classes.items()}
+    own = f"device.driver == '{GPU_CLASS}' && device.attributes['{GPU_CLASS}']"
+    return [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            # 1g.10gb+me: neither names of objects nor of resources have a plus.
+            "metadata": {"name": f"gpufleet-{resource.partition('/')[2]}", "labels": dict(MANAGED_BY)},
+            "spec": {
+                # Whole GPUs have no profile, and the expression would fail on them.
+                "selectors": [
+                    {
+                        "cel": {
+                            "expression": f"{own}.type == 'mig' && device.attributes['{GPU_CLASS}'].profile == '{profile}'"
+                        }
+                    }
+                ],
+                "extendedResourceName": resource,
+            },
+        }
+        for kind, resource in sorted(named.items())
+        if (profile := kind.partition("/")[2])
+    ]
 
 
 def shared(name: str, claimed: dict[str, Any]) -> dict[str, Any]:

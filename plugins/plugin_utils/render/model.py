@@ -14,10 +14,12 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.model import GpuInstanceProfile
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import RENAMED
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import mig_resource
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clients
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import Capacity
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import GPU_CLASS
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import GPU_CLASS, mig_devices
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import CONFIGURATION_LABEL, LABEL_PREFIX
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import BY_NAME, NodeMatch
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.served import GPU, SERVERS, Served
@@ -105,6 +107,20 @@ class Configuration:
         return self.sharing.migrate_from or self.sharing.backend
 
     @property
+    def named_classes(self) -> dict[str, str]:
+        """The devices of claims that pods can request as an extended resource, too, and its name, which is that of the device plugin.
+
+        Shares of memory are no device that such a request could have. MIG devices of the strategy single have the name of whole GPUs.
+        """
+        if not self.served_by_dra or self.sharing.consumed:
+            return {}
+        found = {GPU_CLASS: GPU}
+        if self.strategy == "mixed":
+            profiles = {profile for devices in self.mig_devices.values() for profile in devices}
+            found.update({mig_devices(profile): mig_resource(profile) for profile in sorted(profiles)})
+        return found
+
+    @property
     def origin(self) -> str:
         # Not the number of nodes: a file that serves some nodes does not change with others.
         return f"pool {self.pool}"
@@ -137,17 +153,20 @@ class Cluster:
 
 
 def servers(cluster: Cluster) -> tuple[Served, ...]:
-    """Return the nodes on which a pod that requests C(nvidia.com/gpu) may land, and who serves them."""
+    """Return the nodes on which a pod that requests GPUs or MIG devices by name may land, and who serves them."""
     found = []
     for item in cluster.configurations:
         backend = item.sharing.backend
         before = item.sharing.migrate_from or backend
-        # Shares of memory are no device that a request for a GPU could have.
-        claimed = backend == "dra" and not item.sharing.consumed
+        if before not in SERVERS:
+            continue
+        to = SERVERS[backend] if item.sharing.migrate_from else ""
+        classes = item.named_classes
         for node, shown in zip(item.nodes, item.capacities, strict=True):
-            if before in SERVERS and (GPU in shown.resources or (claimed and GPU_CLASS in shown.devices)):
-                to = SERVERS[backend] if item.sharing.migrate_from else ""
-                found.append(Served(node, item.pool, SERVERS[before], to))
+            names = [name for name in shown.resources if not name.endswith(RENAMED)]
+            names += [name for kind, name in classes.items() if kind in shown.devices]
+            if names:
+                found.append(Served(node, item.pool, SERVERS[before], to, tuple(sorted(names))))
     return tuple(found)
 
 

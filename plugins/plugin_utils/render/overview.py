@@ -198,15 +198,15 @@ def _requests(cluster: Cluster) -> str:
 
 
 def _shared_name(cluster: Cluster) -> str:
-    """Say that two things may offer the same name: the chart of the DRA driver makes a DeviceClass for ordinary requests, too."""
+    """Say that two things may offer the same name: the DRA driver has DeviceClasses for ordinary requests, too."""
     lines = served.lines(cluster.name, servers(cluster))
     if not lines:
         return ""
     return (
-        "\n## Who serves nvidia.com/gpu\n\n"
-        f"Pods that request `{served.GPU}: N` may land on these nodes. A pod that must have one server or the other needs the node selector of\n"
-        f"its example. The DRA driver serves such requests from Kubernetes 1.36 on, and 1.34 with the feature gate {served.GATE}.\n\n"
-        + "".join(f"- {line.strip()}\n" for line in lines[1:])
+        "\n## Who serves requests by name\n\n"
+        "A pod that must have one server or the other needs the node selector of its example. The DRA driver serves such requests from Kubernetes\n"
+        f"1.36 on, and 1.34 with the feature gate {served.GATE}.\n\n"
+        + "".join(f"{'  ' if line.startswith('  ') else ''}- {line.strip()}\n" for line in lines)
     )
 
 

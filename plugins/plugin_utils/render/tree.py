@@ -249,6 +249,10 @@ def _release(files: dict[str, str], name: str, chart: str, text: str) -> Release
 
 def _objects(cluster: Cluster, config_maps: list[dict[str, Any]]) -> dict[str, str]:
     files = {"objects/namespace.yaml": documents(f"{_MADE_BY} gpu_kubernetes_namespace.", [objects.namespace(cluster)])}
+    named = claims.named_classes(cluster)
+    if named:
+        header = f"{_MADE_BY} nvidia_mig_*: pods of DRA pools can request MIG devices by these extended resources, too."
+        files["objects/device-classes.yaml"] = documents(header, named)
     if cluster.options["objects"] != "manifests":
         return files
     if objects.has_runtime_class(cluster):

@@ -67,12 +67,27 @@ def test_some_hosts_alone(plan):
     assert list(result["plan"]["hosts"]) == ["b"]
 
 
+MIGRATED = {"nvidia_sharing_backend": "dra", "nvidia_sharing_migrate_from": "mps"}
+
+
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
         ({"nvidia_mig_layot": "x"}, "nvidia_mig_layot: no role"),
         ({"gpu_facts_pool": "none"}, "no group below gpu_hosts is called none"),
         (Undefined(), "the variables of the host: 'layout_of_the_night' is undefined"),
+        (
+            {**MIGRATED, "nvidia_mig_strategy": "single", "nvidia_mig_layout": "all-1g.10gb"},
+            "DeviceClass gpu.nvidia.com, which has whole GPUs only, and no second class may have it",
+        ),
+        (
+            {**MIGRATED, "nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 4},
+            "nvidia_sharing_mode is set, and for a request by name the DRA driver gives each pod a device of its own",
+        ),
+        (
+            {**MIGRATED, "nvidia_sharing_mode": "mps", "nvidia_sharing_replicas": 4},
+            "nvidia_sharing_mode is set, and for a request by name the DRA driver gives each pod a device of its own",
+        ),
     ],
 )
 def test_an_impossible_desired_state_is_reported_and_the_others_are_planned(plan, variables, said):
@@ -175,7 +190,10 @@ def test_devices_of_claims_are_compared_where_the_pool_is_served_by_them(plan, m
     ]
 
 
-SERVED = {"demo": [{"node": "a", "pool": "training", "by": "device-plugin", "to": "dra"}]}
+RESOURCES = ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb"]
+SERVED = {
+    "demo": [{"node": "a", "pool": "training", "by": "device-plugin", "to": "dra", "resources": RESOURCES}],
+}
 
 
 def test_who_serves_requests_for_gpus_is_said_with_and_without_a_cluster(plan, monkeypatch):
@@ -186,8 +204,8 @@ def test_who_serves_requests_for_gpus_is_said_with_and_without_a_cluster(plan, m
     node = {**FakeCluster().nodes()["a"], "metadata": {"labels": labels}}
     monkeypatch.setattr(FakeCluster, "nodes", lambda _self: {"a": node})
     monkeypatch.setattr(FakeCluster, "version", lambda _self: "v1.34.4", raising=False)
-    one = {"metadata": {"name": "gpu.nvidia.com"}, "spec": {"extendedResourceName": "nvidia.com/gpu"}}
-    monkeypatch.setattr(FakeCluster, "device_classes", lambda _self: [one], raising=False)
+    found = [{"metadata": {"name": name}, "spec": {"extendedResourceName": name}} for name in RESOURCES]
+    monkeypatch.setattr(FakeCluster, "device_classes", lambda _self: found, raising=False)
     monkeypatch.setattr(fleet_plan, "Cluster", FakeCluster)
     result, shown = plan(arguments={"served": SERVED, "kubeconfig": "x"})
     assert "  a: served by the DRA driver" in shown.text and "wrong" not in result["plan"]
@@ -199,6 +217,7 @@ def test_who_serves_requests_for_gpus_is_said_with_and_without_a_cluster(plan, m
         ("v1.33.1", [], "Kubernetes v1.33.1 serves no extended resources by DRA: 1.36 does by default"),
         ("v1.34.4", [], "no DeviceClass has extendedResourceName: nvidia.com/gpu"),
         ("v1.36.0", ["gpu.nvidia.com", "own"], "the DeviceClasses gpu.nvidia.com and own both have"),
+        ("v1.36.0", ["gpu.nvidia.com"], "no DeviceClass has extendedResourceName: nvidia.com/mig-1g.10gb"),
     ],
 )
 def test_a_cluster_that_cannot_serve_the_requests_is_drift(plan, monkeypatch, version, classes, text):

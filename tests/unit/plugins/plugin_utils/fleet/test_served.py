@@ -27,6 +27,20 @@ def test_labels_say_which_nodes_were_moved():
     assert served.lines("production", [C]) == []
 
 
+def test_each_resource_has_its_own_nodes():
+    mig = "nvidia.com/mig-1g.10gb"
+    both = Served("a", "moved", PLUGIN, DRA, (served.GPU, mig))
+    assert served.lines("production", served.now([both, C], {"a": node(DRA)})) == [
+        "cluster production: pods that request nvidia.com/gpu: N may land on",
+        "  c: served by the device plugin",
+        "  a: served by the DRA driver",
+        "cluster production: pods that request nvidia.com/mig-1g.10gb: N may land on",
+        "  a: served by the DRA driver",
+    ]
+    assert served.claimed([both, C]) == [served.GPU, mig]
+    assert served.claimed([C]) == []
+
+
 @pytest.mark.parametrize(
     ("version", "old"), [("v1.33.5", True), ("1.29", True), ("v1.34.4", False), ("v1.36.0", False)]
 )
@@ -46,6 +60,12 @@ def test_exactly_one_class_has_the_name():
         [one("own"), one("gpu.nvidia.com")], "v1.34.4"
     )
     assert "v1.34.4 drops the field without the feature gate" in served.class_problem([mig], "v1.34.4")
+    name = "nvidia.com/mig-1g.10gb"
+    assert served.class_problem([one("gpu.nvidia.com"), one("x", name)], "v1.34.4", name) == ""
+    assert "Apply objects/device-classes.yaml of the rendered tree" in served.class_problem([mig], "v1.34.4", name)
+    assert "Delete all but the one of the rendered tree" in served.class_problem(
+        [one("x", name), one("y", name)], "", name
+    )
 
 
 def daemon_set(uid, operator, value, **more):

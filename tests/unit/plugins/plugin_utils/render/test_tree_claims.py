@@ -124,7 +124,7 @@ def test_compute_domains_that_could_not_work_are_refused(clusters_of, others, va
 
 def test_a_name_that_two_may_serve_is_said(clusters_of, pools):
     tree = tree_of(clusters_of, {"claims": DRA_DEVICES, "batch": pools["batch"]})
-    assert "## Who serves nvidia.com/gpu" in tree["README.md"]
+    assert "## Who serves requests by name" in tree["README.md"]
     assert "## Who serves" not in tree_of(clusters_of, {"batch": pools["batch"]})["README.md"]
 
 
@@ -217,7 +217,7 @@ def test_a_request_is_a_limit_of_the_shared_claim_of_mps_and_of_time_slices_a_sh
         ({"nvidia_sharing_memory_slice": "1GiB"}, "both nvidia_sharing_replicas"),
         ({"nvidia_sharing_mps_active_thread_percentage": 50}, "MPS daemons of the host"),
         ({**DIVIDED, "nvidia_sharing_replicas": 40}, "clients"),
-        ({"nvidia_sharing_migrate_from": "mps"}, "only whole GPUs are requested alike"),
+        ({"nvidia_sharing_migrate_from": "mps"}, "the DRA driver gives each pod a device of its own"),
         (
             {**DIVIDED, "nvidia_sharing_mode": "time_slicing", "nvidia_sharing_time_slice": "long"},
             "sets no time slice of MIG devices",

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clients
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import former
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 
@@ -45,6 +46,7 @@ def servers_of(tree, labels):
 
 
 DRIVER = "values/dra-driver-nvidia-gpu.yaml"
+CLASSES = "objects/device-classes.yaml"
 
 
 @pytest.mark.parametrize(
@@ -94,13 +96,59 @@ def test_who_serves_the_nodes_of_a_pool_that_is_migrated_is_said(clusters_of):
     )
 
 
+SLICED = {
+    "nvidia_mig_strategy": "mixed",
+    "nvidia_mig_layout": [{"devices": [1], "instances": {"1g.10gb+me": 1, "1g.10gb": 2}}],
+}
+
+
+def test_mig_devices_keep_their_names_while_the_pool_is_migrated_and_when_it_is(clusters_of):
+    plugin = tree_of(clusters_of, {"moved": {**DRA_DEVICES, **SLICED, "nvidia_sharing_backend": "mps"}})
+    assert CLASSES not in plugin
+    names = json.loads(plugin["capacity.json"])["nodes"]["moved-0"]["resources"]
+    served = [tree_of(clusters_of, {"moved": {**one, **SLICED}}) for one in (TO_CLAIMS, DRA_DEVICES, BACK)]
+    assert len({tree[CLASSES] for tree in served}) == 1
+    classes = list(yaml.safe_load_all(served[0][CLASSES]))
+    by_name = {one["metadata"]["name"]: one["spec"] for one in classes}
+    assert {one["extendedResourceName"] for one in by_name.values()} == names.keys() - {"nvidia.com/gpu"}
+    media = by_name["gpufleet-mig-1g.10gb.me"]
+    assert media["extendedResourceName"] == "nvidia.com/mig-1g.10gb.me"
+    (selector,) = media["selectors"]
+    assert selector["cel"]["expression"].endswith("].profile == '1g.10gb+me'")
+    assert not [found for one in classes for found in lint(yaml.safe_dump(one)).findings]
+    assert servers_of(served[0], {}) == {"plugin"} and servers_of(served[0], {MIGRATED: "dra"}) == {"dra"}
+    text = served[0]["README.md"]
+    assert (
+        "cluster cluster: pods that request nvidia.com/mig-1g.10gb: N may land on\n  - moved-0, moved-1: served by"
+        in text
+    )
+    node = json.loads(served[0]["capacity.json"])["nodes"]["moved-0"]
+    assert node["migration"]["resources"] == names
+
+
+def test_whole_gpus_and_the_strategy_single_have_no_class_of_their_own(clusters_of):
+    single = {"nvidia_mig_strategy": "single", "nvidia_mig_layout": "all-1g.10gb"}
+    assert CLASSES not in tree_of(clusters_of, {"claims": {**DRA_DEVICES, **single}})
+    assert CLASSES not in tree_of(clusters_of, {"claims": DRA_DEVICES})
+
+
 @pytest.mark.parametrize(
     ("variables", "options", "text"),
     [
         ({"nvidia_sharing_migrate_from": "dra"}, {}, "Set nvidia_sharing_backend: mps"),
         ({"nvidia_sharing_migrate_from": "hami"}, {}, "must be one of , mps, dra"),
-        ({"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": "all-balanced"}, {}, "no DeviceClass of the DRA driver"),
-        ({"nvidia_sharing_memory_slice": "4GiB"}, {}, "only whole GPUs are requested alike"),
+        ({"nvidia_mig_strategy": "single", "nvidia_mig_layout": "all-1g.10gb"}, {}, "no second class may have it"),
+        ({"nvidia_sharing_memory_slice": "4GiB"}, {}, "nvidia_sharing_memory_slice is set, and for a request by name"),
+        (
+            {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 4},
+            {},
+            "nvidia_sharing_mode is set, and for a request by name the DRA driver gives each pod a device of its own",
+        ),
+        (
+            {"nvidia_sharing_mode": "mps", "nvidia_sharing_replicas": 4},
+            {},
+            "nvidia_sharing_mode is set, and for a request",
+        ),
         ({"nvidia_driver_imex": "masked"}, {}, "ComputeDomains of the DRA driver run IMEX on its nodes"),
         ({"nvidia_toolkit_device_injection": "volume_mounts"}, {}, "by CDI"),
         ({}, {"stack": "gpu_operator"}, "Set gpu_kubernetes_stack: device_plugin first"),
