@@ -39,7 +39,7 @@ edit it. CI runs every test that is named here.
 | level | means | runs with |
 |---|---|---|
 | **real** | the distribution's own packages and its real package manager, on a lab host with systemd | `make test TIERS="dkms debian"` |
-| **lab** | packages shaped like NVIDIA's, with real apt, DKMS and systemd on a lab host, and virtual GPUs; real runtimes | `make test TIERS=lab` |
+| **lab** | packages shaped like NVIDIA's, with real apt, DKMS and systemd on a lab host, and virtual GPUs; real runtimes | `make test TIERS="lab dkms"` |
 | **resolver** | the real apt, dnf or zypper resolves, and where it says so installs, from generated repositories | `make test TIERS=resolver` |
 | **plan** | the plan is computed and compared; no package manager of that distribution was asked | `make test TIERS=unit` |
 | refused | there is no such combination, or something is missing for it: a test proves that it is refused with the reason | `make test TIERS=unit` |

@@ -8,6 +8,7 @@ kernel loads it here, so the desired state leaves loading to a reboot: everythin
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ REVISIONS = {RELEASED: "535.261.03-1", FIXED: "535.309.01-0+deb12u1"}
 #: Those with a version of the driver; the others (nvidia-persistenced, nvidia-support, ...) have versions of their own.
 EXACT = ("nvidia-kernel-dkms", "nvidia-smi", "libnvidia-ml1", "libcuda1", "libnvidia-cfg1", "firmware-nvidia-gsp")
 DESIRED = {"source": "distribution", "flavour": "proprietary", "reload": "never", "allow_vulnerable": True}
+#: What a host of L(DebianHost.runs) takes for its kernel, and the library by which its programs do.
+RELEASE_FILE, PRELOADED = "/etc/lab-kernel-release", "/usr/local/lib/kernel_release.so"
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,26 @@ class DebianHost:
         """What an unattended upgrade of everything would do to them."""
         lines = self.sh("apt-get -s dist-upgrade").splitlines()
         return [line for line in lines if line.startswith(("Inst ", "Remv ")) and "nvidia" in line]
+
+    def runs(self, release: str, folder: Path) -> None:
+        """Have every program of the host take C(release) for the running kernel.
+
+        :param folder: an empty one, for the library.
+        """
+        library = folder / "kernel_release.so"
+        command = [
+            "gcc",
+            "-shared",
+            "-fPIC",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            f'-DGPUFLEET_RELEASE_FILE="{RELEASE_FILE}"',
+        ]
+        subprocess.run([*command, "-o", str(library), str(HERE / "kernel_release.c")], check=True)
+        self.put(library, PRELOADED)
+        self.sh(f"echo {release} > {RELEASE_FILE}; echo {PRELOADED} > /etc/ld.so.preload")
+        assert self.sh("uname -r").strip() == release
 
     def put(self, source: Path, place: str) -> None:
         """Write a file into the host."""

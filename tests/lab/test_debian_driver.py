@@ -10,7 +10,6 @@ one says that it runs Debian's, and everything in it, apt, DKMS and the module, 
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,11 +18,9 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.stage_times 
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from debian import EXACT, FIXED, HERE, REVISIONS, DebianHost
+from debian import EXACT, FIXED, REVISIONS, DebianHost
 
 pytestmark = pytest.mark.dkms
-
-PRELOADED = "/usr/local/lib/kernel_release.so"
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +36,7 @@ def host(make_fleet):
 def kernel(host, tmp_path_factory) -> str:
     """Debian's kernel, which the host takes for the running one."""
     found = host.sh("apt-cache depends linux-headers-amd64 | sed -n 's/.*Depends: linux-headers-//p'").split()[0]
-    library = tmp_path_factory.mktemp("kernel") / "kernel_release.so"
-    command = ["gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", f'-DGPUFLEET_RELEASE="{found}"']
-    subprocess.run([*command, "-o", str(library), str(HERE / "kernel_release.c")], check=True)
-    host.put(library, PRELOADED)
-    host.sh(f"echo {PRELOADED} > /etc/ld.so.preload")
-    assert host.sh("uname -r").strip() == found
+    host.runs(found, tmp_path_factory.mktemp("kernel"))
     return str(found)
 
 
