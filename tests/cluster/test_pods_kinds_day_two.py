@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Kinds of pools by every way in which devices reach containers, on full nodes: a reboot, a power cut, a change of what the pool is, and of
-some kinds an upgrade of the driver and its rollback.
+"""Kinds of pools by every way in which devices reach containers, on full nodes: a reboot, a power cut, an upgrade of the driver and its
+rollback, and a change of what the pool is.
 
 After each of them the nodes offer what capacity.json says and have its labels, and every pod sees exactly its devices. Deployments hold the
 pods: a driver cannot be changed under a pod, and after a reboot the kubelet fails those that it starts before the device plugin has registered.
@@ -69,8 +69,6 @@ CHANGES = {
     "MPS by the host, renamed": Change({**HOST, **RENAMED, **SMALLER}, {SHARED: 8}, {}),
     "MPS by the device plugin": Change({**MPS, **SMALLER}, {GPU: 8}, {}),
 }
-#: One with instances, which a new driver destroys; one without; and one with daemons of the host that have the driver open. Each takes minutes.
-UPGRADED = ("MIG mixed", "time slicing, renamed", "MPS by the host")
 
 
 def of_driver(version: str) -> dict[str, Any]:
@@ -237,7 +235,6 @@ def test_the_nodes_offer_the_same_again_and_every_pod_has_its_devices(full, even
     assert full.present() == present, "the same devices with the same UUIDs"
 
 
-@pytest.mark.parametrize("full", UPGRADED, indirect=True)
 def test_an_upgrade_of_the_driver_and_the_rollback_give_pods_their_devices_again(full):
     nodes = full.nodes
     rollout = {
