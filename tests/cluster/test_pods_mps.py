@@ -62,7 +62,9 @@ def test_the_pod_is_told_of_the_pipe_and_has_the_hosts_daemon_in_it(demo, pods, 
     assert inside(demo, pod, inode.format(IN_POD)) == on_host(demo, inode.format(ON_HOST))
 
 
-def test_the_limits_that_the_daemon_says_to_pods_are_the_described_ones(demo, pods):
+def test_without_a_cuda_client_the_limits_that_the_daemon_of_release_535_says_to_pods_are_the_described_ones(
+    demo, pods
+):
     """Of a slice of 4 GiB and no percentage, the same to both users, as on the host."""
     for pod in pods.values():
         assert (ask(demo, pod, PERCENTAGE), ask(demo, pod, LIMIT)) == ("100.0", "4G")
@@ -114,7 +116,7 @@ def test_without_policies_a_pod_without_a_gpu_that_mounts_the_hosts_directory_re
         demo.kubectl("delete", "pod", "reaches-mps", "--force", "--grace-period=0")
 
 
-def test_after_a_power_cut_the_pool_serves_clients_with_the_same_limits(demo):
+def test_without_a_cuda_client_after_a_power_cut_the_daemon_of_release_535_says_the_same_limits_to_pods(demo):
     """The daemon is there before its clients are; those that ran fail, as the kubelet has it, and are replaced."""
     item = demo.staying(demo.example(EXAMPLE))
     del item["spec"]["restartPolicy"]
