@@ -155,7 +155,7 @@ def _slices_make_one_tree(folder: Path) -> None:
 
 def main(hosts: int) -> None:
     print(f"{hosts} hosts, {FORKS} forks; seconds are for 1,000 hosts, memory is for all of them:")
-    print(f"{'':<10} {'SECONDS':>8} {'CPU SECONDS':>12} {'BESIDE PING':>12} {'MIB':>8} {'MIB PER 1,000':>14}")
+    print(f"{'':10} {'SECONDS':>8} {'CPU SECONDS':>12} {'BESIDE PING':>12} {'MIB':>8} {'MIB PER 1,000':>14}")
     measure(hosts, lambda name, cost, ping: print(_row(name, cost, ping, hosts / 1000), flush=True))
 
 

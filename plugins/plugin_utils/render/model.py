@@ -156,11 +156,10 @@ def servers(cluster: Cluster) -> tuple[Served, ...]:
     """Return the nodes on which a pod that requests GPUs or MIG devices by name may land, and who serves them."""
     found = []
     for item in cluster.configurations:
-        backend = item.sharing.backend
-        before = item.sharing.migrate_from or backend
+        before = item.labelled_backend
         if before not in SERVERS:
             continue
-        to = SERVERS[backend] if item.sharing.migrate_from else ""
+        to = SERVERS[item.sharing.backend] if item.sharing.migrate_from else ""
         classes = item.named_classes
         for node, shown in zip(item.nodes, item.capacities, strict=True):
             names = [name for name in shown.resources if not name.endswith(RENAMED)]
