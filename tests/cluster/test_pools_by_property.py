@@ -127,6 +127,8 @@ def test_a_group_of_nodes_is_served_by_its_own_label(nodes):
     assert not (nodes.tree / "node-labels").exists()
     nodes.kubectl("delete", "nodefeaturerules.nfd.k8s-sigs.io", "gpufleet-pools")
     wait_for(lambda: CONFIGURATION not in {**nodes.labels(KNOWN), **nodes.labels(UNKNOWN)}, 300)
+    # Their kubelets report the plugin of before until they notice that it is gone: only what is offered after that is the new one's.
+    nodes.both_offer(0)
     nodes.lab("charts", str(nodes.tree))
 
     def plugins():
