@@ -19,14 +19,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.software import changed_settings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, by_node, titles
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import MISTAKES, describe, mistakes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import claims, usage, usage_html, usage_text
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import (
-    GPU,
-    HAMI_SPLIT,
-    Capacity,
-)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import HAMI_SPLIT, Capacity
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import Holding, holdings
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import FAILED, gpu_allocatable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection import (

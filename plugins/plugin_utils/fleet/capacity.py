@@ -17,56 +17,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.architectures import ARCHITECTURES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.model import Board, GpuInstanceProfile
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.from_facts import (
-    board_of,
-    has_mig,
-    instances_of,
-    profiles_of,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.model import Board
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.from_facts import instances_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import desired_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import compute_name, resolve
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import compute_name
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import client_limits, refuse_clients
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import refuse_clients
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing, refuse_on_mig
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU, mig_resource
 
 from .claims import GPU_CLASS, mig_devices
+from .node_labels import node_labels
+from .slices import Slice, profile_memory, slice_of
 
 #: HAMi offers each GPU this many times (C(devicePlugin.deviceSplitCount)).
 HAMI_SPLIT = 10
 
 #: As many as the schema of the facts takes.
 _MOST_GPUS = 64
-# gpu-feature-discovery names two architectures otherwise than the driver's users do.
-_FAMILIES = {"ada": "ada-lovelace"}
-
-
-@dataclass(frozen=True)
-class Slice:
-    """What one unit of a resource is.
-
-    :param replicas: into how many units a GPU or MIG device is divided; 1 when it is not shared.
-    :param memory_mib: memory of the GPU or MIG device; None when no source gives it.
-    :param limit_mib: what one client can allocate; None when nothing limits it below C(memory_mib).
-    :param active_thread_percentage: of an MPS client, else None.
-    """
-
-    replicas: int
-    memory_mib: int | None
-    limit_mib: int | None
-    active_thread_percentage: float | None
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "replicas": self.replicas,
-            "memory_mib": self.memory_mib,
-            "limit_mib": self.limit_mib,
-            "active_thread_percentage": self.active_thread_percentage,
-        }
 
 
 @dataclass(frozen=True)
@@ -183,7 +153,7 @@ def capacity(gpus: Sequence[Mapping[str, Any]], strategy: str, layout: Any, shar
     if sharing.mode == "mps" and sharing.mps_manager == "host":
         # gpu-feature-discovery stays off there: its label nvidia.com/mps.capable would start the chart's own MPS daemon.
         return Capacity(dict(resources), {}, {}, slices, replicas, _assumed(gpus))
-    certain, approximate = _labels(gpus, divided, strategy, sharing)
+    certain, approximate = node_labels(gpus, divided, strategy, sharing)
     return Capacity(dict(resources), certain, approximate, slices, replicas, _assumed(gpus))
 
 
@@ -261,26 +231,15 @@ def _groups(
     for gpu in gpus:
         desired = divided[int(gpu["index"])]
         if not desired.enabled or strategy == "none":
-            groups.setdefault(GPU, []).append(_unit(gpu.get("memory_mib"), sharing, gpu, GPU))
+            groups.setdefault(GPU, []).append(slice_of(gpu.get("memory_mib"), sharing, gpu, GPU))
             continue
         for instance in desired.instances:
-            memory = _profile_memory(gpu, instance.profile)
+            memory = profile_memory(gpu, instance.profile)
             for width in instance.compute:
                 device = compute_name(instance.profile, width)
                 name = GPU if strategy == "single" else mig_resource(device)
-                groups.setdefault(name, []).append(_unit(memory, sharing, gpu, name))
+                groups.setdefault(name, []).append(slice_of(memory, sharing, gpu, name))
     return groups
-
-
-def _unit(memory: int | None, sharing: Sharing, gpu: Mapping[str, Any], resource: str) -> Slice:
-    replicas = sharing.replicas_on(memory, resource=resource) if sharing.replicated else 1
-    if sharing.mode != "mps" or not sharing.replicated:
-        return Slice(replicas, memory, None, None)
-    device = {**gpu, "memory_mib": memory}
-    refuse_clients(sharing, device)
-    limits = client_limits(sharing, device)
-    percentage = int(limits.percentage) if limits.percentage % 1 == 0 else limits.percentage
-    return Slice(replicas, memory, limits.memory_mib or None, percentage)
 
 
 def _refuse_uneven(name: str, units: Sequence[Slice]) -> None:
@@ -331,7 +290,7 @@ def _claimed(gpus: Sequence[Mapping[str, Any]], divided: Mapping[int, DesiredGpu
         kinds = [(GPU_CLASS, GPU, gpu.get("memory_mib"))]
         if desired.enabled:
             kinds = [
-                (mig_devices(device), mig_resource(device), _profile_memory(gpu, instance.profile))
+                (mig_devices(device), mig_resource(device), profile_memory(gpu, instance.profile))
                 for instance in desired.instances
                 for width in instance.compute
                 for device in [compute_name(instance.profile, width)]
@@ -339,7 +298,7 @@ def _claimed(gpus: Sequence[Mapping[str, Any]], divided: Mapping[int, DesiredGpu
         for kind, resource, memory in kinds:
             unit = Slice(1, memory, sharing.slice_mib, None)
             if sharing.claims_shared:
-                unit = _unit(memory, sharing, gpu, resource)
+                unit = slice_of(memory, sharing, gpu, resource)
                 if desired.enabled and sharing.mode == "mps":
                     profile = kind.partition("/")[2]
                     refuse_clients(sharing, gpu, device={"profile": profile, "memory_mib": memory})
@@ -367,134 +326,3 @@ def _assumed(gpus: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(
         f"product name and memory of {board}: from the table of boards, no facts are recorded" for board in boards
     )
-
-
-def _profile(gpu: Mapping[str, Any], name: str) -> GpuInstanceProfile | None:
-    offered = profiles_of(gpu)
-    return resolve(name, offered) if offered else None
-
-
-def _profile_memory(gpu: Mapping[str, Any], name: str) -> int | None:
-    for instance in gpu.get("gpu_instances") or ():
-        if instance.get("profile") == name and instance.get("memory_mib"):
-            return int(instance["memory_mib"])
-    profile = _profile(gpu, name)
-    return profile.memory_mib if profile else None
-
-
-def _labels(
-    gpus: Sequence[Mapping[str, Any]], divided: Mapping[int, DesiredGpu], strategy: str, sharing: Sharing
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the labels that are certain, and those that depend on the board's variant or on the driver."""
-    certain = {
-        "nvidia.com/mig.capable": _text(any(has_mig(gpu) for gpu in gpus)),
-        "nvidia.com/mps.capable": _text(sharing.mode == "mps"),
-    }
-    approximate: dict[str, str] = {}
-    if not gpus:
-        return certain, approximate
-    if strategy != "none":
-        certain["nvidia.com/mig.strategy"] = strategy
-    _gpu_labels(gpus, divided, sharing, certain, approximate)
-    if strategy != "none":
-        _mig_labels(gpus, divided, strategy, sharing, certain, approximate)
-    return certain, approximate
-
-
-def _gpu_labels(
-    gpus: Sequence[Mapping[str, Any]],
-    divided: Mapping[int, DesiredGpu],
-    sharing: Sharing,
-    certain: dict[str, str],
-    approximate: dict[str, str],
-) -> None:
-    """Whole GPUs override GPUs with MIG; of several products the last one that gpu-feature-discovery visits wins."""
-    names = sorted({str(gpu.get("name")) for gpu in gpus})
-    whole = [gpu for gpu in gpus if not divided[int(gpu["index"])].enabled]
-    shown = (whole or list(gpus))[-1]
-    count = sum(1 for gpu in gpus if gpu.get("name") == shown.get("name"))
-    shared = bool(whole) and sharing.replicated
-    replicas = _unit(shown.get("memory_mib"), sharing, shown, GPU).replicas if shared else (1 if whole else 0)
-    shared = replicas > 1
-    target = certain if len(names) == 1 else approximate
-    target[f"{GPU}.count"] = str(count)
-    target[f"{GPU}.replicas"] = str(replicas)
-    target[f"{GPU}.sharing-strategy"] = _strategy_label(sharing) if replicas > 1 else "none"
-    suffix = "-SHARED" if shared and not sharing.rename else ""
-    _known(shown, f"{GPU}.product", product(str(shown.get("name"))) + suffix, len(names) == 1, certain, approximate)
-    if shown.get("memory_mib"):
-        _known(shown, f"{GPU}.memory", str(shown["memory_mib"]), len(names) == 1, certain, approximate)
-    architecture = shown.get("architecture")
-    if architecture:
-        target[f"{GPU}.family"] = _FAMILIES.get(str(architecture), str(architecture))
-        known = ARCHITECTURES.get(str(architecture))
-        if known and len(known.compute_capabilities) == 1:
-            major, _dot, minor = known.compute_capabilities[0].partition(".")
-            target[f"{GPU}.compute.major"], target[f"{GPU}.compute.minor"] = major, minor
-
-
-def _mig_labels(
-    gpus: Sequence[Mapping[str, Any]],
-    divided: Mapping[int, DesiredGpu],
-    strategy: str,
-    sharing: Sharing,
-    certain: dict[str, str],
-    approximate: dict[str, str],
-) -> None:
-    counts: Counter[str] = Counter()
-    example: dict[str, tuple[Mapping[str, Any], str, int]] = {}
-    for gpu in gpus:
-        for instance in divided[int(gpu["index"])].instances:
-            for width in instance.compute:
-                device = compute_name(instance.profile, width)
-                counts[device] += 1
-                example.setdefault(device, (gpu, instance.profile, width))
-    for device, count in counts.items():
-        gpu, profile, width = example[device]
-        key = GPU if strategy == "single" else mig_resource(device)
-        replicas = sharing.replicas_on(_profile_memory(gpu, profile), resource=key)
-        shared = replicas > 1
-        certain[f"{key}.count"] = str(count)
-        certain[f"{key}.replicas"] = str(replicas)
-        certain[f"{key}.sharing-strategy"] = _strategy_label(sharing) if shared else "none"
-        suffix = "-SHARED" if shared and not sharing.rename else ""
-        name = f"{product(str(gpu.get('name')))}-MIG-{product(device.replace('+', '.'))}{suffix}"
-        _known(gpu, f"{key}.product", name, True, certain, approximate)
-        row = _profile(gpu, profile)
-        memory = _profile_memory(gpu, profile)
-        if memory is not None:
-            approximate[f"{key}.memory"] = str(memory)
-            certain.pop(f"{key}.memory", None)
-        certain[f"{key}.slices.gi"] = device.rpartition("c.")[2].partition("g.")[0]
-        certain[f"{key}.slices.ci"] = str(width)
-        if row is not None and row.multiprocessors is not None and width == row.gpu_slices:
-            certain[f"{key}.multiprocessors"] = str(row.multiprocessors)
-
-
-def _known(
-    gpu: Mapping[str, Any],
-    key: str,
-    value: str,
-    unique: bool,
-    certain: dict[str, str],
-    approximate: dict[str, str],
-) -> None:
-    """Put a value that comes from the GPU itself where it belongs: the table of boards knows it about only."""
-    board = board_of(gpu)
-    variants = board is not None and len(board.product_names) > 1
-    guessed = bool(gpu.get("from_table")) and (variants or key.endswith(".memory"))
-    (approximate if guessed or not unique else certain)[key] = value
-    (certain if guessed or not unique else approximate).pop(key, None)
-
-
-def product(name: str) -> str:
-    """Return a product name as gpu-feature-discovery writes it into labels: C(NVIDIA-H100-80GB-HBM3)."""
-    return "-".join(re.sub(r"[^A-Za-z0-9\-_. ]", "", name).split())
-
-
-def _strategy_label(sharing: Sharing) -> str:
-    return "time-slicing" if sharing.mode == "time_slicing" else sharing.mode
-
-
-def _text(value: bool) -> str:
-    return "true" if value else "false"

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.from_facts import profiles_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU
 
-from .capacity import GPU
 from .devices import Holding
 from .pods import Pod
 

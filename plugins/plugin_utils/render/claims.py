@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import arithmetic
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import Slice
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import GPU_CLASS, MIG_CLASS, mig_devices
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.slices import Slice
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import MANAGED_BY, Cluster, Configuration
 
 #: What a claim is for that is for no MIG device.
