@@ -217,12 +217,13 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_ve
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_apply, mps_plan, mps_removal
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.desired import read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import (
     HostSharing,
     host_sharing,
     one_user_at_a_time,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing, read
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.nvml_gpus import gpu_mappings
 
 ARGUMENTS = {

@@ -16,7 +16,8 @@ from .._mig.layouts import desired_layout
 from .._mig.profiles import compute_name, resolve
 from .._plan import Refused, StagePlan, Step
 from .._steps import gpu_title
-from . import modes, mps_plan
+from . import contradictions, mps_plan
+from .desired import read
 from .host import (
     UNREADABLE,
     Daemon,
@@ -26,6 +27,7 @@ from .host import (
     refuse_clients,
     refuse_clients_of_devices,
 )
+from .modes import Sharing
 
 STAGE = "sharing"
 
@@ -37,9 +39,9 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     :param desired: the variables of all host roles; C(nvidia_sharing_*) and C(nvidia_mig_strategy) are read.
     :raises Refused: the desired state contradicts itself, or can never be met by the GPUs of this host.
     """
-    sharing = modes.read(desired)
+    sharing = read(desired)
     strategy = str(desired.get("nvidia_mig_strategy") or "none")
-    modes.refuse_on_mig(sharing, strategy)
+    contradictions.refuse_on_mig(sharing, strategy)
     gpus = [gpu for gpu in facts.get("gpus") or () if isinstance(gpu, Mapping)]
     branch = _branch(facts, desired)
     for gpu in gpus:
@@ -51,14 +53,14 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         return StagePlan(STAGE, needed=True, steps=steps, unknown=f"the GPUs cannot be queried yet: {reason}")
     with_mig = [gpu for gpu in gpus if (gpu.get("mig") or {}).get("current")]
     if with_mig and not sharing.shared and sharing.compute_mode not in ("auto", "default"):
-        raise modes.refused_on_mig(sharing, f"{gpu_title(with_mig[0])} is in MIG mode")
+        raise contradictions.refused_on_mig(sharing, f"{gpu_title(with_mig[0])} is in MIG mode")
     if strategy != "none" or with_mig:
         return _on_mig(sharing, gpus, facts, branch)
     return _planned(sharing, _wanted(sharing, facts, gpus, branch), facts, gpus)
 
 
 def _wanted(
-    sharing: modes.Sharing, facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], branch: int | None
+    sharing: Sharing, facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], branch: int | None
 ) -> HostSharing:
     """Return what the host has to keep, with the multi-user server that its control program has.
 
@@ -77,13 +79,13 @@ def _branch(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> int | None:
     return int(described) if is_branch(described) else None
 
 
-def _refuse_on_gpu(sharing: modes.Sharing, gpu: Mapping[str, Any], branch: int | None) -> None:
+def _refuse_on_gpu(sharing: Sharing, gpu: Mapping[str, Any], branch: int | None) -> None:
     if sharing.mode == "mps" and not (gpu.get("mig") or {}).get("current"):
         refuse_clients(sharing, gpu, branch)
 
 
 def _refuse_on_layout(
-    sharing: modes.Sharing, desired: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], branch: int | None
+    sharing: Sharing, desired: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], branch: int | None
 ) -> None:
     """Look at the MIG devices that the layout will make: the stage before this one must not make them in vain."""
     if sharing.mode != "mps" or sharing.host.scope != "instance":
@@ -131,9 +133,7 @@ def _boards(facts: Mapping[str, Any], most: bool = False) -> list[dict[str, Any]
     return gpus
 
 
-def _steps_of_boards(
-    sharing: modes.Sharing, strategy: str, facts: Mapping[str, Any], branch: int | None
-) -> tuple[Step, ...]:
+def _steps_of_boards(sharing: Sharing, strategy: str, facts: Mapping[str, Any], branch: int | None) -> tuple[Step, ...]:
     """Plan for the boards on the PCI bus, before there is a driver to ask. What depends on MIG devices is left open.
 
     With ECC switched off a driver reports more memory than the table of boards has, up to what the label says: only what is refused with
@@ -148,7 +148,7 @@ def _steps_of_boards(
 
 
 def _steps_of_cards(
-    sharing: modes.Sharing,
+    sharing: Sharing,
     strategy: str,
     facts: Mapping[str, Any],
     branch: int | None,
@@ -170,7 +170,7 @@ def _steps_of_cards(
 
 
 def _on_mig(
-    sharing: modes.Sharing, gpus: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], branch: int | None
+    sharing: Sharing, gpus: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], branch: int | None
 ) -> StagePlan:
     """With MIG the devices to share are those that the stage before this one makes; when it changes nothing, those that are there."""
     there = any(gpu.get("gpu_instances") for gpu in gpus)
@@ -184,7 +184,7 @@ def _on_mig(
 
 
 def _planned(
-    sharing: modes.Sharing, wanted: HostSharing, facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]
+    sharing: Sharing, wanted: HostSharing, facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]
 ) -> StagePlan:
     plan = mps_plan.plan(_observed(facts, gpus), wanted, "force")
     alone = one_user_at_a_time(sharing, wanted)

@@ -24,8 +24,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts impor
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import compute_name
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.contradictions import refuse_on_mig
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import refuse_clients
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing, refuse_on_mig
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU, mig_resource
 
 from .claims import GPU_CLASS, mig_devices

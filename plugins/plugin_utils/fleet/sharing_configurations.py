@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.desired import read as read_sharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
 
 from .capacity import Capacity, capacity, merged
@@ -117,7 +117,7 @@ def read(desired: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Choic
     :raises Refused: a configuration is invalid, or what is chosen is not there, or the node cannot have it.
     """
     strategy, layout = str(desired.get("nvidia_mig_strategy") or "none"), desired.get("nvidia_mig_layout")
-    sharing = modes.read(desired)
+    sharing = read_sharing(desired)
     own, before = Named(sharing, capacity(gpus, strategy, layout, sharing)), None
     if sharing.migrate_from:
         other = replace(sharing, backend=sharing.migrate_from, migrate_from="")
@@ -208,7 +208,7 @@ def _sharing(options: Mapping[str, Any], desired: Mapping[str, Any], path: str) 
     if mode == "none":
         variables.pop("nvidia_sharing_time_slice", None)
     try:
-        return modes.read(variables)
+        return read_sharing(variables)
     except Refused as refusal:
         raise _of(refusal, path) from refusal
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.desired import read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import host_sharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.stage import stage
 
@@ -34,7 +34,7 @@ def desired(**options):
 
 def recorded(options, devices):
     variables = desired(**options)
-    return {"sharing": host_sharing(modes.read(variables), devices).as_dict()}
+    return {"sharing": host_sharing(read(variables), devices).as_dict()}
 
 
 HOST = {"mode": "mps", "memory_slice": "4GiB", "mps_manager": "host"}

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.desired import read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import host_sharing
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import read
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import capacity, gpus_of_inventory, merged
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_labels import product
 

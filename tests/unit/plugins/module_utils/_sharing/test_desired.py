@@ -9,6 +9,8 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.contradictions import refuse_on_mig
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.desired import read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.guarantees import guarantee
 
 
@@ -17,7 +19,7 @@ def desired(**options):
 
 
 def test_nothing_said_is_nothing_shared():
-    assert modes.read({}) == modes.Sharing()
+    assert read({}) == modes.Sharing()
 
 
 @pytest.mark.parametrize(
@@ -55,15 +57,15 @@ def test_nothing_said_is_nothing_shared():
 )
 def test_contradictions_name_the_variable(options, thing):
     with pytest.raises(Refused) as refusal:
-        modes.read(desired(**options))
+        read(desired(**options))
     assert refusal.value.thing == f"nvidia_sharing_{thing}"
     assert refusal.value.remedy
 
 
 @pytest.mark.parametrize("multi_user", [None, "", "auto", False, "false", "False"])
 def test_that_the_plugins_daemon_serves_one_user_at_a_time_may_be_said(multi_user):
-    assert modes.read(desired(mode="mps", replicas=4, mps_multi_user=multi_user)).mode == "mps"
-    assert modes.read(desired(mps_multi_user=multi_user)).mode == "none"
+    assert read(desired(mode="mps", replicas=4, mps_multi_user=multi_user)).mode == "mps"
+    assert read(desired(mps_multi_user=multi_user)).mode == "none"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,7 @@ def test_that_the_plugins_daemon_serves_one_user_at_a_time_may_be_said(multi_use
     [("auto", None), (None, None), ("", None), (True, True), ("true", True), (False, False), ("false", False)],
 )
 def test_multi_user_as_yaml_and_the_command_line_give_it(value, multi_user):
-    found = modes.read(desired(mode="mps", replicas=60, mps_manager="host", mps_multi_user=value))
+    found = read(desired(mode="mps", replicas=60, mps_manager="host", mps_multi_user=value))
     assert found.host.multi_user is multi_user
 
 
@@ -85,12 +87,12 @@ def test_multi_user_as_yaml_and_the_command_line_give_it(value, multi_user):
     ],
 )
 def test_replicas_on_a_board(options, replicas):
-    assert modes.read(desired(**options)).replicas_on(46068) == replicas
+    assert read(desired(**options)).replicas_on(46068) == replicas
 
 
 def test_a_slice_of_an_unknown_memory_is_refused():
     with pytest.raises(Refused, match="not known"):
-        modes.read(desired(mode="mps", memory_slice="4GiB")).replicas_on(None)
+        read(desired(mode="mps", memory_slice="4GiB")).replicas_on(None)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +106,7 @@ def test_a_slice_of_an_unknown_memory_is_refused():
     ],
 )
 def test_what_the_device_plugin_is_told(options, replicated):
-    assert modes.read(desired(**options)).replicated is replicated
+    assert read(desired(**options)).replicated is replicated
 
 
 @pytest.mark.parametrize(
@@ -119,31 +121,29 @@ def test_what_the_device_plugin_is_told(options, replicated):
     ],
 )
 def test_guarantees(options, enforced):
-    holds = guarantee(modes.read(desired(**options)))
+    holds = guarantee(read(desired(**options)))
     assert holds.enforced_by.startswith(enforced)
     assert set(holds.as_dict()) == {"counted_by", "enforced_by", "visible_in_nvidia_smi", "limit"}
 
 
 def test_that_the_plugins_daemon_serves_one_user_at_a_time_is_a_limit_of_its_guarantee():
-    plugin, host = (
-        guarantee(modes.read(desired(mode="mps", replicas=2, mps_manager=who))) for who in modes.MPS_MANAGERS
-    )
+    plugin, host = (guarantee(read(desired(mode="mps", replicas=2, mps_manager=who))) for who in modes.MPS_MANAGERS)
     assert "one user ID at a time" in plugin.limit
     assert "user" not in host.limit
 
 
 def test_mps_of_the_device_plugin_and_mig_exclude_each_other():
-    sharing = modes.read(desired(mode="mps", replicas=2))
+    sharing = read(desired(mode="mps", replicas=2))
     for strategy in ("single", "mixed"):
         with pytest.raises(Refused, match="MIG"):
-            modes.refuse_on_mig(sharing, strategy)
-    modes.refuse_on_mig(sharing, "none")
-    modes.refuse_on_mig(modes.read(desired(mode="mps", replicas=2, mps_manager="host")), "mixed")
-    modes.refuse_on_mig(modes.read(desired(mode="time_slicing", replicas=2)), "mixed")
+            refuse_on_mig(sharing, strategy)
+    refuse_on_mig(sharing, "none")
+    refuse_on_mig(read(desired(mode="mps", replicas=2, mps_manager="host")), "mixed")
+    refuse_on_mig(read(desired(mode="time_slicing", replicas=2)), "mixed")
 
 
 def replicas(value, mode="time_slicing", **more):
-    return modes.read({"nvidia_sharing_mode": mode, "nvidia_sharing_replicas": value, **more})
+    return read({"nvidia_sharing_mode": mode, "nvidia_sharing_replicas": value, **more})
 
 
 @pytest.mark.parametrize("key", ["1g.10gb+me", "1g.10gb.me", "mig-1g.10gb.me", "nvidia.com/mig-1g.10gb.me"])
