@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,11 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.from_facts im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import desired_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import (
-    Capacity,
-    gpus_of_inventory,
-    merged,
-)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import gpus_of_inventory, merged
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import refuse_namespace
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import VARIABLE as NODE_MATCH
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import devices_of
@@ -39,13 +34,13 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_conf
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import read as read_choices
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of, pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import contradictions
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.device_plugin import plugin_file
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
     Cluster,
     Configuration,
     content_hash,
     dns_label,
-    plugin_key,
     pool_label,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import Former, Kind, names
@@ -150,7 +145,7 @@ class Fleet:
         key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
         if key not in self._descriptions:
             try:
-                self._descriptions[key] = _describe(own, template if templated else _as_it_is, recorded)
+                self._descriptions[key] = _describe(own, template if templated else plain, recorded)
             except GpusUnknown as refusal:
                 raise GpusUnknown(f"{host}: {refusal.thing}", refusal.reason, refusal.remedy) from refusal
             except Refused as refusal:
@@ -189,9 +184,9 @@ class Fleet:
         before = self._before(name)
         for pool, hosts in sorted(by_pool.items()):
             configurations += self._configurations(pool, hosts, before)
-        _refuse_twice(name, [node for item in configurations for node in item.nodes])
-        _refuse_same_name(name, configurations)
-        _refuse_name_of_pool(configurations)
+        contradictions.refuse_twice(name, [node for item in configurations for node in item.nodes])
+        contradictions.refuse_same_name(name, configurations)
+        contradictions.refuse_name_of_pool(configurations)
         runtimes = {str(self._descriptions[member.key].desired["nvidia_toolkit_runtime"]) for member in members}
         return Cluster(name, options, tuple(configurations), frozenset(runtimes))
 
@@ -278,7 +273,7 @@ def _configuration(pool: str, host: str, description: _Description) -> Configura
         match = read_match(desired[NODE_MATCH], gpus)
         decided = injection.read(desired)
         for one in (choices.own, *choices.named.values()):
-            _refuse_spread(one.sharing, one.capacity, len(gpus))
+            contradictions.refuse_spread(one.sharing, one.capacity, len(gpus))
         origin = f"Pool {pool}: nvidia_mig_strategy, nvidia_sharing_*."
         of_plugin = replace(choices.own, sharing=replace(choices.own.sharing, backend="mps"))
         served = "mps" in (choices.own.sharing.backend, choices.own.sharing.migrate_from)
@@ -336,23 +331,6 @@ def _of_operator(desired: Mapping[str, Any], gpus: Sequence[Any], devices: Mappi
     return [len(gpus), {index: sorted(one.devices.items()) for index, one in sorted(devices.items()) if one.enabled}]
 
 
-def _refuse_spread(sharing: modes.Sharing, shown: Capacity, gpus: int) -> None:
-    """Refuse more slices for a pod than a node can give it.
-
-    Two time slices of one GPU are legal. Two MPS slices, or two of HAMi or DRA, on one GPU are no larger slice.
-    """
-    if sharing.mode == "time_slicing" and sharing.backend == "mps":
-        most, of = max(shown.resources.values(), default=0), "time slices"
-    else:
-        most, of = gpus, "GPUs"
-    if sharing.gpus_per_pod > most:
-        raise Refused(
-            "nvidia_sharing_gpus_per_pod",
-            f"a pod spreads over {sharing.gpus_per_pod} {of}, and a node of the pool has {most}",
-            f"Use {most} or fewer.",
-        )
-
-
 def _together(name: str, parts: Sequence[tuple[Configuration, Sequence[Member]]]) -> Configuration:
     """Return the configuration of all hosts that the same files serve; what their nodes show may differ."""
     rows = sorted(
@@ -381,40 +359,6 @@ def _together(name: str, parts: Sequence[tuple[Configuration, Sequence[Member]]]
     )
 
 
-def _refuse_twice(cluster: str, nodes: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for node in nodes:
-        if node in seen:
-            raise Refused(
-                "gpu_kubernetes_node_name", f"two hosts of cluster {cluster} are node {node}", "A node is one host."
-            )
-        seen.add(node)
-
-
-def _refuse_same_name(cluster: str, configurations: Sequence[Configuration]) -> None:
-    pools_of: dict[str, set[str]] = {}
-    for item in configurations:
-        pools_of.setdefault(item.name, set()).add(item.pool)
-    for name, count in Counter(item.name for item in configurations).items():
-        if count > 1:
-            raise Refused(
-                f"pools {' and '.join(sorted(pools_of[name]))} of cluster {cluster}",
-                f"the objects of both would be named {name}",
-                "Rename one of the groups.",
-            )
-
-
-def _refuse_name_of_pool(configurations: Sequence[Configuration]) -> None:
-    """Refuse a named configuration that is called as the pool's own is in the plugin's ConfigMap."""
-    for item in configurations:
-        if {item.name, plugin_key(item)} & {*item.plugin_texts, *item.choices.refused}:
-            raise Refused(
-                f"{CONFIGURATIONS}.{item.name}",
-                f"this is the name of the pool's own configuration, which nvidia_sharing_* of pool {item.pool} describe",
-                "Choose another name.",
-            )
-
-
 def _has_template(values: Iterable[Any]) -> bool:
     for value in values:
         if isinstance(value, str):
@@ -426,7 +370,3 @@ def _has_template(values: Iterable[Any]) -> bool:
         elif isinstance(value, (list, tuple)) and _has_template(value):
             return True
     return False
-
-
-def _as_it_is(value: Any) -> Any:
-    return plain(value)

@@ -6,24 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import MASKED
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import VARIABLE as IMEX
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.served import SERVERS
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
-    CONFIGURATIONS,
-    Choices,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
-    as_dict as choice_as_dict,
-)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import (
     addons,
     alerts,
     claims,
+    contradictions,
     dashboard,
     device_plugin,
     gpu_operator,
@@ -32,6 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import (
     mig_manager,
     objects,
 )
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.capacity_document import capacity_document
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import documents, json_text, yaml_text
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.examples import examples
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gitops import (
@@ -43,11 +34,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gitops impo
     flux,
     kept,
 )
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
-    EXEMPT_LABEL,
-    Cluster,
-    Configuration,
-)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import EXEMPT_LABEL, Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overview import overview
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import (
     CHARTS,
@@ -65,8 +52,8 @@ def cluster_tree(cluster: Cluster) -> dict[str, str]:
     :raises Refused: the pools cannot be served together, or a value has no effect.
     """
     injection.refuse_contradictions(cluster)
-    _refuse_mixed_backends(cluster)
-    _refuse_migration(cluster)
+    contradictions.refuse_mixed_backends(cluster)
+    contradictions.refuse_migration(cluster)
     matching.refuse_matches(cluster)
     files: dict[str, str] = {}
     config_maps: list[dict[str, Any]] = []
@@ -83,128 +70,15 @@ def cluster_tree(cluster: Cluster) -> dict[str, str]:
     files["kustomization.yaml"] = _kustomization(cluster, files)
     if cluster.options["examples"]:
         files.update({f"examples/{name}": text for name, text in examples(cluster).items()})
-    files["capacity.json"] = json_text(capacity(cluster))
+    files["capacity.json"] = json_text(capacity_document(cluster))
     files["README.md"] = overview(cluster)
     return dict(sorted(files.items()))
-
-
-def capacity(cluster: Cluster) -> dict[str, Any]:
-    """Return what must appear in the cluster: by configuration once, and by node a reference to it and what differs."""
-    configurations = {}
-    for item in cluster.configurations:
-        unit = next(iter(item.capacity.slices.values()), None)
-        configurations[item.name] = {
-            **item.capacity.as_dict(),
-            "content": item.content,
-            "pool": item.pool,
-            "gpus": item.gpus,
-            "mig_strategy": item.strategy,
-            "device_list_strategy": item.injection.strategy,
-            "node_labels": objects.labels_of(cluster, item),
-            **_choices(cluster, item),
-            **_each_node(cluster, item),
-            "sharing": {
-                "mode": item.sharing.mode,
-                # It says who enforces a memory slice: beside time slicing and whole GPUs the default means nothing.
-                **(
-                    {"backend": item.sharing.backend}
-                    if item.sharing.mode == "mps" or item.sharing.backend != "mps"
-                    else {}
-                ),
-                "mps_of_host": item.sharing.mps_of_host,
-                "replicas": dict(item.sharing.resource_replicas) or (unit.replicas if unit else 1),
-                "memory_mib": (unit.limit_mib or unit.memory_mib) if unit else None,
-            },
-        }
-    nodes = {
-        node: {
-            **choices,
-            "host": host,
-            "pool": item.pool,
-            "configuration": item.name,
-            "resources": dict(sorted(shown.resources.items())),
-            **({"devices": dict(sorted(shown.devices.items()))} if shown.devices else {}),
-            **({"labels": dict(sorted(shown.labels.items()))} if shown.labels != item.capacity.labels else {}),
-            **_migration(item, number),
-        }
-        for item in cluster.configurations
-        for number, (node, host, shown, choices) in enumerate(
-            zip(item.nodes, item.hosts, item.capacities, _choices_of(cluster, item), strict=True)
-        )
-    }
-    return {"schema": 1, "cluster": cluster.name, "configurations": configurations, "nodes": nodes}
-
-
-def _migration(item: Configuration, number: int) -> dict[str, Any]:
-    """Return what a node shows until it is moved, while its pool is migrated."""
-    before = item.choices_of[number].before
-    if before is None:
-        return {}
-    shown = before.capacity
-    return {
-        "migration": {
-            "to": SERVERS[item.sharing.backend],
-            "resources": dict(sorted(shown.resources.items())),
-            "labels": dict(sorted(shown.labels.items())),
-            **({"devices": dict(sorted(shown.devices.items()))} if shown.devices else {}),
-        }
-    }
-
-
-def _each_node(cluster: Cluster, item: Configuration) -> dict[str, Any]:
-    """Return what each node shows that is found by a property, whether the inventory knows it or not."""
-    if not item.match.by_property:
-        return {}
-    shown, choices = item.capacities[0], item.choices_of[0]
-    each = {
-        "match": item.match.as_dict(),
-        "selector": item.selector,
-        "resources": dict(sorted(shown.resources.items())),
-        **({"devices": dict(sorted(shown.devices.items()))} if shown.devices else {}),
-        "labels": dict(sorted(item.capacity.labels.items())),
-        "node_labels": objects.labels_of(cluster, item, choices.chosen),
-        **_choices(cluster, item),
-    }
-    return {"each_node": each}
-
-
-def _choices(cluster: Cluster, item: Configuration) -> dict[str, Any]:
-    """Return, by the value of the label, what a node shows that chooses by it; nothing where there are no named configurations."""
-    if not item.choices.named:
-        return {}
-    return {"choices": _shown(objects.names_of_choices(cluster, item), item.choices)}
-
-
-def _choices_of(cluster: Cluster, item: Configuration) -> Iterator[dict[str, Any]]:
-    """Give what of that is another for each node: what the inventory chose, and counts of its own. The same is computed once."""
-    common = _choices(cluster, item)
-    names = objects.names_of_choices(cluster, item)
-    labels: dict[str, Mapping[str, str]] = {}
-    shown: dict[int, dict[str, Any]] = {}
-    for choices in item.choices_of:
-        found: dict[str, Any] = {}
-        if choices.chosen:
-            if choices.chosen not in labels:
-                labels[choices.chosen] = objects.labels_of(cluster, item, choices.chosen)
-            found["node_labels"] = labels[choices.chosen]
-        if common:
-            # Hosts of a kind have one object, which lives as long as the configuration.
-            if id(choices) not in shown:
-                mine = {"choices": _shown(names, choices)}
-                shown[id(choices)] = mine if mine != common else {}
-            found.update(shown[id(choices)])
-        yield found
-
-
-def _shown(names: Mapping[str, str], choices: Choices) -> dict[str, Any]:
-    by_name = {**choices.named, "": choices.own}
-    return {label: choice_as_dict(by_name[name]) for label, name in sorted(names.items())}
 
 
 def _plugin_releases(cluster: Cluster, files: dict[str, str], config_maps: list[dict[str, Any]]) -> list[Release]:
     served = cluster.plugin_configurations
     if not served:
-        _refuse_nobody_partitions(cluster)
+        contradictions.refuse_nobody_partitions(cluster)
         return []
     namespace = str(cluster.options["namespace"])
     if cluster.options["stack"] == "device_plugin":
@@ -379,65 +253,3 @@ def _kustomization(cluster: Cluster, files: dict[str, str]) -> str:
         "resources": sorted(path for path in files if path.partition("/")[0] in folders),
     }
     return documents(f"{_MADE_BY} Point kubectl apply -k or a GitOps controller at this directory.", [item])
-
-
-def _refuse_nobody_partitions(cluster: Cluster) -> None:
-    """Without a pool of the device plugin there is no operator, and so no MIG manager."""
-    if (cluster.options["stack"], cluster.options["mig_manager"]) != ("gpu_operator", "operator"):
-        return
-    for item in cluster.configurations:
-        if item.strategy != "none":
-            raise Refused(
-                f"gpu_kubernetes_mig_manager of pool {item.pool}",
-                f"operator, and no GPU Operator is rendered for cluster {cluster.name}: no pool of it is served by the device plugin",
-                "Set gpu_kubernetes_mig_manager: host.",
-            )
-
-
-def _refuse_mixed_backends(cluster: Cluster) -> None:
-    """HAMi's scheduler and webhook take over pods that ask for nvidia.com/gpu anywhere in the cluster."""
-    hami = cluster.with_backend("hami")
-    if not hami:
-        return
-    thing = f"nvidia_sharing_backend of pool {hami[0].pool}"
-    for item in cluster.plugin_configurations:
-        for name in item.plugin_texts:
-            if "nvidia.com/gpu" in item.choices.named[name].capacity.resources:
-                raise Refused(
-                    f"{CONFIGURATIONS}.{name}",
-                    f"a node of pool {item.pool} that chooses it would offer nvidia.com/gpu, as HAMi does in cluster {cluster.name} for pool {hami[0].pool}",
-                    "Set rename: true in it, or give the pool a cluster of its own.",
-                )
-        if "nvidia.com/gpu" in item.capacity.resources or item.sharing.migrate_from:
-            raise Refused(
-                thing,
-                f"HAMi and the device plugin of pool {item.pool} would both offer nvidia.com/gpu in cluster {cluster.name}",
-                f"Give the pool a cluster of its own, or set nvidia_sharing_rename: true (or nvidia_mig_strategy: mixed) on pool {item.pool}.",
-            )
-    for item in cluster.with_backend("dra"):
-        raise Refused(
-            thing,
-            f"HAMi and the DRA driver of pool {item.pool} would both serve nvidia.com/gpu in cluster {cluster.name}: the driver's chart gives "
-            "its DeviceClass gpu.nvidia.com this extendedResourceName",
-            "Give one of the pools a cluster of its own (gpu_kubernetes_cluster).",
-        )
-
-
-def _refuse_migration(cluster: Cluster) -> None:
-    """Refuse what decides otherwise than by the label of a node which of two servers runs there."""
-    for item in cluster.configurations:
-        if not item.sharing.migrate_from:
-            continue
-        thing = f"nvidia_sharing_migrate_from of pool {item.pool}"
-        if cluster.options["stack"] == "gpu_operator":
-            raise Refused(
-                thing,
-                "the GPU Operator has no migration in place between its device plugin and the DRA driver",
-                "Set gpu_kubernetes_stack: device_plugin first, whose release serves the pool node by node.",
-            )
-        if item.compute_domains:
-            raise Refused(
-                thing,
-                f"ComputeDomains of the DRA driver run IMEX on its nodes ({IMEX}: {MASKED}), and they would end with the pool's claims",
-                "Change such a pool as a whole: drain its nodes, then set nvidia_sharing_backend alone.",
-            )

@@ -1,0 +1,138 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Refuse pools that one cluster, one configuration or one node cannot serve as they are described. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import MASKED
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import VARIABLE as IMEX
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import Capacity
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
+    CONFIGURATIONS,
+)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Cluster, Configuration, plugin_key
+
+
+def refuse_nobody_partitions(cluster: Cluster) -> None:
+    """Refuse the operator's MIG manager without a pool of the device plugin: there is no operator then."""
+    if (cluster.options["stack"], cluster.options["mig_manager"]) != ("gpu_operator", "operator"):
+        return
+    for item in cluster.configurations:
+        if item.strategy != "none":
+            raise Refused(
+                f"gpu_kubernetes_mig_manager of pool {item.pool}",
+                f"operator, and no GPU Operator is rendered for cluster {cluster.name}: no pool of it is served by the device plugin",
+                "Set gpu_kubernetes_mig_manager: host.",
+            )
+
+
+def refuse_mixed_backends(cluster: Cluster) -> None:
+    """Refuse HAMi beside others that serve nvidia.com/gpu.
+
+    HAMi's scheduler and webhook take over pods that ask for nvidia.com/gpu anywhere in the cluster.
+    """
+    hami = cluster.with_backend("hami")
+    if not hami:
+        return
+    thing = f"nvidia_sharing_backend of pool {hami[0].pool}"
+    for item in cluster.plugin_configurations:
+        for name in item.plugin_texts:
+            if "nvidia.com/gpu" in item.choices.named[name].capacity.resources:
+                raise Refused(
+                    f"{CONFIGURATIONS}.{name}",
+                    f"a node of pool {item.pool} that chooses it would offer nvidia.com/gpu, as HAMi does in cluster {cluster.name} for pool {hami[0].pool}",
+                    "Set rename: true in it, or give the pool a cluster of its own.",
+                )
+        if "nvidia.com/gpu" in item.capacity.resources or item.sharing.migrate_from:
+            raise Refused(
+                thing,
+                f"HAMi and the device plugin of pool {item.pool} would both offer nvidia.com/gpu in cluster {cluster.name}",
+                f"Give the pool a cluster of its own, or set nvidia_sharing_rename: true (or nvidia_mig_strategy: mixed) on pool {item.pool}.",
+            )
+    for item in cluster.with_backend("dra"):
+        raise Refused(
+            thing,
+            f"HAMi and the DRA driver of pool {item.pool} would both serve nvidia.com/gpu in cluster {cluster.name}: the driver's chart gives "
+            "its DeviceClass gpu.nvidia.com this extendedResourceName",
+            "Give one of the pools a cluster of its own (gpu_kubernetes_cluster).",
+        )
+
+
+def refuse_migration(cluster: Cluster) -> None:
+    """Refuse what decides otherwise than by the label of a node which of two servers runs there."""
+    for item in cluster.configurations:
+        if not item.sharing.migrate_from:
+            continue
+        thing = f"nvidia_sharing_migrate_from of pool {item.pool}"
+        if cluster.options["stack"] == "gpu_operator":
+            raise Refused(
+                thing,
+                "the GPU Operator has no migration in place between its device plugin and the DRA driver",
+                "Set gpu_kubernetes_stack: device_plugin first, whose release serves the pool node by node.",
+            )
+        if item.compute_domains:
+            raise Refused(
+                thing,
+                f"ComputeDomains of the DRA driver run IMEX on its nodes ({IMEX}: {MASKED}), and they would end with the pool's claims",
+                "Change such a pool as a whole: drain its nodes, then set nvidia_sharing_backend alone.",
+            )
+
+
+def refuse_spread(sharing: modes.Sharing, shown: Capacity, gpus: int) -> None:
+    """Refuse more slices for a pod than a node can give it.
+
+    Two time slices of one GPU are legal. Two MPS slices, or two of HAMi or DRA, on one GPU are no larger slice.
+    """
+    if sharing.mode == "time_slicing" and sharing.backend == "mps":
+        most, of = max(shown.resources.values(), default=0), "time slices"
+    else:
+        most, of = gpus, "GPUs"
+    if sharing.gpus_per_pod > most:
+        raise Refused(
+            "nvidia_sharing_gpus_per_pod",
+            f"a pod spreads over {sharing.gpus_per_pod} {of}, and a node of the pool has {most}",
+            f"Use {most} or fewer.",
+        )
+
+
+def refuse_twice(cluster: str, nodes: Sequence[str]) -> None:
+    """Refuse a node that two hosts of C(cluster) are."""
+    seen: set[str] = set()
+    for node in nodes:
+        if node in seen:
+            raise Refused(
+                "gpu_kubernetes_node_name", f"two hosts of cluster {cluster} are node {node}", "A node is one host."
+            )
+        seen.add(node)
+
+
+def refuse_same_name(cluster: str, configurations: Sequence[Configuration]) -> None:
+    """Refuse pools whose names become the same one in Kubernetes."""
+    pools_of: dict[str, set[str]] = {}
+    for item in configurations:
+        pools_of.setdefault(item.name, set()).add(item.pool)
+    for name, count in Counter(item.name for item in configurations).items():
+        if count > 1:
+            raise Refused(
+                f"pools {' and '.join(sorted(pools_of[name]))} of cluster {cluster}",
+                f"the objects of both would be named {name}",
+                "Rename one of the groups.",
+            )
+
+
+def refuse_name_of_pool(configurations: Sequence[Configuration]) -> None:
+    """Refuse a named configuration that is called as the pool's own is in the plugin's ConfigMap."""
+    for item in configurations:
+        if {item.name, plugin_key(item)} & {*item.plugin_texts, *item.choices.refused}:
+            raise Refused(
+                f"{CONFIGURATIONS}.{item.name}",
+                f"this is the name of the pool's own configuration, which nvidia_sharing_* of pool {item.pool} describe",
+                "Choose another name.",
+            )
