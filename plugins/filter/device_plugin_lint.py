@@ -9,23 +9,27 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.embedded import lint_file
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.embedded import lint_files
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.objects import OF_A_CONFIGURATION
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.yaml import HAS_YAML
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
 
 def device_plugin_lint(text: Any, facts: Any = None) -> dict[str, Any]:
-    """Return C(findings) and C(effective) for the text of a file; C(effective) is that of a device plugin configuration alone."""
-    if not isinstance(text, str):
+    """Return C(findings) and C(effective) for the text of a file, or for texts by path; C(effective) is that of a device plugin configuration alone."""
+    # What was parsed already is no files by path.
+    texts = text if isinstance(text, dict) and not OF_A_CONFIGURATION & set(text) else {"": text}
+    wrong = [one for one in texts.values() if not isinstance(one, str)]
+    if wrong:
         raise AnsibleFilterError(
-            f"device_plugin_lint takes the text of a file, not {type(text).__name__}. "
+            f"device_plugin_lint takes the text of a file, or texts by path, not {type(wrong[0]).__name__}. "
             "Read it with lookup('ansible.builtin.file', path), or render it with to_yaml."
         )
     if not HAS_YAML:
         raise AnsibleFilterError("device_plugin_lint needs PyYAML on the controller.")
     if facts is not None and not isinstance(facts, dict):
         raise AnsibleFilterError("device_plugin_lint: facts must be what gpufleet.nvidia.gpu_info returned under gpu.")
-    verdicts = lint_file("", plain(text), plain(facts))
+    verdicts = lint_files({str(plain(path)): plain(one) for path, one in texts.items()}, plain(facts))
     if list(verdicts) == [""]:
         return verdicts[""].as_dict()
     findings = [

@@ -16,6 +16,7 @@ import pytest
 
 COLLECTIONS = str(Path(__file__).resolve().parents[2] / "build" / "collections")
 GOOD = "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 4\n"
+CLASS = "{apiVersion: resource.k8s.io/v1, kind: DeviceClass, metadata: {name: NAME}, spec: {extendedResourceName: example.com/gpu}}"
 BAD = GOOD.replace("timeSlicing", "timeslicing")
 
 
@@ -27,12 +28,16 @@ BAD = GOOD.replace("timeSlicing", "timeslicing")
         (["conf/none-*.yaml"], False, "device_plugin_lint_files: no file matches"),
         (["conf/good.yaml", "conf/none.yaml"], False, "conf/none.yaml"),
         ([], False, "Name the files"),
+        (["conf/class-one.yaml"], True, "conf/class-one.yaml does what it says"),
+        (["conf/class-*.yaml"], False, "has example.com/gpu, too"),
     ],
 )
 def test_files_are_looked_for_where_the_user_stands_and_none_is_a_failure(tmp_path, patterns, passes, said):
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "good.yaml").write_text(GOOD)
     (tmp_path / "conf" / "bad.yaml").write_text(BAD)
+    for name in ("one", "two"):
+        (tmp_path / "conf" / f"class-{name}.yaml").write_text(CLASS.replace("NAME", name))
     program = Path(sys.executable).parent / "ansible-playbook"
     variables = json.dumps({"device_plugin_lint_files": patterns})
     done = subprocess.run(

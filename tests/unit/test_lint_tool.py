@@ -55,3 +55,31 @@ def test_a_file_that_is_not_there_is_no_clean_file(tmp_path):
     done = run(tmp_path, "version: v1\n", "missing.yaml")
     assert done.returncode == 2
     assert "missing.yaml" in done.stderr
+
+
+def test_values_of_one_cluster_that_offer_its_gpus_twice_are_said_with_their_nodes(tmp_path):
+    """Both files are fine alone, and so are those of two clusters."""
+    files = {
+        "clusters/a/values/plugin.yaml": "migStrategy: none\nfailOnInitError: false\n",
+        "clusters/a/other/dra.yaml": "kubeletPlugin: {nodeSelector: {pool: claims}}\n",
+        "clusters/b/values/plugin.yaml": "migStrategy: none\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    program = [sys.executable, str(TOOL)]
+
+    def check(*names):
+        return subprocess.run([*program, *names], capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    plugin, driver, other = files
+    assert check(driver, other).stdout == ""
+    done = check(plugin, driver, other)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(
+        f"{plugin}[values]: affinity: warning: the device plugin of {plugin} and the DRA driver of {driver} run on"
+    )
+    assert "nodes with pool=claims" in done.stdout
+    assert (
+        subprocess.run([*program, "--strict", *files], capture_output=True, check=False, cwd=tmp_path).returncode == 1
+    )

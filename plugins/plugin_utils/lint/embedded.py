@@ -7,12 +7,14 @@ see the driver, claims, and objects of the GPU Operator."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from . import together
 from .claims import is_claim
 from .gpu_operator import is_operator
-from .lint import Verdict, lint
+from .lint import Verdict, lint, ordered
 from .objects import OF_A_CONFIGURATION, below
 from .pods import has_pods
 from .yaml import HAS_C_LIBRARY, HAS_YAML
@@ -42,7 +44,26 @@ def lint_file(name: str, text: str, facts: Mapping[str, Any] | None = None) -> d
 
     :param facts: of the node on which they will be used, as for L(lint).
     """
-    return {one.name: lint(one.text, facts, one.told, one.others) for one in configurations(name, text)}
+    return lint_files({name: text}, facts)
+
+
+def lint_files(texts: Mapping[str, str], facts: Mapping[str, Any] | None = None) -> dict[str, Verdict]:
+    """Return the same of several files, and what those of one folder, or of one C(clusters/NAME), say together.
+
+    :param texts: by the paths of the files.
+    """
+    verdicts: dict[str, Verdict] = {}
+    parts: list[together.Part] = []
+    for name, text in texts.items():
+        documents = _documents(text)
+        for one in _taken_apart(name, text, documents):
+            verdicts[one.name] = lint(one.text, facts, one.told, one.others)
+        parts += [together.Part(name, _place(name, document), document) for document in documents]
+    for cluster in together.by_cluster(parts):
+        for place, report in together.check(cluster):
+            there = verdicts.get(place, Verdict((), None))
+            verdicts[place] = replace(there, findings=ordered((*there.findings, *report.findings)))
+    return verdicts
 
 
 def configurations(name: str, text: str) -> list[Configuration]:
@@ -53,15 +74,30 @@ def configurations(name: str, text: str) -> list[Configuration]:
 
     :param name: of the file.
     """
+    return _taken_apart(name, text, _documents(text))
+
+
+def _documents(text: str) -> list[Mapping[str, Any]]:
+    """Return the mappings among the documents of a file; nothing where it is no YAML, which L(lint) says."""
     try:
         documents = list(yaml.load_all(text, Loader=yaml.CSafeLoader if HAS_C_LIBRARY else yaml.SafeLoader))
     except yaml.YAMLError:
-        return [Configuration(name, text)]
+        return []
+    return [document for document in documents if isinstance(document, Mapping)]
+
+
+def _place(name: str, document: Mapping[str, Any]) -> str:
+    """Return where a document is: values of a chart have neither kind nor name."""
+    return (
+        f"{name}[{document['kind']}/{below(document, 'metadata', 'name')}]" if "kind" in document else f"{name}[values]"
+    )
+
+
+def _taken_apart(name: str, text: str, documents: Sequence[Mapping[str, Any]]) -> list[Configuration]:
     found = []
-    documents = [document for document in documents if isinstance(document, Mapping)]
     operators = [document for document in documents if is_operator(document)]
     for document in documents:
-        place = f"{name}[{document.get('kind')}/{below(document, 'metadata', 'name')}]"
+        place = _place(name, document)
         if is_operator(document):
             others = tuple(other for other in operators if other is not document)
             found.append(Configuration(place, _text(document), others=others))
@@ -72,11 +108,13 @@ def configurations(name: str, text: str) -> list[Configuration]:
         told = _told(document)
         inside = list(_inside(document))
         if has_pods(document):
-            place = place if "kind" in document else f"{name}[values]"
             found.append(Configuration(place, _text(document), () if inside else told))
         elif told and not inside:
             inside = [(str(document.get("kind") or "values"), "version: v1\n")]
         found += [Configuration(f"{name}[{path}]", inner, told) for path, inner in inside]
+    if not found and any(map(together.is_dra_driver, documents)):
+        # Of these values nothing is said but together with others.
+        return []
     return found or [Configuration(name, text)]
 
 

@@ -11,7 +11,7 @@ ignore, or understand otherwise than it looks. A file without findings does what
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,7 +118,12 @@ def _lint(
 
 
 def _verdict(report: Report, used: Mapping[str, Any] | None) -> Verdict:
-    return Verdict(tuple(sorted(report.findings, key=lambda finding: finding.level != "error")), used)
+    return Verdict(ordered(report.findings), used)
+
+
+def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return errors first, and else the order in which they were found."""
+    return tuple(sorted(findings, key=lambda finding: finding.level != ERROR))
 
 
 def _version(version: Any, report: Report) -> None:

@@ -28,7 +28,7 @@ _PROGRAMS: Mapping[str, str] = {
 #: Values that only these charts have at their top, and those by which the charts of others are known that have one of them too.
 _OF_THE_PLUGIN = {"migStrategy", "deviceListStrategy", "deviceIDStrategy", "failOnInitError", "nvidiaDriverRoot", "gfd"}
 _OF_THE_EXPORTER = {"kubernetesDRA", "debugDump"}
-_OF_OTHERS = {"operator", "driver", "toolkit", "scheduler"}
+_OF_OTHERS = {"operator", "driver", "toolkit", "scheduler", "kubeletPlugin"}
 _PRIVILEGED, _SYS_ADMIN = {"privileged": True}, {"capabilities": {"add": ["SYS_ADMIN"]}}
 
 
@@ -77,11 +77,10 @@ def check(document: Mapping[str, Any], facts: Mapping[str, Any] | None, report: 
 def _pods(document: Mapping[str, Any]) -> Iterator[_Pod]:
     if document.get("kind") == "DaemonSet":
         yield from _of_daemon_set(mapping(below(document, "spec", "template", "spec")))
-    elif not (OF_A_CONFIGURATION | _OF_OTHERS | {"kind"}) & set(document):
-        if _is_exporter(document):
-            yield _exporter(document)
-        elif _is_plugin(document):
-            yield from _plugin(document)
+    elif is_plugin(document):
+        yield from _plugin(document)
+    elif _are_values(document) and _is_exporter(document):
+        yield _exporter(document)
 
 
 def _of_daemon_set(spec: Mapping[str, Any]) -> Iterator[_Pod]:
@@ -101,9 +100,17 @@ def _of_daemon_set(spec: Mapping[str, Any]) -> Iterator[_Pod]:
         yield _Pod(name, place, f"{place}.containers[{number}]", context, class_, opens)
 
 
-def _is_plugin(values: Mapping[str, Any]) -> bool:
-    """Other charts have a C(devicePlugin) as well, with more in it than whether it is deployed."""
-    if set(mapping(values.get("devicePlugin"))) - {"enabled"}:
+def _are_values(document: Mapping[str, Any]) -> bool:
+    """Return whether these may be values of one of the two charts."""
+    return not (OF_A_CONFIGURATION | _OF_OTHERS | {"kind"}) & set(document)
+
+
+def is_plugin(values: Mapping[str, Any]) -> bool:
+    """Return whether these are values of the device plugin's chart.
+
+    Other charts have a C(devicePlugin) as well, with more in it than whether it is deployed.
+    """
+    if not _are_values(values) or _is_exporter(values) or set(mapping(values.get("devicePlugin"))) - {"enabled"}:
         return False
     return bool(_OF_THE_PLUGIN & set(values)) or isinstance(below(values, "config", "map"), Mapping)
 

@@ -57,7 +57,27 @@ def test_facts_reach_the_linter():
     assert [finding["path"] for finding in lint(text, facts=facts)["findings"]] == ["sharing.mps"]
 
 
-@pytest.mark.parametrize(("text", "facts"), [({"version": "v1"}, None), (None, None), ("version: v1", "facts.json")])
+def test_files_by_path_are_checked_together():
+    of_class = "{apiVersion: resource.k8s.io/v1, kind: DeviceClass, metadata: {name: NAME}, spec: {extendedResourceName: example.com/gpu}}"
+    one, two = of_class.replace("NAME", "one"), of_class.replace("NAME", "two")
+    answer = lint({"a/1.yaml": one, "a/2.yaml": two, "b/3.yaml": "version: v2\n"})
+    assert [(finding["level"], finding["path"]) for finding in answer["findings"]] == [
+        ("error", "a/1.yaml[DeviceClass/one] spec.extendedResourceName"),
+        ("error", "a/2.yaml[DeviceClass/two] spec.extendedResourceName"),
+        ("error", "b/3.yaml version"),
+    ]
+    assert lint({"a/1.yaml": one, "b/2.yaml": two})["findings"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        ({"version": "v1"}, None),
+        ({"a.yaml": {"kind": "DeviceClass"}}, None),
+        (None, None),
+        ("version: v1", "facts.json"),
+    ],
+)
 def test_wrong_input_is_said_to_be_wrong(text, facts):
     with pytest.raises(AnsibleFilterError, match="device_plugin_lint"):
         lint(text, facts)

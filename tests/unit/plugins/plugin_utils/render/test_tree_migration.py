@@ -13,6 +13,7 @@ import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clients
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.embedded import lint_files
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import former
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
@@ -164,3 +165,24 @@ def test_hami_and_the_dra_driver_do_not_both_serve_a_name(clusters_of):
     hami = {**DRA_DEVICES, "nvidia_sharing_backend": "hami", "nvidia_sharing_memory_slice": "4GiB"}
     with pytest.raises(Refused, match=r"HAMi and the DRA driver of pool claims would both serve nvidia.com/gpu"):
         tree_of(clusters_of, {"claims": DRA_DEVICES, "hami": hami})
+
+
+@pytest.mark.parametrize("migrating", [False, True])
+def test_the_linter_finds_one_server_for_each_node_and_two_where_an_affinity_is_taken_out(clusters_of, migrating):
+    counted = {"gpu_facts_gpus": DRA_DEVICES["gpu_facts_gpus"]}
+    moved = {**(TO_CLAIMS if migrating else DRA_DEVICES), **SLICED}
+    tree = tree_of(clusters_of, {"counted": counted, "moved": moved})
+    linted = {name: text for name, text in tree.items() if name.startswith("values/") or name == CLASSES}
+    linted = {f"clusters/c/{name}": text for name, text in linted.items()}
+    assert len([name for name in linted if "nvidia-device-plugin" in name]) == 1 + migrating
+    twice = "offer the same GPUs twice"
+    assert twice not in str(lint_files(linted))
+    assert not [
+        found for name, verdict in lint_files(linted).items() if "DeviceClass" in name for found in verdict.findings
+    ]
+
+    values = driver_values(tree)
+    del values["kubeletPlugin"]["affinity"]
+    linted[f"clusters/c/{DRIVER}"] = yaml.safe_dump(values)
+    verdict = lint_files(linted)[f"clusters/c/{DRIVER}[values]"]
+    assert [found.message.count(twice) for found in verdict.findings] == [1] * (1 + migrating)
