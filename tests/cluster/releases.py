@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import OWN_CHART
 from demo import REPOSITORY, Demo, wait_for
 from hosts.paths import LabPaths
 from hosts.progress import Progress
@@ -16,7 +17,6 @@ from nodes.charts import NAMESPACE, Charts
 from nodes.cluster import control_plane_of
 
 PLUGIN = "nvidia-device-plugin"
-POLICIES = "gpufleet-nvidia"
 
 
 class Releases:
@@ -44,12 +44,22 @@ class Releases:
 
         wait_for(replaced, 120)
 
-    def policies(self, mode: str) -> None:
-        """Install our own chart with the tree's values and this mode of its policies."""
-        values = self._demo.tree / "values" / f"{POLICIES}.yaml"
-        chart = REPOSITORY / "charts" / POLICIES
-        words = ("--values", str(values), "--set", f"policies.mode={mode}")
-        self._charts.helm("upgrade", "--install", POLICIES, str(chart), *words)
+    def own_chart(self, *settings: str) -> None:
+        """Install our own chart with the tree's values, and these above them."""
+        values = self._demo.tree / "values" / f"{OWN_CHART}.yaml"
+        words = [word for setting in settings for word in ("--set", setting)]
+        chart = REPOSITORY / "charts" / OWN_CHART
+        self._charts.helm("upgrade", "--install", OWN_CHART, str(chart), "--values", str(values), *words)
 
-    def remove_policies(self) -> None:
-        self._charts.helm("uninstall", POLICIES, "--wait")
+    def helm_test(self, check: str = "") -> list[str]:
+        """Run the checks of our own chart, or one of them, and return the jobs of those that succeeded.
+
+        :raises LabError: one did not.
+        """
+        filters = ("--filter", f"name={OWN_CHART}-{check}") if check else ()
+        suites = self._charts.helm("test", OWN_CHART, *filters).split("TEST SUITE:")[1:]
+        jobs = {suite.split()[0] for suite in suites if suite.split()[-1] == "Succeeded"}
+        return sorted(name.removeprefix(f"{OWN_CHART}-") for name in jobs)
+
+    def remove_own_chart(self) -> None:
+        self._charts.helm("uninstall", OWN_CHART, "--wait")

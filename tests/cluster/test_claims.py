@@ -15,6 +15,8 @@ import os
 import pytest
 import yaml
 from demo import Demo, devices, wait_for
+from hosts.progress import LabError
+from releases import Releases
 
 NODE, GPU = "node-claims", "gpu.nvidia.com"
 SPEC = {
@@ -141,4 +143,22 @@ def test_a_claim_in_the_runtime_class_gets_its_device_alone_although_its_image_s
     finally:
         node.kubectl("delete", "pods", "-l", f"example={example}", "--force", "--grace-period=0")
         node.kubectl("delete", "resourceclaimtemplates", example)
+        wait_for(lambda: not node.pods(example), 120)
+
+
+def test_helm_test_claims_a_device_of_each_kind_and_fails_where_one_is_taken(node):
+    """What a claim gets is shown above; the sample of these checks fails where it sees no device."""
+    example, releases = EXAMPLES[GPU], Releases(node)
+    releases.own_chart("verification.deadlineSeconds=120")
+    try:
+        assert releases.helm_test() == [f"claims-claim-{kind}" for kind in ("1g-10gb", "3g-40gb", "gpu")]
+        releases.own_chart("verification.deadlineSeconds=5")
+        claiming(node, example, 1)
+        wait_for(lambda: [pod["status"]["phase"] for pod in node.pods(example)] == ["Running"], 120)
+        with pytest.raises(LabError, match="claims-claim-gpu"):
+            releases.helm_test("claims-claim-gpu")
+    finally:
+        releases.remove_own_chart()
+        node.kubectl("delete", "pods", "-l", f"example={example}", "--force", "--grace-period=0")
+        node.kubectl("delete", "resourceclaimtemplates", example, "--ignore-not-found")
         wait_for(lambda: not node.pods(example), 120)

@@ -277,7 +277,7 @@ def test_the_rendered_policies_refuse_the_pod_that_stays_open_and_admit_the_exam
 
     assert "created (server dry run)" in create(taking)
     releases = Releases(demo)
-    releases.policies("deny")
+    releases.own_chart("policies.mode=deny")
     try:
         answer = wait_for(lambda: next((text for text in [create(taking)] if "created" not in text), ""), 180)
         # It offends several policies, and any of them may be the first that the API server names.
@@ -285,4 +285,4 @@ def test_the_rendered_policies_refuse_the_pod_that_stays_open_and_admit_the_exam
         for example in sorted((demo.tree / "examples").glob("*.yaml")):
             assert "created (server dry run)" in create(yaml.safe_load(example.read_text())), example.name
     finally:
-        releases.remove_policies()
+        releases.remove_own_chart()

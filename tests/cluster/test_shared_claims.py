@@ -15,6 +15,7 @@ import os
 import pytest
 import yaml
 from demo import Demo, devices, wait_for
+from releases import Releases
 
 SLICED, MPS = "node-sliced", "node-mps"
 GPU = "gpu.nvidia.com"
@@ -137,4 +138,14 @@ def test_pods_share_a_gpu_by_the_mps_daemon_of_their_claim(nodes):
     asked = "echo get_default_active_thread_percentage | nvidia-cuda-mps-control"
     assert nodes.kubectl("exec", names[0], "--", "sh", "-c", asked).strip() == "25.0"
     stop(nodes, example)
+    wait_for(lambda: not daemons(nodes), 120)
+
+
+def test_helm_test_claims_a_gpu_of_each_pool_as_its_pods_would_share_it(nodes):
+    releases = Releases(nodes)
+    releases.own_chart("verification.deadlineSeconds=120")
+    try:
+        assert releases.helm_test() == ["served-claim-gpu", "sliced-claim-gpu"]
+    finally:
+        releases.remove_own_chart()
     wait_for(lambda: not daemons(nodes), 120)
