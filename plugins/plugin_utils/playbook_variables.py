@@ -63,6 +63,7 @@ SHARES = {
     "gpu_heal_max_unavailable": False,
     "gpu_heal_breaker_hosts": False,
     "gpu_repartition_serial": True,
+    "gpu_rollback_serial": True,
 }
 #: What the names of the variables of these playbooks begin with.
 PREFIXES = (
@@ -73,6 +74,7 @@ PREFIXES = (
     "gpu_inspect_",
     "gpu_upgrade_",
     "gpu_repartition_",
+    "gpu_rollback_",
     "gpu_remove_",
     "gpu_heal_",
     "gpu_kubernetes_",

@@ -15,7 +15,15 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
 GPU_HOSTS = "gpu_hosts"
 #: The playbooks put the hosts that they work on into groups of these names while they run.
-OF_PLAYBOOKS = ("gpu_site_todo", "gpu_upgrade_todo", "gpu_heal_todo", "gpu_verify_on_host", "gpu_inspect_checkpoint")
+OF_PLAYBOOKS = (
+    "gpu_site_todo",
+    "gpu_upgrade_todo",
+    "gpu_upgrade_begun",
+    "gpu_upgrade_ended",
+    "gpu_heal_todo",
+    "gpu_verify_on_host",
+    "gpu_inspect_checkpoint",
+)
 #: Hosts that a sentence names one by one.
 _MOST = 5
 _BUILT_IN = frozenset({"all", "ungrouped", GPU_HOSTS, *OF_PLAYBOOKS})

@@ -111,6 +111,18 @@ class ActionModule(stub.ActionModule):
                 json.dump(facts, handle)
         return {**result, "release": facts["newest"], **plan}
 """
+_STUB_STEP = """
+from ansible_collections.gpufleet.nvidia.plugins.action import stub
+
+class ActionModule(stub.ActionModule):
+    # Stands for the plan of a MIG layout, and for the Lease, whatever they are given.
+
+    def run(self, tmp=None, task_vars=None):
+        state = self._task.args.get("state")
+        self._task.args.clear()
+        self._task.args["step"] = f"lease {state}" if state else "plan"
+        return {**super().run(tmp, task_vars), "steps": [{}]}
+"""
 
 
 def _facts(version: str) -> dict:
@@ -154,6 +166,8 @@ class Site:
             "ansible_python_interpreter": sys.executable,
             "gpu_upgrade_kubernetes": False,
             "nvidia_driver_version": NEW,
+            "nvidia_mig_layout": "all-balanced",
+            "nvidia_mig_strategy": "mixed",
             # What the survey finds, and what is there once the driver was changed.
             "stub_found": self._facts(OLD),
             "stub_facts": self._facts(NEW),
@@ -180,6 +194,7 @@ class Site:
         (collection / "plugins" / "action" / "stub.py").write_text(_STUB)
         (collection / "plugins" / "action" / "stub_kernel.py").write_text(_STUB_KERNEL)
         (collection / "plugins" / "action" / "stub_newest.py").write_text(_STUB_NEWEST)
+        (collection / "plugins" / "action" / "stub_step.py").write_text(_STUB_STEP)
         (collection / "plugins" / "action" / "stub_facts.py").write_text(_STUB_FACTS)
 
     def _roles(self, roles: Path) -> None:
@@ -208,6 +223,11 @@ class Site:
             text = text.replace("/usr/bin/systemctl", f"{self.folder}/systemctl")
             text = re.sub(r"gpufleet[.]nvidia[.]host_module:\n *systemd_service:", "gpufleet.nvidia.stub:", text)
             text = text.replace("gpufleet.nvidia.gpu_info:", "gpufleet.nvidia.stub_facts:")
+            text = text.replace("gpufleet.nvidia.mig:", "gpufleet.nvidia.stub_step:")
+            # Who holds the Lease when is seen without a cluster, too.
+            text = text.replace("gpufleet.nvidia.upgrade_lease:", "gpufleet.nvidia.stub_step:")
+            if path.name == "lease.yml":
+                text = text.replace("  when: gpu_upgrade_kubernetes | bool\n", "")
             text = text.replace("gpufleet.nvidia.boot_kernel:", "gpufleet.nvidia.stub_kernel:")
             text = text.replace("gpufleet.nvidia.kernel_package:", "gpufleet.nvidia.stub_newest:")
             text = text.replace("ansible.builtin.reboot:", "gpufleet.nvidia.stub_kernel:")

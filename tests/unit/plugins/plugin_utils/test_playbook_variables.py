@@ -53,6 +53,7 @@ def test_a_playbook_reads_no_other_variables_and_checks_them_first(playbook):
         ("upgrade", {"gpu_upgrade_max_unavailable": "10%"}),
         ("repartition", {"gpu_repartition_serial": [1, "5", "25%"]}),
         ("repartition", {"gpu_repartition_serial": "100%"}),
+        ("rollback", {"gpu_rollback_serial": ["1", "10%"]}),
         ("verify", {"gpu_plan_report": "of another playbook", "gpu_verify_node": "registered by a playbook"}),
         ("verify", {"gpu_upgrade_result": "registered by a role", "site_variable": 1}),
         # Slips in the description of one host, which the plan of that host names.
@@ -77,6 +78,8 @@ def test_what_is_right_is_taken(playbook, variables):
         ("repartition", {"gpu_repartition_serial": [1, "x"]}, "gpu_repartition_serial: 'x' must be 1 or more hosts"),
         ("repartition", {"gpu_repartition_serial": []}, "the list is empty"),
         ("repartition", {"gpu_repartition_serial": True}, "True must be 1 or more hosts"),
+        ("rollback", {"gpu_rollback_serial": "0"}, "gpu_rollback_serial: '0' must be 1 or more hosts"),
+        ("rollback", {"gpu_rollback_seriel": 2}, "Did you mean gpu_rollback_serial?"),
         ("plan", {"gpu_verify_capcity": "x"}, "Did you mean gpu_verify_capacity?"),
         ("verify", {"gpu_verfy_kubeconfig": "x"}, "Did you mean gpu_verify_kubeconfig?"),
         ("site", {"gpu_kuberntes_namespace": "x"}, "Did you mean gpu_kubernetes_namespace?"),

@@ -56,6 +56,6 @@ def test_a_wrong_pool_is_refused_with_the_nearest(host, named, message):
 def test_groups_that_a_playbook_makes_while_it_runs_are_no_pools():
     made = set()
     for path in (*REPOSITORY.glob("playbooks/*.yml"), *REPOSITORY.glob("roles/*/tasks/*.yml")):
-        made |= set(re.findall(r"^ +groups: (\w+)$", path.read_text(encoding="utf-8"), re.MULTILINE))
+        made |= set(re.findall(r"^ +(?:groups|key): (\w+)$", path.read_text(encoding="utf-8"), re.MULTILINE))
     assert made == set(OF_PLAYBOOKS)
     assert pools({**GROUPS, **{name: ["a", "b"] for name in made}}) == pools(GROUPS)

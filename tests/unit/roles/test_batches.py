@@ -1,0 +1,139 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Batches of C(repartition) and C(rollback): what a failed host means for its own batch, and for those after it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import yaml
+
+from .upgrade_harness import Site
+
+# Each of them runs a whole playbook.
+pytestmark = pytest.mark.slow
+
+#: The step that changes a host, by playbook.
+CHANGES = {"repartition": "mig", "rollback": "install"}
+NOT_STARTED = "Not started, because b failed in an earlier batch. Nothing was changed on this host."
+PLAYBOOKS = pytest.mark.parametrize("playbook", CHANGES)
+
+
+@pytest.fixture
+def site(tmp_path):
+    return Site(tmp_path, "abcd")
+
+
+def batches(playbook, size):
+    """Arguments for batches of a size, without the cluster's files."""
+    return (playbook, "-e", f"gpu_{playbook}_serial={size}", "--skip-tags", "cluster")
+
+
+def recap(done, host):
+    """What Ansible counted of a host."""
+    (line,) = re.findall(rf"^{host} +: (.*)$", done.stdout, re.MULTILINE)
+    return {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", line)}
+
+
+def said_of(done, host):
+    """The message with which a host failed at the end."""
+    return re.findall(rf"^fatal: \[{host}\]: FAILED! => (.*)$", done.stdout, re.MULTILINE)[-1]
+
+
+def steps(site, host):
+    return [line.split(" ", 1)[1] for line in site.log if line.startswith(f"{host} ")]
+
+
+@PLAYBOOKS
+def test_batches_follow_each_other(site, playbook):
+    done = site.run(*batches(playbook, 2))
+    assert done.returncode == 0, done.stdout[-3000:]
+    first, second = (max(site.log.index(f"{host} resume") for host in hosts) for hosts in ("ab", "cd"))
+    begun = [min(site.log.index(f"{host} {CHANGES[playbook]}") for host in hosts) for hosts in ("ab", "cd")]
+    assert begun[0] < first < begun[1] < second
+
+
+@PLAYBOOKS
+def test_a_failed_host_leaves_the_others_of_its_batch_alone_and_no_other_batch_starts(site, playbook):
+    site.fail(b=CHANGES[playbook])
+    done = site.run(*batches(playbook, 2))
+    assert done.returncode != 0
+    assert steps(site, "a")[-3:] == ["health", "resume", "lease absent"]
+    assert not (site.folder / "a" / "repartition.json").exists()
+    assert recap(done, "a")["failed"] == recap(done, "a")["rescued"] == 0
+    assert recap(done, "b")["failed"] == 1
+    assert steps(site, "c") == steps(site, "d") == [], "they are not touched"
+    assert f"{CHANGES[playbook]} does not work" in said_of(done, "b")
+    assert NOT_STARTED in said_of(done, "c") and NOT_STARTED in said_of(done, "d")
+
+
+@pytest.mark.parametrize(
+    ("playbook", "step"),
+    [("repartition", "plan"), ("repartition", "mig"), ("rollback", "nvidia-dcgm stopped"), ("rollback", "install")],
+)
+def test_a_lost_host_counts_as_failed_and_its_batch_is_finished(site, playbook, step):
+    """Whether it was lost before it was changed, or while it was."""
+    site.services("nvidia-dcgm")
+    site.fail(lost=True, b=step)
+    done = site.run(*batches(playbook, 2))
+    assert done.returncode != 0
+    assert recap(done, "b")["unreachable"] == 1
+    assert steps(site, "a")[-3:] == ["health", "resume", "lease absent"]
+    assert recap(done, "a")["failed"] == recap(done, "a")["rescued"] == 0
+    assert steps(site, "c") == steps(site, "d") == []
+    assert NOT_STARTED in said_of(done, "c") and NOT_STARTED in said_of(done, "d")
+
+
+@PLAYBOOKS
+def test_one_host_at_a_time_by_default(site, playbook):
+    site.fail(a=CHANGES[playbook])
+    done = site.run(playbook, "--skip-tags", "cluster")
+    assert done.returncode != 0
+    assert {line.split()[0] for line in site.log} == {"a"}
+
+
+@PLAYBOOKS
+def test_the_lease_is_held_until_the_last_batch_has_ended(site, playbook):
+    site.fail(c=CHANGES[playbook])
+    site.run(*batches(playbook, 1))
+    last = max(number for number, line in enumerate(site.log) if not line.endswith("lease absent"))
+    released = [number for number, line in enumerate(site.log) if line.endswith("lease absent")]
+    assert released and min(released) > last
+
+
+@PLAYBOOKS
+def test_check_mode_goes_through_all_batches(site, playbook):
+    site.fail(a={"repartition": "plan", "rollback": "install"}[playbook])
+    done = site.run(*batches(playbook, 1), "--check")
+    assert done.returncode != 0
+    assert {line.split()[0] for line in site.log} == set("abcd")
+
+
+def test_the_variables_of_the_last_host_are_checked_before_the_first_batch(site):
+    inventory = site.folder / "inventory.yml"
+    inventory.write_text(inventory.read_text().replace("    d: {}", "    d: {gpu_upgrade_reboots: false}"))
+    done = site.run(*batches("rollback", 1))
+    assert done.returncode != 0 and site.log == []
+    assert "Did you mean gpu_upgrade_reboot?" in done.stdout
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_cluster_is_rendered_only_where_every_host_has_its_layout(site, fails):
+    """What a host that is left is described as, it is not yet."""
+    if fails:
+        site.fail(d="mig")
+    inventory = yaml.safe_load((site.folder / "inventory.yml").read_text())
+    inventory["gpu_hosts"]["children"] = {"training": {"hosts": {host: {} for host in site.hosts}}}
+    (site.folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
+    values = {
+        "gpu_repartition_serial": 2,
+        "gpu_kubernetes_output_directory": f"{site.folder}/tree",
+        "gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 1}],
+    }
+    done = site.run("repartition", "-e", json.dumps(values))
+    assert (done.returncode != 0) is fails, done.stdout[-3000:]
+    assert (site.folder / "tree").exists() is not fails
