@@ -15,6 +15,7 @@ test that is the row, so that a case which is added or taken away is in the page
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,10 +24,13 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = REPOSITORY / "docs" / "support.md"
+TIERS = REPOSITORY / "tools" / "test.sh"
 MARK = "proves"
 #: From the strongest to the weakest.
 LEVELS = ("real", "lab", "resolver", "plan")
 REFUSED = "refused"
+#: Behind the number of a test that no run without arguments has.
+BY_NAME = "\N{DAGGER}"
 #: Each is a table of the page.
 AREAS = frozenset({"driver", "unconfirmed", "kernel", "toolkit", "runtime", "fabric", "trap"})
 _FOLDERS = {"tests/lab": "lab", "tests/resolver": "resolver", "tests/unit": "plan"}
@@ -34,11 +38,12 @@ _FOLDERS = {"tests/lab": "lab", "tests/resolver": "resolver", "tests/unit": "pla
 _INTRODUCTION = """# Support matrix
 
 What is supported, and which test proves it. `tools/support-matrix.py` writes this page from the marks of the tests, and a test holds it to them: do not
-edit it. CI runs every test that is named here.
+edit it. CI runs every test that is named here, except those with {mark}: they take long, and run by name only
+({tiers}).
 
 | level | means | runs with |
 |---|---|---|
-| **real** | the distribution's own packages and its real package manager, on a lab host with systemd | `make test TIERS="dkms debian"` |
+| **real** | the distribution's own packages and its real package manager, on a lab host with systemd | `make test TIERS="lab dkms"` |
 | **lab** | packages shaped like NVIDIA's, with real apt, DKMS and systemd on a lab host, and virtual GPUs; real runtimes | `make test TIERS="lab dkms"` |
 | **resolver** | the real apt, dnf or zypper resolves, and where it says so installs, from generated repositories | `make test TIERS=resolver` |
 | **plan** | the plan is computed and compared; no package manager of that distribution was asked | `make test TIERS=unit` |
@@ -59,6 +64,7 @@ class Proof:
     """What one test says of one cell.
 
     :param test: path and name, without its parameters.
+    :param tier: the tier that has it, where that runs by name only.
     """
 
     area: str
@@ -67,6 +73,7 @@ class Proof:
     level: str
     note: str
     test: str
+    tier: str = ""
 
 
 class Collector:
@@ -98,7 +105,15 @@ def proofs_of(item: Any, mark: Any) -> list[Proof]:
     path = item.nodeid.partition("::")[0]
     found = level or next(name for folder, name in _FOLDERS.items() if path.startswith(f"{folder}/"))
     name = f"{path}::{getattr(item, 'originalname', item.name)}"
-    return [Proof(area, column, row, found, note, name) for row in rows]
+    marks = {each.name for each in item.iter_markers()}
+    tier = next((tier for tier in tiers_by_name() if tier in marks), "")
+    return [Proof(area, column, row, found, note, name, tier) for row in rows]
+
+
+def tiers_by_name() -> list[str]:
+    """Return the tiers that run by name only; each has the tests with the mark of its name."""
+    (names,) = re.findall(r"^BY_NAME=\((.*)\)$", TIERS.read_text(encoding="utf-8"), re.MULTILINE)
+    return str(names).split()
 
 
 def collected() -> list[Proof]:
@@ -130,7 +145,12 @@ def page(proofs: Sequence[Proof]) -> str:
     astray = sorted({proof.area for proof in proofs} - AREAS)
     if astray:
         raise SystemExit(f"No such area: {astray}")
-    numbers = {test: number for number, test in enumerate(dict.fromkeys(proof.test for proof in proofs), 1)}
+    by_name = {proof.test: proof.tier for proof in proofs if proof.tier}
+    numbers = {
+        test: f"{number}{BY_NAME if test in by_name else ''}"
+        for number, test in enumerate(dict.fromkeys(proof.test for proof in proofs), 1)
+    }
+    tiers = ", ".join(f"`make test TIERS={tier}`" for tier in sorted({*by_name.values()}))
     table = _Tables(proofs, numbers)
     distributions = {
         "-".join(key): f"{_REBUILDS[key[0]]} {key[1]}" if key[0] in _REBUILDS else row.name
@@ -138,7 +158,7 @@ def page(proofs: Sequence[Proof]) -> str:
     }
     remarks = {"-".join(key): _remark(row) for key, row in DISTRIBUTIONS.items()}
     parts = [
-        _INTRODUCTION,
+        _INTRODUCTION.format(mark=BY_NAME, tiers=tiers or "none at present"),
         "## Driver\n\nCompute-only and full variants, open and proprietary flavour, unless a cell says otherwise. A mirror is resolved on every "
         "architecture of a row: x86_64 and arm64 (`sbsa`), or what it says.\n",
         table.of(
@@ -206,7 +226,7 @@ def _remark(row: Any) -> str:
 class _Tables:
     """The tables of the page; every proof has to be in one of them."""
 
-    def __init__(self, proofs: Sequence[Proof], numbers: Mapping[str, int]) -> None:
+    def __init__(self, proofs: Sequence[Proof], numbers: Mapping[str, str]) -> None:
         self._proofs, self._numbers = proofs, numbers
 
     def of(
@@ -238,9 +258,10 @@ class _Tables:
         texts = []
         for level in (*LEVELS, REFUSED):
             for note in dict.fromkeys(proof.note for proof in proofs if proof.level == level):
-                tests = sorted({self._numbers[one.test] for one in proofs if (one.level, one.note) == (level, note)})
+                mine = {one.test for one in proofs if (one.level, one.note) == (level, note)}
+                tests = [number for test, number in self._numbers.items() if test in mine]
                 shown = level if level == REFUSED else f"**{level}**"
-                texts.append(f"{shown} {', '.join(map(str, tests))}" + (f" ({note})" if note else ""))
+                texts.append(f"{shown} {', '.join(tests)}" + (f" ({note})" if note else ""))
         return "; ".join(texts)
 
 

@@ -35,10 +35,11 @@ def test_the_page_is_what_the_marks_of_the_tests_say():
     assert done.returncode == 0, done.stderr + done.stdout
 
 
-def item(path, *, arguments=("driver", "nvidia"), params=None, **options):
-    """A collected test with one mark, and the mark."""
+def item(path, *, arguments=("driver", "nvidia"), params=None, tiers=(), **options):
+    """A collected test with one mark of ours and those of its tiers, and the mark."""
     made = SimpleNamespace(nodeid=f"{path}::test_x[a]", name="test_x[a]", originalname="test_x")
     made.callspec = SimpleNamespace(params=params or {})
+    made.iter_markers = lambda: [SimpleNamespace(name=tier) for tier in tiers]
     return made, SimpleNamespace(args=arguments, kwargs=options)
 
 
@@ -83,3 +84,19 @@ def test_what_no_test_proves_is_unconfirmed_and_a_new_row_needs_no_edit(matrix):
     assert "| Debian 12 | **lab** 1 (faults) | unconfirmed | unconfirmed |" in text
     driver = text.partition("## Driver")[2].partition("Distributions that")[0]
     assert len(re.findall(r"^\| (?!\|)(?!---)", driver, re.M)) == len(DISTRIBUTIONS)
+
+
+def test_a_test_that_runs_by_name_only_is_marked_wherever_it_is_named(matrix):
+    proofs = [
+        *matrix.proofs_of(*item("tests/lab/a.py", rows=["debian-12"], tiers=["lab"])),
+        *matrix.proofs_of(*item("tests/lab/b.py", rows=["debian-12"], tiers=["dkms"])),
+        *matrix.proofs_of(*item("tests/lab/c.py", rows=["debian-13"], tiers=["lab", "upgrade"])),
+    ]
+    text = matrix.page(proofs)
+    assert "| Debian 12 | **lab** 1, 2\N{DAGGER} |" in text and "| Debian 13 | **lab** 3\N{DAGGER} |" in text
+    assert "| 2\N{DAGGER} | `tests/lab/b.py::test_x` |" in text and "| 1 | `tests/lab/a.py::test_x` |" in text
+    assert "(`make test TIERS=dkms`, `make test TIERS=upgrade`)" in text
+
+
+def test_the_tiers_that_run_by_name_are_those_of_the_script(matrix):
+    assert {"dkms", "debian", "upgrade"} <= set(matrix.tiers_by_name())
