@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import multiprocessing
 import os
 import socket
 from collections.abc import Mapping
@@ -32,9 +33,16 @@ class Holder:
 
 
 def this_run() -> Holder:
-    """Return this run: the process that is the parent of Ansible's workers."""
+    """Return this run: the process that is the parent of Ansible's workers.
+
+    :raises AnsibleError: it has ended. A worker outlives a run that is killed, until its task ends.
+    """
     # An action plugin runs in a worker process; the run is its parent.
     pid = os.getppid()
+    run = multiprocessing.parent_process()
+    if run is not None and run.pid != pid:
+        # Its new parent, init, is never gone: the next run would wait until the lease expires.
+        raise AnsibleError("The run that this task belongs to has ended, so nothing is done for it any more.")
     user = os.environ.get("USER") or str(os.getuid())
     return Holder(f"{user}@{socket.gethostname()}", f"{pid}-{_start_of(pid) or 0}-{_space()}")
 

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -55,6 +57,33 @@ def test_a_run_on_this_machine_that_is_alive_keeps_it():
 def test_this_run_is_a_process_that_is_alive():
     found = cluster_lease.this_run()
     assert not cluster_lease.is_gone(str(found), found)
+
+
+def _ask_after_the_end(path):
+    while os.getppid() == multiprocessing.parent_process().pid:
+        time.sleep(0.01)
+    try:
+        said = str(cluster_lease.this_run())
+    except AnsibleError as error:
+        said = str(error)
+    path.with_suffix(".new").write_text(said)
+    path.with_suffix(".new").rename(path)
+
+
+def _run_that_is_killed(path):
+    multiprocessing.get_context("fork").Process(target=_ask_after_the_end, args=(path,)).start()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_outlives_its_run_does_not_take_the_lease_as_somebody_elses_child(tmp_path):
+    run = multiprocessing.get_context("fork").Process(target=_run_that_is_killed, args=(tmp_path / "said",))
+    run.start()
+    run.join()
+    until = time.monotonic() + 30
+    while not (tmp_path / "said").exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert "has ended" in (tmp_path / "said").read_text()
 
 
 class FakeCluster:
