@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import OWN_CHART
@@ -58,7 +59,8 @@ class Releases:
         """
         filters = ("--filter", f"name={OWN_CHART}-{check}") if check else ()
         suites = self._charts.helm("test", OWN_CHART, *filters).split("TEST SUITE:")[1:]
-        jobs = {suite.split()[0] for suite in suites if suite.split()[-1] == "Succeeded"}
+        # After the last one come the chart's notes.
+        jobs = {suite.split()[0] for suite in suites if re.search(r"^Phase:\s+Succeeded$", suite, re.MULTILINE)}
         return sorted(name.removeprefix(f"{OWN_CHART}-") for name in jobs)
 
     def remove_own_chart(self) -> None:
