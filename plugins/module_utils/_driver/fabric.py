@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from .._boards.lookup import nvlink5_switches
 from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
@@ -68,9 +69,24 @@ def fabric_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
 def wants_imex(host: Host, desired: DesiredDriver) -> bool:
     """Return whether IMEX is brought here: its package in both modes, because ComputeDomains need it too.
 
-    With C(state: previous) its package follows the record, and the service is stopped and started with the driver.
+    With C(state: previous) its package follows the record; for its service see L(wanted_imex).
     """
     return desired.state == "present" and desired.imex.managed and is_in_rack(host)
+
+
+def wanted_imex(host: Host, desired: DesiredDriver) -> imex.DesiredImex | None:
+    """Return what is wanted of the service of IMEX; None where it is left alone.
+
+    On the way back to the previous driver a service that runs is stopped and started with the driver. One that ended with the new driver has to run again,
+    with the nodes that it has: a rollback does not ask who is in the rack.
+    """
+    if wants_imex(host, desired):
+        return desired.imex
+    found = host.imex
+    runs_here = desired.imex.mode == imex.HOST and found.enabled and not found.masked and found.nodes
+    if desired.state == "previous" and runs_here and is_in_rack(host):
+        return replace(desired.imex, nodes=found.nodes or ())
+    return None
 
 
 def imex_packages(host: Host, desired: DesiredDriver) -> tuple[str, ...]:

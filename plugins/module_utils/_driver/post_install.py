@@ -17,7 +17,7 @@ from .._plan import Refused, Step
 from .._steps import Kind
 from .desired import DesiredDriver
 from .dkms import TOOLCHAIN_ENVIRONMENT, TOOLCHAIN_FILE
-from .fabric import MODULES_FILE, MODULES_TEXT, wants_imex
+from .fabric import MODULES_FILE, MODULES_TEXT, wanted_imex
 from .host import Host
 from .imex import plan as plan_imex
 from .reload import PREREQUISITES, SERVICES, Reload, plan_reload, still_used
@@ -178,11 +178,12 @@ class PostInstall:
             self._take([step], actions)
 
     def _imex(self, host: Host) -> None:
-        if self.outcome.reboot or not wants_imex(host, self._desired):
+        wanted = wanted_imex(host, self._desired)
+        if self.outcome.reboot or wanted is None:
             return
         users = [str(user) for user in self._system.users() if user.command[:15] not in SERVICES.values()]
         try:
-            steps = plan_imex(host.imex, self._desired.imex, users)
+            steps = plan_imex(host.imex, wanted, users)
         except Refused as refused:
             self.outcome.problems.append(refused.message)
             return
@@ -192,7 +193,7 @@ class PostInstall:
         actions = {
             Kind.UNMASK_SERVICE: lambda: self._system.unmask(IMEX_UNIT),
             Kind.MASK_SERVICE: lambda: self._system.mask(IMEX_UNIT),
-            Kind.WRITE_FILE: lambda: self._system.write_file(imex_files.NODES_FILE, self._desired.imex.text),
+            Kind.WRITE_FILE: lambda: self._system.write_file(imex_files.NODES_FILE, wanted.text),
             Kind.ENABLE_SERVICE: lambda: self._system.enable(IMEX_UNIT),
             Kind.START_SERVICE: lambda: self._system.start(IMEX_UNIT),
             Kind.RESTART_SERVICE: lambda: self._system.restart(IMEX_UNIT),

@@ -17,7 +17,7 @@ from .._formats.unit_names import FABRIC_UNIT, PERSISTENCE_UNIT
 from .._plan import Step
 from .._steps import Kind
 from .desired import DesiredDriver
-from .fabric import MODULES_FILE, modules_step, needs_modules, wants_fabric_manager, wants_imex
+from .fabric import MODULES_FILE, modules_step, needs_modules, wanted_imex, wants_fabric_manager
 from .host import Host
 from .imex import plan as plan_imex
 from .impact import Impact
@@ -52,8 +52,9 @@ def plan_running(
         if others or not host.same_everywhere:
             steps.append(reload_step(host, desired, others, noticed.who, noticed.data))
         steps.extend(service_steps(host, desired, _units(host)))
-    if wants_imex(host, desired):
-        steps.extend(plan_imex(host.imex, desired.imex, users))
+    wanted = wanted_imex(host, desired)
+    if wanted is not None:
+        steps.extend(plan_imex(host.imex, wanted, users))
     return tuple(steps)
 
 

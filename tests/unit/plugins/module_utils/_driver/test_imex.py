@@ -113,6 +113,21 @@ def test_the_way_back_to_the_previous_driver_leaves_imex_to_the_driver():
     assert from_options({"state": "previous", "imex": {"mode": "host"}}).imex.mode == "host"
 
 
+def test_an_imex_that_ended_with_the_new_driver_runs_again_after_the_rollback():
+    """With the nodes that it has; where the packages of before have no IMEX, and where ComputeDomains run it, nothing is started."""
+    system = rack_host()
+    run_stage(system, DesiredDriver(version=NEW, imex=RACK), check=False)
+    system.record = Record(NEW, "open", "nvidia", system.manager.packages.copy())
+    system.active.discard(IMEX_UNIT)
+    back = DesiredDriver(state="previous", imex=DesiredImex("host"))
+    masked = replace(back, imex=DesiredImex("masked"))
+    assert not run_stage(system, masked, check=False).changed and IMEX_UNIT not in system.active
+    report = run_stage(system, back, check=False)
+    assert [step.kind.key for step in report.steps] == ["start_service"]
+    assert IMEX_UNIT in system.active and system.files[NODES_FILE] == "10.0.0.1\n10.0.0.2\n"
+    assert not run_stage(system, back, check=False).changed
+
+
 def test_the_removal_of_the_driver_takes_what_imex_was_given():
     system = rack_host()
     run_stage(system, DesiredDriver(version=NEW, imex=RACK), check=False)
