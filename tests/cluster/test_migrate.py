@@ -4,8 +4,7 @@
 
 """A pool that moves from NVIDIA's own device plugin to its own DRA driver and back, under Deployments that request GPUs and MIG devices by name.
 
-Two real nodes with real kubelets and the charts' own releases; Kubernetes 1.34 with the gate DRAExtendedResource. The first run is killed at a step
-after which nothing offers a GPU of its node.
+Two real nodes with real kubelets and the charts' own releases; Kubernetes 1.34 with the gate DRAExtendedResource.
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import contextmanager, suppress
+from threading import Thread
 
 import pytest
 import yaml
@@ -23,6 +24,9 @@ from demo import REPOSITORY, Demo, devices, wait_for
 NODES = ("node-a", "node-b")
 MIGRATED = "gpufleet.github.io/migrated-to"
 STATE = "gpufleet.github.io/upgrade-state"
+#: What of a node tells how far a run is with it: the step and the run in its record, and who serves it.
+WATCHED = r"""{.metadata.annotations.gpufleet\.github\.io/upgrade-state}|{.metadata.annotations.gpufleet\.github\.io/upgrade-operator}|"""
+WATCHED += r"""{.metadata.labels.gpufleet\.github\.io/migrated-to}{"\n"}"""
 SPEC = {
     "hosts": [
         {
@@ -66,25 +70,69 @@ class Pool(Demo):
     def migrate(self):
         return self.play("migrate", "-e", f"gpu_upgrade_kubeconfig={self.lab('kubeconfig').strip()}")
 
-    def migrate_until(self, state):
-        """Begin a migration, and kill it with all its processes when a node has come to a step."""
-        inventories = ["-i", str(self.inventory), "-i", self.lab("inventory").strip()]
-        options = ["-e", f"gpu_upgrade_kubeconfig={self.lab('kubeconfig').strip()}"]
+    def migrate_killed(self, node, step, **options):
+        """Begin a migration, and kill it with all its processes in the moment in which a node comes to a step.
+
+        :param step: a state of its record, or C(chosen): within C(installing), when the node changes sides.
+        """
+        inventories = ["-i", str(self.inventory), "-i", self.hosts]
+        options = {"gpu_upgrade_kubeconfig": self.lab("kubeconfig").strip(), **options}
         environment = {
             **os.environ,
             "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections"),
             "ANSIBLE_CONFIG": str(REPOSITORY / "examples" / "ansible.cfg"),
         }
         program = str(REPOSITORY / ".venv" / "bin" / "ansible-playbook")
-        command = [program, *inventories, *options, "gpufleet.nvidia.migrate"]
-        with (self.folder / "killed.log").open("wb") as log:
-            run = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+        command = [program, *inventories, "-e", json.dumps(options), "gpufleet.nvidia.migrate"]
+        log = self.folder / f"killed-{node}-{step}.log"
+        before = self.served()[node] or ""
+        with log.open("wb") as output:
+            run = subprocess.Popen(command, stdout=output, stderr=output, env=environment, start_new_session=True)
         try:
-            wait_for(lambda: state in self.states().values() or run.poll() is not None, 400)
-            assert run.poll() is None, (self.folder / "killed.log").read_text()[-4000:]
+            with self.watching(node, run) as changes:
+                for line in changes:
+                    state, operator, server = line.split("|")
+                    if f"/{run.pid}-" in operator and (step == state or (step == "chosen" and server != before)):
+                        break
         finally:
-            os.killpg(run.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
             run.wait()
+        assert run.returncode == -signal.SIGKILL, log.read_text()[-4000:]
+
+    @contextmanager
+    def watching(self, node, run):
+        """The lines of WATCHED, each as soon as the node changes, until the run ends."""
+        words = ["get", "node", node, "--watch", "-o", f"jsonpath={WATCHED}"]
+        watch = subprocess.Popen([*self._kubectl, *words], stdout=subprocess.PIPE, text=True)
+        Thread(target=lambda: (run.wait(), watch.kill())).start()
+        try:
+            yield (line.rstrip("\n") for line in watch.stdout)
+        finally:
+            watch.kill()
+            watch.wait()
+
+    @contextmanager
+    def counting(self):
+        """Deployment to the fewest pods of it that were ready at once, at every change of it."""
+        words = ["get", "deployments", "--watch", "-o", r"""jsonpath={.metadata.name} {.status.readyReplicas}{"\n"}"""]
+        log = self.folder / "ready.log"
+        with log.open("w") as output:
+            watch = subprocess.Popen([*self._kubectl, *words], stdout=output)
+        fewest = {}
+        try:
+            yield fewest
+        finally:
+            watch.kill()
+            watch.wait()
+        for line in log.read_text().splitlines():
+            name, ready = line.split(" ")
+            fewest[name] = min(int(ready or 0), fewest.get(name, 99))
+
+    def offers_again(self):
+        """The plugin's pods are restarted once, because their affinity changed."""
+        time.sleep(20)
+        wait_for(lambda: self.offered() == dict.fromkeys(NODES, OFFERED), 120)
 
     def nodes(self):
         return {node["metadata"]["name"]: node for node in self.get("nodes")["items"]}
@@ -149,13 +197,14 @@ def pool(tmp_path_factory):
     inventory.write_text(json.dumps({"gpu_hosts": {"vars": {**DESCRIBED, **PLUGIN}, "children": {"moved": {}}}}))
     try:
         found.up()
+        found.kubectl("create", "-f", "-", text=yaml.safe_dump_all(each for name in APPS for each in app(found, name)))
         yield found
     finally:
         found.lab("down")
 
 
-def deployment(pool, name):
-    """What people have: a Deployment that requests devices by name, and nothing about who serves them."""
+def app(pool, name):
+    """What people have: a Deployment that requests devices by name, and nothing about who serves them; and its budget."""
     pod = pool.example("moved-gpu")
     spec = Demo.staying(pod)["spec"]
     for key in ("restartPolicy", "nodeSelector"):
@@ -165,19 +214,20 @@ def deployment(pool, name):
     labels = {"app": name}
     template = {"metadata": {"labels": labels}, "spec": spec}
     body = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": body}
+    budget = {"maxUnavailable": 1, "selector": {"matchLabels": labels}}
+    return [
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": body},
+        {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": budget},
+    ]
 
 
 def test_the_same_deployments_run_before_during_and_after_and_back_again(pool):
-    pool.kubectl("create", "-f", "-", text=yaml.safe_dump_all(deployment(pool, name) for name in APPS))
     pool.replicas(4)
     made = pool.templates()
     pool.replicas(2)
 
     pool.describe(TO_CLAIMS)
-    # The plugin's pods are restarted once, because their affinity changed.
-    time.sleep(20)
-    wait_for(lambda: pool.offered() == dict.fromkeys(NODES, OFFERED), 120)
+    pool.offers_again()
     assert pool.served() == dict.fromkeys(NODES), "the tree alone moves nothing"
     plan = pool.play(
         "plan", "-e", f"gpu_plan_kubeconfig={pool.lab('kubeconfig').strip()}", "-e", "gpu_plan_fail_on_drift=false"
@@ -186,9 +236,6 @@ def test_the_same_deployments_run_before_during_and_after_and_back_again(pool):
     assert "pods that request nvidia.com/mig-1g.10gb: N may land on" in plan
     assert "DeviceClass" not in plan
 
-    # One node after the other: when the second one begins, the first one is on the other side, and in service.
-    pool.migrate_until("installing")
-    pool.wait_ready(2)
     pool.migrate()
     pool.check("dra")
     pool.replicas(4)
@@ -213,3 +260,52 @@ def test_the_same_deployments_run_before_during_and_after_and_back_again(pool):
     pool.describe(PLUGIN)
     pool.replicas(4)
     assert pool.templates() == made, "nobody changed the pods' specification"
+
+
+#: In the order of a run. After the last one the first node is in service again, and the second one was not begun.
+STEPS = ("started", "waiting-for-jobs", "evicting", "installing", "chosen", "verifying", "done")
+
+
+def test_a_run_that_is_killed_at_every_step_and_between_two_nodes_is_continued(pool):
+    """Each run starts from what the one before left on the nodes; a pod of each Deployment runs at every moment."""
+    first, second = NODES
+    pool.replicas(2)
+    made, old = pool.templates(), pool.served()
+    pool.describe(TO_CLAIMS)
+    pool.offers_again()
+    with pool.counting() as fewest:
+        for step in STEPS:
+            if step == "waiting-for-jobs":
+                start_job(pool, first)
+            pool.migrate_killed(first, step, gpu_upgrade_wait_for_jobs="app=job")
+            assert bool(pool.nodes()[first]["spec"].get("unschedulable")) is (step != "done"), step
+            assert (pool.served()[first] == "dra") is (step in ("chosen", "verifying", "done")), step
+            assert pool.served()[second] == old[second]
+            assert pool.nodes()[second]["spec"].get("unschedulable") is None, "one node after the other"
+            if step == "waiting-for-jobs":
+                assert pool.get("pods", "-l", "app=job")["items"], "nothing of it was touched"
+                pool.kubectl("delete", "pod", "job", "--grace-period=0", "--force")
+            pool.wait_ready(2)
+        # A mixed cluster, in which the same pods run on both.
+        for name, one in pool.replicas(4).items():
+            assert {node: len(seen) for node, seen in one.items()} == dict.fromkeys(NODES, 2), name
+        pool.replicas(2)
+        pool.migrate_killed(second, "installing")
+        pool.wait_ready(2)
+        pool.migrate()
+        pool.check("dra")
+        pool.replicas(4)
+    assert fewest.keys() == APPS.keys()
+    assert min(fewest.values()) >= 1, "the budget is kept, and what is evicted runs on the other node"
+    assert pool.templates() == made, "nobody changed the pods' specification"
+
+
+def start_job(pool, node):
+    """A pod without a GPU, for which a run is to wait."""
+    spec = {"nodeName": node, "tolerations": [{"operator": "Exists"}]}
+    image = pool.templates()["whole"]["spec"]["containers"][0]["image"]
+    pool.kubectl(
+        *("run", "job", f"--image={image}", "--labels=app=job", f"--overrides={json.dumps({'spec': spec})}"),
+        *("--restart=Never", "--command", "--", "sleep", "86400"),
+    )
+    wait_for(lambda: [pod["status"]["phase"] for pod in pool.get("pods", "-l", "app=job")["items"]] == ["Running"], 60)
