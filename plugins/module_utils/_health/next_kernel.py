@@ -13,7 +13,11 @@ from .report import Evidence, Expectation, Outcome, failed, passed, skipped
 
 _KEEP = "or make the running kernel the default (grub-set-default or grubby --set-default)"
 _BUILD = f"Build it (install the kernel's headers, then dkms autoinstall, or run gpufleet.nvidia.site), {_KEEP}"
-_SIGN = f"Enrol the key (mokutil --import) or build the module again with the one that is enrolled (dkms install --force), {_KEEP}"
+# dkms install does not sign a module anew that is built already, not even with --force.
+_SIGN = (
+    "Enrol the key (mokutil --import) or build the module again with the one that is enrolled (dkms build --force, then dkms install --force), "
+    f"{_KEEP}"
+)
 _SHOW = f"Install the packages mokutil and kmod, which show it, {_KEEP}"
 
 
