@@ -31,8 +31,7 @@ GATES = "TimeSlicingSettings=true,MPSSupport=true,"
 def driver(tmp_path_factory):
     """Return what the driver's decoder and its checks say to parameters: a reason for each, empty for good ones."""
     folder = tmp_path_factory.mktemp("driver")
-    for name in ("go.mod", "go.sum"):
-        shutil.copyfile(MODULE / name, folder / name)
+    shutil.copytree(MODULE, folder, dirs_exist_ok=True)
     shutil.copyfile(HERE / "claim_parameters.go", folder / "main.go")
     environment = {**os.environ, "GOWORK": "off", "GOFLAGS": ""}
     subprocess.run(["go", "build", "-mod=readonly", "-o", "driver", "main.go"], cwd=folder, env=environment, check=True)

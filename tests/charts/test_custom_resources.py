@@ -157,7 +157,7 @@ CONTAINERS = {
 
 @pytest.mark.parametrize("fleet", CONTAINERS)
 def test_the_dra_driver_does_on_its_nodes_what_the_pools_say(helm, definitions, tmp_path, fleet):
-    """By its own chart of 0.4.1, the newest that Go's module proxy gives."""
+    """By its own chart."""
     (chart,) = (path.parents[1] for path in definitions if path.parents[1].name == "dra-driver-nvidia-gpu")
     values = tmp_path / "values.yaml"
     values.write_text(tree(fleet, "argocd")["values/dra-driver-nvidia-gpu.yaml"])

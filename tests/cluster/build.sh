@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Build a real control plane: kube-apiserver, its controllers and scheduler, kubectl and etcd, at pinned versions, through Go's
 # module proxy. They go into a cache outside of the repository and are test tools only. Prints the folder that holds them.
+# GPUFLEET_LAB_KUBERNETES=v1.35.4: another version of Kubernetes.
 set -euo pipefail
 
-KUBERNETES=v1.34.4
+KUBERNETES=${GPUFLEET_LAB_KUBERNETES:-v1.34.4}
 ETCD=v3.6.7
 # Without optimisation and debug data they are built in a third of the time, and run long enough for tests.
 export GOFLAGS=-mod=mod CGO_ENABLED=0 GOGC=off

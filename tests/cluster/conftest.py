@@ -33,6 +33,7 @@ TIERS = {
     "test_nodes": "nodes",
     "test_claims": "nodes",
     "test_shared_claims": "nodes",
+    "test_memory_shares": "nodes",
     "test_pods_bypass": "nodes",
     "test_pods": "pods",
     "test_pool_kinds": "nodes",

@@ -4,7 +4,7 @@
 
 """A pool that NVIDIA's own DRA driver serves: one GPU as a whole, the other in MIG devices, claimed by the rendered examples.
 
-The driver is 0.4.1 from its own chart, the newest that can be built here; what is rendered is for 0.5.0.
+The driver is 0.5.0 from its own chart, for which the values are rendered.
 """
 
 from __future__ import annotations

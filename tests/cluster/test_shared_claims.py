@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pods that share a GPU by one claim of NVIDIA's own DRA driver 0.4.1: in time slices on one node, by MPS on the other.
+"""Pods that share a GPU by one claim of NVIDIA's own DRA driver 0.5.0: in time slices on one node, by MPS on the other.
 
 For MPS the driver starts NVIDIA's control daemon in a Deployment of its own image; the daemon is the host's, and the GPU is the lab's.
 """

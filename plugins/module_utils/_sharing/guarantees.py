@@ -36,7 +36,7 @@ class Guarantee:
         }
 
 
-#: reference: device plugin 0.20, HAMi 2.10 and the DRA driver 0.4.1 and 0.5, as their code says; 256 is ResourceClaimReservedForMaxSize of Kubernetes.
+#: reference: device plugin 0.20, HAMi 2.10 and the DRA driver 0.5.0, as their code says; 256 is ResourceClaimReservedForMaxSize of Kubernetes.
 GUARANTEES: Mapping[str, Guarantee] = {
     "none": Guarantee(
         "device plugin", "hardware: a pod has the GPU or MIG device for itself", "the whole GPU or MIG device", ""
@@ -88,7 +88,7 @@ GUARANTEES: Mapping[str, Guarantee] = {
         "scheduler, exact (DRA consumable capacity)",
         "nobody: no memory isolation",
         "the whole GPU",
-        "alpha; needs Kubernetes 1.36, or 1.34 with the gate DRAConsumableCapacity, and driver 580",
+        "alpha; needs Kubernetes 1.36, or 1.35 with the gate DRAConsumableCapacity (1.34 on nodes with one GPU), and driver 580",
     ),
 }
 

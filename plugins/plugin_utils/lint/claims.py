@@ -4,7 +4,7 @@
 
 """Objects by which pods claim devices of NVIDIA's DRA driver: what the API server accepts, and no node can serve.
 
-Classes, attributes and capacities are those of the driver 0.4.1: deployments/helm/dra-driver-nvidia-gpu/templates/deviceclass-*.yaml and
+Classes, attributes and capacities are those of the driver 0.5.0: deployments/helm/dra-driver-nvidia-gpu/templates/deviceclass-*.yaml and
 cmd/gpu-kubelet-plugin/{deviceinfo,mig}.go.
 """
 
@@ -159,7 +159,7 @@ def _memory(name: str, request: Mapping[str, Any], where: str, report: Report) -
         report.warning(
             f"{where}.capacity.requests.memory",
             "it takes a whole GPU, unless the driver runs with featureGates.ConsumableShares (alpha) and consumableShares: memory, and Kubernetes "
-            "1.34 and 1.35 with the feature gate DRAConsumableCapacity; nothing enforces the amount",
+            "1.34 and 1.35 with the feature gate DRAConsumableCapacity; 1.34 then gives shares of the first GPU of a node only; nothing enforces the amount",
             "Render the pool with nvidia_sharing_backend: dra and nvidia_sharing_memory_slice, which sets them.",
         )
 

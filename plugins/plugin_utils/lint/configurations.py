@@ -4,7 +4,7 @@
 
 """How the pods of a claim share its devices: what the DRA driver reads only when it prepares the claim, and refuses there.
 
-The API server takes any object as the parameters of a driver. What this one takes is in the driver 0.4.1, api/nvidia.com/resource/v1beta1
+The API server takes any object as the parameters of a driver. What this one takes is in the driver 0.5.0, api/nvidia.com/resource/v1beta1
 (sharing.go, validate.go; its decoder is strict).
 """
 
@@ -32,6 +32,7 @@ _SETTINGS = {
         "defaultActiveThreadPercentage",
         "defaultPinnedDeviceMemoryLimit",
         "defaultPerDevicePinnedMemoryLimit",
+        "multiUser",
     },
 }
 _STAYS = "the driver refuses the claim when it prepares it, and the pod stays in ContainerCreating"

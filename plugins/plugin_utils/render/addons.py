@@ -140,6 +140,8 @@ def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
         )
     _refuse_two_kinds_of_nodes(cluster, claims, domains)
     slices = _refuse_other_claims(cluster, claims)
+    if slices:
+        _refuse_shares_of_later_gpus(cluster, claims, version)
     resources: dict[str, object] = {"computeDomains": {"enabled": bool(domains)}}
     if not claims:
         resources["gpus"] = {"enabled": False}
@@ -230,6 +232,24 @@ def _refuse_other_claims(cluster: Cluster, items: tuple[Configuration, ...]) -> 
                 "Remove it: the hosts partition their GPUs, and pods claim what is there.",
             )
     return bool(sliced)
+
+
+#: The scheduler of 1.34 compares every request with what is left of a node's first device (kubernetes#133705), so that nobody gets a share of the
+#: others once that is full; seen with 1.34.4 on a node of two GPUs.
+_FIRST_WITH_SHARES_OF_ALL = (1, 35)
+
+
+def _refuse_shares_of_later_gpus(cluster: Cluster, items: tuple[Configuration, ...], version: tuple[int, int]) -> None:
+    if version >= _FIRST_WITH_SHARES_OF_ALL:
+        return
+    for item in items:
+        if item.gpus > 1:
+            raise Refused(
+                f"nvidia_sharing_memory_slice of pool {item.pool}",
+                f"its nodes have {item.gpus} GPUs, and Kubernetes {cluster.options['version']} allocates shares of the first one of a node only "
+                "(kubernetes/kubernetes#133705)",
+                "Use Kubernetes 1.35 or newer with the feature gate DRAConsumableCapacity (1.36 has it by default), or nvidia_sharing_backend: hami.",
+            )
 
 
 #: By these the driver has dynamic MIG; the second switches on all gates that are alpha (k8s.io/component-base/featuregate).

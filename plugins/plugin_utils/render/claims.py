@@ -4,7 +4,7 @@
 
 """Claims for devices of the DRA driver: a device for one pod, a device that several pods share, a part of a GPU's memory.
 
-Classes, attributes and the configuration of a claim are those of the driver 0.4.1: deployments/helm, demo/specs and
+Classes, attributes and the configuration of a claim are those of the driver 0.5.0: deployments/helm, demo/specs and
 api/nvidia.com/resource/v1beta1.
 """
 

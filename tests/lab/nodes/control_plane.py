@@ -34,8 +34,8 @@ from hosts.progress import Progress
 from . import programs
 
 _STARTS_WITHIN = 120.0
-#: Extended resources by DRA (KEP-5004): on by default from Kubernetes 1.36 on, and a gate of all components in 1.34.
-FEATURE_GATES = {"DRAExtendedResource": True}
+#: Extended resources by DRA (KEP-5004) and shares of a device (KEP-5075): on by default from Kubernetes 1.36 on, and gates of all components in 1.34.
+FEATURE_GATES = {"DRAExtendedResource": True, "DRAConsumableCapacity": True}
 _PR_SET_PDEATHSIG = 1
 
 

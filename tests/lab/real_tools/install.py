@@ -135,9 +135,8 @@ def install(tool: Tool) -> Path:
         )
     tool.path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=tool.path.parent) as work:
-        # Copies: go may write to them, and nothing writes to a checkout.
-        for name in ("go.mod", "go.sum"):
-            shutil.copyfile(MODULES / tool.module / name, Path(work) / name)
+        # A copy: go may write to it, and nothing writes to a checkout.
+        shutil.copytree(MODULES / tool.module, work, dirs_exist_ok=True)
         _build(go, tool, Path(work))
         # Whole or not at all, also where two test runs build at the same time.
         (Path(work) / tool.name).replace(tool.path)

@@ -54,6 +54,7 @@ SLICES: dict[str, Any] = {"strategy": "TimeSlicing", "timeSlicingConfig": {"inte
 CONFIGURATIONS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"sharing": SLICES}, {}, "", ""),
     ({"sharing": {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 25}}}, {}, "", ""),
+    ({"sharing": {"strategy": "MPS", "mpsConfig": {"multiUser": True}}}, {}, "", ""),
     ({"kind": "MigDeviceConfig", "sharing": {"strategy": "MPS"}}, {"deviceClassName": "mig.nvidia.com"}, "", ""),
     ({"kind": "MigDeviceConfig", "sharing": {"strategy": "MPS"}}, {}, ".kind", "Use GpuConfig"),
     ({"kind": "GPUConfig"}, {}, "", "Write GpuConfig"),

@@ -208,7 +208,7 @@ def test_dra_hands_over_devices_by_cdi_only(clusters_of):
     pool = {**WITH_HAMI, "nvidia_sharing_backend": "dra"}
     refused = refusal(clusters_of, {"claims": {**pool, VARIABLE: "envvar"}})
     assert "nvidia_sharing_backend: dra" in refused.reason
-    rendered = tree_of(clusters_of, {"claims": pool})["values/dra-driver-nvidia-gpu.yaml"]
+    rendered = tree_of(clusters_of, {"claims": pool}, version="1.35")["values/dra-driver-nvidia-gpu.yaml"]
     assert "feature gate DRAConsumableCapacity in kube-apiserver" in rendered
     assert yaml.safe_load(rendered)["resources"] == {"computeDomains": {"enabled": False}}
     assert (

@@ -217,14 +217,33 @@ def test_pods_of_hami_and_of_claims_ask_for_any_size(clusters_of, pools):
     tree = tree_of(clusters_of, {"hami": {**asked, "nvidia_sharing_backend": "hami"}}, requests=requests)
     (pod,) = documents(tree["examples/hami-7gib-over-1.yaml"])
     assert pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpumem"] == str(7 * 1024)
-    tree = tree_of(clusters_of, {"claims": {**asked, "nvidia_sharing_backend": "dra"}}, requests=requests)
+    tree = tree_of(
+        clusters_of, {"claims": {**asked, "nvidia_sharing_backend": "dra"}}, requests=requests, version="1.36"
+    )
     claim, _pod = documents(tree["examples/claims-20gib-over-2.yaml"])
     devices = claim["spec"]["spec"]["devices"]
     assert [one["exactly"]["capacity"]["requests"]["memory"] for one in devices["requests"]] == ["10240Mi"] * 2
     assert devices["constraints"][0]["distinctAttribute"] == "gpu.nvidia.com/uuid"
     with pytest.raises(Refused, match="60GiB on each GPU, and a GPU of pool claims has") as refusal:
-        tree_of(clusters_of, {"claims": {**asked, "nvidia_sharing_backend": "dra"}}, requests=[{"memory": "60GiB"}])
+        tree_of(
+            clusters_of,
+            {"claims": {**asked, "nvidia_sharing_backend": "dra"}},
+            requests=[{"memory": "60GiB"}],
+            version="1.36",
+        )
     assert "spread over more GPUs" in refusal.value.remedy
+
+
+def test_shares_by_claims_need_a_scheduler_that_sees_more_than_the_first_gpu(clusters_of):
+    def pool(count):
+        gpus = {"gpu_facts_gpus": [{"board": "l40s", "count": count}]}
+        return {"claims": {**gpus, "nvidia_sharing_memory_slice": "4GiB", "nvidia_sharing_backend": "dra"}}
+
+    with pytest.raises(Refused, match="allocates shares of the first one of a node only") as refusal:
+        tree_of(clusters_of, pool(2), version="1.34")
+    assert "1.35 or newer" in refusal.value.remedy
+    for count, version in ((1, "1.34"), (2, "1.35"), (2, "1.36")):
+        assert "values/dra-driver-nvidia-gpu.yaml" in tree_of(clusters_of, pool(count), version=version)
 
 
 def test_a_request_is_answered_for_every_pool_and_refused_where_none_serves_it(clusters_of, pools):
@@ -266,7 +285,7 @@ SLICE = {"nvidia_sharing_memory_slice": "4GiB", "nvidia_sharing_gpus_per_pod": 2
 )
 def test_whether_the_gpus_of_a_pod_are_distinct_is_said_for_every_backend(clusters_of, pools, sharing, said):
     pool = {"gpu_facts_gpus": pools["shared"]["gpu_facts_gpus"], **SLICE, **sharing}
-    tree = tree_of(clusters_of, {"pool": pool}, requests=[{"memory": "8GiB", "gpus": 2}])
+    tree = tree_of(clusters_of, {"pool": pool}, requests=[{"memory": "8GiB", "gpus": 2}], version="1.36")
     assert f"| 8GiB over 2 | pool | {said}" in tree["README.md"]
     assert f"# 2 distinct GPUs: {said.rpartition('| ')[2]}" in tree["examples/pool-8gib-over-2.yaml"]
 
