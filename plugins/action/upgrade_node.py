@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from ansible import constants
@@ -18,17 +18,18 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Clu
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
     REFUSED,
+    ROLLING_BACK,
     Record,
     advance,
     begin,
     from_annotations,
     from_values,
+    if_failed,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.waves import DONE, FAILED
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.upgrade_run import UpgradeRun
 
 _STARTED = STEPS[0]
-_ROLLING_BACK = "rolling-back"
 
 
 class ActionModule(ClusterAction):
@@ -65,12 +66,17 @@ class ActionModule(ClusterAction):
         if run.exists:
             run.record(str(task_vars["inventory_hostname"]), record.values())
         self._display.v(f"{arguments['node']}: {before.state or 'untouched'} -> {state} {arguments['reason']}")
-        return {"changed": changed, "record": record.values(), "text": record.as_text()}
+        return {
+            "changed": changed,
+            "record": record.values(),
+            "if_failed": asdict(if_failed(record)),
+            "text": record.as_text(),
+        }
 
     def _record(self, arguments: dict[str, Any], before: Record, node: Any, now: str) -> Record:
         state = arguments["state"]
         who = str(cluster_lease.this_run())
-        if state == _ROLLING_BACK and not before.interrupted:
+        if state == ROLLING_BACK and not before.interrupted:
             if not arguments["reason"] and arguments["origin"] not in ("", before.origin):
                 # By hand, and the driver was changed since the rollout that the record is of: it goes back to another one.
                 before = replace(
@@ -110,7 +116,7 @@ class ActionModule(ClusterAction):
 def _write(cluster: Cluster, name: str, record: Record, before: Record, state: str) -> None:
     """Cordon with the first record, and uncordon with the last: never one that people had cordoned."""
     unschedulable: bool | None = None
-    if state in (_STARTED, _ROLLING_BACK):
+    if state in (_STARTED, ROLLING_BACK):
         unschedulable = True
     elif state == DONE or (state == REFUSED and before.interrupted):
         unschedulable = record.initial_unschedulable

@@ -11,7 +11,7 @@ import datetime
 import os
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from ansible import constants
@@ -23,13 +23,16 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Clu
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import waves
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
-    ROLLING_BACK,
+    UPGRADE,
+    WORK,
     Member,
     Record,
     at_work_elsewhere,
     from_annotations,
     from_values,
+    if_failed,
     progress,
+    turn,
     wave_node,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade_racks import (
@@ -53,6 +56,7 @@ class ActionModule(ClusterAction):
     _VALID_ARGS = None
     OPTIONS = {
         "state": {"type": "str", "choices": ["planned", "next", "ended", "finished"], "default": "planned"},
+        "work": {"type": "str", "choices": [*WORK], "default": UPGRADE},
         "target": {"type": "str", "default": ""},
         "hosts": {"type": "list", "elements": "str", "default": []},
         "canary": {"type": "int", "default": 1},
@@ -101,7 +105,7 @@ class ActionModule(ClusterAction):
                 "reachable": bool(about),
                 "recorded": plain(hostvars[host].get("__gpu_upgrade_record") or {}),
             }
-            in_racks[host] = RackHost(**{name: str(value or "") for name, value in (about.get("imex") or {}).items()})
+            in_racks[host] = RackHost.of(about.get("imex") or {})
         for host, rack in changed_racks(in_racks).items():
             hosts[host]["rack"] = rack
         run.begin(arguments, hosts)
@@ -145,18 +149,18 @@ class ActionModule(ClusterAction):
                 seen = run.version()
                 why = self._decide(run, arguments, budget)
             if run.slot(host) == HOLDS:
-                return self._start(run, host, cluster)
+                return self._start(run, host, arguments["work"], cluster)
             stopped = run.stopped or None
             if stopped is None and _is_stuck(run, arrived, arguments["wait"]):
                 self._display.warning(f"Left out: {host}: {why or 'the budget leaves no room'}.")
             elif stopped is None:
                 # A run that was killed leaves its workers behind.
                 if os.getppid() != parent or time.monotonic() >= until:
-                    return {"start": False, "wait": True, "stopped": None}
+                    return {"start": False, "wait": True, "stopped": None, "turn": ""}
                 time.sleep(_PAUSE)
                 continue
             run.leave(host)
-            return {"start": False, "wait": False, "stopped": stopped}
+            return {"start": False, "wait": False, "stopped": stopped, "turn": ""}
 
     def _decide(self, run: UpgradeRun, arguments: dict[str, Any], budget: waves.Budget) -> str | None:
         """Start what may start of the hosts that wait, and return why nothing else does, where something is in its way."""
@@ -174,7 +178,7 @@ class ActionModule(ClusterAction):
             )
         return decision.stopped
 
-    def _start(self, run: UpgradeRun, host: str, cluster: Cluster | None) -> dict[str, Any]:
+    def _start(self, run: UpgradeRun, host: str, work: str, cluster: Cluster | None) -> dict[str, Any]:
         about = run.about(host)
         if cluster:
             record = from_annotations(cluster.node(about["node"])["metadata"].get("annotations"))
@@ -185,7 +189,8 @@ class ActionModule(ClusterAction):
             "wait": False,
             "stopped": None,
             "record": record.values(),
-            "rolling_back": record.state == ROLLING_BACK,
+            "turn": turn(record, work),
+            "if_failed": asdict(if_failed(record)),
             "wave": run.number(),
         }
 

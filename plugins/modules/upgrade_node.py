@@ -82,6 +82,20 @@ record:
   description: The new record.
   type: dict
   returned: success
+if_failed:
+  description: How the node's turn ends if it fails now.
+  type: dict
+  returned: success
+  contains:
+    state:
+      description: What is recorded, V(failed) or V(refused).
+      type: str
+    uncordon:
+      description: Whether the node returns to service, because nothing of its host was changed.
+      type: bool
+    revert:
+      description: Whether the host was changed, so that a rollback has something to restore.
+      type: bool
 text:
   description: The new record as the content of its file on the host.
   type: str

@@ -25,6 +25,11 @@ options:
     type: str
     choices: [planned, next, ended, finished]
     default: planned
+  work:
+    description: What the run does with its nodes.
+    type: str
+    choices: [upgrade, migrate]
+    default: upgrade
   target:
     description: What the rollout installs, as readable text. Records with another target belong to an older rollout.
     type: str
@@ -105,9 +110,15 @@ record:
   description: The progress of an earlier run on the host.
   type: dict
   returned: with O(state=next), when RV(start) is true
-rolling_back:
-  description: Whether a rollback must be finished.
-  type: bool
+turn:
+  description:
+    - What is done with the node now. V(upgrade) or V(migrate) as in O(work); V(revert) finishes a rollback after a failure, V(rollback) one that was
+      started by hand. Empty where RV(start) is false.
+  type: str
+  returned: with O(state=next)
+if_failed:
+  description: How the node's turn ends if it fails before anything is recorded of it, as in M(gpufleet.nvidia.upgrade_node).
+  type: dict
   returned: with O(state=next), when RV(start) is true
 wave:
   description: The position of this node in the rollout.

@@ -37,6 +37,9 @@ REFUSED = "refused"
 SKIP_LABEL = f"{PREFIX}upgrade.skip"
 
 ROLLING_BACK = "rolling-back"
+#: What a run is for, and what else the turn of a node can be: each of them is a task file of the role gpu_upgrade.
+UPGRADE, MIGRATE = WORK = ("upgrade", "migrate")
+ROLLBACK, REVERT = "rollback", "revert"
 #: From this step on the host is not as it was.
 _CHANGED = STEPS[STEPS.index("installing") :]
 
@@ -198,6 +201,41 @@ def advance(record: Record, state: str) -> Record:
     if record.state in STEPS and state in STEPS and STEPS.index(state) < STEPS.index(record.state):
         return record
     return replace(record, state=state)
+
+
+def turn(record: Record, work: str = UPGRADE) -> str:
+    """Return what a node does in its turn: C(work), or the end of a rollback that was cut off.
+
+    That one comes before everything else, and the new driver is not installed again by itself. A rollback with a reason is one after a failure and
+    leaves the node out of service; one without was started by hand. A migration has no way back, so that none of its records is a rollback.
+    """
+    if work != UPGRADE or record.state != ROLLING_BACK:
+        return work
+    return REVERT if record.failed_reason else ROLLBACK
+
+
+@dataclass(frozen=True)
+class IfFailed:
+    """How the turn of a node ends that fails now.
+
+    :param state: what is recorded: C(failed) or C(refused).
+    :param uncordon: whether the node is returned to service, for nothing of its host was changed.
+    :param revert: whether there is something to roll back.
+    """
+
+    state: str
+    uncordon: bool = False
+    revert: bool = False
+
+
+def if_failed(record: Record) -> IfFailed:
+    """Return how the turn of a node ends that fails with this record."""
+    if record.host_changed:
+        return IfFailed(FAILED, revert=True)
+    if record.interrupted:
+        return IfFailed(REFUSED, uncordon=True)
+    # Nothing was begun. A node that failed earlier stays what it is: out of service by us, and not by people.
+    return IfFailed(FAILED if record.state == FAILED else REFUSED)
 
 
 def is_ready(node: Mapping[str, Any]) -> bool:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import HOST, MASKED
 
 from .waves import CURRENT, DONE, FAILED, Budget, Node
 
@@ -24,6 +27,20 @@ class RackHost:
     rack: str = ""
     driver: str = ""
     wanted: str = ""
+
+    @classmethod
+    def of(cls, described: Mapping[str, Any]) -> RackHost:
+        """Return the host that the survey describes.
+
+        :param described: C(mode) of IMEX, the inventory C(group) of the rack, the NVLink C(cliques) of the GPUs, the C(driver) that is loaded, the
+            C(version) that is described and whether the driver C(changes); empty of a host that was not read.
+        """
+        cliques = [str(clique) for clique in described.get("cliques") or () if clique]
+        # A rack that no group names is known by its fabric.
+        rack = str(described.get("group") or "") or (f"clique {cliques[0]}" if cliques else "")
+        driver = str(described.get("driver") or "")
+        wanted = str(described.get("version") or "") or ("" if described.get("changes") else driver)
+        return cls(rack if described.get("mode") in (HOST, MASKED) else "", driver, wanted)
 
 
 def changed_racks(hosts: Mapping[str, RackHost]) -> dict[str, str]:

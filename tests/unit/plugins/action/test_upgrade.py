@@ -260,12 +260,20 @@ def test_a_dead_run_of_the_same_machine_is_continued_at_once(plan):
     assert plan(record)["order"] == ["a"]
 
 
-def test_a_host_learns_that_a_rollback_has_to_be_finished(plan, call):
-    record = Record("rolling-back", "580.126.09", TARGET, failed_reason="CUDA error")
+@pytest.mark.parametrize(("reason", "turn"), [("CUDA error", "revert"), ("", "rollback")])
+def test_a_host_learns_that_a_rollback_has_to_be_finished(plan, call, reason, turn):
+    record = Record("rolling-back", "580.126.09", TARGET, failed_reason=reason)
     assert plan(record)["order"] == ["a"]
     found = call(upgrade_waves, {"state": "next"}, AT_A)[0]
-    assert (found["start"], found["rolling_back"], found["wave"]) == (True, True, 1)
-    assert found["record"]["failed_reason"] == "CUDA error"
+    assert (found["start"], found["turn"], found["wave"]) == (True, turn, 1)
+    assert found["record"]["failed_reason"] == reason
+    assert found["if_failed"] == {"state": "failed", "uncordon": False, "revert": True}
+
+
+def test_what_the_run_was_planned_for_is_the_turn_of_its_hosts(plan, call):
+    record = Record("installing", "580.126.09", TARGET)
+    assert plan(record, work="migrate")["order"] == ["a"]
+    assert call(upgrade_waves, {"state": "next"}, AT_A)[0]["turn"] == "migrate"
 
 
 class Rollout:
@@ -332,10 +340,10 @@ def test_a_node_follows_as_soon_as_another_ends_and_the_canary_is_alone(call):
 
 
 def test_a_rack_is_announced_changed_in_one_go_and_named_where_a_failure_leaves_it_with_two_drivers(call):
-    imex = {"driver": "580.126.09", "wanted": "580.178.04"}
+    imex = {"mode": "host", "driver": "580.126.09", "version": "580.178.04", "changes": True}
     racks = {"a": "rack_a", "b": "rack_b", "c": "rack_a", "d": "rack_b"}
     rollout = Rollout(
-        call, "abcd", racks={host: {"rack": rack, **imex} for host, rack in racks.items()}, max_parallel=0
+        call, "abcd", racks={host: {"group": rack, **imex} for host, rack in racks.items()}, max_parallel=0
     )
     assert rollout.order == list("acbd")
     assert [told.split(":")[0] for told in rollout.shown] == ["rack_a", "rack_b"]
@@ -409,7 +417,13 @@ def test_a_host_that_waits_long_comes_back_to_learn_whom_ansible_lost(call, monk
     rollout = Rollout(call, "ab", canary=0, max_parallel=1)
     rollout.arrive("a").join(10)
     rollout.arrive("b").join(10)
-    assert rollout.results["b"] == {"start": False, "wait": True, "stopped": None, "changed": False}
+    assert rollout.results["b"] == {
+        "start": False,
+        "wait": True,
+        "stopped": None,
+        "turn": "",
+        "changed": False,
+    }
     rollout.present.remove("a")
     rollout.arrive("b").join(10)
     assert rollout.results["b"]["stopped"]

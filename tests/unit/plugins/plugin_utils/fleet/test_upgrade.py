@@ -14,6 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unf
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import waves
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
     STEPS,
+    IfFailed,
     Member,
     Record,
     advance,
@@ -21,8 +22,10 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade impo
     begin,
     from_annotations,
     from_values,
+    if_failed,
     is_ready,
     progress,
+    turn,
     wave_node,
 )
 
@@ -219,15 +222,56 @@ def test_a_record_never_goes_back_to_an_earlier_step(present, state, result):
     assert advance(Record(state=present), state).state == result
 
 
+@pytest.mark.parametrize(
+    ("state", "reason", "work", "result"),
+    [
+        ("", "", "upgrade", "upgrade"),
+        ("done", "", "upgrade", "upgrade"),
+        ("failed", "CUDA error", "upgrade", "upgrade"),
+        ("installing", "", "upgrade", "upgrade"),
+        # A rollback that was cut off is finished first: by its reason, as what follows a failure or as one by hand.
+        ("rolling-back", "CUDA error", "upgrade", "revert"),
+        ("rolling-back", "", "upgrade", "rollback"),
+        ("", "", "migrate", "migrate"),
+        ("installing", "", "migrate", "migrate"),
+        ("failed", "CUDA error", "migrate", "migrate"),
+        ("rolling-back", "CUDA error", "migrate", "migrate"),
+    ],
+)
+def test_the_turn_of_a_node_is_what_its_record_asks_for(state, reason, work, result):
+    assert turn(started(state=state, failed_reason=reason), work) == result
+
+
+@pytest.mark.parametrize(
+    ("state", "result"),
+    [
+        # Nothing was begun: it stays in service, and a node that failed earlier stays out of it.
+        ("", IfFailed("refused")),
+        ("done", IfFailed("refused")),
+        ("refused", IfFailed("refused")),
+        ("failed", IfFailed("failed")),
+        # Nothing of the host was changed: the cordon goes.
+        ("started", IfFailed("refused", uncordon=True)),
+        ("waiting-for-jobs", IfFailed("refused", uncordon=True)),
+        ("evicting", IfFailed("refused", uncordon=True)),
+        # The host is not as it was.
+        ("installing", IfFailed("failed", revert=True)),
+        ("verifying", IfFailed("failed", revert=True)),
+        ("rolling-back", IfFailed("failed", revert=True)),
+        ("returning", IfFailed("failed", revert=True)),
+    ],
+)
+def test_how_a_turn_that_fails_ends_depends_on_how_far_the_node_came(state, result):
+    assert if_failed(started(state=state)) == result
+
+
 MIGRATION = "nvidia.com/gpu by the DRA driver"
 TASKS = Path(__file__).parents[5] / "roles" / "gpu_upgrade" / "tasks"
 
 
 def recorded_by_migrate():
     """The steps that a migration writes into the record of a node, in order, out of its own tasks."""
-    found = []
-    for name in ("migrate_node.yml", "evict.yml", "uncordon.yml"):
-        found += re.findall(r"__gpu_upgrade_state: \"?([a-z-]+)", (TASKS / name).read_text())
+    found = re.findall(r"__gpu_upgrade_state: \"?([a-z-]+)", (TASKS / "migrate.yml").read_text())
     return sorted(set(found) & set(STEPS), key=STEPS.index)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade_racks import (
     RackHost,
     announcements,
@@ -32,6 +33,24 @@ def test_a_rack_counts_where_one_of_its_hosts_gets_another_driver():
         "e": RackHost(),
     }
     assert changed_racks(hosts) == {"a": "r1", "b": "r1"}
+
+
+@pytest.mark.parametrize(
+    ("described", "result"),
+    [
+        ({}, RackHost()),
+        ({"mode": "unmanaged", "group": "r1", "cliques": ["c.1"], "driver": OLD}, RackHost("", OLD, OLD)),
+        ({"mode": "host", "group": "r1", "cliques": ["c.1"], "driver": OLD, "version": NEW}, RackHost("r1", OLD, NEW)),
+        ({"mode": "masked", "cliques": ["c.1", "c.1"], "driver": OLD}, RackHost("clique c.1", OLD, OLD)),
+        ({"mode": "host", "cliques": [None, "", "c.2"], "driver": OLD}, RackHost("clique c.2", OLD, OLD)),
+        ({"mode": "host", "cliques": [], "driver": OLD}, RackHost("", OLD, OLD)),
+        # A newer one of the branch, by no version.
+        ({"mode": "host", "group": "r1", "driver": OLD, "changes": True}, RackHost("r1", OLD, "")),
+        ({"mode": "host", "group": "r1", "driver": None, "version": None, "changes": False}, RackHost("r1", "", "")),
+    ],
+)
+def test_a_rack_is_named_by_its_group_or_else_by_its_fabric_and_only_where_imex_is_used(described, result):
+    assert RackHost.of(described) == result
 
 
 def test_the_pace_is_said_with_what_would_change_the_rack_in_one_go():
