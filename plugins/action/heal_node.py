@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_rec
     Record,
     advance,
     begin,
+    ends_if_failed,
     from_values,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -76,7 +77,13 @@ class ActionModule(ClusterAction):
                 told = repair.condition(arguments["condition"], state, record.reason, node, record.since)
                 cluster.set_condition(arguments["node"], told)
         self._display.v(f"{arguments['node']}: {before.state or 'untouched'} -> {state} {arguments['reason']}")
-        return {"changed": changed, "record": record.values(), "text": record.as_text()}
+        found = str(arguments["plan"].get("state_before") or "")
+        return {
+            "changed": changed,
+            "record": record.values(),
+            "if_failed": ends_if_failed(record, found),
+            "text": record.as_text(),
+        }
 
     def _record(self, arguments: dict[str, Any], before: Record, unschedulable: bool) -> Record:
         now = utc_time.now()

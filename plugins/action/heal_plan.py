@@ -13,7 +13,11 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import text_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import evidence_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import HostPlan, Policy, plan_repair
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import from_values
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import (
+    Record,
+    ends_if_failed,
+    from_values,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Expectation
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import STEPS as UPGRADE_STEPS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -53,7 +57,7 @@ class ActionModule(ClusterAction):
         plans: dict[str, HostPlan] = {}
         refused: dict[str, Refused] = {}
         boots: dict[str, str] = {}
-        states: dict[str, str] = {}
+        records: dict[str, Record] = {}
         names: dict[str, str] = {}
         for host in arguments["hosts"]:
             variables = task_vars["hostvars"][host]
@@ -67,7 +71,7 @@ class ActionModule(ClusterAction):
                 if nodes is not None:
                     record = repair.known(record, repair.marks(nodes[names[host]]))
                 plans[host] = plan_repair(evidence_of(facts), _expected(variables), record, policy)
-                states[host] = record.state
+                records[host] = record
                 boots[host] = str((facts.get("host") or {}).get("boot_id") or "")
             except MISTAKES as mistake:
                 refused[host] = mistake if isinstance(mistake, Refused) else Refused("its variables", str(mistake))
@@ -94,7 +98,8 @@ class ActionModule(ClusterAction):
                     **plan.as_dict(),
                     "boot_id": boots[host],
                     "dealt_with": list(plan.dealt_with),
-                    "state_before": states[host],
+                    "state_before": records[host].state,
+                    "if_failed": ends_if_failed(records[host], records[host].state),
                 }
                 for host, plan in plans.items()
             },

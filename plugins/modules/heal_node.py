@@ -91,6 +91,17 @@ record:
   description: The new record.
   type: dict
   returned: success
+if_failed:
+  description: How the host's turn ends if it fails now. Empty where nothing is to be recorded.
+  type: dict
+  returned: success
+  contains:
+    state:
+      description: What is recorded, V(failed) or V(refused).
+      type: str
+    untouched:
+      description: The same where the repair itself was refused before it touched anything.
+      type: str
 text:
   description: The same as the content of the file on the host.
   type: str

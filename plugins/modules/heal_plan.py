@@ -84,8 +84,8 @@ RETURN = r"""
 plans:
   description: >-
     By host, the C(action) (V(nothing), V(restart_service), V(drain), V(reset_gpu), V(reload_driver), V(reboot) or V(hand_over)), its C(faults),
-    the affected C(gpus) and C(services), the devices that are C(disturbed), the GPUs that are C(untouched), C(notes), and the step or outcome of the
-    host's last repair (C(state_before)).
+    the affected C(gpus) and C(services), the devices that are C(disturbed), the GPUs that are C(untouched), C(notes), the step or outcome of the
+    host's last repair (C(state_before)), and how its turn ends if it fails at once (C(if_failed), as in M(gpufleet.nvidia.heal_node)).
   type: dict
   returned: always
 order:

@@ -216,3 +216,21 @@ def advance(record: Record, state: str, operator: str, now: str, reason: str = "
         operator=operator,
         since=now,
     )
+
+
+def if_failed(record: Record, found: str, untouched: bool = False) -> str:
+    """Return how the turn of a host ends that fails now: C(failed), C(refused), or empty where nothing is to be recorded.
+
+    :param found: the state of its record when the run began: a host that was out of service for a repair stays so.
+    :param untouched: whether the repair itself refused, before it touched anything.
+    """
+    if not record.ours:
+        return ""
+    if Record(state=found).ours:
+        return FAILED
+    return REFUSED if untouched or record.state == STARTED else FAILED
+
+
+def ends_if_failed(record: Record, found: str) -> dict[str, str]:
+    """Return the same for both cases, as roles read it."""
+    return {"state": if_failed(record, found), "untouched": if_failed(record, found, untouched=True)}

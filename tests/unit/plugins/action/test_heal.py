@@ -270,6 +270,20 @@ def test_what_is_not_repaired_stays_out_of_service_with_its_reason(mark, end):
     assert result["record"]["bundle"] == "/var/lib/gpufleet/bundles/x"
 
 
+def test_a_record_says_how_the_turn_ends_if_it_fails_now(mark, plan):
+    cluster = FakeCluster("a")
+    planned = plan({"a": BROKEN}, cluster, size=20)[0]["plans"]["a"]
+    assert planned["if_failed"] == {"state": "", "untouched": ""}
+    begun = mark(cluster, "started", plan=planned)
+    assert begun["if_failed"] == {"state": "refused", "untouched": "refused"}
+    changed = mark(cluster, "repairing", begun["record"], plan=planned)
+    assert changed["if_failed"] == {"state": "failed", "untouched": "refused"}
+    mark(cluster, "failed", changed["record"], plan=planned)
+    again = plan({"a": BROKEN}, cluster, size=20)[0]["plans"]["a"]
+    assert again["if_failed"] == {"state": "failed", "untouched": "failed"}
+    assert mark(cluster, "started", plan=again)["if_failed"] == {"state": "failed", "untouched": "failed"}
+
+
 def test_no_node_is_taken_out_of_service_beyond_the_budget(mark):
     cluster = FakeCluster("a", "b", "c", "d")
     cluster.kept["b"]["spec"]["unschedulable"] = True

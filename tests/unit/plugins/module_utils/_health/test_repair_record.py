@@ -9,7 +9,12 @@ import json
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import repair_record
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Record, advance, begin
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import (
+    Record,
+    advance,
+    begin,
+    if_failed,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 
 FAULTS = (("0000:18:00.0", "recovery"),)
@@ -113,3 +118,31 @@ def test_the_record_does_not_grow_for_ever():
 def test_what_is_no_record_is_refused(values):
     with pytest.raises(Unfit):
         repair_record.from_values(values)
+
+
+@pytest.mark.parametrize(
+    ("state", "found", "untouched", "result"),
+    [
+        # Nothing was begun, whatever was repaired there earlier.
+        ("", "", False, ""),
+        ("done", "done", False, ""),
+        ("refused", "refused", False, ""),
+        # The GPUs were emptied, and no more: back to service.
+        ("started", "", False, "refused"),
+        ("started", "done", False, "refused"),
+        ("repairing", "", True, "refused"),
+        ("repairing", "", False, "failed"),
+        ("proving", "done", False, "failed"),
+        ("returning", "", False, "failed"),
+        # It was out of service before for a repair, and stays so.
+        ("failed", "failed", False, "failed"),
+        ("handed-over", "handed-over", False, "failed"),
+        ("started", "failed", False, "failed"),
+        ("started", "proving", False, "failed"),
+        ("repairing", "handed-over", True, "failed"),
+    ],
+)
+def test_how_a_turn_that_fails_ends_depends_on_how_far_the_host_came_and_on_how_it_was_found(
+    state, found, untouched, result
+):
+    assert if_failed(Record(state=state), found, untouched) == result
