@@ -119,11 +119,16 @@ def dry_run(server, item):
 
 
 def tree(fleet, gitops):
-    groups = {pool: [f"{pool}-1"] for pool in FLEETS[fleet]}
+    return tree_of(FLEETS[fleet], **COMMON, **GITOPS[gitops])
+
+
+def tree_of(pools, **common):
+    """The files of a cluster with these pools, of one host each."""
+    groups = {pool: [f"{pool}-1"] for pool in pools}
     groups["gpu_hosts"] = [host for hosts in groups.values() for host in hosts]
     made = Fleet(groups, lambda _host, _variables: None)
-    for pool, variables in FLEETS[fleet].items():
-        made.add(f"{pool}-1", {**COMMON, **GITOPS[gitops], **variables}, lambda value: value)
+    for pool, variables in pools.items():
+        made.add(f"{pool}-1", {**common, **variables}, lambda value: value)
     return cluster_tree(made.clusters()[0])
 
 

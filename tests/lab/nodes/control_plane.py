@@ -25,8 +25,8 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hosts.progress import Progress
@@ -61,12 +61,14 @@ class ControlPlane:
     :param data: keys, tokens, logs and the data of etcd.
     :param folder: where the programs are.
     :param controllers: whether they run, and the scheduler.
+    :param gates: that are other than by default, and whether they are on.
     """
 
     data: Path
     folder: Path
     endpoints: Endpoints
     controllers: bool = True
+    gates: Mapping[str, bool] = field(default_factory=lambda: FEATURE_GATES)
 
     @property
     def kubeconfig(self) -> Path:
@@ -140,7 +142,7 @@ class ControlPlane:
 
     def start(self) -> list[subprocess.Popen[bytes]]:
         """Start the programs; they end when the calling process ends."""
-        common = [f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", "--secure-port=0", _gates()]
+        common = [f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", "--secure-port=0", *self._gates()]
         keys = self.data / "certificates"
         manager = [
             *common,
@@ -186,7 +188,7 @@ class ControlPlane:
         accounts = [] if self.controllers else ["--disable-admission-plugins=ServiceAccount"]
         return [
             *accounts,
-            _gates(),
+            *self._gates(),
             f"--etcd-servers=http://{self.endpoints.address}:{self.endpoints.etcd}",
             f"--bind-address={self.endpoints.address}",
             f"--advertise-address={self.endpoints.address}",
@@ -207,6 +209,9 @@ class ControlPlane:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-cluster-ip-range={self.endpoints.services}",
         ]
+
+    def _gates(self) -> list[str]:
+        return [f"--feature-gates={name}={str(on).lower()}" for name, on in self.gates.items()]
 
     def _token(self) -> str:
         return (self.data / "tokens.csv").read_text().partition(",")[0]
@@ -242,13 +247,19 @@ class ControlPlane:
 
 
 @contextlib.contextmanager
-def control_plane() -> Iterator[ControlPlane]:
-    """Start an API server alone on free loopback ports; end it, and remove its data, on leaving."""
+def control_plane(newest: bool = False, gates: Mapping[str, bool] | None = None) -> Iterator[ControlPlane]:
+    """Start an API server alone on free loopback ports; end it, and remove its data, on leaving.
+
+    :param newest: of the newest release that can be built here, which no node of a lab has.
+    :param gates: in place of those of the lab's nodes.
+    """
     data = Path(tempfile.mkdtemp(prefix="gpufleet-control-plane-"))
     processes: list[subprocess.Popen[bytes]] = []
     try:
         endpoints = Endpoints("127.0.0.1", *_free_ports(3))
-        plane = ControlPlane(data, programs.kubernetes(Progress()), endpoints, controllers=False)
+        folder = programs.kubernetes(Progress(), newest)
+        chosen = FEATURE_GATES if gates is None else gates
+        plane = ControlPlane(data, folder, endpoints, controllers=False, gates=chosen)
         plane.prepare()
         processes = plane.start()
         yield plane
@@ -268,10 +279,6 @@ def stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 def end_with_parent() -> None:
     """For C(preexec_fn): nothing of a lab runs unattended."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _gates() -> str:
-    return "--feature-gates=" + ",".join(f"{name}={str(on).lower()}" for name, on in FEATURE_GATES.items())
 
 
 def _free_ports(count: int) -> list[int]:

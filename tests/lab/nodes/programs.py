@@ -22,10 +22,13 @@ CLAIMS = ("gpu-kubelet-plugin", "nvidia-cdi-hook")
 CONTAINERD = ("containerd", "containerd-shim-runc-v2", "ctr")
 
 
-def kubernetes(progress: Progress) -> Path:
-    """The folder with the control plane, etcd, kubelet and kubectl; a first build takes 7 minutes on two cores."""
+def kubernetes(progress: Progress, newest: bool = False) -> Path:
+    """The folder with the control plane, etcd, kubelet and kubectl; a first build takes 7 minutes on two cores.
+
+    :param newest: another release, of which there are the API server, etcd and kubectl.
+    """
     with progress.alive("the build of Kubernetes"):
-        return _script(_KUBERNETES)
+        return _script(_KUBERNETES, *(["newest"] if newest else []))
 
 
 def helm(progress: Progress) -> Path:
@@ -76,9 +79,9 @@ def _installed(tool: install.Tool) -> Path:
         raise LabError(str(error)) from error
 
 
-def _script(script: Path) -> Path:
+def _script(script: Path, *arguments: str) -> Path:
     # What it says while it builds goes to the person who waits.
-    done = subprocess.run([script], stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run([script, *arguments], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise LabError(f"Failed to build with {script}: exit status {done.returncode}; its reason is above.")
     return Path(done.stdout.strip().splitlines()[-1])
