@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from demo import devices, wait_for
+from hosts.progress import LabError
+from releases import Releases
 
 TRAINING, BATCH, SHARED = "gpu-training-1", "gpu-batch-1", "gpu-shared-1"
 #: Rendered example to its node and its resource. The first pool's runtime injects CDI devices, the others' are given volume mounts.
@@ -66,3 +68,24 @@ def test_pods_run_until_the_node_is_full_and_each_sees_exactly_its_device(demo, 
     finally:
         demo.kubectl("delete", "pods", "-l", f"example={example}", "--force", "--grace-period=0")
         wait_for(lambda: not demo.pods(example), 120)
+
+
+def test_helm_test_asks_for_each_resource_and_fails_where_one_is_taken(demo):
+    releases = Releases(demo)
+    releases.own_chart("verification.deadlineSeconds=120")
+    try:
+        assert releases.helm_test() == [
+            "batch-gpu",
+            "shared-gpu",
+            *(f"training-mig-{size}" for size in ("1g-10gb", "2g-20gb", "3g-40gb")),
+        ]
+        releases.own_chart("verification.deadlineSeconds=5")
+        count = demo.capacity["nodes"][BATCH]["resources"]["nvidia.com/gpu"]
+        demo.fill("batch-gpu", count)
+        wait_for(lambda: [pod["status"]["phase"] for pod in demo.pods("batch-gpu")].count("Running") == count, 180)
+        with pytest.raises(LabError, match="batch-gpu"):
+            releases.helm_test("batch-gpu")
+    finally:
+        releases.remove_own_chart()
+        demo.kubectl("delete", "pods", "-l", "example=batch-gpu", "--force", "--grace-period=0", "--ignore-not-found")
+        wait_for(lambda: not demo.pods("batch-gpu"), 120)
