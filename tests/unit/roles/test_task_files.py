@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,32 @@ def test_each_turn_is_a_task_file_that_a_host_in_its_turn_includes(work, reason)
 def test_the_steps_that_a_survey_knows_are_those_of_the_record():
     variables = yaml.safe_load((REPOSITORY / "roles/gpu_upgrade/vars/main.yml").read_text(encoding="utf-8"))
     assert tuple(variables["__gpu_upgrade_steps"]) == STEPS
+
+
+_PRIVATE = re.compile(r"\b__g?[a-z]+_[a-z0-9_]+\b")
+#: Who gives a variable its value: a key of vars, set_fact or a vars file; register; the variable of a loop.
+_GIVEN = re.compile(r"^\s*(?:- )?(__[a-z0-9_]+):|\b(?:register|loop_var|index_var): (__[a-z0-9_]+)", re.MULTILINE)
+
+
+def private_variables(root):
+    """Return the private variables that roles and playbooks read, with the files that do, and those that something gives a value."""
+    read: dict[str, set[str]] = {}
+    given: set[str] = set()
+    for path in [*(root / "roles").rglob("*.yml"), *(root / "playbooks").rglob("*.yml")]:
+        text = re.sub(r"^\s*#.*$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        given |= {name for pair in _GIVEN.findall(text) for name in pair if name}
+        for name in _PRIVATE.findall(text):
+            read.setdefault(name, set()).add(str(path.relative_to(root)))
+    return read, given
+
+
+def test_every_private_variable_that_is_read_is_given_a_value_somewhere(tmp_path):
+    read, given = private_variables(REPOSITORY)
+    assert {name: files for name, files in read.items() if name not in given} == {}
+
+    (tmp_path / "playbooks").mkdir()
+    (tmp_path / "playbooks" / "p.yml").write_text(
+        "- debug:\n    msg: '{{ __gpu_given + __gpu_missing }}'\n  vars:\n    __gpu_given: 1\n"
+    )
+    read, given = private_variables(tmp_path)
+    assert set(read) - given == {"__gpu_missing"}
