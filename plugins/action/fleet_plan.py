@@ -17,7 +17,7 @@ from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, by_node
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once, by_node
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import MISTAKES, describe, mistakes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served, sharing_configurations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import Published, counts, published
@@ -76,7 +76,7 @@ class ActionModule(FleetAction):
         directory = arguments["facts_directory"]
         planned = []
         try:
-            cluster = _Cluster.read(arguments["kubeconfig"], arguments["context"], self._display.warning)
+            cluster = _Cluster.read(arguments["kubeconfig"], arguments["context"], at_once(self._display))
             for host in hosts:
                 variables = task_vars["hostvars"][host]
                 facts, unread = _facts(host, variables, directory, arguments["offline"])

@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.software i
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, by_node, titles
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once, by_node, titles
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import MISTAKES, describe, mistakes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import claims, usage, usage_html, usage_text
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import HAMI_SPLIT, Capacity
@@ -175,7 +175,7 @@ class ActionModule(FleetAction):
         cluster = None
         try:
             if arguments["kubeconfig"]:
-                api = Cluster(arguments["kubeconfig"], arguments["context"], 30, self._display.warning)
+                api = Cluster(arguments["kubeconfig"], arguments["context"], 30, at_once(self._display))
                 by_claims = any(about.found and about.found.devices for about in hosts.values())
                 cluster = _Cluster.read(api, by_claims)
         except (ApiError, AnsibleError) as error:

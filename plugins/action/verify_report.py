@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, check
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import node_expectations
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import (
     VARIABLES,
     described_health,
@@ -55,7 +55,7 @@ class ActionModule(FleetAction):
         )
         known = pools(plain(task_vars.get("groups", {})))
         racks = Racks(task_vars)
-        nodes = _Nodes(arguments, self._display.warning)
+        nodes = _Nodes(arguments, at_once(self._display))
         hosts, stages = {}, {}
         for host in plain(arguments["hosts"]):
             variables = task_vars["hostvars"][host]

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
+from ansible import constants
 from ansible.errors import AnsibleError
 
 #: Statuses of a server that is starting, overloaded or behind a proxy that does not reach it.
@@ -31,11 +32,16 @@ class ApiError(Exception):
         super().__init__(f"Failed to {what}: {reason}")
 
 
+def at_once(display: Any) -> Callable[[str], None]:
+    """Return how to tell people that a task waits: from ansible-core 2.19 on a warning of a task is kept until the task has ended."""
+    return lambda text: display.display(f"[WARNING]: {text}", color=constants.COLOR_WARN)
+
+
 class Cluster:
     """A connection to the API server.
 
     :param patience: seconds to wait for an API server that does not answer.
-    :param notify: told once when waiting begins.
+    :param notify: told once when waiting begins, such as L(at_once).
     """
 
     def __init__(

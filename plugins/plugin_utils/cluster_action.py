@@ -12,7 +12,7 @@ from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease, lease_renewal
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
@@ -61,4 +61,4 @@ class ClusterAction(FleetAction):
 
     def cluster(self, arguments: dict[str, Any]) -> Cluster:
         """Return the connection to the API server."""
-        return Cluster(arguments["kubeconfig"], arguments["context"], arguments["api_timeout"], self._display.warning)
+        return Cluster(arguments["kubeconfig"], arguments["context"], arguments["api_timeout"], at_once(self._display))
