@@ -25,6 +25,7 @@ _CONTROLLER = {
     "include_tasks",
     "meta",
     "set_fact",
+    "group_by",
 }
 _NO_MODULE = {
     "name",
