@@ -82,6 +82,14 @@ class Demo:
         assert done.returncode == 0, f"{playbook}: {done.stdout[-4000:]}{done.stderr[-1000:]}"
         return done.stdout
 
+    def report(self, playbook: str) -> dict[str, Any]:
+        """What a playbook that changes nothing reports of the cluster."""
+        path = self.folder / f"{playbook}.json"
+        kubeconfig = self.lab("kubeconfig").strip()
+        values = {f"gpu_{playbook}_kubeconfig": kubeconfig, f"gpu_{playbook}_report": str(path)}
+        self.play(playbook, "-e", json.dumps(values))
+        return json.loads(path.read_text())
+
     def up(self) -> None:
         """From nothing to nodes that offer what the tree says."""
         self.lab("down")

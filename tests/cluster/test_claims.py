@@ -67,13 +67,6 @@ def node(tmp_path_factory):
         found.lab("down")
 
 
-def inspected(node):
-    report = node.folder / "inspect.json"
-    kubeconfig = node.lab("kubeconfig").strip()
-    node.play("inspect", "-e", f"gpu_inspect_kubeconfig={kubeconfig}", "-e", f"gpu_inspect_report={report}")
-    return json.loads(report.read_text())
-
-
 def claiming(node, example, count, **more):
     """The rendered claim once, and so many pods that make one of it each.
 
@@ -92,7 +85,7 @@ def claiming(node, example, count, **more):
 
 def test_the_driver_publishes_what_is_rendered_and_verify_compares_it(node):
     assert node.capacity["nodes"][NODE]["devices"] == DEVICES
-    wait_for(lambda: inspected(node)["offered"][NODE] == DEVICES, 180)
+    wait_for(lambda: node.report("inspect")["offered"][NODE] == DEVICES, 180)
     kubeconfig = node.lab("kubeconfig").strip()
     shown = node.play(
         "verify", "-e", f"gpu_verify_kubeconfig={kubeconfig}", "-e", f"gpu_verify_capacity={node.tree}/capacity.json"
@@ -115,7 +108,7 @@ def test_each_claim_gets_exactly_its_device_and_the_next_one_waits(node, kind):
         assert len(given) == len(set(given)) == fits, "one device for each, and none for two"
         held = {
             share["device"]: share["pods"]
-            for gpu in inspected(node)["ledger"][NODE]["gpus"]
+            for gpu in node.report("inspect")["ledger"][NODE]["gpus"]
             for share in gpu["shares"]
             if share["pods"]
         }

@@ -100,17 +100,10 @@ def stop(nodes, example):
     nodes.kubectl("delete", "resourceclaimtemplate", example)
 
 
-def inspected(nodes):
-    report = nodes.folder / "inspect.json"
-    kubeconfig = nodes.lab("kubeconfig").strip()
-    nodes.play("inspect", "-e", f"gpu_inspect_kubeconfig={kubeconfig}", "-e", f"gpu_inspect_report={report}")
-    return json.loads(report.read_text())
-
-
 def test_the_node_offers_what_is_described(nodes):
     assert nodes.capacity["nodes"][NODE]["devices"] == {GPU: 2}
     wait_for(lambda: nodes.get("resourceslices")["items"], 180)
-    found = inspected(nodes)
+    found = nodes.report("inspect")
     assert (found["offered"][NODE], found["mismatches"]) == ({GPU: 2}, {})
 
 
@@ -125,7 +118,7 @@ def test_pods_of_seven_gib_fit_as_often_as_the_memory_of_each_gpu_allows(nodes):
     assert len({gpu for gpus in seen.values() for gpu in gpus}) == 2
     (message,) = wait_for(lambda: refused(nodes, SEVEN), 60)
     assert "cannot allocate all claims" in message
-    shares = [share for gpu in inspected(nodes)["ledger"][NODE]["gpus"] for share in gpu["shares"]]
+    shares = [share for gpu in nodes.report("inspect")["ledger"][NODE]["gpus"] for share in gpu["shares"]]
     assert [len(share["pods"]) for share in shares] == [each, each]
     assert {pod for share in shares for pod in share["pods"]} == {f"default/{name}" for name in seen}
     stop(nodes, SEVEN)

@@ -61,13 +61,6 @@ class Elastic(Demo):
         variables = {**COMMON, "gpu_kubernetes_node_match": match}
         self.inventory.write_text(json.dumps({"gpu_hosts": {"vars": variables}}))
 
-    def report(self, playbook: str) -> dict[str, Any]:
-        path = self.folder / f"{playbook}.json"
-        kubeconfig = self.lab("kubeconfig").strip()
-        values = {f"gpu_{playbook}_kubeconfig": kubeconfig, f"gpu_{playbook}_report": str(path)}
-        self.play(playbook, "-e", json.dumps(values))
-        return json.loads(path.read_text())
-
     def both_offer(self, count: int) -> None:
         wait_for(lambda: self.offered() == {name: {GPU: count} for name in (KNOWN, UNKNOWN)}, 600)
 

@@ -101,24 +101,17 @@ def on(nodes, node, *words):
     return nodes.lab("exec", node, "--", *words)
 
 
-def inspected(nodes):
-    report = nodes.folder / "inspect.json"
-    kubeconfig = nodes.lab("kubeconfig").strip()
-    nodes.play("inspect", "-e", f"gpu_inspect_kubeconfig={kubeconfig}", "-e", f"gpu_inspect_report={report}")
-    return json.loads(report.read_text())
-
-
 def test_pods_share_a_gpu_in_the_time_slices_that_their_claim_says(nodes):
     example = "sliced-gpu"
     assert nodes.capacity["nodes"][SLICED]["devices"] == {GPU: 1}
-    wait_for(lambda: inspected(nodes)["offered"][SLICED] == {GPU: 1}, 180)
+    wait_for(lambda: nodes.report("inspect")["offered"][SLICED] == {GPU: 1}, 180)
     count = sharing(nodes, example)
     assert count == 2
     names = running(nodes, example, count)
     seen = {uuid for name in names for uuid in devices(nodes.kubectl("logs", name))}
     assert len(seen) == 1, "both pods have the one GPU"
     assert "Long" in on(nodes, SLICED, "nvidia-smi", "compute-policy", "-l"), "the driver set what the claim says"
-    ((gpu,),) = [inspected(nodes)["ledger"][SLICED]["gpus"]]
+    ((gpu,),) = [nodes.report("inspect")["ledger"][SLICED]["gpus"]]
     (share,) = gpu["shares"]
     assert share["pods"] == {f"default/{name}": 1 for name in names}
     stop(nodes, example)

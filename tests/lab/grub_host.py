@@ -41,17 +41,6 @@ case $target in
     partmap) echo gpt ;;
 esac
 """
-UNIT = """[Unit]
-DefaultDependencies=no
-Before=lab-hardware.service lab-load-drivers.service sysinit.target
-
-[Service]
-Type=oneshot
-ExecStart=/usr/local/sbin/boot_grub
-
-[Install]
-WantedBy=sysinit.target
-"""
 PREPARE = """
 export DEBIAN_FRONTEND=noninteractive
 dpkg-divert --quiet --local --no-rename --add /usr/sbin/grub-probe
@@ -67,6 +56,24 @@ printf '#!/bin/sh\nexec update-grub\n' > /etc/kernel/postinst.d/zzz-update-grub
 chmod +x /etc/kernel/postinst.d/zzz-update-grub
 apt-get -q -y --no-install-recommends install linux-image-{release}
 systemctl enable boot-grub
+"""
+
+
+def boot_unit(program: str, after: str = "") -> str:
+    """Return a unit that runs C(program) at boot, before the lab's hardware is there.
+
+    :param after: a line of its own that says what has to be there.
+    """
+    return f"""[Unit]
+DefaultDependencies=no
+{after}Before=lab-hardware.service lab-load-drivers.service sysinit.target
+
+[Service]
+Type=oneshot
+ExecStart=/usr/local/sbin/{program}
+
+[Install]
+WantedBy=sysinit.target
 """
 
 
@@ -131,7 +138,7 @@ def grub_host(make_fleet: Callable[..., Any], name: str, folder: Path) -> GrubHo
     host.put(HERE / "boot_grub", "/usr/local/sbin/boot_grub")
     for place, text in (
         ("/usr/sbin/grub-probe", PROBE),
-        ("/etc/systemd/system/boot-grub.service", UNIT),
+        ("/etc/systemd/system/boot-grub.service", boot_unit("boot_grub")),
         ("/usr/local/bin/cuda-proof", "#!/bin/sh\n! uname -r | grep -qxF -f /etc/broken\n"),
     ):
         host.write(place, text)

@@ -20,7 +20,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from grub_host import VERSION, grub_host
+from grub_host import VERSION, boot_unit, grub_host
 
 pytestmark = pytest.mark.dkms
 
@@ -46,18 +46,6 @@ mount --bind {STORED} {SHOWN}
 rm -f /run/systemd/container
 mount --bind /dev/null /proc/1/environ
 """
-UNIT = """[Unit]
-DefaultDependencies=no
-RequiresMountsFor=/var/lib
-Before=lab-hardware.service lab-load-drivers.service sysinit.target
-
-[Service]
-Type=oneshot
-ExecStart=/usr/local/sbin/firmware
-
-[Install]
-WantedBy=sysinit.target
-"""
 GLOBAL = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
 PREPARE = f"""
 export DEBIAN_FRONTEND=noninteractive
@@ -77,7 +65,7 @@ def host(make_fleet, tmp_path_factory):
     found.sh(PREPARE)
     found.write("/usr/bin/mokutil", MOKUTIL)
     found.write("/usr/local/sbin/firmware", FIRMWARE)
-    found.write("/etc/systemd/system/firmware.service", UNIT)
+    found.write("/etc/systemd/system/firmware.service", boot_unit("firmware", "RequiresMountsFor=/var/lib\n"))
     found.sh("chmod +x /usr/bin/mokutil /usr/local/sbin/firmware && systemctl enable firmware")
     found.reboot()
     assert found.sh("mokutil --sb-state").strip() == "SecureBoot enabled"

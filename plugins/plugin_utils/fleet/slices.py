@@ -37,6 +37,11 @@ class Slice:
 
 
 def slice_of(memory: int | None, sharing: Sharing, gpu: Mapping[str, Any], resource: str) -> Slice:
+    """Return what one unit of C(resource) is.
+
+    :param memory: of the GPU or MIG device in MiB, where it is known.
+    :raises Refused: the device has no room for so many clients.
+    """
     replicas = sharing.replicas_on(memory, resource=resource) if sharing.replicated else 1
     if sharing.mode != "mps" or not sharing.replicated:
         return Slice(replicas, memory, None, None)
@@ -48,11 +53,13 @@ def slice_of(memory: int | None, sharing: Sharing, gpu: Mapping[str, Any], resou
 
 
 def profile_of(gpu: Mapping[str, Any], name: str) -> GpuInstanceProfile | None:
+    """Return the MIG profile of this name that the GPU offers, where its profiles are known."""
     offered = profiles_of(gpu)
     return resolve(name, offered) if offered else None
 
 
 def profile_memory(gpu: Mapping[str, Any], name: str) -> int | None:
+    """Return the memory in MiB of a MIG device: what an instance of this profile has, else what the profile says."""
     for instance in gpu.get("gpu_instances") or ():
         if instance.get("profile") == name and instance.get("memory_mib"):
             return int(instance["memory_mib"])

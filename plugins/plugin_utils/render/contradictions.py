@@ -14,9 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import Capacity
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
-    CONFIGURATIONS,
-)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import CONFIGURATIONS
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Cluster, Configuration, plugin_key
 
 
