@@ -17,12 +17,12 @@ Source of what the toolkit does: nvidia-container-toolkit 1.20, internal/config/
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ._plan import Refused
+from ._versions import numbers
 
 VARIABLE = "nvidia_toolkit_device_injection"
 AUTO = "auto"
@@ -147,7 +147,7 @@ def refuse_runtime(injection: Injection, runtime: str, version: str | None) -> R
     :param version: of that runtime, as the facts have it; None proves nothing.
     """
     first = FIRST_WITH_CDI.get(runtime)
-    found = _numbers(version or "")
+    found = numbers(version or "")
     if injection.method != CDI or first is None or not found or found >= first.version:
         return None
     return Refused(
@@ -221,8 +221,3 @@ def is_switched_off(runtime: str, found: Mapping[str, Any]) -> bool:
     if found.get("cdi") is None and found.get("nvidia") is True and runtime == "containerd":
         return str(found.get("version")).startswith("1.7.")
     return found.get("cdi") is False
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    match = re.match(r"v?(\d+(?:\.\d+)*)", version.strip())
-    return tuple(int(part) for part in match.group(1).split(".")) if match else ()

@@ -18,6 +18,7 @@ from typing import Any
 
 from .._distributions.distributions import distribution_of
 from .._plan import Refused
+from .._versions import numbers
 
 PREFIX = "nvidia_dcgm_"
 #: What all packages of DCGM 4 begin with; DCGM 3 is the one package without the number.
@@ -95,7 +96,7 @@ def check_version(version: str, allow_vulnerable: bool) -> str:
             f"{version!r} is not a version of DCGM 4, the only major version whose packages are known",
             f"Use a version such as {DEFAULT_VERSION}, without the package's epoch and revision.",
         )
-    if _key(version) >= _key(FLOOR):
+    if numbers(version) >= numbers(FLOOR):
         return ""
     if not allow_vulnerable:
         raise Refused(
@@ -104,10 +105,6 @@ def check_version(version: str, allow_vulnerable: bool) -> str:
             f"Use {DEFAULT_VERSION}, or set {PREFIX}allow_vulnerable to true to accept that risk.",
         )
     return f"VULNERABLE DCGM {version}, below the floor {FLOOR}: {_VULNERABILITY}"
-
-
-def _key(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")))
 
 
 def check_host(host: Mapping[str, Any]) -> None:

@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 
 from .._adapters.packages import Package, PackageManager, Transaction
 from .._distributions.kernels import toolchain, toolchains
 from .._plan import Refused, Step
 from .._steps import Kind
+from .._versions import numbers
 from .desired import PREFIX, DesiredDriver
 from .host import Host
 from .selection import NotOffered
@@ -89,7 +89,7 @@ def toolchain_steps(host: Host, version: str = "") -> list[Step]:
     if not script:
         return []
     why = f"kernel {host.kernel} is built with {script.split('/')[3]}, which dkms {_SINCE} and newer can be told"
-    if version and _numbers(version) < _numbers(_SINCE):
+    if version and numbers(version) < numbers(_SINCE):
         raise Refused(
             DKMS_PACKAGE,
             f"it is {version}, and {why}: the older one builds with the system's compiler",
@@ -99,11 +99,6 @@ def toolchain_steps(host: Host, version: str = "") -> list[Step]:
         Step(Kind.CREATE_FILE, path, why, (), {"path": path, "text": text})
         for path, text in toolchain_texts(host).items()
     ]
-
-
-def _numbers(version: str) -> list[int]:
-    """Return the numbers of a package's version, without its epoch and its revision."""
-    return [int(part) for part in re.findall(r"\d+", version.rpartition(":")[2].partition("-")[0])]
 
 
 def enable(manager: PackageManager, step: Step) -> None:

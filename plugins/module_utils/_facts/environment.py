@@ -27,7 +27,7 @@ from .._health.metric_units import METRICS_SERVICE, TIMER_LINK, directory_of
 from .._health.repair_places import RECORD as HEAL_RECORD
 from .._mig.journal_lines import JOURNAL_PATH, is_over, lines_of
 from .._toolkit import config as toolkit_config
-from .runtimes import parse_version
+from .._versions import version_in
 from .services import Services
 
 RECORDED = {
@@ -109,7 +109,7 @@ def read_toolkit(source: Source, packages: Sequence[Package] | None, locks: Sequ
     version = toolkit_version(installed)
     if version is None and present:
         answer = source.output("toolkit.version", ("nvidia-ctk", "--version"))
-        version = parse_version(answer) if answer else None
+        version = version_in(answer) if answer else None
     if version is None and packages is None:
         source.note("toolkit.packages", "the installed packages are not known")
     envvar = volume_mounts = runtimes = None

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Callable
@@ -19,9 +18,8 @@ from .._runtime.configuration import (
     crio_configuration,
     docker_configuration,
 )
+from .._versions import version_in
 from .services import Services
-
-_NUMBER = re.compile(r"(?<![\w.])v?(\d+\.\d+(?:\.\d+)?[\w.~+-]*)")
 
 
 @dataclass(frozen=True)
@@ -29,12 +27,6 @@ class _Engine:
     program: str
     units: Sequence[str]
     read: Callable[[HostFiles], Configuration]
-
-
-def parse_version(text: str) -> str | None:
-    """Return the version in what C(containerd), C(dockerd), C(crio), C(k3s) or C(rke2) answer to C(--version)."""
-    match = _NUMBER.search(text)
-    return match.group(1).rstrip(",") if match else None
 
 
 _ENGINES = {
@@ -65,7 +57,7 @@ def read_runtimes(source: Source, services: Services) -> dict[str, Any]:
             source.note(f"runtimes.{name}.nvidia", f"the configuration cannot be read: {error}")
             configuration = None
         found[name] = {
-            "version": parse_version(answer) if answer else None,
+            "version": version_in(answer) if answer else None,
             "active": services.active(*engine.units),
             "config_path": configuration.path if configuration else None,
             "config_version": configuration.version if configuration else None,

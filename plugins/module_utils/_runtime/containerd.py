@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -162,12 +161,6 @@ def section(dump: str) -> dict[str, Any]:
     data = dict(parse(dump).data)
     data.pop("imports", None)
     return data
-
-
-def parse_version(output: str) -> tuple[int, ...]:
-    """Return the version that C(containerd --version) prints, such as (1, 6, 20); empty when there is none."""
-    match = re.search(r"\bv?(\d+)\.(\d+)(?:\.(\d+))?", output)
-    return tuple(int(part) for part in match.groups() if part is not None) if match else ()
 
 
 def _change(path: str, before: str | None, after: str | None) -> FileChange:

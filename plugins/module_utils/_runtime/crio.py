@@ -15,7 +15,6 @@ C(crio config) prints); nvidia-container-toolkit pkg/config/engine (which handle
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -163,9 +162,3 @@ def effective(config: str) -> Effective:
         cdi=True,
         runtimes=tuple(sorted(runtimes)),
     )
-
-
-def parse_version(output: str) -> tuple[int, ...]:
-    """Return the version that C(crio --version) prints; empty when there is none."""
-    match = re.search(r"(?:version|Version:)\s+v?(\d+)\.(\d+)(?:\.(\d+))?", output)
-    return tuple(int(part) for part in match.groups() if part is not None) if match else ()

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -98,9 +97,3 @@ def reloadable(before: str | None, after: str | None) -> bool:
     old, new = load(before or ""), load(after or "")
     changed = {name for name in {*old, *new} if old.get(name) != new.get(name)}
     return changed <= {"runtimes", "default-runtime"}
-
-
-def parse_version(output: str) -> tuple[int, ...]:
-    """Return the version that C(dockerd --version) prints, such as (20, 10, 24); empty when there is none."""
-    match = re.search(r"version v?(\d+)\.(\d+)\.(\d+)", output)
-    return tuple(int(part) for part in match.groups()) if match else ()

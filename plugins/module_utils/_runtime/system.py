@@ -20,6 +20,7 @@ from .._adapters.command import CommandError, Result, find, run
 from .._adapters.files import list_directory, read_bytes, read_text
 from .._formats.toml_edit import set_value
 from .._formats.toml_read import TomlError
+from .._versions import numbers, version_in
 from . import containerd, crio, docker, rancher
 from .configure import Merged, Service
 from .desired import DesiredRuntime, Effective, Files
@@ -83,7 +84,7 @@ class Containerd:
     def __init__(self, main: str, runner: Runner = run) -> None:
         self._main = main
         self._run = runner
-        self.version = containerd.parse_version(_output(runner, ["containerd", "--version"]))
+        self.version = _version(runner, "containerd")
 
     def files(self) -> dict[str, str]:
         texts: dict[str, str] = {}
@@ -165,7 +166,7 @@ class Docker:
     def __init__(self, main: str, runner: Runner = run) -> None:
         self._main = main
         self._run = runner
-        self.version = docker.parse_version(_output(runner, ["dockerd", "--version"]))
+        self.version = _version(runner, "dockerd")
 
     def files(self) -> dict[str, str]:
         text = _text(self._main)
@@ -222,7 +223,7 @@ class Crio:
     def __init__(self, drop_in: str, runner: Runner = run) -> None:
         self._drop_in = drop_in
         self._run = runner
-        self.version = crio.parse_version(_output(runner, ["crio", "--version"]))
+        self.version = _version(runner, "crio")
 
     def files(self) -> dict[str, str]:
         texts = {path: _text(path) for path in (self._drop_in, *crio.LEFTOVERS)}
@@ -375,6 +376,10 @@ def _text(path: str) -> str | None:
 def _write(path: str, text: str) -> None:
     with open(path, "w", encoding="utf-8", newline="") as handle:
         handle.write(text)
+
+
+def _version(runner: Runner, program: str) -> tuple[int, ...]:
+    return numbers(version_in(_output(runner, [program, "--version"])) or "")
 
 
 def _output(runner: Runner, command: list[str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._versions import numbers
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import (
     CONFIGURATION_LABEL,
     MIG_CONFIG_LABEL,
@@ -76,7 +77,7 @@ def has_runtime_class(cluster: Cluster) -> bool:
         return False
     if name not in _OF_RANCHER:
         return True
-    version = tuple(int(part) for part in str(cluster.options["version"]).split(".")[:2])
+    version = numbers(str(cluster.options["version"]))[:2]
     return not any(version >= _FIRST_WITH_CLASSES[runtime] for runtime in cluster.runtimes & set(_FIRST_WITH_CLASSES))
 
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import runtimes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.runtimes import read_runtimes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services, read_services
@@ -73,24 +72,6 @@ runtime_type = "io.containerd.runc.v2"
 )
 def test_containerd(texts, expected):
     assert configuration.parse_containerd(texts) == Configuration(**{"other_cgroup_driver": "cgroupfs", **expected})
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("containerd github.com/containerd/containerd v1.7.22 7f7fdf5fed64eb6a7caf99b3e12efcf9d60e311c", "1.7.22"),
-        ("containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u1", "1.6.20~ds1"),
-        ("containerd containerd.io 2.1.4 75cb2b7193e4e490e9fbdc236c0e811ccaba3376", "2.1.4"),
-        ("Docker version 28.3.3, build 980b856", "28.3.3"),
-        ("Docker version 20.10.24+dfsg1, build 297e128", "20.10.24+dfsg1"),
-        ("crio version 1.30.4\nVersion:        1.30.4\nGoVersion: go1.22", "1.30.4"),
-        ("k3s version v1.31.2+k3s1 (6da20424)\ngo version go1.22.8", "1.31.2+k3s1"),
-        ("rke2 version v1.30.6+rke2r1 (abc)\ngo version go1.22.8", "1.30.6+rke2r1"),
-        ("no version at all", None),
-    ],
-)
-def test_versions(text, expected):
-    assert runtimes.parse_version(text) == expected
 
 
 @pytest.mark.parametrize(

@@ -376,19 +376,6 @@ def test_what_is_not_toml_is_refused(text):
         containerd.edit((1, 7, 0), {MAIN: text}, PRESENT)
 
 
-@pytest.mark.parametrize(
-    ("output", "version"),
-    [
-        ("containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u3", (1, 6, 20)),
-        ("containerd github.com/containerd/containerd/v2 v2.1.5 fcd43222d6b07379a4be9786bda52438f0dd16a1", (2, 1, 5)),
-        ("containerd containerd.io 1.7.27 05044ec0a9a75232cad458027ca83437aae3f4da", (1, 7, 27)),
-        ("nothing", ()),
-    ],
-)
-def test_version(output, version):
-    assert containerd.parse_version(output) == version
-
-
 def test_shortfalls_name_what_differs():
     text = "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd]\ndefault_runtime_name = 'kata'\n"
     found = effective(text + "[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\n").shortfalls(DEFAULT)

@@ -160,11 +160,3 @@ def test_effective():
     assert found.runtimes == ("crun", "nvidia")
     assert found.default_runtime is None
     assert crio.effective("").binary is None
-
-
-@pytest.mark.parametrize(
-    ("output", "version"),
-    [("crio version 1.28.4\nVersion:        1.28.4\n", (1, 28, 4)), ("Version: 1.30.0", (1, 30, 0)), ("", ())],
-)
-def test_version(output, version):
-    assert crio.parse_version(output) == version

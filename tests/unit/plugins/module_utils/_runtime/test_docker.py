@@ -120,11 +120,6 @@ def test_what_dockerd_takes_over_without_a_restart():
     assert docker.reloadable(None, None)
 
 
-def test_version():
-    assert docker.parse_version("Docker version 20.10.24+dfsg1, build 5d6db84") == (20, 10, 24)
-    assert docker.parse_version("?") == ()
-
-
 class TestMembers:
     def test_through_something_that_is_no_object(self):
         with pytest.raises(JsonError, match=r"a\.b is not an object"):
