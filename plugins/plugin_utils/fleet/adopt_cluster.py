@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import yaml
@@ -61,12 +62,12 @@ class Objects:
     daemon_sets: Sequence[Mapping[str, Any]] = ()
     config_maps: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def policy(self) -> Mapping[str, Any] | None:
         """The ClusterPolicy that the operator obeys: it ignores all but one."""
         return next((one for one in self.cluster_policies if (one.get("status") or {}).get("state") != "ignored"), None)
 
-    @property
+    @cached_property
     def plugins(self) -> list[Mapping[str, Any]]:
         """The DaemonSets of standalone device plugins: those of an operator are what its ClusterPolicy says."""
         return [one for one in self.daemon_sets if _plugin_container(one) and not _owned_by_operator(one)]
@@ -82,7 +83,7 @@ class Objects:
             found += [(namespace, name) for name in _config_maps_of(plugin)]
         return list(dict.fromkeys(found))
 
-    @property
+    @cached_property
     def namespace(self) -> str:
         """The namespace of what serves GPUs, or an empty text."""
         if self.policy is not None:
@@ -113,9 +114,10 @@ class Objects:
         }
         if len(versions) == 1:
             found["gpu_kubernetes_version"] = versions.pop()
-        named, _left = self.named_configurations()
+        named, _left = self.named_configurations
         return {**found, **({CONFIGURATIONS: named} if named else {})}
 
+    @cached_property
     def named_configurations(self) -> tuple[dict[str, dict[str, Any]], list[str]]:
         """Return the configurations between which nodes choose by their label, as C(gpu_kubernetes_sharing_configurations), and why some are left out.
 

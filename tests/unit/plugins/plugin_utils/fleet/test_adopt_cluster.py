@@ -131,7 +131,7 @@ def test_the_configurations_between_which_nodes_choose_are_those_that_are_render
     objects = with_configurations(
         {"default": file(), "mig": MIG_SLICES, "daemon": DAEMON, "four": FOUR, "none": file()}
     )
-    named, left = objects.named_configurations()
+    named, left = objects.named_configurations
     assert left == []
     assert named == {
         "daemon": {"mode": "mps", "replicas": 3},
@@ -149,7 +149,7 @@ def test_the_configurations_between_which_nodes_choose_are_those_that_are_render
 
 
 def test_where_there_is_one_configuration_there_is_nothing_to_choose():
-    assert with_configurations({"only": FOUR}).named_configurations() == ({}, [])
+    assert with_configurations({"only": FOUR}).named_configurations == ({}, [])
     assert "gpu_kubernetes_sharing_configurations" not in with_configurations({"only": FOUR}).variables()
 
 
@@ -170,7 +170,7 @@ def test_where_there_is_one_configuration_there_is_nothing_to_choose():
     ],
 )
 def test_a_configuration_that_cannot_be_described_is_named(config_maps, said):
-    named, left = with_configurations(*config_maps).named_configurations()
+    named, left = with_configurations(*config_maps).named_configurations
     assert named == {"a": {"mode": "none"}}
     assert len(left) == 1 and re.match(said, left[0])
 
