@@ -57,8 +57,8 @@ _NODE = ("gpu_kubernetes_node_name", "gpu_upgrade_node")
 
 
 class ActionModule(ClusterAction):
-    _supports_check_mode = True
-    _VALID_ARGS = frozenset({"hosts", "directory", "overwrite", "report", "kubeconfig", "context", "api_timeout"})
+    # There is a cluster where a kubeconfig is given.
+    COMMON = {name: option for name, option in ClusterAction.COMMON.items() if name != "kubernetes"}
     OPTIONS = {
         "hosts": {"type": "list", "elements": "str", "required": True},
         "directory": {"type": "path", "default": "inventory/adopted"},

@@ -11,25 +11,18 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import playbook_variables, refusals
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import host_names
 
 
-class ActionModule(FleetAction):
-    _requires_connection = False
-    _VALID_ARGS = frozenset({"playbook", "hosts"})
+class ActionModule(ControllerAction):
+    OPTIONS = {
+        "playbook": {"type": "str", "choices": sorted(playbook_variables.OWN), "required": True},
+        "hosts": {"type": "list", "elements": "str"},
+    }
 
-    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        task_vars = described(task_vars)
-        result = super().run(tmp, task_vars)
-        result["changed"] = False
-        _checked, arguments = self.validate_argument_spec(
-            argument_spec={
-                "playbook": {"type": "str", "choices": sorted(playbook_variables.OWN), "required": True},
-                "hosts": {"type": "list", "elements": "str"},
-            }
-        )
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         playbook = arguments["playbook"]
         if playbook not in playbook_variables.ANY_HOST and not task_vars.get("groups", {}).get("gpu_hosts"):
             raise AnsibleActionFail(
@@ -48,7 +41,7 @@ class ActionModule(FleetAction):
                 unknown.setdefault(name, []).append(str(host))
         for name, where in unknown.items():
             self._display.warning(f"{host_names(where)}: gpufleet.nvidia has no variable {name}.")
-        result["refusals"] = refusals.of_hosts(wrong)
+        result: dict[str, Any] = {"refusals": refusals.of_hosts(wrong)}
         if wrong:
             result["failed"] = True
             result["msg"] = "\n".join([*refusals.sentences(result["refusals"]), "Nothing was changed."])

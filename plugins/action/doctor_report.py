@@ -13,29 +13,22 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health i
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.doctor import Diagnosis
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import of_host
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, write_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
 
 
-class ActionModule(FleetAction):
-    _requires_connection = False
-    _VALID_ARGS = frozenset({"hosts", "report"})
+class ActionModule(ControllerAction):
+    OPTIONS = {
+        "hosts": {"type": "list", "elements": "str", "required": True},
+        "report": {"type": "path", "default": ""},
+    }
 
-    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        task_vars = described(task_vars)
-        result = super().run(tmp, task_vars)
-        result["changed"] = False
-        _checked, arguments = self.validate_argument_spec(
-            argument_spec={
-                "hosts": {"type": "list", "elements": "str", "required": True},
-                "report": {"type": "path", "default": ""},
-            }
-        )
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         known = pools(plain(task_vars.get("groups", {})))
         racks, diagnoses = Racks(task_vars), {}
-        for host in plain(arguments["hosts"]):
+        for host in arguments["hosts"]:
             variables = task_vars["hostvars"][host]
             facts, unread = facts_of(registered(variables, "gpu_facts_host"))
             checks = None
@@ -50,14 +43,12 @@ class ActionModule(FleetAction):
         for diagnosis in diagnoses.values():
             self._display.display("\n" + "\n".join(diagnosis.lines()))
         document = {host: diagnosis.as_dict() for host, diagnosis in diagnoses.items()}
-        result["hosts"] = document
-        result["healthy"] = all(diagnosis.found.healthy for diagnosis in diagnoses.values())
         if arguments["report"]:
             write_report(arguments["report"], document, 0o600)
         bad = [host for host, diagnosis in diagnoses.items() if not diagnosis.found.healthy]
-        result["msg"] = (
+        message = (
             f"Something is wrong with {len(bad)} of {len(diagnoses)} hosts: {', '.join(bad)}."
             if bad
             else f"Nothing is wrong with any of {len(diagnoses)} hosts."
         )
-        return result
+        return {"hosts": document, "healthy": not bad, "msg": message}

@@ -24,7 +24,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.repartition 
 
 
 class ActionModule(ClusterAction):
-    _VALID_ARGS = None
     OPTIONS = {
         "node": {"type": "str", "required": True},
         "mig_plan": {"type": "dict"},

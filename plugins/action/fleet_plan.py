@@ -28,47 +28,27 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import 
     NodeView,
     node_view,
 )
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, terminal_width, write_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pools
 
 
-class ActionModule(FleetAction):
-    _requires_connection = False
-    _VALID_ARGS = frozenset(
-        {
-            "hosts",
-            "facts_directory",
-            "offline",
-            "files",
-            "served",
-            "unrendered",
-            "report",
-            "summary",
-            "kubeconfig",
-            "context",
-        }
-    )
+class ActionModule(ControllerAction):
+    OPTIONS = {
+        "hosts": {"type": "list", "elements": "str"},
+        "facts_directory": {"type": "path", "default": ""},
+        "offline": {"type": "bool", "default": False},
+        "files": {"type": "list", "elements": "dict", "default": []},
+        "served": {"type": "dict", "default": {}},
+        "unrendered": {"type": "str", "default": ""},
+        "report": {"type": "path", "default": ""},
+        "summary": {"type": "bool", "default": False},
+        "kubeconfig": {"type": "path", "default": ""},
+        "context": {"type": "str", "default": ""},
+    }
 
-    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        task_vars = described(task_vars)
-        result = super().run(tmp, task_vars)
-        result["changed"] = False
-        _checked, arguments = self.validate_argument_spec(
-            argument_spec={
-                "hosts": {"type": "list", "elements": "str"},
-                "facts_directory": {"type": "path", "default": ""},
-                "offline": {"type": "bool", "default": False},
-                "files": {"type": "list", "elements": "dict", "default": []},
-                "served": {"type": "dict", "default": {}},
-                "unrendered": {"type": "str", "default": ""},
-                "report": {"type": "path", "default": ""},
-                "summary": {"type": "bool", "default": False},
-                "kubeconfig": {"type": "path", "default": ""},
-                "context": {"type": "str", "default": ""},
-            }
-        )
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         groups = plain(task_vars.get("groups", {}))
         known = pools(groups)
         racks = Racks(task_vars)
@@ -81,16 +61,14 @@ class ActionModule(FleetAction):
                 variables = task_vars["hostvars"][host]
                 facts, unread = _facts(host, variables, directory, arguments["offline"])
                 planned.append(_plan(host, variables, known, racks, facts, unread, cluster))
-            requests, wrong = _requests(plain(arguments["served"]), cluster)
+            requests, wrong = _requests(arguments["served"], cluster)
         except (ApiError, AnsibleError) as error:
-            result["failed"] = True
-            result["msg"] = str(error)
-            return result
-        fleet = FleetPlan(planned, plain(arguments["files"]), plain(arguments["unrendered"]), requests, wrong)
+            return {"failed": True, "msg": str(error)}
+        fleet = FleetPlan(planned, arguments["files"], arguments["unrendered"], requests, wrong)
         self._display.display("\n" + fleet.text(terminal_width()))
+        result: dict[str, Any] = {"drift": fleet.drift}
         if not arguments["summary"]:
             result["plan"] = fleet.as_dict()
-        result["drift"] = fleet.drift
         if arguments["report"]:
             write_report(arguments["report"], fleet.as_dict())
         result["as_described"] = not (fleet.drift or fleet.unread)

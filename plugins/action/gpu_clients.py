@@ -16,7 +16,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clien
 
 
 class ActionModule(ClusterAction):
-    _VALID_ARGS = None
     OPTIONS = {
         "node": {"type": "str", "required": True},
         "state": {"type": "str", "choices": ["paused", "resumed"], "required": True},

@@ -32,7 +32,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repai
 
 
 class ActionModule(ClusterAction):
-    _VALID_ARGS = None
     OPTIONS = {
         "node": {"type": "str", "required": True},
         "state": {"type": "str", "choices": [*STEPS, *ENDS], "required": True},

@@ -35,7 +35,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_H
 
 
 class ActionModule(ClusterAction):
-    _VALID_ARGS = None
     OPTIONS = {
         "hosts": {"type": "list", "elements": "str", "required": True},
         "retry": {"type": "bool", "default": False},

@@ -46,7 +46,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_conf
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import read as read_choices
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import is_ready
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import (
     facts_of,
@@ -139,30 +139,22 @@ class _Cluster:
         return cls(api.nodes(), pods, published, claimed)
 
 
-class ActionModule(FleetAction):
-    _requires_connection = False
-    _VALID_ARGS = None
+class ActionModule(ControllerAction):
+    OPTIONS = {
+        "hosts": {"type": "list", "elements": "str"},
+        "format": {"type": "str", "choices": ["table", "json"], "default": "table"},
+        "kubeconfig": {"type": "path", "default": ""},
+        "context": {"type": "str", "default": ""},
+        "unit": {"type": "str", "choices": [usage.MEMORY, usage.UNITS], "default": usage.MEMORY},
+        "details": {"type": "bool", "default": False},
+        "report": {"type": "path", "default": ""},
+        "summary": {"type": "bool", "default": False},
+        "html": {"type": "path", "default": ""},
+        "note": {"type": "str", "default": ""},
+        "wide": {"type": "bool", "default": False},
+    }
 
-    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        task_vars = described(task_vars)
-        result = super().run(tmp, task_vars)
-        result["changed"] = False
-        _checked, arguments = self.validate_argument_spec(
-            argument_spec={
-                "hosts": {"type": "list", "elements": "str"},
-                "format": {"type": "str", "choices": ["table", "json"], "default": "table"},
-                "kubeconfig": {"type": "path", "default": ""},
-                "context": {"type": "str", "default": ""},
-                "unit": {"type": "str", "choices": [usage.MEMORY, usage.UNITS], "default": usage.MEMORY},
-                "details": {"type": "bool", "default": False},
-                "report": {"type": "path", "default": ""},
-                "summary": {"type": "bool", "default": False},
-                "html": {"type": "path", "default": ""},
-                "note": {"type": "str", "default": ""},
-                "wide": {"type": "bool", "default": False},
-            }
-        )
-        arguments = plain(arguments)
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         names = arguments["hosts"]
         known = pools(plain(task_vars.get("groups", {})))
         names = plain(task_vars.get("ansible_play_hosts", [])) if names is None else names
@@ -179,7 +171,7 @@ class ActionModule(FleetAction):
                 by_claims = any(about.found and about.found.devices for about in hosts.values())
                 cluster = _Cluster.read(api, by_claims)
         except (ApiError, AnsibleError) as error:
-            return {**result, "failed": True, "msg": getattr(error, "message", None) or str(error)}
+            return {"failed": True, "msg": getattr(error, "message", None) or str(error)}
         for host, about in hosts.items():
             if cluster and about.choices and about.choices.named:
                 about.take(about.choices.labelled(cluster.nodes.get(node_of(host, variables[host]))))
@@ -194,15 +186,14 @@ class ActionModule(FleetAction):
             joined = _joined(hosts.values(), cluster, others)
             resources.update({f"node {name}" if name in hosts else name: one for name, one in joined.items()})
         documents = _Each((host for host, about in hosts.items() if about.text), lambda host: hosts[host].facts)
-        result.update(
-            {
-                "unread": {host: about.unread for host, about in hosts.items() if about.unread},
-                "mismatches": {host: entry.mismatches for host, entry in resources.items() if entry.mismatches},
-                "total": usage_text.totals(nodes, unplaced),
-                "pending": usage_text.waiting_dict(unplaced),
-                "not_in_inventory": strangers,
-            }
-        )
+        result: dict[str, Any] = {
+            "changed": False,
+            "unread": {host: about.unread for host, about in hosts.items() if about.unread},
+            "mismatches": {host: entry.mismatches for host, entry in resources.items() if entry.mismatches},
+            "total": usage_text.totals(nodes, unplaced),
+            "pending": usage_text.waiting_dict(unplaced),
+            "not_in_inventory": strangers,
+        }
         # What grows with every host is made only for whom it is for.
         as_json = arguments["format"] == "json"
         if as_json or arguments["report"] or not arguments["summary"]:

@@ -17,7 +17,6 @@ _PAUSE = 2.0
 
 
 class ActionModule(ClusterAction):
-    _VALID_ARGS = None
     OPTIONS = {
         "node": {"type": "str", "required": True},
         "server": {"type": "str", "choices": [served.PLUGIN, served.DRA], "required": True},

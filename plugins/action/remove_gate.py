@@ -14,7 +14,7 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals, remove_gate
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, truth
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
@@ -43,22 +43,15 @@ _PASSED = (
 )
 
 
-class ActionModule(FleetAction):
-    _requires_connection = False
-    _VALID_ARGS = frozenset({"hosts"})
+class ActionModule(ControllerAction):
+    OPTIONS = {"hosts": {"type": "list", "elements": "str", "required": True}}
 
-    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        task_vars = described(task_vars)
-        result = super().run(tmp, task_vars)
-        result["changed"] = False
-        _checked, arguments = self.validate_argument_spec(
-            argument_spec={"hosts": {"type": "list", "elements": "str", "required": True}}
-        )
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         known = pools(plain(task_vars.get("groups", {})))
         racks = Racks(task_vars)
         passed: dict[str, Any] = {}
         refused: list[tuple[str, Refused]] = []
-        hosts = plain(arguments["hosts"])
+        hosts = arguments["hosts"]
         # What stays on one of the hosts is spoken of.
         gone = {"toolkit": True, "driver": True}
         for host in hosts:
@@ -82,17 +75,16 @@ class ActionModule(FleetAction):
                 # A runtime that is not installed has nothing to be taken out of.
                 "nvidia_toolkit_runtime": runtime if runtime in runtimes else "none",
             }
-        result.update(
-            hosts=passed, refusals=refusals.of_hosts(refused), left=remove_gate.left_in_clusters(hosts, **gone)
-        )
+        result: dict[str, Any] = {
+            "hosts": passed,
+            "refusals": refusals.of_hosts(refused),
+            "left": remove_gate.left_in_clusters(hosts, **gone),
+            "msg": f"gpufleet.nvidia can be removed from {len(hosts)} {'host' if len(hosts) == 1 else 'hosts'}.",
+        }
         if refused:
             result["failed"] = True
             end = "Nothing is removed from any host. Correct it, or leave these hosts out with --limit."
             result["msg"] = "\n".join([*refusals.sentences(result["refusals"]), end])
-        else:
-            result["msg"] = (
-                f"gpufleet.nvidia can be removed from {len(hosts)} {'host' if len(hosts) == 1 else 'hosts'}."
-            )
         return result
 
 

@@ -17,7 +17,7 @@ from ansible.template import Templar
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import host_names
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
@@ -30,24 +30,17 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded im
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 
 
-class ActionModule(FleetAction):
-    _requires_connection = False
-    _supports_check_mode = True
-    _VALID_ARGS = frozenset({"output_directory", "facts_directory", "overwrite", "prune", "remove_nodes", "hosts"})
+class ActionModule(ControllerAction):
+    OPTIONS = {
+        "output_directory": {"type": "path", "required": True},
+        "facts_directory": {"type": "path", "default": "facts"},
+        "overwrite": {"type": "bool", "default": False},
+        "prune": {"type": "bool", "default": True},
+        "remove_nodes": {"type": "bool", "default": False},
+        "hosts": {"type": "list", "elements": "str", "default": []},
+    }
 
-    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        task_vars = described(task_vars)
-        result = super().run(tmp, task_vars)
-        _checked, arguments = self.validate_argument_spec(
-            argument_spec={
-                "output_directory": {"type": "path", "required": True},
-                "facts_directory": {"type": "path", "default": "facts"},
-                "overwrite": {"type": "bool", "default": False},
-                "prune": {"type": "bool", "default": True},
-                "remove_nodes": {"type": "bool", "default": False},
-                "hosts": {"type": "list", "elements": "str", "default": []},
-            }
-        )
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         root = os.path.abspath(arguments["output_directory"])
         facts = arguments["facts_directory"]
         try:
@@ -62,7 +55,6 @@ class ActionModule(FleetAction):
             changes = writer.plan(root, trees, arguments["prune"])
         except Refused as refusal:
             return {
-                **result,
                 "failed": True,
                 "refusals": [refusal.as_dict()],
                 "msg": f"{refusal.message}\nNothing was written.",
@@ -71,7 +63,6 @@ class ActionModule(FleetAction):
         if edited and not arguments["overwrite"]:
             lines = "\n".join(f"  {change.path}: {change.edited}" for change in edited)
             return {
-                **result,
                 "failed": True,
                 "edited": [change.path for change in edited],
                 "msg": f"Rendering would overwrite changes that others made below {root}:\n{lines}\n"
@@ -85,24 +76,26 @@ class ActionModule(FleetAction):
         if not self._task.check_mode:
             writer.apply(root, changes)
             recorded.keep()
-        result["changed"] = bool(changes) or newer
         done = "to change" if self._task.check_mode else "changed"
         self._display.display(f"  {root}: {len(clusters)} clusters, {len(changes)} files {done}")
-        result["output_directory"] = root
-        result["clusters"] = {
-            cluster.name: {
-                "directory": os.path.join(root, "clusters", cluster.name),
-                "files": len(trees[f"clusters/{cluster.name}"]) + 1,
-                "configurations": {
-                    item.name: {"nodes": len(item.nodes), "resources": dict(item.capacity.resources)}
-                    for item in cluster.configurations
-                },
-            }
-            for cluster in clusters
+        result: dict[str, Any] = {
+            "changed": bool(changes) or newer,
+            "output_directory": root,
+            "clusters": {
+                cluster.name: {
+                    "directory": os.path.join(root, "clusters", cluster.name),
+                    "files": len(trees[f"clusters/{cluster.name}"]) + 1,
+                    "configurations": {
+                        item.name: {"nodes": len(item.nodes), "resources": dict(item.capacity.resources)}
+                        for item in cluster.configurations
+                    },
+                }
+                for cluster in clusters
+            },
+            "served": {cluster.name: [asdict(one) for one in servers(cluster)] for cluster in clusters},
+            "unread": recorded.unread,
+            "changes": [{"action": change.action, "path": change.path} for change in changes],
         }
-        result["served"] = {cluster.name: [asdict(one) for one in servers(cluster)] for cluster in clusters}
-        result["unread"] = recorded.unread
-        result["changes"] = [{"action": change.action, "path": change.path} for change in changes]
         if self._task.diff:
             result["diff"] = [
                 {

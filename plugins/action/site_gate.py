@@ -10,27 +10,20 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals, site_gate
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe, warnings_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, truth
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
 
 
-class ActionModule(FleetAction):
-    _requires_connection = False
-    _VALID_ARGS = frozenset({"hosts"})
+class ActionModule(ControllerAction):
+    OPTIONS = {"hosts": {"type": "list", "elements": "str", "required": True}}
 
-    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        task_vars = described(task_vars)
-        result = super().run(tmp, task_vars)
-        result["changed"] = False
-        _checked, arguments = self.validate_argument_spec(
-            argument_spec={"hosts": {"type": "list", "elements": "str", "required": True}}
-        )
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         known = pools(plain(task_vars.get("groups", {})))
         racks = Racks(task_vars)
         found, stopping = [], []
-        for host in plain(arguments["hosts"]):
+        for host in arguments["hosts"]:
             variables = task_vars["hostvars"][host]
             facts, unread = facts_of(registered(variables, "gpu_facts_host"))
             work = site_gate.work_of(host, describe(host, variables, known, racks=racks), facts, unread)
@@ -41,11 +34,15 @@ class ActionModule(FleetAction):
             self._display.warning(warning)
         for line in site_gate.by_pool(found):
             self._display.display(line)
-        result["todo"] = [work.host for work in found if work.state != site_gate.AS_DESCRIBED]
-        result["to_change"] = [work.host for work in found if work.state == site_gate.TO_CHANGE]
-        result["refusals"] = refusals.of_hosts((work.host, refusal) for work in found for refusal in work.refusals)
-        result["as_described"] = len(found) - len(result["todo"])
-        result["msg"] = f"{result['as_described']} of {len(found)} hosts are as described."
+        todo = [work.host for work in found if work.state != site_gate.AS_DESCRIBED]
+        as_described = len(found) - len(todo)
+        result: dict[str, Any] = {
+            "todo": todo,
+            "to_change": [work.host for work in found if work.state == site_gate.TO_CHANGE],
+            "refusals": refusals.of_hosts((work.host, refusal) for work in found for refusal in work.refusals),
+            "as_described": as_described,
+            "msg": f"{as_described} of {len(found)} hosts are as described.",
+        }
         if stopping:
             result["failed"] = True
             result["msg"] = "\n".join(

@@ -9,29 +9,22 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.stage_times import REGISTERED, shown, stage_time
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
 
 
-class ActionModule(FleetAction):
-    _requires_connection = False
-    _VALID_ARGS = frozenset({"hosts"})
+class ActionModule(ControllerAction):
+    OPTIONS = {"hosts": {"type": "list", "elements": "str", "required": True}}
 
-    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        task_vars = described(task_vars)
-        result = super().run(tmp, task_vars)
-        result["changed"] = False
-        _checked, arguments = self.validate_argument_spec(
-            argument_spec={"hosts": {"type": "list", "elements": "str", "required": True}}
-        )
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         hosts = {}
-        for host in plain(arguments["hosts"]):
+        for host in arguments["hosts"]:
             variables = task_vars["hostvars"][host]
             times = {stage: stage_time(stage, registered(variables, name)) for stage, name in REGISTERED.items()}
             hosts[host] = {stage: time for stage, time in times.items() if time is not None}
         self._display.display("\n" + shown(hosts))
-        result["seconds"] = {
-            host: {stage: {"elapsed": time.elapsed, **time.waits, "ours": time.ours} for stage, time in times.items()}
-            for host, times in hosts.items()
+        return {
+            "seconds": {
+                host: {stage: {"elapsed": one.elapsed, **one.waits, "ours": one.ours} for stage, one in times.items()}
+                for host, times in hosts.items()
+            }
         }
-        return result

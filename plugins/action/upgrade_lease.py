@@ -13,7 +13,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action imp
 
 
 class ActionModule(ClusterAction):
-    _VALID_ARGS = None
     OPTIONS = {
         "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
         "namespace": {"type": "str", "default": "default"},

@@ -33,7 +33,6 @@ _STARTED = STEPS[0]
 
 
 class ActionModule(ClusterAction):
-    _VALID_ARGS = None
     OPTIONS = {
         "node": {"type": "str", "required": True},
         "state": {"type": "str", "choices": [*STEPS, DONE, FAILED, REFUSED], "required": True},

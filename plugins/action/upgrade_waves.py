@@ -53,7 +53,6 @@ _SHORTEST, _LONGEST = 10.0, 600.0
 
 
 class ActionModule(ClusterAction):
-    _VALID_ARGS = None
     OPTIONS = {
         "state": {"type": "str", "choices": ["planned", "next", "ended", "finished"], "default": "planned"},
         "work": {"type": "str", "choices": [*WORK], "default": UPGRADE},

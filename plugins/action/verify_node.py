@@ -21,7 +21,6 @@ _PAUSE = 3.0
 
 
 class ActionModule(ClusterAction):
-    _VALID_ARGS = None
     OPTIONS = {
         "node": {"type": "str", "required": True},
         "facts": {"type": "dict", "required": True},

@@ -24,7 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health i
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe, warnings_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_security import driver_security
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import CHECKS, verification
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described, registered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, said, write_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import node_of, pools
@@ -35,29 +35,22 @@ _TIMEOUT = 30
 _COLORS = {"passed": "green", "failed": "red", "warning": "yellow", "skipped": "cyan", "unproven": "yellow"}
 
 
-class ActionModule(FleetAction):
-    _requires_connection = False
-    _VALID_ARGS = frozenset({"hosts", "report", "kubeconfig", "context", "capacity", "summary"})
+class ActionModule(ControllerAction):
+    OPTIONS = {
+        "hosts": {"type": "list", "elements": "str", "required": True},
+        "report": {"type": "path", "default": ""},
+        "summary": {"type": "bool", "default": False},
+        "kubeconfig": {"type": "path", "default": ""},
+        "context": {"type": "str", "default": ""},
+        "capacity": {"type": "path", "default": ""},
+    }
 
-    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        task_vars = described(task_vars)
-        result = super().run(tmp, task_vars)
-        result["changed"] = False
-        _checked, arguments = self.validate_argument_spec(
-            argument_spec={
-                "hosts": {"type": "list", "elements": "str", "required": True},
-                "report": {"type": "path", "default": ""},
-                "summary": {"type": "bool", "default": False},
-                "kubeconfig": {"type": "path", "default": ""},
-                "context": {"type": "str", "default": ""},
-                "capacity": {"type": "path", "default": ""},
-            }
-        )
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         known = pools(plain(task_vars.get("groups", {})))
         racks = Racks(task_vars)
         nodes = _Nodes(arguments, at_once(self._display))
         hosts, stages = {}, {}
-        for host in plain(arguments["hosts"]):
+        for host in arguments["hosts"]:
             variables = task_vars["hostvars"][host]
             facts, unread = facts_of(registered(variables, "gpu_facts_host"))
             description = describe(host, variables, known, racks=racks)
@@ -83,18 +76,15 @@ class ActionModule(FleetAction):
                 if one["next_step"]:
                     self._display.display(f"           next: {one['next_step']}")
         document = {host: found.as_dict() for host, found in hosts.items()}
-        if not arguments["summary"]:
-            result["hosts"] = document
-        result["healthy"] = all(found.healthy for found in hosts.values())
         if arguments["report"]:
             write_report(arguments["report"], document)
         bad = [host for host, found in hosts.items() if not found.healthy]
-        result["msg"] = (
+        message = (
             f"{len(bad)} of {len(hosts)} hosts are not as described: {', '.join(bad)}."
             if bad
             else f"All {len(hosts)} hosts are as described."
         )
-        return result
+        return {"healthy": not bad, "msg": message, **({} if arguments["summary"] else {"hosts": document})}
 
 
 def _health(

@@ -9,41 +9,30 @@ from __future__ import annotations
 from typing import Any
 
 from ansible import constants
-from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.errors import AnsibleAction, AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease, lease_renewal
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
-
-CONNECTION: dict[str, dict[str, Any]] = {
-    "kubernetes": {"type": "bool", "default": True},
-    "kubeconfig": {"type": "path", "default": ""},
-    "context": {"type": "str", "default": ""},
-    "api_timeout": {"type": "int", "default": 300},
-}
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
 
 
-class ClusterAction(FleetAction):
-    """An action on the controller: options are checked, refusals and the API's errors end it with their message."""
+class ClusterAction(ControllerAction):
+    """An action that talks to the cluster: refusals and the API's errors end it with their message."""
 
-    _requires_connection = False
-    OPTIONS: dict[str, dict[str, Any]] = {}
+    COMMON = {
+        "kubernetes": {"type": "bool", "default": True},
+        "kubeconfig": {"type": "path", "default": ""},
+        "context": {"type": "str", "default": ""},
+        "api_timeout": {"type": "int", "default": 300},
+    }
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result = super().run(tmp, task_vars)
-        result["changed"] = False
-        _checked, arguments = self.validate_argument_spec(argument_spec={**CONNECTION, **self.OPTIONS})
         try:
-            result.update(self.act(plain(arguments), described(task_vars)))
+            return super().run(tmp, task_vars)
         except (Refused, ApiError, AnsibleError) as error:
-            if isinstance(error, AnsibleActionFail):
+            if isinstance(error, AnsibleAction):
                 raise
-            result.update({"failed": True, "msg": getattr(error, "message", None) or str(error)})
-        return result
-
-    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        raise NotImplementedError
+            return {"changed": False, "failed": True, "msg": getattr(error, "message", None) or str(error)}
 
     def hold_lease(
         self, cluster: Cluster, arguments: dict[str, Any], namespace: str, seconds: int, force: bool = False

@@ -22,6 +22,7 @@ from ansible.plugins.action import ActionBase
 from ansible.vars.hostvars import HostVars
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.stage_times import of_both
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
 _ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "roles")
 #: What the names of all variables of the collection begin with.
@@ -139,6 +140,26 @@ class FleetAction(ActionBase):
                 "them with a custom fact or a cacheable set_fact. Set them in the inventory, and clear the host's cached facts."
             )
         return result
+
+
+class ControllerAction(FleetAction):
+    """Base of the actions that run on the controller alone: their options are checked, and variables come from people (L(described))."""
+
+    _requires_connection = False
+    #: An option that is not one of them is refused by the check of all.
+    _VALID_ARGS = None
+    OPTIONS: Mapping[str, Mapping[str, Any]] = {}
+    #: Those that all of its kind have.
+    COMMON: Mapping[str, Mapping[str, Any]] = {}
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result = super().run(tmp, task_vars)
+        _checked, arguments = self.validate_argument_spec(argument_spec={**self.COMMON, **self.OPTIONS})
+        return {**result, "changed": False, **self.act(plain(arguments), described(task_vars))}
+
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        """Return the result of the action."""
+        raise NotImplementedError
 
 
 class HostAction(FleetAction):
