@@ -52,8 +52,6 @@ _SECRET = (
     "ansible_become_password",
     "ansible_sudo_pass",
 )
-#: The variables by which the renderer and the upgrade find the node of a host.
-_NODE = ("gpu_kubernetes_node_name", "gpu_upgrade_node")
 
 
 class ActionModule(ClusterAction):
@@ -237,7 +235,7 @@ def _served(
     if node is None:
         return Served(strategy=told.strategy, differences=("the cluster has no node of this name or address",)), {}
     found = objects.served(node)
-    return found, dict.fromkeys(_NODE, found.node) if found.node != host else {}
+    return found, {"gpu_node_name": found.node} if found.node != host else {}
 
 
 def _cluster_variables(objects: Objects | None, kubelets: bool) -> tuple[dict[str, Any], list[str]]:
@@ -251,7 +249,7 @@ def _cluster_variables(objects: Objects | None, kubelets: bool) -> tuple[dict[st
         ]
     if kubelets:
         return {}, [
-            "The hosts are nodes of a cluster that was not read. Set gpu_adopt_kubeconfig to adopt how pods share GPUs. "
+            "The hosts are nodes of a cluster that was not read. Set gpu_cluster_kubeconfig to adopt how pods share GPUs. "
             "Nothing is rendered yet, so the plan adds all files of the cluster."
         ]
     return {"gpu_kubernetes_cluster": ""}, [

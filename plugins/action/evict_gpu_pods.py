@@ -95,7 +95,7 @@ class ActionModule(ClusterAction):
 
 _REFUSED = (
     "Failed to evict the {kind} of {node}; none was touched: {why}. Remove those pods, or allow it with "
-    "gpu_upgrade_evict_force (pods without a controller) or gpu_upgrade_evict_delete_empty_dir."
+    "gpu_node_evict_force (pods without a controller) or gpu_node_evict_delete_empty_dir."
 )
 _REMEDY = "Relax the PodDisruptionBudget, or delete the pod, and run again."
 

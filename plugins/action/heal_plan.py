@@ -31,7 +31,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repai
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import from_annotations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of
 
 
 class ActionModule(ClusterAction):
@@ -60,7 +60,7 @@ class ActionModule(ClusterAction):
         names: dict[str, str] = {}
         for host in arguments["hosts"]:
             variables = task_vars["hostvars"][host]
-            names[host] = node_name(host, variables)
+            names[host] = node_of(host, variables)
             facts, unread = facts_of(registered(variables, "gpu_facts_host"))
             try:
                 if facts is None or "health" not in facts:
@@ -104,7 +104,7 @@ class ActionModule(ClusterAction):
             },
             "refusals": refusals.of_hosts(refused.items()),
             "nodes": names,
-            "members": [node_name(host, task_vars["hostvars"][host]) for host in members],
+            "members": [node_of(host, task_vars["hostvars"][host]) for host in members],
             "order": repair.order(plans),
             "handed_over": {host: plan.handed_over for host, plan in plans.items() if plan.handed_over},
             "serial": arguments["max_parallel"] or max(1, len(plans)),
@@ -129,11 +129,6 @@ def _tell_healthy(cluster: Cluster, nodes: Sequence[Mapping[str, Any]], kind: st
             cluster.set_condition(node["metadata"]["name"], told)
 
 
-def node_name(host: str, variables: Mapping[str, Any]) -> str:
-    """Return the name of a host's node in the cluster."""
-    return str(plain(variables.get("gpu_upgrade_node")) or host)
-
-
 def _expected(variables: Mapping[str, Any]) -> Expectation:
     given = {name: plain(variables.get(name)) for name in VARIABLES}
     named = plain(variables.get("nvidia_health_expect")) or {}
@@ -154,9 +149,7 @@ def _refuse(node: str, facts: Mapping[str, Any], nodes: Mapping[str, Any] | None
     state = str(recorded.get("upgrade_state") or "")
     if nodes is not None:
         if node not in nodes:
-            raise Refused(
-                f"node {node}", "the cluster has no such node", "Set gpu_upgrade_node, or leave the host out."
-            )
+            raise Refused(f"node {node}", "the cluster has no such node", "Set gpu_node_name, or leave the host out.")
         try:
             upgrade = from_annotations(nodes[node]["metadata"].get("annotations"))
             repair.marks(nodes[node])

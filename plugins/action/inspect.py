@@ -294,7 +294,7 @@ def _node(host: str, about: _Host, variables: Any, cluster: _Cluster | None) -> 
     name = node_of(host, variables)
     node = cluster.nodes.get(name)
     if node is None:
-        notes.append(f"the cluster has no node {name}: set gpu_upgrade_node, or join the host to the cluster")
+        notes.append(f"the cluster has no node {name}: set gpu_node_name, or join the host to the cluster")
     else:
         listed = (node.get("status") or {}).get("addresses") or []
         address = next((str(one["address"]) for one in listed if one.get("type") == "InternalIP"), address)

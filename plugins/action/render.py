@@ -154,10 +154,7 @@ class ActionModule(ControllerAction):
 
 def _names(host: str, variables: Mapping[str, Any]) -> list[str]:
     """Return what the node of a host may be called."""
-    return [
-        host,
-        *(str(variables[name]) for name in ("gpu_kubernetes_node_name", "gpu_upgrade_node") if variables.get(name)),
-    ]
+    return [host, *(str(name) for name in [variables.get("gpu_node_name")] if name)]
 
 
 def _nodes_of(root: str, directories: Iterable[str]) -> set[str]:

@@ -277,7 +277,7 @@ def _refuse_strangers(members: Mapping[str, Member], names: Mapping[str, str]) -
         raise Refused(
             named,
             "the cluster has no such node",
-            f"Set gpu_upgrade_node, or leave it out: --limit 'gpu_hosts,{','.join(f'!{host}' for host in strangers)}'.",
+            f"Set gpu_node_name, or leave it out: --limit 'gpu_hosts,{','.join(f'!{host}' for host in strangers)}'.",
         )
 
 
@@ -296,7 +296,7 @@ def _refuse_a_second(members: Iterable[Member], seconds: int) -> None:
             f"host {host}",
             f"{record.operator} is working on this fleet: it was last seen at {record.since}, {record.state}",
             f"Wait until it ends. If it is dead, it no longer counts {seconds} s after it was last seen, or at once with "
-            "gpu_upgrade_take_over=true.",
+            "gpu_node_lease_take_over=true.",
         )
 
 

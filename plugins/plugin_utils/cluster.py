@@ -58,7 +58,7 @@ class Cluster:
             config.load_kube_config(kubeconfig or None, context or None, configuration)
         except Exception as error:
             raise AnsibleError(
-                f"Failed to read the kubeconfig {kubeconfig or '(default)'}: {error}. Set gpu_upgrade_kubeconfig."
+                f"Failed to read the kubeconfig {kubeconfig or '(default)'}: {error}. Set gpu_cluster_kubeconfig."
             ) from error
         configuration.retries = False
         # The dynamic client's request() is the same in every release; ApiClient.call_api changed its signature in 36 and in 37.

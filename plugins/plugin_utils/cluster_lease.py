@@ -106,7 +106,7 @@ def take(cluster: Cluster, namespace: str, here: Holder, seconds: int, force: bo
             raise AnsibleError(
                 f"{refusal}. Only one rollout runs at a time. Wait until it ends. If it is dead, "
                 f"the lease {namespace}/{NAME} expires {seconds} s after it was last renewed, or take it over with "
-                "gpu_upgrade_take_over=true."
+                "gpu_node_lease_take_over=true."
             )
         present = (lease or {}).get("spec") or {}
         mine = present.get("holderIdentity") == str(here)

@@ -29,6 +29,7 @@ _ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))
 _PREFIXES = (
     *(f"{role}_" for role in sorted(os.listdir(_ROLES))),
     *(f"gpu_{playbook}_" for playbook in ("site", "plan", "verify", "doctor", "adopt", "inspect", "repartition")),
+    "gpu_cluster_",
     "device_plugin_lint_",
 )
 #: Found by Ansible itself, which removes it from what a module says.

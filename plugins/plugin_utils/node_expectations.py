@@ -92,7 +92,7 @@ def checks(
     :param waiting: whether the node is asked until it agrees: facts of before say nothing of a daemon that comes with the plugin's pods.
     """
     if node is None:
-        step = "Set gpu_upgrade_node to the node's name, or join the host to the cluster."
+        step = "Set gpu_node_name to the node's name, or join the host to the cluster."
         return (expectations.Check("node", expectations.FAILED, f"the cluster has no node {name}", step),)
     if not is_ready(node):
         step = "Look at the kubelet on the host: journalctl -u kubelet."

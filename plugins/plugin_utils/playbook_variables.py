@@ -50,12 +50,11 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
 #: Roles whose variables a playbook reads, and which nothing else checks before its first host is changed.
 ROLES = {
     "site": ("gpu_kubernetes",),
-    "upgrade": ("gpu_upgrade",),
-    "rollback": ("gpu_upgrade",),
-    "repartition": ("gpu_upgrade",),
-    "migrate": ("gpu_upgrade",),
+    **dict.fromkeys(("plan", "verify", "inspect", "adopt"), ("gpu_node",)),
+    **dict.fromkeys(("upgrade", "rollback", "migrate"), ("gpu_upgrade", "gpu_node")),
+    "repartition": ("gpu_repartition", "gpu_node"),
     "remove": ("gpu_remove",),
-    "heal": ("gpu_heal", "gpu_upgrade"),
+    "heal": ("gpu_heal", "gpu_node"),
 }
 #: A number of hosts, or a percentage; those with true may be a list of them, as Ansible's serial is.
 SHARES = {
@@ -77,6 +76,8 @@ PREFIXES = (
     "gpu_rollback_",
     "gpu_remove_",
     "gpu_heal_",
+    "gpu_node_",
+    "gpu_cluster_",
     "gpu_kubernetes_",
 )
 

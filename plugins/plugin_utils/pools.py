@@ -18,8 +18,8 @@ GPU_HOSTS = "gpu_hosts"
 OF_PLAYBOOKS = (
     "gpu_site_todo",
     "gpu_upgrade_todo",
-    "gpu_upgrade_begun",
-    "gpu_upgrade_ended",
+    "gpu_node_begun",
+    "gpu_node_ended",
     "gpu_heal_todo",
     "gpu_verify_on_host",
     "gpu_inspect_checkpoint",
@@ -81,8 +81,8 @@ def pool_of(host: str, known: Mapping[str, Sequence[str]], named: str | None) ->
 
 
 def node_of(host: str, variables: Mapping[str, Any]) -> str:
-    """Return the name of a host's node in the cluster: C(gpu_upgrade_node), or the host's own."""
-    return str(plain(variables.get("gpu_upgrade_node")) or host)
+    """Return the name of a host's node in the cluster: C(gpu_node_name), or the host's own."""
+    return str(plain(variables.get("gpu_node_name")) or host)
 
 
 def host_names(hosts: Sequence[str]) -> str:

@@ -37,8 +37,43 @@ _KINDS = {
 }
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+#: Of a node and its cluster, which were named after gpu_upgrade while that role had them for all playbooks.
+_OF_NODE = (
+    "api_timeout",
+    "clients_timeout",
+    "drain",
+    "drain_command",
+    "evict_delete_empty_dir",
+    "evict_force",
+    "evict_timeout",
+    "kubernetes",
+    "lease_duration",
+    "lease_namespace",
+    "pause_clients",
+    "plugin_namespaces",
+    "plugin_selectors",
+    "ready_timeout",
+    "reboot_timeout",
+    "resume_command",
+    "settle_time",
+    "stop_services",
+    "wait_for_jobs",
+    "wait_for_jobs_timeout",
+)
+_SUCCESSORS = {
+    **{f"gpu_upgrade_{name}": f"gpu_node_{name}" for name in _OF_NODE},
+    **{
+        f"gpu_{playbook}_{name}": f"gpu_cluster_{name}"
+        for playbook in ("upgrade", "plan", "verify", "inspect", "adopt")
+        for name in ("kubeconfig", "context")
+    },
+    "gpu_upgrade_take_over": "gpu_node_lease_take_over",
+    "gpu_upgrade_node": "gpu_node_name",
+    "gpu_kubernetes_node_name": "gpu_node_name",
+}
 #: Variables of earlier releases: what replaces each, and how.
 RENAMED = {
+    **{old: (f"its name is {new} now", "Rename it.") for old, new in _SUCCESSORS.items()},
     "nvidia_toolkit_allow_visible_devices_variable": (
         "nvidia_toolkit_device_injection says how containers get their devices",
         "Remove it; where it was true, set nvidia_toolkit_device_injection: envvar.",

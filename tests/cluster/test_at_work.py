@@ -129,7 +129,7 @@ def no_new_plugin(at_work):
 def test_a_node_whose_plugin_does_not_come_back_stays_out_of_service(at_work, no_new_plugin):
     at_work.sh(FIRST, "echo '{}' > /var/lib/gpufleet/repartition.json")
     arguments = ("repartition", "--limit", FIRST, "--skip-tags", "cluster")
-    run = at_work.run(*arguments, driver=OLD, gpu_upgrade_ready_timeout=10)
+    run = at_work.run(*arguments, driver=OLD, gpu_node_ready_timeout=10)
     assert run.status != 0
     assert "plugin pods: nvidia-gpu/nvidia-device-plugin-" in run.output, run.output[-3000:]
     assert at_work.cordoned(FIRST)
@@ -141,7 +141,7 @@ def test_a_node_whose_plugin_does_not_come_back_stays_out_of_service(at_work, no
 
 def test_verify_finds_a_node_that_offers_something_else(at_work, tmp_path):
     report = tmp_path / "verify.json"
-    options = {"gpu_verify_kubeconfig": str(at_work.plane.kubeconfig), "gpu_verify_report": str(report), "driver": OLD}
+    options = {"gpu_cluster_kubeconfig": str(at_work.plane.kubeconfig), "gpu_verify_report": str(report), "driver": OLD}
     good = at_work.run("verify", "--limit", FIRST, **options)
     assert good.status == 0, good.output[-3000:]
     # A kubelet that runs would say the truth again; one that is silent is missed after 40 s only.
@@ -161,7 +161,7 @@ def test_verify_finds_a_node_that_offers_something_else(at_work, tmp_path):
 
 def test_a_plan_against_the_cluster_names_the_pods_that_a_change_disturbs(at_work, tmp_path):
     report = tmp_path / "plan.json"
-    options = {"gpu_plan_kubeconfig": str(at_work.plane.kubeconfig), "gpu_plan_report": str(report)}
+    options = {"gpu_cluster_kubeconfig": str(at_work.plane.kubeconfig), "gpu_plan_report": str(report)}
     run = at_work.run("plan", "--limit", FIRST, **options)
     assert run.status != 0, "there is drift"
     found = json.loads(report.read_text())["hosts"][FIRST]
@@ -175,7 +175,7 @@ def test_a_plan_against_the_cluster_names_the_pods_that_a_change_disturbs(at_wor
     assert "1 to change (1 of them with a reboot)" in run.output
     wrong = at_work.run("plan", "--limit", FIRST, gpu_plan_kubecnofig="x")
     assert wrong.status != 0
-    assert "Did you mean gpu_plan_kubeconfig?" in wrong.output
+    assert "Did you mean gpu_cluster_kubeconfig?" in wrong.output
     assert "Read the host" not in wrong.output, "nothing was asked of any host"
 
 
@@ -184,7 +184,7 @@ def test_inspect_shows_who_holds_what(at_work, tmp_path):
     run = at_work.run(
         "inspect",
         driver=OLD,
-        gpu_inspect_kubeconfig=str(at_work.plane.kubeconfig),
+        gpu_cluster_kubeconfig=str(at_work.plane.kubeconfig),
         gpu_inspect_unit="units",
         gpu_inspect_html=str(page),
     )

@@ -88,7 +88,7 @@ def test_the_driver_publishes_what_is_rendered_and_verify_compares_it(node):
     wait_for(lambda: node.report("inspect")["offered"][NODE] == DEVICES, 180)
     kubeconfig = node.lab("kubeconfig").strip()
     shown = node.play(
-        "verify", "-e", f"gpu_verify_kubeconfig={kubeconfig}", "-e", f"gpu_verify_capacity={node.tree}/capacity.json"
+        "verify", "-e", f"gpu_cluster_kubeconfig={kubeconfig}", "-e", f"gpu_verify_capacity={node.tree}/capacity.json"
     )
     assert "devices of claims gpu.nvidia.com: 1, mig.nvidia.com/1g.10gb: 2, mig.nvidia.com/3g.40gb: 1" in shown
 

@@ -20,7 +20,7 @@ MIG = "nvidia.com/mig-1g.10gb"
 def operator(fleet):
     """The variables of a run that may do what the documentation asks for, and no more."""
     fleet.plane.allow_operator(documented_role())
-    yield {"gpu_upgrade_kubeconfig": str(fleet.plane.operator), "gpu_upgrade_evict_timeout": 60}
+    yield {"gpu_cluster_kubeconfig": str(fleet.plane.operator), "gpu_node_evict_timeout": 60}
     fleet.forget()
 
 
@@ -66,7 +66,7 @@ def test_a_node_is_drained_where_its_gpu_pods_cannot_be_evicted(fleet, operator)
     assert not fleet.cordoned(FIRST)
     assert fleet.versions()[FIRST] == OLD
 
-    drained = fleet.run("upgrade", "--limit", FIRST, gpu_upgrade_drain=True, gpu_upgrade_retry=True, **operator)
+    drained = fleet.run("upgrade", "--limit", FIRST, gpu_node_drain=True, gpu_upgrade_retry=True, **operator)
     assert drained.status == 0, drained.output[-3000:]
     assert fleet.state(FIRST) == "done"
     assert not fleet.cordoned(FIRST)
@@ -77,7 +77,7 @@ def test_a_node_is_drained_where_its_gpu_pods_cannot_be_evicted(fleet, operator)
     assert fleet.workloads.places("network") == before["network"], "pods of DaemonSets stay, whatever volumes they have"
     assert fleet.workloads.places("static") == before["static"]
 
-    back = fleet.run("rollback", "--limit", FIRST, gpu_upgrade_drain=True, **operator)
+    back = fleet.run("rollback", "--limit", FIRST, gpu_node_drain=True, **operator)
     assert back.status == 0, back.output[-3000:]
     assert fleet.versions()[FIRST] == OLD
 
@@ -87,8 +87,8 @@ def test_a_pod_that_never_ends_is_not_taken_for_drained(fleet, operator):
         "stubborn", 1, MIG, nodeSelector={"kubernetes.io/hostname": FIRST}, terminationGracePeriodSeconds=60
     )
     fleet.wait_for(lambda: fleet.workloads.complete("stubborn"))
-    options = {**operator, "gpu_upgrade_evict_timeout": 8}
-    run = fleet.run("upgrade", "--limit", FIRST, gpu_upgrade_drain=True, **options)
+    options = {**operator, "gpu_node_evict_timeout": 8}
+    run = fleet.run("upgrade", "--limit", FIRST, gpu_node_drain=True, **options)
     assert run.status != 0
     assert fleet.state(FIRST) == "refused", run.output[-3000:]
     assert "Drain the node" in fleet.reason(FIRST)
@@ -108,7 +108,7 @@ def test_where_eviction_is_enough_nothing_else_leaves(fleet, operator):
     (monitor,) = before["monitor"]
     fleet.sh(SECOND, f"systemctl is-active hold-{monitor}.scope && touch /run/not-rebooted")
 
-    run = fleet.run("upgrade", "--limit", SECOND, gpu_upgrade_drain=True, **operator)
+    run = fleet.run("upgrade", "--limit", SECOND, gpu_node_drain=True, **operator)
     assert run.status == 0, run.output[-3000:]
     assert fleet.state(SECOND) == "done"
     assert fleet.workloads.places("web") == before["web"], "they use no GPU"

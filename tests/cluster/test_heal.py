@@ -23,8 +23,8 @@ def operator(fleet):
     fleet.plane.allow_operator(documented_role())
     fleet.plane.allow_operator(documented_condition_role())
     yield {
-        "gpu_upgrade_kubeconfig": str(fleet.plane.operator),
-        "gpu_upgrade_evict_timeout": 60,
+        "gpu_cluster_kubeconfig": str(fleet.plane.operator),
+        "gpu_node_evict_timeout": 60,
         "gpu_heal_node_condition": CONDITION,
         "driver": OLD,
     }
@@ -93,7 +93,7 @@ def test_a_pod_that_must_not_leave_keeps_the_gpu_and_the_node_in_service(fleet, 
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "train"},
         "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "train"}}},
     }))  # fmt: skip
-    refused = fleet.run("heal", "--limit", FIRST, **{**train, "gpu_upgrade_evict_timeout": 8})
+    refused = fleet.run("heal", "--limit", FIRST, **{**train, "gpu_node_evict_timeout": 8})
     assert refused.status != 0 and "Failed to evict pods" in refused.output, refused.output[-3000:]
     assert fleet.workloads.running("train") == before
     assert not fleet.cordoned(FIRST) and fleet.resumed(FIRST)

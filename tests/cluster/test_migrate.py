@@ -68,7 +68,7 @@ class Pool(Demo):
         self.lab("charts", str(self.tree))
 
     def migrate(self):
-        return self.play("migrate", "-e", f"gpu_upgrade_kubeconfig={self.lab('kubeconfig').strip()}")
+        return self.play("migrate", "-e", f"gpu_cluster_kubeconfig={self.lab('kubeconfig').strip()}")
 
     def migrate_killed(self, node, step, **options):
         """Begin a migration, and kill it with all its processes in the moment in which a node comes to a step.
@@ -76,7 +76,7 @@ class Pool(Demo):
         :param step: a state of its record, or C(chosen): within C(installing), when the node changes sides.
         """
         inventories = ["-i", str(self.inventory), "-i", self.hosts]
-        options = {"gpu_upgrade_kubeconfig": self.lab("kubeconfig").strip(), **options}
+        options = {"gpu_cluster_kubeconfig": self.lab("kubeconfig").strip(), **options}
         environment = {
             **os.environ,
             "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections"),
@@ -230,7 +230,7 @@ def test_the_same_deployments_run_before_during_and_after_and_back_again(pool):
     pool.offers_again()
     assert pool.served() == dict.fromkeys(NODES), "the tree alone moves nothing"
     plan = pool.play(
-        "plan", "-e", f"gpu_plan_kubeconfig={pool.lab('kubeconfig').strip()}", "-e", "gpu_plan_fail_on_drift=false"
+        "plan", "-e", f"gpu_cluster_kubeconfig={pool.lab('kubeconfig').strip()}", "-e", "gpu_plan_fail_on_drift=false"
     )
     assert "node-a, node-b: served by the device plugin, until gpufleet.nvidia.migrate moves them" in plan
     assert "pods that request nvidia.com/mig-1g.10gb: N may land on" in plan
@@ -282,7 +282,7 @@ def test_a_run_that_is_killed_at_every_step_and_between_two_nodes_is_continued_t
             for step in steps:
                 if step == "waiting-for-jobs":
                     start_job(pool, first)
-                pool.migrate_killed(first, step, gpu_upgrade_wait_for_jobs="app=job")
+                pool.migrate_killed(first, step, gpu_node_wait_for_jobs="app=job")
                 node = pool.nodes()[first]
                 done = step == "done"
                 assert bool(node["spec"].get("unschedulable")) is not done, step

@@ -66,12 +66,12 @@ def test_a_run_that_died_is_continued_from_another_machine(fleet, tmp_path):
     refused = fleet.run("upgrade", "--limit", FIRST, machine=there)
     assert refused.status != 0
     assert f"{held['holderIdentity']} has held the fleet lock since" in refused.output, refused.output[-3000:]
-    assert "gpu_upgrade_take_over=true" in refused.output
+    assert "gpu_node_lease_take_over=true" in refused.output
     assert fleet.workloads.annotations(FIRST) == found
     assert lease(fleet) == held
     assert fleet.sh(FIRST, "cat /var/lib/gpufleet/upgrade.json") == record
 
-    taken = fleet.run("upgrade", "--limit", FIRST, machine=there, gpu_upgrade_take_over=True)
+    taken = fleet.run("upgrade", "--limit", FIRST, machine=there, gpu_node_lease_take_over=True)
     assert taken.status == 0, taken.output[-3000:]
     assert f"1 cut off earlier ({FIRST})" in taken.output
     assert fleet.state(FIRST) == "done"
@@ -84,7 +84,7 @@ def test_a_run_that_died_is_continued_from_another_machine(fleet, tmp_path):
     assert fleet.workloads.fewest["train"] >= 1
     assert not lease(fleet).get("holderIdentity")
 
-    died = fleet.start("rollback", "--limit", FIRST, gpu_upgrade_lease_duration=20)
+    died = fleet.start("rollback", "--limit", FIRST, gpu_node_lease_duration=20)
     fleet.wait_for(lambda: fleet.reached(died, "rolling-back", FIRST))
     died.kill()
     assert here.partition("/")[0] in lease(fleet)["holderIdentity"]

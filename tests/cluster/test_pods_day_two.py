@@ -119,7 +119,7 @@ def test_a_new_layout_evicts_only_pods_on_instances_that_go_and_the_way_back_too
     """With the kubelet's own record of who holds what."""
     demo = deployments
     day = {example: seen(demo, example) for example in EXAMPLES}
-    values = {"gpu_upgrade_kubeconfig": demo.lab("kubeconfig").strip()}
+    values = {"gpu_cluster_kubeconfig": demo.lab("kubeconfig").strip()}
     demo.play("repartition", "--limit", NODE, "-e", json.dumps({**values, "nvidia_mig_layout": NIGHT}))
     assert offered(demo) == {"nvidia.com/mig-1g.10gb": 32, "nvidia.com/mig-3g.40gb": 8}
     assert offered(demo) == expected(demo)[0], "the tree follows"

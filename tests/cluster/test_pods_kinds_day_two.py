@@ -238,7 +238,7 @@ def test_the_nodes_offer_the_same_again_and_every_pod_has_its_devices(full, even
 def test_an_upgrade_of_the_driver_and_the_rollback_give_pods_their_devices_again(full):
     nodes = full.nodes
     rollout = {
-        "gpu_upgrade_kubeconfig": nodes.lab("kubeconfig").strip(),
+        "gpu_cluster_kubeconfig": nodes.lab("kubeconfig").strip(),
         "gpu_upgrade_canary": 0,
         "gpu_upgrade_max_parallel": len(POOLS),
         "gpu_upgrade_max_unavailable": "100%",
@@ -263,7 +263,7 @@ def test_a_change_moves_only_pods_on_instances_that_go(full):
     variables = {**change.variables, **of_driver(OLD)}
     if change.going:
         nodes.describe(variables)
-        values = {"gpu_upgrade_kubeconfig": nodes.lab("kubeconfig").strip(), "gpu_repartition_serial": len(POOLS)}
+        values = {"gpu_cluster_kubeconfig": nodes.lab("kubeconfig").strip(), "gpu_repartition_serial": len(POOLS)}
         nodes.play("repartition", "-e", json.dumps(values))
         nodes.lab("charts", str(nodes.tree))
     else:

@@ -27,7 +27,7 @@ def verify(demo, capacity=None):
     """What the playbook reports of each node: check to its status, its evidence and its next step."""
     report = demo.folder / "verify.json"
     values = {
-        "gpu_verify_kubeconfig": demo.lab("kubeconfig").strip(),
+        "gpu_cluster_kubeconfig": demo.lab("kubeconfig").strip(),
         "gpu_verify_capacity": str(capacity or demo.tree / "capacity.json"),
         "gpu_verify_report": str(report),
         "gpu_verify_fail": False,

@@ -210,7 +210,7 @@ def test_verify_is_red_where_somebody_told_the_plugins_mps_daemon_other_limits(n
     def limits():
         report = nodes.folder / "verify.json"
         values = {
-            "gpu_verify_kubeconfig": nodes.lab("kubeconfig").strip(),
+            "gpu_cluster_kubeconfig": nodes.lab("kubeconfig").strip(),
             "gpu_verify_capacity": str(nodes.tree / "capacity.json"),
             "gpu_verify_report": str(report),
             "gpu_verify_fail": False,
@@ -322,7 +322,7 @@ def verified(nodes: Nodes) -> dict[str, dict[str, str]]:
     """Return, by host, the status of what is to be said of the label and of what the node offers."""
     report = nodes.folder / "verify-configuration.json"
     values = {
-        "gpu_verify_kubeconfig": nodes.lab("kubeconfig").strip(),
+        "gpu_cluster_kubeconfig": nodes.lab("kubeconfig").strip(),
         "gpu_verify_capacity": str(nodes.tree / "capacity.json"),
         "gpu_verify_report": str(report),
         "gpu_verify_fail": False,

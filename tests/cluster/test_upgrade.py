@@ -63,7 +63,7 @@ def test_a_budget_that_never_has_room_ends_in_a_recorded_refusal(fleet):
     fleet.workloads.workload("train", 3, MIG, max_unavailable=0)
     fleet.wait_for(lambda: fleet.workloads.complete("train"))
     before = fleet.workloads.running("train")
-    run = fleet.run("upgrade", gpu_upgrade_evict_timeout=8)
+    run = fleet.run("upgrade", gpu_node_evict_timeout=8)
     refused(fleet, FIRST, run)
     assert "Cannot evict pod as it would violate the pod's disruption budget" in fleet.reason(FIRST)
     assert fleet.workloads.running("train") == before
@@ -74,7 +74,7 @@ def test_a_pod_that_never_leaves_ends_in_a_recorded_refusal(fleet):
         "stubborn", 1, MIG, nodeSelector={"kubernetes.io/hostname": FIRST}, terminationGracePeriodSeconds=60
     )
     fleet.wait_for(lambda: fleet.workloads.complete("stubborn"))
-    run = fleet.run("upgrade", gpu_upgrade_evict_timeout=8)
+    run = fleet.run("upgrade", gpu_node_evict_timeout=8)
     refused(fleet, FIRST, run)
     assert "its eviction was accepted, but it does not terminate" in fleet.reason(FIRST)
 
@@ -84,7 +84,7 @@ def test_a_pod_that_nothing_would_make_again_is_not_touched(fleet):
         "run", "alone", f"--image={IMAGE}", "--labels=app=alone", f"--overrides={alone(FIRST, MIG)}", "--restart=Never"
     )
     before = fleet.wait_for(lambda: fleet.workloads.running("alone"))
-    run = fleet.run("upgrade", gpu_upgrade_evict_timeout=8)
+    run = fleet.run("upgrade", gpu_node_evict_timeout=8)
     refused(fleet, FIRST, run)
     assert "it has no controller" in fleet.reason(FIRST)
     assert fleet.workloads.running("alone") == before
@@ -92,7 +92,7 @@ def test_a_pod_that_nothing_would_make_again_is_not_touched(fleet):
 
 def test_of_two_operators_the_second_ends_with_a_message(fleet):
     start_job(fleet)
-    first = fleet.start("upgrade", gpu_upgrade_wait_for_jobs="app=job", gpu_upgrade_lease_duration=9)
+    first = fleet.start("upgrade", gpu_node_wait_for_jobs="app=job", gpu_node_lease_duration=9)
     try:
         fleet.wait_for(lambda: fleet.state(FIRST) == "waiting-for-jobs")
         # Longer than the lease holds, within one step: it is renewed meanwhile.
@@ -100,7 +100,7 @@ def test_of_two_operators_the_second_ends_with_a_message(fleet):
         second = fleet.run("upgrade")
         assert second.status != 0
         assert "has held the fleet lock since" in second.output
-        assert "gpu_upgrade_take_over=true" in second.output
+        assert "gpu_node_lease_take_over=true" in second.output
         other = fleet.run(
             "repartition", "--limit", THIRD, "--skip-tags", "cluster", driver=OLD, nvidia_mig_layout=OTHER
         )
@@ -117,7 +117,7 @@ def test_a_node_follows_as_soon_as_another_ends_and_waits_for_no_slow_one(fleet)
     start_job(fleet)
     run = fleet.start(
         "upgrade",
-        gpu_upgrade_wait_for_jobs="app=job",
+        gpu_node_wait_for_jobs="app=job",
         gpu_upgrade_canary=0,
         gpu_upgrade_max_parallel=2,
         gpu_upgrade_max_unavailable="2",
@@ -198,7 +198,7 @@ def test_a_run_that_is_killed_at_every_step_is_continued_where_it_stopped(fleet)
     fleet.workloads.workload("train", 2, MIG, max_unavailable=1)
     fleet.wait_for(lambda: fleet.workloads.complete("train"))
     fleet.plane.kubectl("cordon", FIRST)
-    jobs = {"gpu_upgrade_wait_for_jobs": "app=job"}
+    jobs = {"gpu_node_wait_for_jobs": "app=job"}
     for step in ("started", "waiting-for-jobs", "evicting", "installing", "verifying"):
         if step == "waiting-for-jobs":
             start_job(fleet)
@@ -272,9 +272,9 @@ def test_an_api_server_that_is_away_for_a_while_is_waited_for(fleet):
 def test_plain_hosts_are_upgraded_and_rolled_back_with_the_hooks_of_another_scheduler(fleet, tmp_path):
     log = tmp_path / "scheduler.log"
     hooks = {
-        "gpu_upgrade_kubernetes": False,
-        "gpu_upgrade_drain_command": ["sh", "-c", f"echo drain {{{{ inventory_hostname }}}} >> {log}"],
-        "gpu_upgrade_resume_command": ["sh", "-c", f"echo resume {{{{ inventory_hostname }}}} >> {log}"],
+        "gpu_node_kubernetes": False,
+        "gpu_node_drain_command": ["sh", "-c", f"echo drain {{{{ inventory_hostname }}}} >> {log}"],
+        "gpu_node_resume_command": ["sh", "-c", f"echo resume {{{{ inventory_hostname }}}} >> {log}"],
     }
     run = fleet.run("upgrade", "--limit", THIRD, **hooks)
     assert run.status == 0, run.output[-3000:]
@@ -307,7 +307,7 @@ def test_a_host_that_never_comes_back_from_its_reboot_stays_cordoned_with_the_re
         "mv /sbin/shutdown /sbin/shutdown.real; printf '#!/bin/sh\\nsystemctl poweroff\\n' > /sbin/shutdown; chmod +x /sbin/shutdown",
     )
     fleet.sh(THIRD, "systemd-run --unit=monitor virtual-gpu hold")
-    run = fleet.run("upgrade", "--limit", THIRD, gpu_upgrade_reboot_timeout=20)
+    run = fleet.run("upgrade", "--limit", THIRD, gpu_node_reboot_timeout=20)
     assert run.status != 0
     assert fleet.state(THIRD) == "failed", run.output[-3000:]
     assert fleet.cordoned(THIRD)

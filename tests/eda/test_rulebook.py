@@ -77,9 +77,7 @@ class Pair:
         self.wait(lambda: answers(f"http://127.0.0.1:{self.api}/-/ready"))
 
     def start_rulebook(self) -> None:
-        inventory = {
-            "gpu_hosts": {"hosts": dict.fromkeys(HOSTS, UNREACHABLE), "vars": {"gpu_upgrade_kubernetes": False}}
-        }
+        inventory = {"gpu_hosts": {"hosts": dict.fromkeys(HOSTS, UNREACHABLE), "vars": {"gpu_node_kubernetes": False}}}
         (self.folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
         (self.folder / "rulebook.yml").write_text(yaml.safe_dump({"gpufleet_webhook_port": self.webhook}))
         self._run(

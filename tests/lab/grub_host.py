@@ -24,7 +24,7 @@ DESIRED = {
     "nvidia_driver_version": VERSION,
     "nvidia_toolkit_runtime": "none",
     "nvidia_mig_strategy": "none",
-    "gpu_upgrade_kubernetes": False,
+    "gpu_node_kubernetes": False,
     "gpu_upgrade_kernel": "latest",
     "nvidia_health_cuda_check": ["/usr/local/bin/cuda-proof"],
 }

@@ -154,7 +154,7 @@ def test_the_host_engine_makes_way_for_mig_and_comes_back(fleet, recorded):
 
 def test_an_upgrade_of_the_driver_stops_it_and_accepts_the_host(fleet, recorded):
     diagnosed(fleet, recorded.HEALTHY)
-    variables = {**MIG, "nvidia_dcgm_version": "4.5.3", "nvidia_driver_branch": "595", "gpu_upgrade_kubernetes": False}
+    variables = {**MIG, "nvidia_dcgm_version": "4.5.3", "nvidia_driver_branch": "595", "gpu_node_kubernetes": False}
     done = site(fleet, playbook="upgrade", **variables)
     assert done.rc == 0, done.text[-4000:]
     assert fleet.lab.sh(HOST, "cat /sys/module/nvidia/version").strip() == "595.91.07"

@@ -30,7 +30,7 @@ CALLBACKS = REPOSITORY / "tests" / "lab" / "callbacks"
 DCGMI = "/usr/local/bin/dcgmi"
 VARIABLES = {
     "nvidia_driver_state": "unmanaged",
-    "gpu_upgrade_kubernetes": False,
+    "gpu_node_kubernetes": False,
     "gpu_heal_recurrence": 1,
     "nvidia_sharing_mode": "mps",
     "nvidia_sharing_mps_manager": "host",
@@ -227,8 +227,8 @@ def slurm(fleet):
         "NodeName={{ inventory_hostname }}",
     ]
     return {
-        "gpu_upgrade_drain_command": [*scontrol, "State=DRAIN", "Reason=gpufleet.nvidia.heal"],
-        "gpu_upgrade_resume_command": [*scontrol, "State=RESUME"],
+        "gpu_node_drain_command": [*scontrol, "State=DRAIN", "Reason=gpufleet.nvidia.heal"],
+        "gpu_node_resume_command": [*scontrol, "State=RESUME"],
     }
 
 

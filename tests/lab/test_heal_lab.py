@@ -38,7 +38,7 @@ POOLS = {
 #: A second in place of a day: the tests break the same GPU again and again.
 VARIABLES = {
     "nvidia_driver_state": "unmanaged",
-    "gpu_upgrade_kubernetes": False,
+    "gpu_node_kubernetes": False,
     "gpu_heal_recurrence": 1,
 }
 PARTITION = """

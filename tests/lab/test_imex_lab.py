@@ -137,7 +137,7 @@ def test_masked_for_compute_domains_and_back(fleet):
     assert again.rc == 0 and all(again.quiet(host) for host in HOSTS), again.text
     # No group names the rack: its fabric does.
     describe(fleet, nvidia_driver_imex="masked", nvidia_driver_imex_group="", **OTHER)
-    rollout = fleet.play("upgrade", "--check", "-e", "gpu_upgrade_kubernetes=false")
+    rollout = fleet.play("upgrade", "--check", "-e", "gpu_node_kubernetes=false")
     assert f"clique {CLIQUE}: 2 of its 2 hosts get a new driver, one after another" in " ".join(rollout.text.split()), (
         rollout.text
     )

@@ -29,7 +29,7 @@ RACK = {
     "nvidia_driver_imex_group": "rack",
     "nvidia_toolkit_runtime": "none",
     "nvidia_mig_strategy": "none",
-    "gpu_upgrade_kubernetes": False,
+    "gpu_node_kubernetes": False,
 }
 #: What has to hold for IMEX to start. With the fault it does not start beside the new driver: the old one is what the host is rolled back to.
 STARTS = {"imex": f"! grep -q {NEW} /sys/module/nvidia/version", "none": "true"}

@@ -30,8 +30,8 @@ DESIRED = {
     "nvidia_sharing_mode": "mps",
     "nvidia_sharing_mps_manager": "host",
     "nvidia_sharing_memory_slice": "4GiB",
-    "gpu_upgrade_kubernetes": False,
-    "gpu_upgrade_stop_services": ["gpu-metrics", "gpu-idle"],
+    "gpu_node_kubernetes": False,
+    "gpu_node_stop_services": ["gpu-metrics", "gpu-idle"],
 }
 DAEMON = "gpufleet-mps@node"
 PIPE = "/run/nvidia/mps/nvidia.com/gpu/pipe"
@@ -118,6 +118,6 @@ def test_services_that_a_killed_run_had_stopped_are_started_by_the_next(fleet):
     run.wait()
     assert json.loads(fleet.lab.sh(HOST, f"cat {STOPPED}")) == ["gpu-metrics"]
 
-    again = upgrade(fleet, "-e", "gpu_upgrade_take_over=true")
+    again = upgrade(fleet, "-e", "gpu_node_lease_take_over=true")
     assert again.rc == 0, again.text[-3000:]
     assert works(fleet, NEW)["state"] == "done"

@@ -56,7 +56,7 @@ def read(variables: Mapping[str, Any], branch: str, cluster_read: bool) -> Told:
     notes = []
     if variables.get(OPERATOR) in (True, "true", "yes") and not cluster_read:
         notes.append(
-            f"DeepOps: {OPERATOR} is true, so the GPU Operator serves this host. Set gpu_adopt_kubeconfig to adopt what it does"
+            f"DeepOps: {OPERATOR} is true, so the GPU Operator serves this host. Set gpu_cluster_kubeconfig to adopt what it does"
         )
     told = str(variables.get(BRANCH) or "")
     if told and told != branch:

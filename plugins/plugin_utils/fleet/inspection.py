@@ -216,7 +216,7 @@ def resource_table(resources: Mapping[str, Resources], width: int = 0) -> str:
     if not any(entry.asked for entry in resources.values()):
         rows = [[host, entry.pool or "unknown", entry.expected_text] for host, entry in resources.items()]
         return table(["HOST", "POOL", "EXPECTED IN THE CLUSTER"], rows, width) + (
-            "The cluster was not read: gpu_inspect_kubeconfig shows what its nodes offer.\n"
+            "The cluster was not read: gpu_cluster_kubeconfig shows what its nodes offer.\n"
         )
     rows = [
         [

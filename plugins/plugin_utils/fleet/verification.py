@@ -94,7 +94,7 @@ def verification(
         step = "Check the kubeconfig and that the API server can be reached."
         node = [_check("node", "failed", unasked, step)]
     elif node is None:
-        reason = f"the check {cause} failed" if cause else "no cluster was asked: gpu_verify_kubeconfig is not set"
+        reason = f"the check {cause} failed" if cause else "no cluster was asked: gpu_cluster_kubeconfig is not set"
         return Verification((*checks, *(_check(name, "skipped", reason) for name in _OF_NODE)))
     there = {check["name"] for check in node}
     return Verification(

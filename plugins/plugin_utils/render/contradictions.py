@@ -105,9 +105,7 @@ def refuse_twice(cluster: str, nodes: Sequence[str]) -> None:
     seen: set[str] = set()
     for node in nodes:
         if node in seen:
-            raise Refused(
-                "gpu_kubernetes_node_name", f"two hosts of cluster {cluster} are node {node}", "A node is one host."
-            )
+            raise Refused("gpu_node_name", f"two hosts of cluster {cluster} are node {node}", "A node is one host.")
         seen.add(node)
 
 

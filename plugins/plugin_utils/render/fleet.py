@@ -33,7 +33,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_conf
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import read as read_choices
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of, pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import node_of, pool_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import contradictions
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.device_plugin import plugin_file
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
@@ -47,17 +47,20 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming impo
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import VariablesRefused, collect
 
 #: The roles whose variables say what a cluster shows of a host.
-ROLES = ("gpu_facts", "nvidia_driver", "nvidia_toolkit", "nvidia_mig", "nvidia_sharing", "gpu_kubernetes")
+ROLES = ("gpu_facts", "nvidia_driver", "nvidia_toolkit", "nvidia_mig", "nvidia_sharing", "gpu_node", "gpu_kubernetes")
 _PREFIX = "gpu_kubernetes_"
 #: Of the toolkit, what says how a pod gets its GPU. Versions, mirrors and credentials are no business of the cluster.
 _OF_TOOLKIT = ("nvidia_toolkit_runtime", "nvidia_toolkit_default_runtime", "nvidia_toolkit_device_injection")
 #: Of the driver, whether ComputeDomains run IMEX on the host.
 _OF_DRIVER = (IMEX,)
+#: Of the node, its name. How it is emptied is the business of the playbooks for day two.
+_OF_NODE = ("gpu_node_name",)
 #: Options that may differ between the hosts of a cluster.
-_MAY_DIFFER = frozenset({"cluster", "node_name", *(name[len(_PREFIX) :] for name in (CHOICE, DEFAULT, NODE_MATCH))})
+_MAY_DIFFER = frozenset({"cluster", *(name[len(_PREFIX) :] for name in (CHOICE, DEFAULT, NODE_MATCH))})
 _PREFIXES = (
-    *(f"{role}_" for role in ROLES if role not in ("nvidia_driver", "nvidia_toolkit")),
+    *(f"{role}_" for role in ROLES if role not in ("nvidia_driver", "nvidia_toolkit", "gpu_node")),
     *_OF_DRIVER,
+    *_OF_NODE,
     *_OF_TOOLKIT,
 )
 #: What the names of variables begin with that describe a host, and not its cluster.
@@ -154,7 +157,7 @@ class Fleet:
                 raise VariablesRefused(named) from refusal
         desired = self._descriptions[key].desired
         pool = self._pool(host, desired.get("gpu_facts_pool"))
-        node = str(desired.get(f"{_PREFIX}node_name") or host)
+        node = node_of(host, desired)
         self._members.append(Member(host, node, pool, str(desired[f"{_PREFIX}cluster"]), key))
 
     def clusters(self) -> list[Cluster]:

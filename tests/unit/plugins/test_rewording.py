@@ -202,11 +202,11 @@ def test_a_node_is_drained_where_pods_could_not_be_evicted(call, monkeypatch, na
     result, _shown = call(evict_gpu_pods, {"node": "n", "timeout": 0, "poll": 0}, {})
     if "msg" in result:
         result["msg"] = other_words(result["msg"])
-    empty = yaml.safe_load((REPOSITORY / "roles/gpu_upgrade/tasks/evict.yml").read_text())
+    empty = yaml.safe_load((REPOSITORY / "roles/gpu_node/tasks/evict.yml").read_text())
     tasks = {task["name"]: task for task in empty}
     decide = Environment(autoescape=False)
     decide.tests["failed"], decide.filters["bool"] = lambda answer: bool(answer.get("failed")), bool
-    variables = {"__gpu_upgrade_evicted": result, "gpu_upgrade_drain": drain}
+    variables = {"__gpu_node_evicted": result, "gpu_node_drain": drain}
     evicts = decide.compile_expression(tasks["Evict the pods that hold GPUs"]["failed_when"])
     drained = decide.compile_expression(tasks["Drain the node, because its GPU pods could not be evicted"]["when"])
     assert (evicts(**variables), drained(**variables)) == (ends, drains)

@@ -88,9 +88,9 @@ class Fleet:
             "ansible_become": False,
             "ansible_python_interpreter": str(interpreter),
             "gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 1}],
-            "gpu_upgrade_kubernetes": False,
-            "gpu_upgrade_drain_command": ["sh", "-c", f"{log} drain >> {folder}/commands"],
-            "gpu_upgrade_resume_command": ["sh", "-c", f"{log} resume >> {folder}/commands"],
+            "gpu_node_kubernetes": False,
+            "gpu_node_drain_command": ["sh", "-c", f"{log} drain >> {folder}/commands"],
+            "gpu_node_resume_command": ["sh", "-c", f"{log} resume >> {folder}/commands"],
             "gpu_kubernetes_output_directory": str(folder / "tree"),
             "nvidia_driver_version": "580.178.04",
         }

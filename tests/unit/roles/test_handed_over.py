@@ -23,11 +23,11 @@ OTHERWISE = {
     "nvidia_toolkit_runtime-container_runtime.runtime": {"choices"},
     # A role waits for another run of itself, a task that was written by hand for less.
     "nvidia_driver_lock_timeout-driver.lock_timeout": {"default"},
-    "gpu_upgrade_settle_time-verify_node.settle": {"default"},
-    "gpu_upgrade_ready_timeout-verify_node.timeout": {"default"},
+    "gpu_node_settle_time-verify_node.settle": {"default"},
+    "gpu_node_ready_timeout-verify_node.timeout": {"default"},
     # Without a namespace there is no lease, without a layout the module does not know what is meant.
-    "gpu_upgrade_lease_namespace-heal_node.lease_namespace": {"default"},
-    "gpu_upgrade_lease_namespace-upgrade_node.lease_namespace": {"default"},
+    "gpu_node_lease_namespace-heal_node.lease_namespace": {"default"},
+    "gpu_node_lease_namespace-upgrade_node.lease_namespace": {"default"},
     "nvidia_mig_layout-mig.layout": {"default"},
     # The module takes parts of a second, too.
     "nvidia_settings_lock_timeout-gpu_settings.lock_timeout": {"type"},

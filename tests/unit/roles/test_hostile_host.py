@@ -21,12 +21,12 @@ pytestmark = pytest.mark.slow
 def poison(canary) -> dict:
     """What a host adds to all its answers: every variable of the collection, as a command that leaves a file."""
     facts = {name: ["touch", str(canary)] for name in variables()}
-    facts.update(gpu_upgrade_node="another-node", __gpu_upgrade_stopped_path=str(canary), gpu_facts_pool="elsewhere")
+    facts.update(gpu_node_name="another-node", __gpu_node_stopped_path=str(canary), gpu_facts_pool="elsewhere")
     return {
         "ansible_facts": facts,
         "ansible_facts_cacheable": True,
         "_ansible_facts_cacheable": True,
-        "add_host": {"host_name": "b", "groups": ["gpu_hosts"], "host_vars": {"gpu_upgrade_node": "another-node"}},
+        "add_host": {"host_name": "b", "groups": ["gpu_hosts"], "host_vars": {"gpu_node_name": "another-node"}},
         "add_group": "gpu_upgrade_todo",
         "warnings": ["\x1b]0;title\x07"],
     }
@@ -34,7 +34,7 @@ def poison(canary) -> dict:
 
 def test_the_poison_has_what_matters(tmp_path):
     names = poison(tmp_path)["ansible_facts"]
-    assert {"gpu_upgrade_drain_command", "gpu_plan_report", "nvidia_driver_version", "__gpu_upgrade_host"} <= set(names)
+    assert {"gpu_node_drain_command", "gpu_plan_report", "nvidia_driver_version", "__gpu_upgrade_host"} <= set(names)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,10 @@ DEPEND_ON_FACTS = {
 }
 
 #: Roles that read the hosts themselves, or are called by a playbook that did.
-ALONE = {"gpu_facts", "gpu_kubernetes", "gpu_upgrade", "gpu_remove", "gpu_heal"}
+ALONE = {"gpu_facts", "gpu_kubernetes", "gpu_node", "gpu_remove"}
+
+#: The roles for day two, which take nodes out of service.
+DEPEND_ON_NODE = {"gpu_upgrade", "gpu_repartition", "gpu_heal"}
 
 
 def load(path):
@@ -54,7 +57,9 @@ def test_there_are_roles():
         "nvidia_health",
         "nvidia_dcgm",
         "gpu_kubernetes",
+        "gpu_node",
         "gpu_upgrade",
+        "gpu_repartition",
         "gpu_remove",
         "gpu_heal",
     } == {role.name for role in ROLES}
@@ -70,9 +75,11 @@ def test_defaults_and_argument_specs_say_the_same(role):
 
 
 def test_variables_carry_the_roles_name_and_a_description(role):
+    # How the cluster is reached is typed once, for all playbooks.
+    prefixes = (f"{role.name}_", "gpu_cluster_") if role.name == "gpu_node" else (f"{role.name}_",)
     options = load(role / "meta" / "argument_specs.yml")["argument_specs"]["main"]["options"]
     for name, option in options.items():
-        assert name.startswith(f"{role.name}_")
+        assert name.startswith(prefixes)
         assert option["description"], name
         assert option["type"], name
 
@@ -129,7 +136,8 @@ def test_no_condition_reads_a_message():
 
 def test_host_roles_depend_on_the_facts(role):
     dependencies = [entry["role"] for entry in load(role / "meta" / "main.yml")["dependencies"]]
-    expected = [] if role.name in ALONE else ["gpufleet.nvidia.gpu_facts"]
+    needed = "gpu_node" if role.name in DEPEND_ON_NODE else "gpu_facts"
+    expected = [] if role.name in ALONE else [f"gpufleet.nvidia.{needed}"]
     assert dependencies == expected
 
 
@@ -141,3 +149,27 @@ def test_the_removal_is_given_every_variable_of_a_host_that_it_reads():
         for name in re.findall(r"__gpu_remove_host\.(\w+)", path.read_text(encoding="utf-8"))
     }
     assert "nvidia_dcgm_state" in read and read <= set(remove_gate._PASSED)
+
+
+def test_the_connection_to_the_cluster_is_handed_to_the_actions_of_one_group():
+    """Who reaches the cluster is in the group, which the playbooks for day two give the connection; no task of a role repeats it."""
+    modules = PLAYBOOKS.parent / "plugins" / "modules"
+    connected = {
+        path.stem for path in modules.glob("*.py") if "gpufleet.nvidia.cluster\n" in path.read_text(encoding="utf-8")
+    }
+    assert len(connected) > 5
+    assert set(load(PLAYBOOKS.parent / "meta" / "runtime.yml")["action_groups"]["cluster"]) == connected
+    for role in ROLES:
+        for path in (role / "tasks").glob("*.yml"):
+            assert "kubeconfig:" not in path.read_text(encoding="utf-8"), path
+    for path in PLAYBOOKS.glob("*.yml"):
+        day_two = [play for play in load(path) if re.search(r"gpu_(upgrade|repartition|heal|node)'", str(play))]
+        given = [play["module_defaults"] for play in day_two]
+        assert all(given) and all(one == given[0] for one in given), path
+        if given:
+            assert set(given[0]["group/gpufleet.nvidia.cluster"]) == {
+                "kubernetes",
+                "kubeconfig",
+                "context",
+                "api_timeout",
+            }

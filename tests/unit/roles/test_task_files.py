@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_reco
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import WORK, Record, turn
 
 REPOSITORY = Path(__file__).parents[3]
-ROLES = ("gpu_heal", "gpu_upgrade")
+ROLES = ("gpu_heal", "gpu_node", "gpu_repartition", "gpu_upgrade")
 DEEPEST = 3
 _INCLUDES = ("include_tasks", "import_tasks")
 _ROLE_INCLUDES = ("include_role", "import_role")

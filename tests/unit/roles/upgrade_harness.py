@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The playbooks for day two with the real role gpu_upgrade, on this machine, where the roles that change a host only write down that they ran.
+"""The playbooks for day two with their real roles, on this machine, where the roles that change a host only write down that they ran.
 
 What is proven so is the order of the steps and which of them follow a failure; tests/cluster proves the steps themselves.
 """
@@ -140,6 +140,8 @@ _ROLES = {
     "nvidia_dcgm": {"main.yml": "dcgm"},
     "nvidia_health": {"main.yml": "health"},
 }
+#: The roles whose own tasks run.
+_DAY_TWO = ("gpu_node", "gpu_upgrade", "gpu_repartition")
 
 
 class Site:
@@ -164,7 +166,7 @@ class Site:
             "ansible_connection": "local",
             "ansible_become": False,
             "ansible_python_interpreter": sys.executable,
-            "gpu_upgrade_kubernetes": False,
+            "gpu_node_kubernetes": False,
             "nvidia_driver_version": NEW,
             "nvidia_mig_layout": "all-balanced",
             "nvidia_mig_strategy": "mixed",
@@ -172,8 +174,8 @@ class Site:
             "stub_found": self._facts(OLD),
             "stub_facts": self._facts(NEW),
             "stub_plan": _PLAN,
-            "gpu_upgrade_drain_command": ["sh", "-c", f"echo {{{{ inventory_hostname }}}} drain >> {folder}/log"],
-            "gpu_upgrade_resume_command": [
+            "gpu_node_drain_command": ["sh", "-c", f"echo {{{{ inventory_hostname }}}} drain >> {folder}/log"],
+            "gpu_node_resume_command": [
                 "sh",
                 "-c",
                 f"echo {{{{ inventory_hostname }}}} resume >> {folder}/log; test ! -e {folder}/no-resume",
@@ -200,10 +202,7 @@ class Site:
     def _roles(self, roles: Path) -> None:
         for real in (REPOSITORY / "roles").iterdir():
             for part in ("defaults", "meta", "vars", "tasks"):
-                own = (part == "tasks" and real.name != "gpu_kubernetes") or (part, real.name) == (
-                    "vars",
-                    "gpu_upgrade",
-                )
+                own = (part == "tasks" and real.name != "gpu_kubernetes") or (part == "vars" and real.name in _DAY_TWO)
                 if (real / part).is_dir() and not own:
                     (roles / real.name).mkdir(parents=True, exist_ok=True)
                     (roles / real.name / part).symlink_to(real / part)
@@ -215,8 +214,10 @@ class Site:
         prove = {"name": "Prove", "gpufleet.nvidia.stub_kernel": {"release": ""}, "register": "__gpu_facts_next_boot"}
         self._write(roles / "gpu_facts" / "tasks" / "next_kernel.yml", [prove])
         self._write(roles / "gpu_facts" / "tasks" / "main.yml", [{"name": "Facts", "ansible.builtin.set_fact": facts}])
-        role = REPOSITORY / "roles" / "gpu_upgrade"
-        for path in [*(role / "tasks").glob("*.yml"), *(role / "vars").glob("*.yml")]:
+        for path in [found for part in ("tasks", "vars") for found in (REPOSITORY / "roles").glob(f"*/{part}/*.yml")]:
+            role = path.parent.parent.name
+            if role not in _DAY_TWO:
+                continue
             text = path.read_text(encoding="utf-8")
             # A folder and services of each host's own.
             text = text.replace("/var/lib/gpufleet", f"{self.folder}/{{{{ inventory_hostname }}}}")
@@ -227,12 +228,12 @@ class Site:
             # Who holds the Lease when is seen without a cluster, too.
             text = text.replace("gpufleet.nvidia.upgrade_lease:", "gpufleet.nvidia.stub_step:")
             if path.name == "lease.yml":
-                text = text.replace("  when: gpu_upgrade_kubernetes | bool\n", "")
+                text = text.replace("  when: gpu_node_kubernetes | bool\n", "")
             text = text.replace("gpufleet.nvidia.boot_kernel:", "gpufleet.nvidia.stub_kernel:")
             text = text.replace("gpufleet.nvidia.kernel_package:", "gpufleet.nvidia.stub_newest:")
             text = text.replace("ansible.builtin.reboot:", "gpufleet.nvidia.stub_kernel:")
-            written = roles / "gpu_upgrade" / path.parent.name / path.name
-            written.parent.mkdir(exist_ok=True)
+            written = roles / role / path.parent.name / path.name
+            written.parent.mkdir(parents=True, exist_ok=True)
             written.write_text(text, encoding="utf-8")
 
     def _facts(self, version: str) -> str:

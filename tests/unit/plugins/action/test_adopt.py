@@ -122,7 +122,7 @@ def test_how_a_cluster_serves_its_nodes_is_described(run, monkeypatch, tmp_path)
     assert result["differences"] == {"gpu02": ["the cluster has no node of this name or address"]}
     folder = tmp_path / "inventory/adopted"
     hosts = yaml.safe_load((folder / "hosts.yml").read_text())["all"]["children"]["gpu_hosts"]["children"]
-    named = {"gpu_kubernetes_node_name": "node-7", "gpu_upgrade_node": "node-7"}
+    named = {"gpu_node_name": "node-7"}
     assert hosts["l40s_48gb_time_slicing"]["hosts"]["gpu01"] == named
     common = yaml.safe_load((folder / "group_vars/gpu_hosts.yml").read_text())
     assert common["gpu_kubernetes_stack"] == "gpu_operator" and common["gpu_kubernetes_version"] == "1.34"

@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import evictions, read
 
-ROLE = Path(__file__).parents[4] / "roles" / "gpu_upgrade" / "tasks"
+ROLE = Path(__file__).parents[4] / "roles" / "gpu_repartition" / "tasks"
 BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
@@ -161,7 +161,7 @@ def test_the_cluster_is_asked_for_the_daemon_set_that_a_pod_names(evict):
 
 def test_the_role_learns_which_devices_are_in_use_before_anything_is_planned(evict):
     """With what its own task passes: C(mig_plan) of a run that has planned nothing would be refused."""
-    (block,) = (task for task in yaml.safe_load((ROLE / "plan_repartition.yml").read_text()) if "in_use" in str(task))
+    (block,) = (task for task in yaml.safe_load((ROLE / "plan.yml").read_text()) if "in_use" in str(task))
     (match,) = (task["gpufleet.nvidia.evict_gpu_pods"] for task in block["block"] if "Match" in task["name"])
     given = {name: value for name, value in match.items() if not isinstance(value, str) or "{{" not in value}
     entry = {

@@ -157,7 +157,7 @@ def test_the_cluster_as_it_is_now_is_compared_too(plan, monkeypatch):
 def test_a_node_name_that_cannot_be_rendered_is_the_mistake_of_its_host(plan, monkeypatch, bare_facts):
     class Nameless(Undefined):
         def get(self, name, default=None):
-            if name == "gpu_upgrade_node":
+            if name == "gpu_node_name":
                 raise AnsibleUndefinedVariable("'rack' is undefined")
             return dict.get(self, name, default)
 

@@ -160,7 +160,7 @@ def test_what_the_cluster_offers_is_shown_when_it_was_asked_and_mismatches_are_m
         {"html": str(page)},
         play_hosts=("a", "b", "c"),
         a=read(**sliced),
-        b=read(**sliced, gpu_upgrade_node="node-b"),
+        b=read(**sliced, gpu_node_name="node-b"),
         c={"gpu_facts_host": {"unreachable": True, "msg": "timed out"}},
     )
     rows = [line.split("  ") for line in shown.text.splitlines() if "MISMATCH" in line or line.endswith("yes")]
@@ -207,7 +207,7 @@ def test_nodes_that_joined_a_pool_by_what_they_are_are_compared_with_its_hosts(i
 
 
 def test_a_joined_node_with_the_name_of_a_host_takes_nobodys_place(in_cluster):
-    pool = {"gpu_kubernetes_node_match": {"boards": True}, "gpu_upgrade_node": "node-a"}
+    pool = {"gpu_kubernetes_node_match": {"boards": True}, "gpu_node_name": "node-a"}
     joined = labelled("1", **{"gpufleet.github.io/pool": "shared"})
     result, _shown = in_cluster({"node-a": labelled("2"), "a": joined}, [], a=read(**pool))
     assert result["mismatches"] == {"node a": ["nvidia.com/gpu: 1 instead of 2"]}
@@ -240,7 +240,7 @@ def test_pods_of_every_kind_and_nodes_in_every_state(in_cluster, tmp_path):
         a={**WITH_UUIDS, **held},
         b={
             **WITH_UUIDS,
-            "gpu_upgrade_node": "node-b",
+            "gpu_node_name": "node-b",
             "gpu_inspect_checkpoint": {"msg": "file not found", "of": Trace()},
         },
         c=WITH_UUIDS,
@@ -255,7 +255,7 @@ def test_pods_of_every_kind_and_nodes_in_every_state(in_cluster, tmp_path):
         "node-b: the node is not ready.",
         "node-b: the node is cordoned.",
         "node-b: which pod holds which device is not known: the kubelet's checkpoint of devices: file not found.",
-        "c: the cluster has no node c: set gpu_upgrade_node",
+        "c: the cluster has no node c: set gpu_node_name",
         "stranger: a node of the cluster that is not in the inventory, with nvidia.com/gpu: 2.",
     ):
         assert remark in shown.text
@@ -353,7 +353,7 @@ def test_the_page_of_the_documentation_shows_what_is_printed(in_cluster):
         {"details": True},
         play_hosts=("a", "b"),
         a={**WITH_UUIDS, **SHARED, **held},
-        b={**WITH_UUIDS, **whole, "gpu_upgrade_node": "node-b"},
+        b={**WITH_UUIDS, **whole, "gpu_node_name": "node-b"},
     )
     text = "\n".join(line.rstrip() for line in shown.text.splitlines()).strip() + "\n"
     if os.environ.get("RECORD_TRANSCRIPTS"):

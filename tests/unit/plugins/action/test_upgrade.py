@@ -202,7 +202,7 @@ def test_a_host_that_is_no_node_ends_the_rollout_before_anything_is_touched(plan
     cluster = Nodes("node-a")
     refused = plan_cluster(cluster, ("a", True), ("b", True))
     assert refused["failed"]
-    assert refused["msg"].startswith("b (node node-b): the cluster has no such node. Set gpu_upgrade_node")
+    assert refused["msg"].startswith("b (node node-b): the cluster has no such node. Set gpu_node_name")
     assert "--limit 'gpu_hosts,!b'" in refused["msg"]
     assert cluster.held["spec"]["holderIdentity"] is None, "the lease is not kept"
     unread = plan_cluster(cluster, ("a", True), ("b", False), max_unavailable="2")
@@ -247,7 +247,7 @@ def test_of_two_operators_on_plain_hosts_the_second_is_refused(plan):
     refused = plan(record)
     assert refused["failed"]
     assert "host a: you@there/1-2 is working on this fleet" in refused["msg"]
-    assert "gpu_upgrade_take_over=true" in refused["msg"]
+    assert "gpu_node_lease_take_over=true" in refused["msg"]
     assert plan(record, take_over=True)["order"] == ["a"]
     assert plan(record, lease_duration=5)["order"] == ["a"]
 

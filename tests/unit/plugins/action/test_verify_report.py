@@ -116,7 +116,7 @@ def test_an_expectation_that_there_is_not_is_said_and_the_host_is_judged_all_the
 def test_the_nodes_are_read_once_for_all_hosts(report, read, monkeypatch):
     api = Api(offered=0)
     monkeypatch.setattr(verify_report, "Cluster", api)
-    result, _shown = report({"kubeconfig": "x"}, good=read, bad={**read, "gpu_upgrade_node": "elsewhere"})
+    result, _shown = report({"kubeconfig": "x"}, good=read, bad={**read, "gpu_node_name": "elsewhere"})
     assert api.calls == ["nodes", "good"], "the pods of a node that is not there are not asked for"
     assert check_of(result, "good", "node")["status"] == "passed"
     assert check_of(result, "bad", "node")["evidence"] == "the cluster has no node elsewhere"
@@ -125,7 +125,7 @@ def test_the_nodes_are_read_once_for_all_hosts(report, read, monkeypatch):
 def test_a_node_name_that_cannot_be_rendered_is_a_failed_check_of_its_host(report, read, monkeypatch):
     class Nameless(dict):
         def get(self, name, default=None):
-            if name == "gpu_upgrade_node":
+            if name == "gpu_node_name":
                 raise AnsibleUndefinedVariable("'rack' is undefined")
             return super().get(name, default)
 
@@ -144,7 +144,7 @@ def test_a_cluster_that_does_not_answer_is_a_failed_check_of_every_host(report, 
 def test_without_a_cluster_its_checks_are_skipped(report, read):
     result, _shown = report(good=read)
     assert result["healthy"]
-    assert check_of(result, "good", "node")["evidence"] == "no cluster was asked: gpu_verify_kubeconfig is not set"
+    assert check_of(result, "good", "node")["evidence"] == "no cluster was asked: gpu_cluster_kubeconfig is not set"
 
 
 @pytest.mark.parametrize(

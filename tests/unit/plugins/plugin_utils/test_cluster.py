@@ -119,5 +119,5 @@ def test_a_lease_is_made_changed_or_lost_to_another(connect):
 
 
 def test_a_kubeconfig_that_cannot_be_read_names_the_variable(tmp_path):
-    with pytest.raises(AnsibleError, match="Set gpu_upgrade_kubeconfig"):
+    with pytest.raises(AnsibleError, match="Set gpu_cluster_kubeconfig"):
         Cluster(str(tmp_path / "missing"), "", 0)

@@ -115,7 +115,7 @@ def test_taking_renewing_and_giving_back():
     first = cluster.stored["acquireTime"]
     take(cluster, "default", ME, 60, False)
     assert cluster.stored["acquireTime"] == first
-    with pytest.raises(AnsibleError, match="gpu_upgrade_take_over=true"):
+    with pytest.raises(AnsibleError, match="gpu_node_lease_take_over=true"):
         take(cluster, "default", Holder("other@there", "5-5"), 60, False)
     let_go(cluster, "default", Holder("other@there", "5-5"))
     assert cluster.stored["holderIdentity"] == str(ME)

@@ -77,7 +77,7 @@ def test_of_an_answer_only_the_result_is_kept():
     answer = {
         "changed": True,
         "msg": "a\x1b[2J\nb",
-        "ansible_facts": {"gpu_upgrade_node": "x", "discovered_interpreter_python": "/usr/bin/python3"},
+        "ansible_facts": {"gpu_node_name": "x", "discovered_interpreter_python": "/usr/bin/python3"},
         "ansible_facts_cacheable": True,
         "_ansible_facts_cacheable": True,
         "_ansible_parsed": True,
@@ -98,7 +98,7 @@ def test_without_a_discovered_interpreter_no_facts_are_left(facts):
 
 
 def test_names_of_the_collection_are_told_from_others():
-    assert all(map(is_ours, ["gpu_upgrade_node", "nvidia_mig_layout", "__gpu_upgrade_host", "gpu_plan_report"]))
+    assert all(map(is_ours, ["gpu_node_name", "nvidia_mig_layout", "__gpu_upgrade_host", "gpu_plan_report"]))
     assert not any(map(is_ours, ["ansible_distribution", "nvidia_smi_version", "gpu_count", 1]))
 
 
@@ -107,6 +107,6 @@ def test_the_cache_of_facts_is_read_without_them():
         def get(self, name):
             return self[name]
 
-    cache = _Facts(Raises(a={"gpu_upgrade_node": "x", "ansible_distribution": "Debian"}))
+    cache = _Facts(Raises(a={"gpu_node_name": "x", "ansible_distribution": "Debian"}))
     assert cache.get("a") == {"ansible_distribution": "Debian"}
     assert cache.get("b") == {}

@@ -51,7 +51,7 @@ WRITTEN = {
     "nvidia_sharing_replicas": 4,
     "nvidia_health_checks": ["pci", "driver"],
     "nvidia_health_expect": {"gpus": 2},
-    "gpu_kubernetes_node_name": "node-a",
+    "gpu_node_name": "node-a",
     "gpu_upgrade_canary": 1,
     "gpu_upgrade_max_parallel": "20%",
 }

@@ -81,7 +81,7 @@ def test_what_is_right_is_taken(playbook, variables):
         ("rollback", {"gpu_rollback_serial": "0"}, "gpu_rollback_serial: '0' must be 1 or more hosts"),
         ("rollback", {"gpu_rollback_seriel": 2}, "Did you mean gpu_rollback_serial?"),
         ("plan", {"gpu_verify_capcity": "x"}, "Did you mean gpu_verify_capacity?"),
-        ("verify", {"gpu_verfy_kubeconfig": "x"}, "Did you mean gpu_verify_kubeconfig?"),
+        ("verify", {"gpu_clustr_kubeconfig": "x"}, "Did you mean gpu_cluster_kubeconfig?"),
         ("site", {"gpu_kuberntes_namespace": "x"}, "Did you mean gpu_kubernetes_namespace?"),
         ("site", {"gpu_kubernetes_namspace": "x"}, "Did you mean gpu_kubernetes_namespace?"),
         ("site", {"gpu_kubernetes_prune": "sometimes"}, "gpu_kubernetes_prune: 'sometimes' must be true or false"),

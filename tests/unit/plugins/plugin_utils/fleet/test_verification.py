@@ -170,7 +170,7 @@ def shown(found):
 
 
 def test_checks_of_the_node_that_cannot_run_are_skipped_with_the_reason():
-    reason = "no cluster was asked: gpu_verify_kubeconfig is not set"
+    reason = "no cluster was asked: gpu_cluster_kubeconfig is not set"
     assert shown(verification([], None)) == [
         (name, "skipped", reason) for name in ("node", "device plugin", "allocatable", "labels")
     ]

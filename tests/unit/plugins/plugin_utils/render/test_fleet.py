@@ -48,7 +48,7 @@ def test_clusters_are_separate(clusters_of, pools):
             {name: {"gpu_kubernetes_namespace": "kube-system"} for name in ("batch", "shared", "training")},
             "pods of kube-system could do everything",
         ),
-        ({"batch": {"gpu_kubernetes_node_name": "one"}}, "two hosts of cluster"),
+        ({"batch": {"gpu_node_name": "one"}}, "two hosts of cluster"),
         ({"batch": {"gpu_facts_gpus": []}}, "nothing says which GPUs"),
         ({"batch": {"nvidia_mig_layout": [{"devices": "all", "instances": {"1g.10gb": 7}}]}}, "pool batch"),
         ({"batch": {"gpu_kubernetes_stak": "gpu_operator"}}, "gpu_kubernetes_stak"),
