@@ -153,8 +153,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatc
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.apply import Outcome, apply, observe_and_plan
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.configure import file_diffs
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import BINARY, RUNTIMES, DesiredRuntime
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan import file_diffs
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.system import (
     RuntimeFailure,
     engine_for,

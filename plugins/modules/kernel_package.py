@@ -87,7 +87,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.download
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package, PackageError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_update import (
     Wanted,
     names_to_ask,
@@ -96,6 +95,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_upd
     repair,
     wanted,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed

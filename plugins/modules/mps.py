@@ -216,7 +216,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_ve
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_apply, mps_plan, mps_removal
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import apply as sharing_apply
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_removal
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import plan as sharing_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.desired import read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import (
     HostSharing,
@@ -288,17 +290,17 @@ def run(module: AnsibleModule) -> tuple[Plan, HostSharing]:
     with exclusive(module.params["lock_timeout"]), open_nvml(module.params["_pynvml_archive"]) as nvml:
         version = nvml.system().driver_version
         branch = branch_of(version) if version and is_driver_version(version) else None
-        observed = mps_apply.observe(nvml)
+        observed = sharing_apply.observe(nvml)
         wanted = host_sharing(sharing, gpu_mappings(nvml.gpus()), branch, observed.multi_user)
-        plan = mps_plan.plan(observed, wanted, module.params["disruption"])
+        plan = sharing_plan.plan(observed, wanted, module.params["disruption"])
         alone = one_user_at_a_time(sharing, wanted)
         if alone and plan.changes:
             plan = replace(plan, warnings=(*plan.warnings, alone))
         if plan.changes and not module.check_mode:
-            mps_apply.apply(plan, wanted, nvml)
-            left = mps_plan.differences(mps_apply.observe(nvml), wanted)
+            sharing_apply.apply(plan, wanted, nvml)
+            left = sharing_plan.differences(sharing_apply.observe(nvml), wanted)
             if left:
-                raise mps_apply.SharingError(
+                raise sharing_apply.SharingError(
                     f"The sharing of this host was applied but is not as requested: {'; '.join(left)}"
                 )
     return plan, wanted
@@ -315,15 +317,15 @@ def remove(module: AnsibleModule) -> tuple[Plan, HostSharing]:
             mps_removal.apply(plan, nvml)
             _observed, left = _plan_removal(module, nvml)
             if left.changes:
-                raise mps_apply.SharingError(
+                raise sharing_apply.SharingError(
                     "The sharing of this host was removed, but these steps are still needed: "
                     + "; ".join(str(step) for step in left.steps)
                 )
     return plan, mps_removal.wanted(found)
 
 
-def _plan_removal(module: AnsibleModule, nvml: Nvml | None) -> tuple[mps_plan.Observed, Plan]:
-    observed = mps_apply.observe(nvml)
+def _plan_removal(module: AnsibleModule, nvml: Nvml | None) -> tuple[sharing_plan.Observed, Plan]:
+    observed = sharing_apply.observe(nvml)
     present = mps_removal.leftovers()
     return observed, mps_removal.plan(observed, present, module.params["disruption"], gpus=nvml is not None)
 
@@ -343,7 +345,7 @@ def main() -> None:
             told = f"The GPUs cannot be queried yet ({error}); the sharing is planned once the driver is loaded."
             succeed(module, _NAME, Plan(warnings=(told,)), changed=True)
         module.fail_json(msg=f"{error}. Run gpufleet.nvidia.site (role nvidia_driver) first.")
-    except mps_apply.SharingError as error:
+    except sharing_apply.SharingError as error:
         module.fail_json(msg=str(error), exception=traceback.format_exc())
 
 

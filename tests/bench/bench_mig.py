@@ -25,8 +25,8 @@ from statistics import fmean
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import desired_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.geometry import Geometry, Request, geometry
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import desired_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import (
     ComputeInstance,
     DesiredGpu,
@@ -35,7 +35,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import 
     describe,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.nodes import NodeGpu, distribute, plan_node
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.planner import plan_gpu
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.plan import plan_gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 SEED = 20260821

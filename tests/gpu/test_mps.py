@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import mps_control, mps_control3
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_apply
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import apply as sharing_apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import Daemon
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_units import environment_text
 
@@ -87,13 +87,13 @@ def daemon(request, gpu):
         yield made
     finally:
         with contextlib.suppress(mps_control.MpsError):
-            mps_apply.control_of(made).quit()
+            sharing_apply.control_of(made).quit()
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _settle(made, folder):
     try:
-        mps_apply.apply_settings(made)
+        sharing_apply.apply_settings(made)
     except mps_control.MpsError as error:
         log = folder / "log" / "control.log"
         pytest.fail(f"{error}\n{log.read_text(errors='replace') if log.exists() else 'no control.log'}")
@@ -131,7 +131,7 @@ def client(daemon, *sizes):
 
 
 def clients(daemon):
-    control = mps_apply.control_of(daemon)
+    control = sharing_apply.control_of(daemon)
     return {pid for server in control.servers() for pid in control.clients(server)}
 
 
@@ -166,7 +166,7 @@ def test_without_the_daemon_the_same_allocation_succeeds(daemon, gpu):
 
 
 def test_settings_are_read_back_from_the_daemon(daemon):
-    control = mps_apply.control_of(daemon)
+    control = sharing_apply.control_of(daemon)
     assert control.responds()
     assert control.thread_percentage() == 50.0
     assert control.memory_limit(0) == "2G"

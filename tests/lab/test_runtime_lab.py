@@ -22,8 +22,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import containerd, rancher
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import system as adapter
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.configure import Merged
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import DesiredRuntime
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan import Merged
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]

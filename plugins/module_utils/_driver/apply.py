@@ -15,7 +15,6 @@ from .._adapters.packages import PackageError
 from .._plan import Refused, Step
 from .._steps import Kind
 from .desired import DesiredDriver
-from .host import Host
 from .packages import closure
 from .plan import DriverPlan
 from .post_install import Outcome, PostInstall
@@ -30,6 +29,7 @@ from .runner import (
 )
 from .selection import NotOffered
 from .services import PREFERENCES_NAME, preferences
+from .state import Host
 from .system import DriverSystem
 from .verification import absent_problems, package_problems, running_problems
 

@@ -14,8 +14,8 @@ from .._plan import Refused, Step
 from .._steps import Kind
 from .._versions import numbers
 from .desired import PREFIX, DesiredDriver
-from .host import Host
 from .selection import NotOffered
+from .state import Host
 
 DKMS_PACKAGE = "dkms"
 #: Before all others: what a site sets in a file of its own counts.

@@ -15,8 +15,8 @@ from .._formats import imex, imex_files
 from .._plan import Refused, Step
 from .._steps import Kind
 from .desired import PREFIX, DesiredDriver
-from .host import Host
 from .packages import archive_for
+from .state import Host
 
 #: NVIDIA's NVLink subnet manager and the tools that the fabric manager's start asks the switches with, with versions of their own
 #: (gpu-driver-container, install.sh of every distribution).

@@ -12,8 +12,8 @@ from .._adapters.packages import Package
 from .._distributions.kernels import followed
 from .._plan import Step
 from .desired import DesiredDriver
-from .host import Host
 from .packages import closure, in_family
+from .state import Host
 from .steps import hold_step, prerequisites_step, release_step
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from .._plan import REBOOT_NEEDED, REBOOT_POSSIBLE, awaited_reboot
 from .desired import PREFIX, DesiredDriver
-from .host import Host
 from .reload import SERVICES, User, plan_reload
+from .state import Host
 
 _EVERYBODY = "every process that uses a GPU"
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from .._adapters.packages import Package
 from .._distributions.kernels import Headers, build_caveat, headers, later_headers
-from .host import Host
 from .selection import NotOffered
+from .state import Host
 
 
 def lacking(host: Host, offered: Iterable[Package]) -> tuple[Package, ...]:

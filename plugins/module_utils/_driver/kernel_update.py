@@ -19,9 +19,9 @@ from .._distributions.kernels import headers_at, images, module_packages, same_k
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from .holds import hold_names
-from .host import Host
 from .packages import in_family
 from .refusals import space_refusals
+from .state import Host
 from .steps import hold_step, release_step
 
 _INSTEAD = "Install a kernel by hand, and set gpu_upgrade_kernel to installed."

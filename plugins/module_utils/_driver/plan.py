@@ -23,7 +23,6 @@ from .desired import PREFIX, DesiredDriver
 from .fabric import imex_warnings
 from .floors import shortfall, warnings
 from .holds import held, hold_steps, means_steps
-from .host import Host
 from .impact import Impact
 from .kernel_headers import as_recorded, build_warnings, lacking, later_packages, not_offered
 from .packages import DKMS, closure, of_other_branch, of_other_generation
@@ -39,6 +38,7 @@ from .selection import (
     names_of,
     select,
 )
+from .state import Host
 from .steps import (
     DRIVER,
     driver_step,

@@ -18,7 +18,6 @@ from .._steps import Kind
 from .desired import DesiredDriver
 from .dkms import TOOLCHAIN_ENVIRONMENT, TOOLCHAIN_FILE
 from .fabric import MODULES_FILE, MODULES_TEXT, wanted_imex
-from .host import Host
 from .imex import plan as plan_imex
 from .reload import PREREQUISITES, SERVICES, Reload, plan_reload, still_used
 from .running import (
@@ -40,6 +39,7 @@ from .services import (
     persistence_drop_in,
     without_drop_in,
 )
+from .state import Host
 from .system import DriverSystem
 
 

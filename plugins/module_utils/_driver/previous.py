@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .desired import REPOSITORY_NAME
-from .host import Host
 from .packages import closure
+from .state import Host
 
 PATH = "/var/lib/gpufleet/driver-previous.json"
 SCHEMA = 1

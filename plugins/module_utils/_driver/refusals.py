@@ -13,10 +13,10 @@ from .._plan import Refused
 from .desired import PREFIX, DesiredDriver
 from .fabric import fabric_refusals
 from .floors import shortfall
-from .host import Gpu, Host
 from .packages import from_ubuntu_archive
 from .parameters import coherent_refusals
 from .selection import check_floor, follows_kernels
+from .state import Gpu, Host
 
 #: Measured on Debian 12: 785 MB for driver, headers and build tools, and a build that needs as much again for a while.
 NEEDED_MIB = {"/usr": 1200, "/var": 1000, "/boot": 60}

@@ -20,7 +20,6 @@ from .._steps import Kind
 from . import dkms
 from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
 from .holds import hold_names
-from .host import Host
 from .kernel_headers import header_names, later_names
 from .packages import DKMS, closure
 from .plan import (
@@ -34,6 +33,7 @@ from .plan import (
 from .previous import to_write
 from .selection import in_lockstep, names_of, names_to_ask, strayed
 from .services import PREFERENCES_NAME, preferences
+from .state import Host
 from .steps import PACKAGES
 from .system import MODULE, DriverSystem
 

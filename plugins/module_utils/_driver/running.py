@@ -18,9 +18,9 @@ from .._plan import Step
 from .._steps import Kind
 from .desired import DesiredDriver
 from .fabric import MODULES_FILE, modules_step, needs_modules, wanted_imex, wants_fabric_manager
-from .host import Host
 from .imex import plan as plan_imex
 from .impact import Impact
+from .state import Host
 from .steps import DRIVER
 
 

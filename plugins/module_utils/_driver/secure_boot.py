@@ -14,9 +14,9 @@ from .._adapters.packages import Package
 from .._plan import Refused, Step
 from .._steps import Kind
 from .desired import PREFIX, DesiredDriver
-from .host import Host
 from .packages import DKMS
 from .selection import names_of
+from .state import Host
 from .steps import prerequisites_step
 
 _THING = "Secure Boot"

@@ -30,8 +30,8 @@ from .fabric import (
     wants_imex,
 )
 from .floors import shortfall
-from .host import Host
 from .packages import LOOSE_NAMES, Archive, Names, archive_for, fill, versioned
+from .state import Host
 
 
 class NotOffered(Refused):

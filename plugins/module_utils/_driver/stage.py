@@ -11,12 +11,12 @@ from typing import Any
 
 from .._plan import Refused, StagePlan
 from .desired import from_variables
-from .host import from_facts
 from .impact import gpu_users, impact
 from .plan import plan_absent, plan_present
 from .previous import Remains
 from .refusals import board_warnings, refusals
 from .running import plan_running
+from .state import from_facts
 
 #: The driver is somebody else's, such as an image's: the later stages take it as it is.
 UNMANAGED = "unmanaged"

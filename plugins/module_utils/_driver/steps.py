@@ -13,8 +13,8 @@ from .._adapters.packages import Package
 from .._plan import Step
 from .._steps import Kind
 from .desired import REPOSITORY_NAME, DesiredDriver
-from .host import Host
 from .services import PREFERENCES_NAME
+from .state import Host
 
 #: The target of steps on the packages of the driver.
 DRIVER = "driver"

@@ -32,11 +32,11 @@ from .._plan import Refused
 from .._runtime.unit_reload import reload_units
 from . import previous
 from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
-from .host import Host, Signing, from_facts
 from .packages import in_family
 from .refusals import NEEDED_MIB
 from .reload import User
 from .services import PREFERENCES_NAME
+from .state import Host, Signing, from_facts
 
 #: The dnf module that the driver's streams are of.
 MODULE = "nvidia-driver"

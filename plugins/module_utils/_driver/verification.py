@@ -14,9 +14,9 @@ from .._formats.imex import differences as imex_differences
 from .desired import DesiredDriver
 from .fabric import wants_fabric_manager, wants_imex
 from .holds import hold_names
-from .host import Host
 from .packages import DKMS, closure
 from .selection import names_of
+from .state import Host
 
 #: Exit statuses of nvidia-smi (its documentation, host.md, section 5.2).
 NVIDIA_SMI: Mapping[int, str] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from .._mig.from_facts import TOLERATE_RESET
+from .._mig.state import TOLERATE_RESET
 from .repair_faults import subject_of
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from .._adapters.cdi_specifications import GPU_KIND
 from .._formats.mps_commands import limit_text
-from .._mig import from_facts, record
+from .._mig import record
+from .._mig import state as mig_state
 from .._sharing import mps_units
 from .._sharing.host import Daemon, HostSharing
 from .._steps import gpu_title
@@ -92,7 +93,7 @@ def cdi(evidence: Evidence, expectation: Expectation) -> Outcome:
 
 def mig(evidence: Evidence, expectation: Expectation) -> Outcome:
     """MIG mode is as wanted and not pending, and the instances are those that are recorded."""
-    gpus = [gpu for gpu in evidence.facts.get("gpus") or [] if from_facts.has_mig(gpu)]
+    gpus = [gpu for gpu in evidence.facts.get("gpus") or [] if mig_state.has_mig(gpu)]
     if not gpus:
         return skipped("no GPU has MIG")
     pending = [
@@ -133,7 +134,7 @@ def _differs(gpu: Mapping[str, Any], records: Sequence[record.GpuRecord]) -> str
         return None
     if wanted.mig is not (gpu.get("mig") or {}).get("current"):
         return f"MIG mode of {gpu_title(gpu)} is recorded as {'on' if wanted.mig else 'off'}"
-    present = record.placed(from_facts.instances_of(gpu))
+    present = record.placed(mig_state.instances_of(gpu))
     if present != wanted.instances:
         return f"{gpu_title(gpu)} has {_places(present)}, recorded is {_places(wanted.instances)}"
     return None
@@ -265,7 +266,7 @@ def drift(facts: Mapping[str, Any]) -> dict[str, bool]:
     gpus = facts.get("gpus")
     found: dict[str, bool] = {}
     if recorded.get("mig") is not None and gpus is not None:
-        with_mig = [gpu for gpu in gpus if from_facts.has_mig(gpu)]
+        with_mig = [gpu for gpu in gpus if mig_state.has_mig(gpu)]
         try:
             found["mig"] = bool(_mig_differences(with_mig, record.read_recorded_layout(recorded["mig"])))
         except record.Unreadable:

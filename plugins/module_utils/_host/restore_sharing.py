@@ -9,7 +9,7 @@ from __future__ import annotations
 from .._adapters import nvml_mig
 from .._adapters.lock import LOCK_PATH, exclusive
 from .._adapters.mps_control import MpsNotRunning
-from .._sharing import mps_apply
+from .._sharing import apply as sharing_apply
 from .output import fail, say
 from .restore_mig import open_when_ready
 
@@ -19,9 +19,9 @@ _LOCK_SECONDS = 60.0
 
 def restore_sharing(lock: str = LOCK_PATH, driver_seconds: float = _DRIVER_SECONDS) -> int:
     """Set the recorded compute mode and time slice; the MPS daemons are units of their own that start afterwards."""
-    wanted = mps_apply.recorded()
+    wanted = sharing_apply.recorded()
     if wanted is None:
-        say(f"{mps_apply.RECORD} is not there: no sharing to restore")
+        say(f"{sharing_apply.RECORD} is not there: no sharing to restore")
         return 0
     with exclusive(_LOCK_SECONDS, lock), open_when_ready(driver_seconds) as nvml:
         for gpu in nvml.gpus():
@@ -29,28 +29,28 @@ def restore_sharing(lock: str = LOCK_PATH, driver_seconds: float = _DRIVER_SECON
                 nvml_mig.set_compute_mode(nvml, gpu.index, wanted.compute_mode)
                 say(f"GPU {gpu.index}: compute mode {wanted.compute_mode}")
     if wanted.time_slice is not None:
-        mps_apply.set_time_slice(wanted.time_slice)
+        sharing_apply.set_time_slice(wanted.time_slice)
         say(f"time slice {wanted.time_slice}")
     return 0
 
 
 def mps_settings(name: str) -> int:
     """Tell the MPS daemon C(name), which has just started, its defaults."""
-    daemon = mps_apply.configured(name)
+    daemon = sharing_apply.configured(name)
     if daemon is None:
         fail(f"Failed to set up the MPS daemon {name}: no environment file describes it")
         return 1
-    mps_apply.apply_settings(daemon)
+    sharing_apply.apply_settings(daemon)
     return 0
 
 
 def mps_quit(name: str) -> int:
     """End the MPS daemon C(name)."""
-    daemon = mps_apply.configured(name)
+    daemon = sharing_apply.configured(name)
     if daemon is None:
         return 0
     try:
-        mps_apply.control_of(daemon).quit()
+        sharing_apply.control_of(daemon).quit()
     except MpsNotRunning:
         say(f"the MPS daemon {name} does not run")
     return 0

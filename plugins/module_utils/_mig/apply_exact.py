@@ -20,7 +20,7 @@ from .certificate import NOT_REQUESTED, Certificate
 from .compute import change as compute_change
 from .current import HostGpu
 from .model import DesiredGpu, DesiredInstance, GpuInstance
-from .planner import Create, Destroy, GpuPlan, Keep
+from .plan import Create, Destroy, GpuPlan, Keep
 from .profiles import resolve
 from .record import GpuRecord, PlacedInstance, match
 

@@ -24,12 +24,12 @@ from .._adapters.pci import read_pci_devices
 from .._adapters.processes import device_holders
 from .apply_plan import GpuChange
 from .current import HostGpu, host_gpu
-from .from_facts import TOLERATE_RESET, instance_title
 from .journal import Journal
 from .mode import OFF, ON
 from .model import ComputeInstance, GpuInstance
-from .planner import Create, GpuPlan
+from .plan import Create, GpuPlan
 from .profiles import parse
+from .state import TOLERATE_RESET, instance_title
 
 
 class StepFailed(Exception):

@@ -14,7 +14,7 @@ from .current import HostGpu
 from .mode import OFF, ON, ModeChange, mode_change, steps
 from .model import DesiredGpu
 from .nodes import plan_node
-from .planner import IDLE_ONLY, GpuPlan
+from .plan import IDLE_ONLY, GpuPlan
 
 
 @dataclass(frozen=True)

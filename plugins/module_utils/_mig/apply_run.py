@@ -25,11 +25,11 @@ from .apply_machine import Machine
 from .apply_plan import HostPlan, plan_host
 from .apply_report import describe_gpus, planned_record, stale_uuids, state_after
 from .current import HostGpu, state_of
-from .from_facts import instance_title
+from .desired import DesiredLayout, desired_layout
 from .journal import Entry, Journal
-from .layouts import DesiredLayout, desired_layout
 from .mode import OFF, ON
 from .record import GpuRecord, Unreadable, read_recorded_layout, recorded_layout, with_others
+from .state import instance_title
 
 RECORD_PATH = "/etc/gpufleet/mig.json"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"

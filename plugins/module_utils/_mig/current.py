@@ -13,10 +13,10 @@ from typing import Any
 from .._adapters import nvml_types as live
 from .._boards.model import Board, GpuInstanceProfile, Placements
 from .._steps import gpu_title
-from .from_facts import board_of, completed, instances_of, users
 from .nodes import NodeGpu
 from .profiles import parse
 from .record import GpuRecord, placed
+from .state import board_of, completed, instances_of, users
 
 # Users that are no process of NVML's list, in the form of one.
 _POD = {"name": "a pod", "pid": "unknown"}

@@ -15,8 +15,8 @@ from .._plan import Step
 from .._steps import Kind
 from .certificate import Certificate
 from .compute import ComputeChange
-from .from_facts import gpu_step
 from .model import ComputeInstance, DesiredGpu, GpuInstance, compute_name
+from .state import gpu_step
 
 
 @dataclass(frozen=True)

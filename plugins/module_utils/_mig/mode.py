@@ -13,8 +13,8 @@ from typing import Any
 from .._boards.architectures import ARCHITECTURES
 from .._plan import Step
 from .._steps import Kind
-from .from_facts import devices_of, gpu_step
-from .planner import GpuPlan
+from .plan import GpuPlan
+from .state import devices_of, gpu_step
 
 ON = "on"
 OFF = "off"

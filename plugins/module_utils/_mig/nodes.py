@@ -19,7 +19,7 @@ from .._plan import Refused
 from .geometry import Geometry, Request, geometry
 from .gpu_plan import GpuPlan
 from .model import DesiredGpu, DesiredInstance, GpuInstance, describe
-from .planner import FORCE, IDLE_ONLY, REFUSE, geometry_with, plan_gpu, slot_of
+from .plan import FORCE, IDLE_ONLY, REFUSE, geometry_with, plan_gpu, slot_of
 from .search import Option, deepen
 
 _PER_GPU = "Write instances per GPU."

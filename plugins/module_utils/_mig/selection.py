@@ -12,7 +12,7 @@ from typing import Any
 
 from .._boards.lookup import normalize_device_id
 from .._plan import Refused
-from .from_facts import board_of
+from .state import board_of
 
 _PCI = re.compile(r"^(?:([0-9a-f]{4}|[0-9a-f]{8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])$", re.IGNORECASE)
 _PCI_FILTER = re.compile(r"^0x[0-9a-f]{4}(?:10de)?(?::0x[0-9a-f]{4}(?:[0-9a-f]{4})?)?$", re.IGNORECASE)

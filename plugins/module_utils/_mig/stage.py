@@ -11,15 +11,15 @@ from typing import Any
 
 from .._plan import REBOOT_NEEDED, Refused, StagePlan, Step, awaited_reboot
 from .._steps import Kind, gpu_title
-from .from_facts import board_of, gpu_step, instances_of, profiles_of, reset_obstacles, users
-from .layouts import desired_layout
+from .desired import desired_layout
 from .mode import mode_change
 from .mode import steps as mode_steps
 from .model import DesiredGpu
 from .nodes import NodeGpu, NodePlan, plan_node
-from .planner import DISRUPTIONS, REFUSE
+from .plan import DISRUPTIONS, REFUSE
 from .record import Unreadable, match, placed, read_recorded_layout
 from .selection import normalize_address
+from .state import board_of, gpu_step, instances_of, profiles_of, reset_obstacles, users
 
 STAGE = "mig"
 

@@ -21,8 +21,8 @@ from .._formats.json_edit import JsonError
 from .._formats.toml_read import TomlError
 from .._plan import Plan, Refused
 from .._steps import Kind
-from .configure import Service, plan
 from .desired import DesiredRuntime, Effective, FileChange
+from .plan import Service, plan
 from .system import PENDING_FOLDER, Engine, RuntimeFailure
 
 _RESTART_TIMEOUT = 300.0

@@ -22,8 +22,8 @@ from .._formats.toml_edit import set_value
 from .._formats.toml_read import TomlError
 from .._versions import numbers, version_in
 from . import containerd, crio, docker, rancher
-from .configure import Merged, Service
 from .desired import DesiredRuntime, Effective, Files
+from .plan import Merged, Service
 
 Runner = Callable[..., Result]
 

@@ -18,7 +18,7 @@ from .._adapters.host_files import HostFiles
 from .._adapters.locked_clocks import GRAPHICS
 from .._adapters.nvml import GpuState, Nvml, NvmlError
 from .._adapters.processes import device_holders
-from .._mig.from_facts import TOLERATE_RESET
+from .._mig.state import TOLERATE_RESET
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from . import desired

@@ -22,8 +22,8 @@ from .._boards.architectures import (
     mps_has_multi_user,
 )
 from .._formats.mps_commands import LONGEST_PIPE_DIRECTORY
-from .._mig.from_facts import board_of
 from .._mig.profiles import parse
+from .._mig.state import board_of
 from .._plan import Refused
 from . import arithmetic
 from .host_options import PRIORITIES

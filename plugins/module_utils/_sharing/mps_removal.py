@@ -16,9 +16,11 @@ from .._adapters.nvml import Nvml
 from .._plan import Plan, Refused, Step
 from .._runtime.unit_reload import reload_units
 from .._steps import Kind
-from . import mps_apply, mps_instances, mps_plan, mps_units
+from . import apply as sharing_apply
+from . import mps_instances, mps_units
+from . import plan as sharing_plan
 from .host import LOGS, HostSharing
-from .mps_plan import Observed
+from .plan import Observed
 
 #: The names that daemons of ours have (C(_sharing/host.py)); beside their logs there may be those of somebody else's daemon.
 _NAME = re.compile(r"node|gpu\d+|mig\d+-\d+-\d+")
@@ -39,12 +41,12 @@ def wanted(observed: Observed) -> HostSharing:
 def leftovers() -> tuple[str, ...]:
     """Return the files that there are of those which sharing writes, in the order in which they can go."""
     drop_ins = [
-        f"{mps_apply.UNITS}/{name}/shm.conf"
-        for name in files.list_directory(mps_apply.UNITS)
+        f"{sharing_apply.UNITS}/{name}/shm.conf"
+        for name in files.list_directory(sharing_apply.UNITS)
         if mps_instances.is_instance(name[: -len(".d")])
     ]
     environments = [f"{mps_units.FOLDER}/{name}" for name in files.list_directory(mps_units.FOLDER)]
-    units = [f"{mps_apply.UNITS}/{name}" for name in (mps_instances.UNIT, mps_units.SHM_UNIT)]
+    units = [f"{sharing_apply.UNITS}/{name}" for name in (mps_instances.UNIT, mps_units.SHM_UNIT)]
     logs = [
         f"{LOGS}/{daemon}/{name}"
         for daemon in files.list_directory(LOGS)
@@ -52,7 +54,7 @@ def leftovers() -> tuple[str, ...]:
         for name in files.list_directory(f"{LOGS}/{daemon}")
     ]
     # The record is the last: a run that was cut off finds in it what it still has to set back.
-    found = [*environments, *drop_ins, *units, *logs, mps_apply.RECORD]
+    found = [*environments, *drop_ins, *units, *logs, sharing_apply.RECORD]
     return tuple(path for path in found if os.path.lexists(path))
 
 
@@ -64,7 +66,7 @@ def plan(observed: Observed, present: Sequence[str], disruption: str, gpus: bool
     :raises Refused: a daemon with clients would have to end.
     """
     target = wanted(observed) if gpus else HostSharing()
-    found = mps_plan.plan(observed, target, disruption)
+    found = sharing_plan.plan(observed, target, disruption)
     steps = [step for step in found.steps if step.kind is not Kind.RECORD_SHARING]
     # The environment file of a daemon goes with the daemon.
     going = {mps_units.environment_path(step.target) for step in steps if step.kind is Kind.STOP_MPS_DAEMON}
@@ -79,13 +81,13 @@ def apply(steps: Plan, nvml: Nvml | None) -> None:
     """
     removals = tuple(step for step in steps.steps if step.kind is Kind.REMOVE_FILE)
     others = tuple(step for step in steps.steps if step.kind is not Kind.REMOVE_FILE)
-    mps_apply.apply(Plan(others), HostSharing(), nvml)
+    sharing_apply.apply(Plan(others), HostSharing(), nvml)
     removed = [step.target for step in removals if files.remove(step.target)]
     for folder in sorted(
         {os.path.dirname(path) for path in (*removed, f"{mps_units.FOLDER}/x", f"{LOGS}/x")}, reverse=True
     ):
         _remove_empty(folder)
-    if systemd.available() and any(os.path.dirname(path) == mps_apply.UNITS for path in removed):
+    if systemd.available() and any(os.path.dirname(path) == sharing_apply.UNITS for path in removed):
         # Where containers would lose their GPUs by it, systemd forgets the units at the next boot.
         with suppress(Refused):
             reload_units([mps_units.instance("*"), mps_units.SHM_UNIT], ())
@@ -93,7 +95,7 @@ def apply(steps: Plan, nvml: Nvml | None) -> None:
 
 def _remove_empty(folder: str) -> None:
     if (
-        folder not in (mps_apply.UNITS, os.path.dirname(mps_apply.RECORD))
+        folder not in (sharing_apply.UNITS, os.path.dirname(sharing_apply.RECORD))
         and os.path.isdir(folder)
         and not os.listdir(folder)
     ):

@@ -11,12 +11,13 @@ from typing import Any
 
 from .._boards.lookup import BOARDS
 from .._formats.driver_versions import branch_of, is_branch, is_driver_version
-from .._mig.from_facts import profiles_of
-from .._mig.layouts import desired_layout
+from .._mig.desired import desired_layout
 from .._mig.profiles import compute_name, resolve
+from .._mig.state import profiles_of
 from .._plan import Refused, StagePlan, Step
 from .._steps import gpu_title
-from . import contradictions, mps_plan
+from . import contradictions
+from . import plan as sharing_plan
 from .desired import read
 from .host import (
     UNREADABLE,
@@ -159,12 +160,12 @@ def _steps_of_cards(
     for gpu in gpus:
         _refuse_on_gpu(sharing, gpu, branch)
     wanted = _wanted(sharing, facts, gpus, branch)
-    plan = mps_plan.plan(mps_plan.Observed(recorded=_recorded(facts)), wanted, "force")
+    plan = sharing_plan.plan(sharing_plan.Observed(recorded=_recorded(facts)), wanted, "force")
     mode = wanted.compute_mode
     if mode in (None, "default"):
         return plan.steps
     modes_of = [
-        mps_plan.compute_mode_step(int(gpu["index"]), "", str(mode), f"the desired state is {mode}") for gpu in gpus
+        sharing_plan.compute_mode_step(int(gpu["index"]), "", str(mode), f"the desired state is {mode}") for gpu in gpus
     ]
     return (*modes_of, *plan.steps)
 
@@ -186,14 +187,14 @@ def _on_mig(
 def _planned(
     sharing: Sharing, wanted: HostSharing, facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]
 ) -> StagePlan:
-    plan = mps_plan.plan(_observed(facts, gpus), wanted, "force")
+    plan = sharing_plan.plan(_observed(facts, gpus), wanted, "force")
     alone = one_user_at_a_time(sharing, wanted)
     return StagePlan(
         STAGE, needed=plan.changes, steps=plan.steps, warnings=(*plan.warnings, *([alone] if alone else []))
     )
 
 
-def _observed(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> mps_plan.Observed:
+def _observed(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> sharing_plan.Observed:
     """What facts tell of the present sharing. Who the clients of a daemon are, only the module on the host sees."""
     recorded = _recorded(facts)
     answering = {
@@ -201,9 +202,9 @@ def _observed(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> mp
         for daemon in facts.get("mps") or ()
         if daemon.get("responds") and not daemon.get("in_container")
     }
-    return mps_plan.Observed(
+    return sharing_plan.Observed(
         gpus=tuple(
-            mps_plan.ObservedGpu(int(gpu["index"]), str(gpu.get("uuid")), gpu.get("compute_mode")) for gpu in gpus
+            sharing_plan.ObservedGpu(int(gpu["index"]), str(gpu.get("uuid")), gpu.get("compute_mode")) for gpu in gpus
         ),
         daemons=tuple(_daemon(daemon, answering.get(daemon.pipe_directory)) for daemon in recorded.daemons)
         if recorded
@@ -220,19 +221,19 @@ def _recorded(facts: Mapping[str, Any]) -> HostSharing | None:
         return UNREADABLE
 
 
-def _daemon(daemon: Daemon, found: Mapping[str, Any] | None) -> mps_plan.ObservedDaemon:
+def _daemon(daemon: Daemon, found: Mapping[str, Any] | None) -> sharing_plan.ObservedDaemon:
     """A recorded daemon is taken for configured as recorded: its unit and its record are written together.
 
     :param found: what facts tell of it, None where it does not answer. Settings that they do not tell are taken for the recorded ones.
     """
     told = found or {}
     percentage, limits = told.get("percentage"), told.get("limits")
-    return mps_plan.ObservedDaemon(
+    return sharing_plan.ObservedDaemon(
         name=daemon.name,
         configured=daemon,
         responds=found is not None,
         enabled=True,
         percentage=daemon.percentage if percentage is None else percentage,
-        limits=tuple(map(mps_plan.limit_text, daemon.limits_mib)) if limits is None else tuple(limits),
+        limits=tuple(map(sharing_plan.limit_text, daemon.limits_mib)) if limits is None else tuple(limits),
         priority=str(daemon.priority),
     )

@@ -20,7 +20,7 @@ from .._adapters.openpgp import verified_key
 from .._adapters.packages import PackageManager, manager_for
 from .._adapters.repositories import Repository, check_url, sources_in
 from .._plan import Refused
-from .._runtime.configuration import crio_configuration
+from .._runtime.state import crio_configuration
 from . import cdi
 from .config import PATH
 from .desired import OLD_PACKAGES, DesiredToolkit

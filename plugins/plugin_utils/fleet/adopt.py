@@ -25,10 +25,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import VARIABLE as IMEX
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import CDI, ENVVAR, METHODS, VOLUME_MOUNTS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import mig_parted
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.from_facts import instances_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import desired_layout
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import desired_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.stage import gpus_with_pci
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import instances_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
 
 from .adopt_cluster import Served

@@ -19,10 +19,10 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.model import Board
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.from_facts import instances_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import desired_layout
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import desired_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import compute_name
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import instances_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.contradictions import refuse_on_mig
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import refuse_clients

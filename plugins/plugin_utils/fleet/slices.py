@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.model import GpuInstanceProfile
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.from_facts import profiles_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import resolve
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import profiles_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import client_limits, refuse_clients
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
 

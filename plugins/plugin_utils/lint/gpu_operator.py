@@ -16,8 +16,8 @@ from typing import Any
 
 from ...module_utils._driver.desired import DesiredDriver
 from ...module_utils._driver.floors import shortfall
-from ...module_utils._driver.host import from_facts
 from ...module_utils._driver.refusals import board_refusals
+from ...module_utils._driver.state import from_facts
 from ...module_utils._formats.driver_versions import branch_of, is_branch, is_driver_version
 from ...module_utils._plan import Refused
 from .finding import ERROR, Report

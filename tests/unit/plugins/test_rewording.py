@@ -19,12 +19,13 @@ import yaml
 from ansible_collections.gpufleet.nvidia.plugins.action import evict_gpu_pods
 from ansible_collections.gpufleet.nvidia.plugins.module_utils import _steps
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import installation
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import from_facts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import state as mig_state
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_plan import plan_host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import apply as runtime
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_apply, mps_plan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import apply as sharing_apply
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import plan as sharing_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import HostSharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import PACKAGES, DesiredToolkit
@@ -56,7 +57,7 @@ def other_words(text):
 @pytest.fixture(autouse=True)
 def reworded(monkeypatch):
     """Write every sentence and every title otherwise, wherever the function that writes it was imported to."""
-    for written in (_steps.sentence, _steps.gpu_title, from_facts.instance_title):
+    for written in (_steps.sentence, _steps.gpu_title, mig_state.instance_title):
         other = lambda *parts, _written=written: other_words(_written(*parts))  # noqa: E731
         for module in [one for name, one in sys.modules.items() if name.startswith(COLLECTION)]:
             if getattr(module, written.__name__, None) is written:
@@ -115,20 +116,20 @@ def test_mps_daemons_are_started_told_and_stopped(machine):
     pipe = sharing.DESIRED.daemons[0].pipe_directory
     assert machine.compute == {0: "exclusive_process", 1: "exclusive_process"}
     assert machine.running[pipe]["limits"] == {0: "4G", 1: "8G"}
-    assert mps_apply.recorded() == sharing.DESIRED
+    assert sharing_apply.recorded() == sharing.DESIRED
     machine.servers[pipe] = {910: [], 920: [1001]}
     machine.log.clear()
     other = HostSharing(compute_mode="exclusive_process", daemons=(sharing.daemon(limits_mib=(2048, 2048)),))
-    plan = mps_plan.plan(mps_apply.observe(machine), other)
+    plan = sharing_plan.plan(sharing_apply.observe(machine), other)
     assert kinds(plan.steps) == [Kind.SET_MPS_DEFAULTS, Kind.END_IDLE_MPS_SERVER, Kind.RECORD_SHARING]
     # One server has clients and keeps its limits.
     assert len(plan.warnings) == 1
-    mps_apply.apply(plan, other, machine)
+    sharing_apply.apply(plan, other, machine)
     assert machine.log == ["end 910"]
     machine.servers.clear()
     sharing.bring(machine, HostSharing(compute_mode="default"))
     assert machine.running == {} and machine.at_boot == set()
-    assert mps_apply.recorded() == HostSharing(compute_mode="default")
+    assert sharing_apply.recorded() == HostSharing(compute_mode="default")
 
 
 def test_the_toolkit_is_installed_held_configured_and_removed():

@@ -17,10 +17,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.dis
     distribution_of,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, DesiredRepository
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import from_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import ARCHIVES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import Repositories, plan_present
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import from_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import parse_os_release
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind

@@ -24,7 +24,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.dkms impor
     TOOLCHAIN_FILE,
     toolchain_texts,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_headers import (
     header_names,
     lacking,
@@ -38,6 +37,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import names_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 

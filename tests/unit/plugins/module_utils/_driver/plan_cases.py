@@ -12,10 +12,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import (
     DISTRIBUTIONS,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import (
     Repositories,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu, Host
 
 OLD, NEW = "580.126.09", "580.178.04"
 

@@ -12,7 +12,6 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, Stopped, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Signing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import User
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services import (
     NOUVEAU_FILE,
@@ -22,6 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services i
     preferences,
     without_drop_in,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Signing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import (
     PERSISTENCE_UNIT,
     wants_link,

@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_update import (
     names_to_ask,
     newest_release,
@@ -19,6 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_upd
     repair,
     wanted,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 DKMS = {"nvidia-driver-cuda": "580.178.04-1", "nvidia-kernel-open-dkms": "580.178.04-1"}

@@ -16,7 +16,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired im
     from_options,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.holds import hold_names
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Build
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import (
     Repositories,
     plan_absent,
@@ -28,6 +27,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection 
     in_lockstep,
     strayed,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Build
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.verification import (
     absent_problems,
     package_problems,

@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import from_options
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.parameters import coherent_refusals, read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.verification import running_problems
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import module_parameters
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused

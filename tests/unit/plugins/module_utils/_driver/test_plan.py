@@ -18,7 +18,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired im
     from_variables,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.fabric import imex_packages, wants_fabric_manager
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import (
     Repositories,
     packages_differ,
@@ -27,6 +26,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import (
     names_to_ask,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import DesiredImex
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.plan_cases import (

@@ -12,8 +12,8 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.host import Gpu, Host, Signing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import Repositories, plan_present
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu, Host, Signing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 

@@ -8,8 +8,8 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.runtimes import read_runtimes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services, read_services
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import configuration
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.configuration import Configuration
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import state as runtime_state
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.state import Configuration
 
 V2 = """version = 2
 imports = ["/etc/containerd/conf.d/*.toml"]
@@ -71,7 +71,7 @@ runtime_type = "io.containerd.runc.v2"
     ],
 )
 def test_containerd(texts, expected):
-    assert configuration.parse_containerd(texts) == Configuration(**{"other_cgroup_driver": "cgroupfs", **expected})
+    assert runtime_state.parse_containerd(texts) == Configuration(**{"other_cgroup_driver": "cgroupfs", **expected})
 
 
 @pytest.mark.parametrize(
@@ -86,19 +86,19 @@ def test_containerd(texts, expected):
     ],
 )
 def test_docker(text, expected):
-    assert configuration.parse_docker(text) == Configuration(**expected)
+    assert runtime_state.parse_docker(text) == Configuration(**expected)
 
 
 @pytest.mark.parametrize("text", ["{", "[]"])
 def test_docker_configuration_that_is_none(text):
     with pytest.raises(ValueError):
-        configuration.parse_docker(text)
+        runtime_state.parse_docker(text)
 
 
 def test_crio():
     drop_in = '[crio.runtime]\ndefault_runtime = "nvidia"\n[crio.runtime.runtimes.nvidia]\nruntime_path = "/x"\n'
-    assert configuration.parse_crio(["[crio]\n"]) == Configuration(cdi=True)
-    assert configuration.parse_crio(["[crio]\n", drop_in]) == Configuration(
+    assert runtime_state.parse_crio(["[crio]\n"]) == Configuration(cdi=True)
+    assert runtime_state.parse_crio(["[crio]\n", drop_in]) == Configuration(
         nvidia=True, binary="/x", default_runtime="nvidia", cdi=True
     )
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_gpus
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.from_facts import profiles_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.geometry import Geometry
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import profiles_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 
 

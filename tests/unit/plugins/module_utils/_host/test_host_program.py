@@ -336,7 +336,7 @@ def test_cdi_is_written_where_the_toolkit_is(monkeypatch, capsys):
 def test_compute_mode_and_time_slice_come_back(machine, monkeypatch, tmp_path, capsys):
     machine()
     slices = []
-    sharing = restore_sharing.mps_apply
+    sharing = restore_sharing.sharing_apply
     monkeypatch.setattr(sharing, "recorded", lambda: None)
     assert restore_sharing.restore_sharing(str(tmp_path / "l"), 0.0) == 0
     monkeypatch.setattr(sharing, "recorded", lambda: HostSharing("exclusive_process", "short"))
@@ -359,7 +359,7 @@ class Control:
 
 
 def test_settings_and_end_of_an_mps_daemon(monkeypatch, capsys):
-    sharing, told = restore_sharing.mps_apply, []
+    sharing, told = restore_sharing.sharing_apply, []
     monkeypatch.setattr(sharing, "configured", lambda _name: None)
     assert (restore_sharing.mps_settings("a"), restore_sharing.mps_quit("a")) == (1, 0)
     daemon = type("Daemon", (), {"pipe_directory": "/run/mps"})

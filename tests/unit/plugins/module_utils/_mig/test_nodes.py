@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import search
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.nodes import NodeGpu, distribute, plan_node
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.planner import FORCE, IDLE_ONLY, REFUSE
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.plan import FORCE, IDLE_ONLY, REFUSE
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.build import (
     H100,

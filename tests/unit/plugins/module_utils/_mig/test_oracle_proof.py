@@ -11,7 +11,7 @@ import random
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.geometry import geometry
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.planner import FORCE, REFUSE, plan_gpu
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.plan import FORCE, REFUSE, plan_gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.build import PLACED, desired, instances_of
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.oracle import oracle

@@ -11,8 +11,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import apply as module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import containerd
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.configure import Merged, Service
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import DesiredRuntime
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan import Merged, Service
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.system import RuntimeFailure
 
 DESIRED = DesiredRuntime()

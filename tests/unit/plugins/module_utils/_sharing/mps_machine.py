@@ -15,7 +15,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_cont
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import ProgramProcess
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.mps_commands import limit_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_apply, mps_plan, mps_units
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import apply as sharing_apply
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_units
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import plan as sharing_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import SHM, Daemon, HostSharing
 
 
@@ -62,7 +64,7 @@ class Machine:
         return self.systemd
 
     def unit(self, name):
-        found = mps_apply.configured(name.partition("@")[2].partition(".")[0])
+        found = sharing_apply.configured(name.partition("@")[2].partition(".")[0])
         active = found is not None and found.pipe_directory in self.running
         return SimpleNamespace(active="active" if active else "inactive")
 
@@ -92,17 +94,17 @@ class Machine:
         if name == mps_units.SHM_UNIT:
             self.mounts[SHM] = f"tmpfs {len(self.log)}"
             return
-        found = mps_apply.configured(name.partition("@")[2].partition(".")[0])
+        found = sharing_apply.configured(name.partition("@")[2].partition(".")[0])
         self.deaf.discard(found.pipe_directory)
         self.running[found.pipe_directory] = {"percentage": 100.0, "limits": {}, "priority": "0"}
         pid = 5000 + len(self.log)
         self.programs = [*self.others(found), ours(pid, found.pipe_directory)]
         self.mounts[f"/proc/{pid}/root/dev/shm"] = self.mounts[found.shm_directory or "/dev/shm"]
-        mps_apply.apply_settings(found)
+        sharing_apply.apply_settings(found)
 
     def stop(self, name):
         self.log.append(f"stop {name}")
-        found = mps_apply.configured(name.partition("@")[2].partition(".")[0])
+        found = sharing_apply.configured(name.partition("@")[2].partition(".")[0])
         if found:
             self.running.pop(found.pipe_directory, None)
             self.programs = self.others(found)
@@ -199,28 +201,28 @@ class Control3(Control):
 def machine(tmp_path, monkeypatch):
     made = Machine()
     Control.machine = made
-    monkeypatch.setattr(mps_apply, "MpsControl", Control)
-    monkeypatch.setattr(mps_apply.mps_control, "installed", lambda: True)
-    monkeypatch.setattr(mps_apply.mps_control, "multi_user_option", lambda: "-M" if made.multi_user else None)
-    monkeypatch.setattr(mps_apply, "MpsControl3", Control3)
-    monkeypatch.setattr(mps_apply.mps_control3, "has_protocol_3", lambda: made.protocol_3)
+    monkeypatch.setattr(sharing_apply, "MpsControl", Control)
+    monkeypatch.setattr(sharing_apply.mps_control, "installed", lambda: True)
+    monkeypatch.setattr(sharing_apply.mps_control, "multi_user_option", lambda: "-M" if made.multi_user else None)
+    monkeypatch.setattr(sharing_apply, "MpsControl3", Control3)
+    monkeypatch.setattr(sharing_apply.mps_control3, "has_protocol_3", lambda: made.protocol_3)
     # The processes of this machine are not those of the host.
-    monkeypatch.setattr(mps_apply, "program_processes", lambda _files, _program: tuple(made.programs))
-    monkeypatch.setattr(mps_apply, "systemd", made)
-    monkeypatch.setattr(mps_apply, "reload_units", made.reload_units)
-    monkeypatch.setattr(mps_apply.files, "is_mount", made.is_mount)
-    monkeypatch.setattr(mps_apply.files, "same", made.same)
-    monkeypatch.setattr(mps_apply, "_PAUSE", 0.001)
+    monkeypatch.setattr(sharing_apply, "program_processes", lambda _files, _program: tuple(made.programs))
+    monkeypatch.setattr(sharing_apply, "systemd", made)
+    monkeypatch.setattr(sharing_apply, "reload_units", made.reload_units)
+    monkeypatch.setattr(sharing_apply.files, "is_mount", made.is_mount)
+    monkeypatch.setattr(sharing_apply.files, "same", made.same)
+    monkeypatch.setattr(sharing_apply, "_PAUSE", 0.001)
     monkeypatch.setattr(mps_units, "READY_SECONDS", 0.2)
-    monkeypatch.setattr(mps_apply.nvml_mig, "set_compute_mode", made.set_compute_mode)
-    monkeypatch.setattr(mps_apply, "RECORD", str(tmp_path / "sharing.json"))
-    monkeypatch.setattr(mps_apply, "UNITS", str(tmp_path / "units"))
+    monkeypatch.setattr(sharing_apply.nvml_mig, "set_compute_mode", made.set_compute_mode)
+    monkeypatch.setattr(sharing_apply, "RECORD", str(tmp_path / "sharing.json"))
+    monkeypatch.setattr(sharing_apply, "UNITS", str(tmp_path / "units"))
     monkeypatch.setattr(mps_units, "FOLDER", str(tmp_path / "mps"))
     return made
 
 
 def bring(machine, wanted, disruption="refuse"):
-    plan = mps_plan.plan(mps_apply.observe(machine), wanted, disruption)
-    mps_apply.apply(plan, wanted, machine)
-    assert mps_plan.differences(mps_apply.observe(machine), wanted) == []
+    plan = sharing_plan.plan(sharing_apply.observe(machine), wanted, disruption)
+    sharing_apply.apply(plan, wanted, machine)
+    assert sharing_plan.differences(sharing_apply.observe(machine), wanted) == []
     return [step.what for step in plan.steps]

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import apply as sharing_apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import (
-    mps_apply,
-    mps_plan,
     mps_removal,
     mps_units,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import plan as sharing_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import HostSharing
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._sharing import mps_machine as sharing
 
@@ -22,7 +22,7 @@ machine, DESIRED, bring = sharing.machine, sharing.DESIRED, sharing.bring
 
 @pytest.fixture
 def host(machine, monkeypatch, tmp_path):
-    """The host of the tests of C(mps_apply), with its logs in the temporary directory too."""
+    """The host of the tests of C(apply.py), with its logs in the temporary directory too."""
     machine.root = tmp_path
     monkeypatch.setattr(mps_removal, "LOGS", str(tmp_path / "logs"))
     monkeypatch.setattr(mps_removal, "systemd", machine)
@@ -36,7 +36,7 @@ def files(host):
 
 def planned(host, disruption="refuse", gpus=True):
     nvml = host if gpus else None
-    return mps_removal.plan(mps_apply.observe(nvml), mps_removal.leftovers(), disruption, gpus)
+    return mps_removal.plan(sharing_apply.observe(nvml), mps_removal.leftovers(), disruption, gpus)
 
 
 def removed(host, disruption="refuse", gpus=True):
@@ -74,9 +74,11 @@ def test_a_host_that_never_shared_is_left_alone(host):
 
 def test_a_time_slice_is_set_back_and_gpus_of_the_device_plugins_daemon_are_left_alone(host, monkeypatch):
     said = []
-    monkeypatch.setattr(mps_apply, "set_time_slice", said.append)
-    mps_apply.apply(
-        mps_plan.plan(mps_apply.observe(host), HostSharing("default", "long")), HostSharing("default", "long"), host
+    monkeypatch.setattr(sharing_apply, "set_time_slice", said.append)
+    sharing_apply.apply(
+        sharing_plan.plan(sharing_apply.observe(host), HostSharing("default", "long")),
+        HostSharing("default", "long"),
+        host,
     )
     removed(host)
     assert said == ["long", "default"]
@@ -107,16 +109,16 @@ def test_without_a_driver_the_files_go_all_the_same(host):
 
 def test_a_run_that_was_cut_off_is_finished_by_the_next(host, monkeypatch):
     bring(host, DESIRED)
-    real = mps_apply._stop
+    real = sharing_apply._stop
 
     def cut(name):
         real(name)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(mps_apply, "_stop", cut)
+    monkeypatch.setattr(sharing_apply, "_stop", cut)
     with pytest.raises(KeyboardInterrupt):
         removed(host)
-    monkeypatch.setattr(mps_apply, "_stop", real)
+    monkeypatch.setattr(sharing_apply, "_stop", real)
     assert host.compute[0] == "exclusive_process"
     removed(host)
     assert files(host) == [] and host.compute == {0: "default", 1: "default"}

@@ -31,13 +31,13 @@ from .._boards.model import GpuInstanceProfile
 from .._plan import Refused
 from .._steps import gpu_title
 from . import mig_parted, predefined
-from .from_facts import board_of, has_mig, instances_of, profiles_of, users
 from .geometry import geometry, refuse_infeasible
 from .model import DesiredGpu, DesiredInstance, describe
 from .nodes import NodeGpu, distribute
-from .planner import REFUSE, named_as
+from .plan import REFUSE, named_as
 from .profiles import ProfileName, parse, resolve
 from .selection import matches, select
+from .state import board_of, has_mig, instances_of, profiles_of, users
 
 LAYOUT = "nvidia_mig_layout"
 #: More than any host has, which could keep a planner busy for ever: 64 GPUs of 8.

@@ -15,7 +15,9 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import ProgramProcess
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_apply, mps_plan, mps_units
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import apply as sharing_apply
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_units
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import plan as sharing_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import SHM, HostSharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._sharing import mps_machine
@@ -36,7 +38,7 @@ def test_a_host_is_brought_to_its_desired_state_and_stays_there(machine):
         f"restart {mps_units.SHM_UNIT}",
         "restart gpufleet-mps@node.service",
     ]
-    assert mps_apply.recorded() == DESIRED
+    assert sharing_apply.recorded() == DESIRED
     assert bring(machine, DESIRED) == []
 
 
@@ -53,10 +55,10 @@ def test_where_containers_would_lose_gpus_no_daemon_is_stopped(machine):
     machine.log.clear()
     machine.failing = "reload"
     other = HostSharing(compute_mode="exclusive_process", daemons=(daemon(shm_directory=None),))
-    plan = mps_plan.plan(mps_apply.observe(machine), other, "refuse")
+    plan = sharing_plan.plan(sharing_apply.observe(machine), other, "refuse")
     assert {"stop_mps_daemon", "start_mps_daemon"} <= {step.kind.key for step in plan.steps}
     with pytest.raises(Refused):
-        mps_apply.apply(plan, other, machine)
+        sharing_apply.apply(plan, other, machine)
     assert machine.log == []
 
 
@@ -68,7 +70,7 @@ def test_limits_are_told_to_the_running_daemon(machine):
     done = bring(machine, other)
     assert done[:2] == ["set MPS defaults node", "end idle MPS server 910 of node"]
     assert machine.log == ["end 910"]
-    assert mps_apply.configured("node") == other.daemons[0]
+    assert sharing_apply.configured("node") == other.daemons[0]
 
 
 def test_a_client_that_came_since_the_plan_keeps_its_server(machine):
@@ -76,10 +78,10 @@ def test_a_client_that_came_since_the_plan_keeps_its_server(machine):
     pipe = DESIRED.daemons[0].pipe_directory
     machine.servers[pipe] = {910: [1001]}
     late = Plan((Step(Kind.END_IDLE_MPS_SERVER, "node", "", data={"pid": 910}),))
-    mps_apply.apply(late, DESIRED, None)
+    sharing_apply.apply(late, DESIRED, None)
     assert machine.servers[pipe] == {910: [1001]}
     machine.running.clear()
-    mps_apply.apply(late, DESIRED, None)
+    sharing_apply.apply(late, DESIRED, None)
 
 
 def test_a_daemon_that_is_not_described_goes(machine):
@@ -90,7 +92,7 @@ def test_a_daemon_that_is_not_described_goes(machine):
     assert machine.at_boot == set()
     assert not machine.is_mount(SHM)
     assert machine.compute == {0: "default", 1: "default"}
-    assert mps_apply.observe(machine).daemons == ()
+    assert sharing_apply.observe(machine).daemons == ()
 
 
 def test_a_daemon_that_would_not_start_at_boot_is_enabled(machine):
@@ -109,7 +111,7 @@ def test_a_daemon_that_does_not_answer_is_seen(machine, how):
     else:
         machine.running.clear()
         damage()
-    (found,) = mps_apply.observe(machine).daemons
+    (found,) = sharing_apply.observe(machine).daemons
     assert not found.responds
     assert found.enabled
     assert (found.configured is None) is (how == "damaged")
@@ -129,7 +131,7 @@ def test_a_file_that_somebody_changed_does_not_cost_clients_their_daemon(machine
     with pytest.raises(Refused, match="processes 1001 are its clients"):
         bring(machine, DESIRED)
     assert bring(machine, DESIRED, "force")[:2] == ["stop MPS daemon node", "start MPS daemon node"]
-    assert mps_apply.configured("node") == DESIRED.daemons[0]
+    assert sharing_apply.configured("node") == DESIRED.daemons[0]
 
 
 def process(*words, foreign=False, unit=None, **environment):
@@ -203,40 +205,40 @@ def test_processes_that_are_no_clients_of_ours_are_foreign(machine):
         SimpleNamespace(pid=6, type="C"),
     ]
     machine.processes[1] = None
-    assert [gpu.foreign for gpu in mps_apply.observe(machine).gpus] == [(6,), ()]
+    assert [gpu.foreign for gpu in sharing_apply.observe(machine).gpus] == [(6,), ()]
 
 
 def test_a_host_without_driver_or_systemd_can_be_observed(machine):
     bring(machine, DESIRED)
     machine.systemd = False
-    observed = mps_apply.observe(None)
+    observed = sharing_apply.observe(None)
     assert observed.gpus == ()
     assert not observed.daemons[0].enabled
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"daemons": [{}]}', '{"daemons": 3}'])
 def test_a_record_that_cannot_be_read_is_written_anew(machine, text):
-    with open(mps_apply.RECORD, "w", encoding="utf-8") as handle:
+    with open(sharing_apply.RECORD, "w", encoding="utf-8") as handle:
         handle.write(text)
     assert bring(machine, HostSharing()) == ["record the sharing of this host"]
-    assert mps_apply.recorded() == HostSharing()
+    assert sharing_apply.recorded() == HostSharing()
 
 
 @pytest.mark.usefixtures("machine")
 def test_an_empty_record_is_none():
-    with open(mps_apply.RECORD, "w", encoding="utf-8"):
+    with open(sharing_apply.RECORD, "w", encoding="utf-8"):
         pass
-    assert mps_apply.recorded() is None
+    assert sharing_apply.recorded() is None
 
 
 def test_a_step_that_fails_says_which(machine):
     machine.failing = "restart"
-    with pytest.raises(mps_apply.SharingError, match=r"Failed to start MPS daemon node: .* the unit is failed"):
+    with pytest.raises(sharing_apply.SharingError, match=r"Failed to start MPS daemon node: .* the unit is failed"):
         bring(machine, DESIRED)
     # Cut off before the record was written: the next run goes on from there.
-    assert mps_apply.recorded() is None
+    assert sharing_apply.recorded() is None
     machine.failing = "priority"
-    with pytest.raises(mps_apply.SharingError, match="it is 0"):
+    with pytest.raises(sharing_apply.SharingError, match="it is 0"):
         bring(machine, DESIRED)
     machine.failing = None
     assert "set MPS defaults node" in bring(machine, DESIRED)
@@ -250,20 +252,22 @@ def test_a_daemon_that_answers_late_is_waited_for(machine):
     assert bring(machine, DESIRED) == []
     assert machine.log == []
     # One that was just started is told its settings when it answers.
-    mps_apply.apply(Plan((Step(Kind.STOP_MPS_DAEMON, "node", ""),)), DESIRED, None)
+    sharing_apply.apply(Plan((Step(Kind.STOP_MPS_DAEMON, "node", ""),)), DESIRED, None)
     machine.late = 3
-    mps_apply.apply(Plan((Step(Kind.START_MPS_DAEMON, "node", ""),)), DESIRED, None)
+    sharing_apply.apply(Plan((Step(Kind.START_MPS_DAEMON, "node", ""),)), DESIRED, None)
     assert machine.running[DESIRED.daemons[0].pipe_directory]["percentage"] == 25.0
 
 
 def test_a_daemon_that_never_answers_is_waited_for_within_a_bound(machine):
     machine.late = 10**9
-    with pytest.raises(mps_apply.SharingError, match=r"Failed to start MPS daemon node: No answer .* within 0\.2 s"):
-        mps_apply.apply(mps_plan.plan(mps_apply.observe(machine), DESIRED), DESIRED, machine)
+    with pytest.raises(
+        sharing_apply.SharingError, match=r"Failed to start MPS daemon node: No answer .* within 0\.2 s"
+    ):
+        sharing_apply.apply(sharing_plan.plan(sharing_apply.observe(machine), DESIRED), DESIRED, machine)
     # A unit that does not run is not waited for.
     machine.running.clear()
     left = machine.late
-    assert not mps_apply.observe(machine).daemons[0].responds
+    assert not sharing_apply.observe(machine).daemons[0].responds
     assert left - machine.late == 1
 
 
@@ -280,7 +284,7 @@ def test_a_daemon_that_systemd_is_starting_anew_is_waited_for(machine, monkeypat
         return SimpleNamespace(active=state)
 
     monkeypatch.setattr(machine, "unit", unit)
-    assert mps_apply.observe(machine).daemons[0].responds
+    assert sharing_apply.observe(machine).daemons[0].responds
 
 
 @pytest.mark.parametrize("how", ["unmounted", "the host's"])
@@ -314,7 +318,7 @@ def test_daemons_for_clients_on_the_host_have_its_shared_memory(machine):
 
 
 def test_the_option_is_written_as_the_release_spells_it(machine, monkeypatch):
-    monkeypatch.setattr(mps_apply.mps_control, "multi_user_option", lambda: "-multiuser-server")
+    monkeypatch.setattr(sharing_apply.mps_control, "multi_user_option", lambda: "-multiuser-server")
     wanted = dataclasses.replace(DESIRED, daemons=(daemon(multi_user=True),))
     bring(machine, wanted)
     with open(mps_units.environment_path("node"), encoding="utf-8") as handle:
@@ -335,16 +339,16 @@ def test_nvml_that_refuses_says_at_which_step(machine, monkeypatch):
     def refuse(*_arguments):
         raise NvmlError("nvmlDeviceSetComputeMode", 3, "NOT_SUPPORTED", "Not Supported")
 
-    monkeypatch.setattr(mps_apply.nvml_mig, "set_compute_mode", refuse)
-    with pytest.raises(mps_apply.SharingError, match="Failed to set compute mode GPU 0: "):
+    monkeypatch.setattr(sharing_apply.nvml_mig, "set_compute_mode", refuse)
+    with pytest.raises(sharing_apply.SharingError, match="Failed to set compute mode GPU 0: "):
         bring(machine, DESIRED)
 
 
 def test_the_time_slice_is_set_by_nvidia_smi(machine, monkeypatch):
     calls = []
-    monkeypatch.setattr(mps_apply.command, "run", lambda command, allowed: calls.append((command, allowed)))
+    monkeypatch.setattr(sharing_apply.command, "run", lambda command, allowed: calls.append((command, allowed)))
     wanted = HostSharing(compute_mode="default", time_slice="long")
     bring(machine, wanted)
     assert calls == [(["nvidia-smi", "compute-policy", "--set-timeslice=3"], (0,))]
-    with open(mps_apply.RECORD, encoding="utf-8") as handle:
+    with open(sharing_apply.RECORD, encoding="utf-8") as handle:
         assert json.load(handle)["time_slice"] == "long"

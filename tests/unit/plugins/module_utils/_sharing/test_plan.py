@@ -8,7 +8,8 @@ import dataclasses
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_plan, mps_units
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_units
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import plan as sharing_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import (
     ROOT,
     SHM,
@@ -19,7 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host impo
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host_options import HostOptions
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_plan import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.plan import (
     Observed,
     ObservedDaemon,
     ObservedGpu,
@@ -69,12 +70,12 @@ def actions(plan):
 
 def test_nothing_to_do_when_the_host_is_as_described():
     sharing = desired()
-    assert not mps_plan.plan(observed(sharing, clients=(7,)), sharing).changes
-    assert mps_plan.differences(observed(sharing), sharing) == []
+    assert not sharing_plan.plan(observed(sharing, clients=(7,)), sharing).changes
+    assert sharing_plan.differences(observed(sharing), sharing) == []
 
 
 def test_a_bare_host_gets_mode_daemon_and_record():
-    plan = mps_plan.plan(
+    plan = sharing_plan.plan(
         Observed(gpus=tuple(ObservedGpu(gpu["index"], gpu["uuid"], "default") for gpu in GPUS)), desired()
     )
     assert actions(plan) == [
@@ -89,12 +90,12 @@ def test_a_gpu_with_other_processes_is_not_made_exclusive():
     sharing = desired()
     state = observed(sharing, mode="default", foreign=(4711,))
     with pytest.raises(Refused, match="GPU 0: processes 4711 use it without MPS"):
-        mps_plan.plan(state, sharing)
+        sharing_plan.plan(state, sharing)
 
 
 def test_new_limits_need_no_restart_and_spare_clients():
     before, after = desired(), desired(Sharing(mode="mps", slice_mib=8192, mps_manager="host"))
-    plan = mps_plan.plan(observed(before, clients=(812,)), after)
+    plan = sharing_plan.plan(observed(before, clients=(812,)), after)
     assert actions(plan) == [("set_mps_defaults", "node"), ("record_sharing", "sharing")]
     assert not any(step.disturbs for step in plan.steps)
     assert plan.warnings == ("MPS server 910 of node keeps its old limits until its clients end: 812",)
@@ -102,7 +103,7 @@ def test_new_limits_need_no_restart_and_spare_clients():
 
 def test_an_idle_server_ends_so_that_the_next_one_has_the_new_limits():
     before, after = desired(), desired(Sharing(mode="mps", slice_mib=8192, mps_manager="host"))
-    assert ("end_idle_mps_server", "node") in actions(mps_plan.plan(observed(before, clients=()), after))
+    assert ("end_idle_mps_server", "node") in actions(sharing_plan.plan(observed(before, clients=()), after))
 
 
 @pytest.mark.parametrize("after", [desired(multi_user=True), HostSharing(compute_mode="default"), desired(scope="gpu")])
@@ -111,27 +112,27 @@ def test_a_daemon_with_clients_is_not_ended(after):
     with pytest.raises(
         Refused, match=r"MPS daemon node: it has to end .* processes 812, 813 are its clients.*disruption: force"
     ):
-        mps_plan.plan(state, after)
-    steps = mps_plan.plan(state, after, "force").steps
+        sharing_plan.plan(state, after)
+    steps = sharing_plan.plan(state, after, "force").steps
     stop = next(step for step in steps if step.kind.key == "stop_mps_daemon")
     assert stop.disturbs == ("MPS client 812", "MPS client 813")
 
 
 def test_a_dead_daemon_is_started():
     sharing = desired()
-    assert actions(mps_plan.plan(observed(sharing, responds=False, clients=None), sharing)) == [
+    assert actions(sharing_plan.plan(observed(sharing, responds=False, clients=None), sharing)) == [
         ("start_mps_daemon", "node")
     ]
 
 
 def test_a_daemon_that_would_not_survive_a_reboot_is_enabled():
     sharing = desired()
-    assert actions(mps_plan.plan(observed(sharing, enabled=False), sharing)) == [("enable_mps_daemon", "node")]
+    assert actions(sharing_plan.plan(observed(sharing, enabled=False), sharing)) == [("enable_mps_daemon", "node")]
 
 
 def test_differences_name_what_reading_back_showed():
     sharing = desired()
-    left = mps_plan.differences(observed(sharing, limits=("8G", None), enabled=False, mode="default"), sharing)
+    left = sharing_plan.differences(observed(sharing, limits=("8G", None), enabled=False, mode="default"), sharing)
     assert left == [
         "the compute mode of GPU 0 is default, not exclusive_process",
         "the compute mode of GPU 1 is default, not exclusive_process",
@@ -139,17 +140,17 @@ def test_differences_name_what_reading_back_showed():
         "the MPS daemon node has limit none on device 1 in place of 4096 MiB",
         "the MPS daemon node would not come back after a reboot",
     ]
-    assert mps_plan.differences(Observed(), desired())[-1].startswith(
+    assert sharing_plan.differences(Observed(), desired())[-1].startswith(
         "the MPS daemon node does not answer at /run/nvidia/mps/"
     )
-    assert mps_plan.differences(observed(desired()), HostSharing()) == ["the MPS daemon node still runs"]
+    assert sharing_plan.differences(observed(desired()), HostSharing()) == ["the MPS daemon node still runs"]
 
 
 def test_time_slice_is_set_once():
     desired = host_sharing(Sharing(mode="time_slicing", replicas=4, time_slice="long"), GPUS)
     assert desired == HostSharing(compute_mode="default", time_slice="long")
-    assert ("set_time_slice", "gpus") in actions(mps_plan.plan(Observed(), desired))
-    assert not mps_plan.plan(Observed(recorded=desired), desired).changes
+    assert ("set_time_slice", "gpus") in actions(sharing_plan.plan(Observed(), desired))
+    assert not sharing_plan.plan(Observed(recorded=desired), desired).changes
 
 
 def test_the_device_plugins_daemon_is_none_of_the_hosts_business():
@@ -238,8 +239,8 @@ def test_the_daemon_of_a_node_is_where_the_plugin_looks_for_the_resource():
 def test_a_new_name_moves_the_daemon_and_spares_its_clients():
     before, after = desired(), desired(dataclasses.replace(SLICES, rename=True))
     with pytest.raises(Refused, match="processes 812 are its clients"):
-        mps_plan.plan(observed(before, clients=(812,)), after)
-    assert actions(mps_plan.plan(observed(before), after)) == [
+        sharing_plan.plan(observed(before, clients=(812,)), after)
+    assert actions(sharing_plan.plan(observed(before), after)) == [
         ("stop_mps_daemon", "node"),
         ("start_mps_daemon", "node"),
         ("record_sharing", "sharing"),
@@ -255,7 +256,7 @@ def test_differences_name_shared_memory_that_is_not_the_clients():
     sharing = desired()
     (found,) = observed(sharing).daemons
     state = dataclasses.replace(observed(sharing), daemons=(dataclasses.replace(found, shm=False),))
-    assert mps_plan.differences(state, sharing) == [f"the MPS daemon node has another /dev/shm than {SHM}"]
+    assert sharing_plan.differences(state, sharing) == [f"the MPS daemon node has another /dev/shm than {SHM}"]
 
 
 @pytest.mark.parametrize(

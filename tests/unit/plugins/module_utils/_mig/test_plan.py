@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import 
     DesiredInstance,
     GpuInstance,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.planner import FORCE, plan_gpu
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.plan import FORCE, plan_gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.build import (
     H100,

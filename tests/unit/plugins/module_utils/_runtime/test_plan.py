@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.configure import (
-    Merged,
-    Service,
-    file_diffs,
-    plan,
-)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import (
     BINARY,
     DesiredRuntime,
     Effective,
     FileChange,
     Files,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan import (
+    Merged,
+    Service,
+    file_diffs,
+    plan,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.stage import stage
 
