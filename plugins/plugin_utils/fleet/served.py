@@ -22,8 +22,8 @@ PLUGIN, DRA = "device-plugin", "dra"
 #: Values of that label, by C(nvidia_sharing_backend).
 SERVERS = {"mps": PLUGIN, "dra": DRA}
 NAMES = {PLUGIN: "the device plugin", DRA: "the DRA driver"}
-#: KEP-5004: a gate of all components in 1.34 and 1.35, on by default from 1.36 (kube_features.go).
-FIRST_WITH_CLAIMS, ON_BY_DEFAULT = (1, 34), (1, 36)
+#: KEP-5004: a gate of all components in 1.34 and 1.35, on by default from 1.36, and from 1.37 on without a way to switch it off (kube_features.go).
+FIRST_WITH_CLAIMS, ON_BY_DEFAULT, LOCKED = (1, 34), (1, 36), (1, 37)
 GATE = "DRAExtendedResource"
 _VERSION = re.compile(r"v?([0-9]+)[.]([0-9]+)")
 
@@ -87,13 +87,17 @@ def claimed(served: Sequence[Served]) -> list[str]:
 
 def too_old(version: str) -> str:
     """Return what keeps a Kubernetes of this version from serving extended resources by DRA at all; empty where nothing does."""
-    found = _VERSION.match(version)
-    if found and (int(found.group(1)), int(found.group(2))) < FIRST_WITH_CLAIMS:
+    if _older(version, FIRST_WITH_CLAIMS):
         return (
             f"Kubernetes {version} serves no extended resources by DRA: 1.36 does by default, 1.34 with the feature gate {GATE} in "
             "kube-apiserver, kube-scheduler, kube-controller-manager and kubelet"
         )
     return ""
+
+
+def _older(version: str, than: tuple[int, int]) -> bool:
+    found = _VERSION.match(version)
+    return found is not None and (int(found.group(1)), int(found.group(2))) < than
 
 
 def class_problem(classes: Iterable[Mapping[str, Any]], version: str, resource: str = GPU) -> str:
@@ -116,10 +120,12 @@ def class_problem(classes: Iterable[Mapping[str, Any]], version: str, resource: 
             f"the DeviceClasses {' and '.join(names)} both have extendedResourceName: {resource}, and which of them serves a pod is not "
             f"defined. Delete all but the one {keep}"
         )
-    return (
-        f"no DeviceClass has extendedResourceName: {resource}, so pods that request it wait on the nodes that the DRA driver serves. {install}; "
-        f"the API server of Kubernetes {version} drops the field without the feature gate {GATE} (on by default from 1.36)"
+    gate = (
+        f"; the API server of Kubernetes {version} drops the field without the feature gate {GATE} (on by default from 1.36)"
+        if _older(version, LOCKED)
+        else ""
     )
+    return f"no DeviceClass has extendedResourceName: {resource}, so pods that request it wait on the nodes that the DRA driver serves. {install}{gate}"
 
 
 def unready(daemon_sets: Iterable[Mapping[str, Any]], labels: Mapping[str, str], server: str) -> str:

@@ -59,7 +59,11 @@ def test_exactly_one_class_has_the_name():
     assert "gpu.nvidia.com and own both have extendedResourceName: nvidia.com/gpu" in served.class_problem(
         [one("own"), one("gpu.nvidia.com")], "v1.34.4"
     )
-    assert "v1.34.4 drops the field without the feature gate" in served.class_problem([mig], "v1.34.4")
+    for version in ("v1.34.4", "v1.36.3"):
+        assert f"{version} drops the field without the feature gate" in served.class_problem([mig], version)
+    assert served.class_problem([mig], "v1.37.2").endswith("Install the release dra-driver-nvidia-gpu"), (
+        "it cannot be off"
+    )
     name = "nvidia.com/mig-1g.10gb"
     assert served.class_problem([one("gpu.nvidia.com"), one("x", name)], "v1.34.4", name) == ""
     assert "Apply objects/device-classes.yaml of the rendered tree" in served.class_problem([mig], "v1.34.4", name)
