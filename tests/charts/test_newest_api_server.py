@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is rendered for Kubernetes 1.36, against an API server of 1.36 without a feature gate; and what one of 1.34 makes of it."""
+"""What is rendered for the newest Kubernetes, against its API server without a feature gate; and what one of 1.34 makes of it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.plugin_utils.lint.claim_cases import REQUESTS, claim
+from nodes.programs import NEWEST_KUBERNETES
 from test_custom_resources import CLAIMS, TRAINING, dry_run, tree_of
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "gpufleet-nvidia"
@@ -27,7 +28,7 @@ _OF_OTHERS = ("nfd.k8s-sigs.io", "argoproj.io", "monitoring.coreos.com", "kustom
 def newest():
     from nodes.control_plane import control_plane
 
-    with control_plane(newest=True, gates={}) as plane:
+    with control_plane(NEWEST_KUBERNETES) as plane:
         plane.kubectl("create", "namespace", "nvidia-gpu")
         yield plane
 
@@ -44,7 +45,7 @@ def without_gate():
 @pytest.fixture(scope="module")
 def rendered():
     """Objects of the API by the file that they are in."""
-    files = tree_of(POOLS, gpu_kubernetes_version="1.36").items()
+    files = tree_of(POOLS, gpu_kubernetes_version=NEWEST_KUBERNETES).items()
     found = [
         (path, item)
         for path, text in files
@@ -54,9 +55,10 @@ def rendered():
     return [(path, item) for path, item in found if not item["apiVersion"].startswith(_OF_OTHERS)]
 
 
-def test_it_is_another_release(newest, without_gate):
+def test_extended_resources_by_dra_are_on_by_default_there_and_off_in_1_34(newest, without_gate):
     minor = [json.loads(plane.kubectl("get", "--raw", "/version").stdout)["minor"] for plane in (newest, without_gate)]
-    assert minor == ["36", "34"]
+    assert minor == [NEWEST_KUBERNETES.split(".")[1], "34"]
+    assert [plane.enabled("DRAExtendedResource") for plane in (newest, without_gate)] == [True, False]
 
 
 def test_it_takes_every_object_and_keeps_the_names_of_classes(newest, rendered):
@@ -91,7 +93,7 @@ def test_it_compiles_the_expressions(newest):
 
 
 def test_it_takes_the_chart_with_its_policies(newest, helm):
-    arguments = ("--kube-version", "1.36.2", "--namespace", "nvidia-gpu", "--set", "policies.mode=deny")
+    arguments = ("--kube-version", NEWEST_KUBERNETES, "--namespace", "nvidia-gpu", "--set", "policies.mode=deny")
     text = helm("template", "gpus", CHART, *arguments).stdout
     items = [item for item in yaml.safe_load_all(text) if item]
     assert len([item for item in items if item["kind"] == "ValidatingAdmissionPolicy"]) > 5

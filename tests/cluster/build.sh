@@ -1,20 +1,15 @@
 #!/usr/bin/env bash
-# Build a real control plane: kube-apiserver, its controllers and scheduler, kubectl and etcd, at pinned versions, through Go's
+# Build a real Kubernetes: kube-apiserver, its controllers and scheduler, kubelet, kubectl and etcd, at pinned versions, through Go's
 # module proxy. They go into a cache outside of the repository and are test tools only. Prints the folder that holds them.
-# GPUFLEET_LAB_KUBERNETES=v1.35.4: another version of Kubernetes. With the argument "newest" only an API server, of the newest release whose
-# defaults differ.
+# build.sh VERSION: of Kubernetes, such as v1.34.4; tests/lab/nodes/programs.py has those of the tests.
 set -euo pipefail
 
-KUBERNETES=${GPUFLEET_LAB_KUBERNETES:-v1.34.4} TAKES="7 minutes"
+KUBERNETES=$1
 ETCD=v3.6.7
 # Without optimisation and debug data they are built in a third of the time, and run long enough for tests.
 export GOFLAGS=-mod=mod CGO_ENABLED=0 GOGC=off
 QUICKLY=(-trimpath '-gcflags=all=-N -l -dwarf=false')
 PROGRAMS=(kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl)
-if [ "${1:-}" = newest ]; then
-    KUBERNETES=v1.36.2 TAKES="5 minutes"
-    PROGRAMS=(kube-apiserver kubectl)
-fi
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/gpufleet/tools/kubernetes-$KUBERNETES-etcd-$ETCD
 mkdir -p "$cache"
@@ -55,7 +50,7 @@ kubernetes_module() {
     go mod tidy >/dev/null 2>&1 || true
 }
 
-echo "Building Kubernetes $KUBERNETES and etcd $ETCD (once; $TAKES on 2 cores) ..." >&2
+echo "Building Kubernetes $KUBERNETES and etcd $ETCD (once; 7 minutes on 2 cores) ..." >&2
 kubernetes_module
 nice go build "${QUICKLY[@]}" -ldflags "-s -w \
     -X k8s.io/component-base/version.gitVersion=$KUBERNETES -X k8s.io/component-base/version.gitMajor=1 \

@@ -31,12 +31,14 @@ class Demo:
     :param folder: for the rendered tree and for logs.
     :param inventory: what the pools should be.
     :param spec: of the lab; None for the demo's.
+    :param kubernetes: the version of the cluster; empty for the lab's default.
     """
 
     name: str
     folder: Path
     inventory: Path = REPOSITORY / "examples" / "fleet"
     spec: Path | None = None
+    kubernetes: str = ""
 
     @property
     def tree(self) -> Path:
@@ -90,12 +92,18 @@ class Demo:
         self.play(playbook, "-e", json.dumps(values))
         return json.loads(path.read_text())
 
-    def up(self) -> None:
-        """From nothing to nodes that offer what the tree says."""
+    def install(self) -> None:
+        """From nothing to nodes with the releases that the tree names."""
         self.lab("down")
-        self.lab("up", "--nodes", *(["--spec", str(self.spec)] if self.spec else []))
+        spec = ["--spec", str(self.spec)] if self.spec else []
+        version = ["--kubernetes", self.kubernetes] if self.kubernetes else []
+        self.lab("up", "--nodes", *version, *spec)
         self.play("site")
         self.lab("charts", str(self.tree))
+
+    def up(self) -> None:
+        """From nothing to nodes that offer what the tree says."""
+        self.install()
         wait_for(
             lambda: self.offered() == {name: node["resources"] for name, node in self.capacity["nodes"].items()}, 300
         )

@@ -4,7 +4,7 @@
 
 """A pool that NVIDIA's own DRA driver serves: one GPU as a whole, the other in MIG devices, claimed by the rendered examples.
 
-The driver is 0.5.0 from its own chart, for which the values are rendered.
+The driver is 0.5.0 from its own chart, for which the values are rendered; Kubernetes is the newest, and the oldest that serves claims.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 import yaml
 from demo import Demo, devices, wait_for
 from hosts.progress import LabError
+from nodes.programs import KUBERNETES, NEWEST_KUBERNETES
 from releases import Releases
 
 NODE, GPU = "node-claims", "gpu.nvidia.com"
@@ -38,7 +39,6 @@ DESCRIBED = {
     "nvidia_mig_strategy": "mixed",
     "nvidia_mig_layout": [{"devices": [1], "instances": {"3g.40gb": 1, "1g.10gb": 2}}],
     "gpu_kubernetes_cluster": "demo",
-    "gpu_kubernetes_version": "1.34.4",
 }
 RUNTIME_CLASS = {
     "apiVersion": "node.k8s.io/v1",
@@ -50,18 +50,17 @@ DEVICES = {GPU: 1, "mig.nvidia.com/1g.10gb": 2, "mig.nvidia.com/3g.40gb": 1}
 EXAMPLES = {GPU: "claims-gpu", "mig.nvidia.com/1g.10gb": "claims-mig-1g-10gb"}
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory):
+@pytest.fixture(scope="module", params=[NEWEST_KUBERNETES, KUBERNETES])
+def node(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("claims")
     spec, inventory = folder / "lab.json", folder / "inventory.json"
     spec.write_text(json.dumps(SPEC))
-    inventory.write_text(json.dumps({"gpu_hosts": {"vars": DESCRIBED, "children": {"claims": {}}}}))
-    found = Demo(f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-claims", folder, inventory, spec)
+    described = {**DESCRIBED, "gpu_kubernetes_version": request.param}
+    inventory.write_text(json.dumps({"gpu_hosts": {"vars": described, "children": {"claims": {}}}}))
+    name = f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-claims"
+    found = Demo(name, folder, inventory, spec, request.param)
     try:
-        found.lab("down")
-        found.lab("up", "--nodes", "--spec", str(spec))
-        found.play("site")
-        found.lab("charts", str(found.tree))
+        found.install()
         yield found
     finally:
         found.lab("down")

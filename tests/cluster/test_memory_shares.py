@@ -4,8 +4,8 @@
 
 """N GiB over M GPUs for any N and M by the consumable capacity of NVIDIA's own DRA driver 0.5.0 (alpha there, and in Kubernetes before 1.36).
 
-The scheduler counts memory exactly. Nothing enforces it, and no CUDA client exists here that could take more. The nodes are of Kubernetes 1.35, because the
-scheduler of 1.34 gives shares of the first GPU of a node only.
+The scheduler counts memory exactly. Nothing enforces it, and no CUDA client exists here that could take more. The nodes are of the newest Kubernetes without
+a feature gate, because the scheduler of 1.34 gives shares of the first GPU of a node only.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from collections import Counter
 import pytest
 import yaml
 from demo import Demo, devices, wait_for
+from nodes.programs import NEWEST_KUBERNETES
 
 NODE, GPU = "node-memory", "gpu.nvidia.com"
 SEVEN, TWENTY = "memory-7gib-over-1", "memory-20gib-over-2"
-VERSION = "1.35.4"
 SPEC = {
     "hosts": [
         {
@@ -40,7 +40,7 @@ DESCRIBED = {
     "nvidia_sharing_backend": "dra",
     "nvidia_sharing_memory_slice": "4GiB",
     "gpu_kubernetes_cluster": "demo",
-    "gpu_kubernetes_version": VERSION,
+    "gpu_kubernetes_version": NEWEST_KUBERNETES,
     "gpu_kubernetes_requests": [{"memory": "7GiB"}, {"memory": "20GiB", "gpus": 2}],
 }
 
@@ -51,14 +51,10 @@ def nodes(tmp_path_factory):
     spec, inventory = folder / "lab.json", folder / "inventory.json"
     spec.write_text(json.dumps(SPEC))
     inventory.write_text(json.dumps({"gpu_hosts": {"children": {"memory": {"vars": DESCRIBED}}}}))
-    found = Demo(f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-memory", folder, inventory, spec)
+    name = f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-memory"
+    found = Demo(name, folder, inventory, spec, NEWEST_KUBERNETES)
     try:
-        found.lab("down")
-        with pytest.MonkeyPatch.context() as environment:
-            environment.setenv("GPUFLEET_LAB_KUBERNETES", f"v{VERSION}")
-            found.lab("up", "--nodes", "--spec", str(spec))
-        found.play("site")
-        found.lab("charts", str(found.tree))
+        found.install()
         yield found
     finally:
         found.lab("down")

@@ -2,9 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pods that share a GPU by one claim of NVIDIA's own DRA driver 0.5.0: in time slices on one node, by MPS on the other.
+"""Pods that share a device by one claim of NVIDIA's own DRA driver 0.5.0: a GPU in time slices, a GPU by MPS and a MIG device by MPS, each on a node.
 
-For MPS the driver starts NVIDIA's control daemon in a Deployment of its own image; the daemon is the host's, and the GPU is the lab's.
+For MPS the driver starts NVIDIA's control daemon in a Deployment of its own image; the daemon is the host's, and the GPU is the lab's. No CUDA client
+exists here, so what a client gets is what its daemon says.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ import os
 import pytest
 import yaml
 from demo import Demo, devices, wait_for
+from nodes.programs import KUBERNETES
 from releases import Releases
 
-SLICED, MPS = "node-sliced", "node-mps"
+SLICED, MPS, DIVIDED = "node-sliced", "node-mps", "node-divided"
 GPU = "gpu.nvidia.com"
+PROFILE = "3g.40gb"
 BOARDS = [{"board": "h100-80gb-sxm", "count": 1}]
 SPEC = {
     "hosts": [
         {"name": name, "group": group, "boards": BOARDS, "driver": "installed", "node": "containerd-2.4"}
-        for name, group in ((SLICED, "sliced"), (MPS, "served"))
+        for name, group in ((SLICED, "sliced"), (MPS, "served"), (DIVIDED, "divided"))
     ]
 }
 DESCRIBED = {
@@ -32,7 +35,7 @@ DESCRIBED = {
     "nvidia_toolkit_version": "1.20.0",
     "nvidia_sharing_backend": "dra",
     "gpu_kubernetes_cluster": "demo",
-    "gpu_kubernetes_version": "1.34.4",
+    "gpu_kubernetes_version": KUBERNETES,
 }
 GROUPS = {
     "sliced": {
@@ -43,6 +46,14 @@ GROUPS = {
         }
     },
     "served": {"vars": {"nvidia_sharing_mode": "mps", "nvidia_sharing_replicas": 4}},
+    "divided": {
+        "vars": {
+            "nvidia_mig_strategy": "mixed",
+            "nvidia_mig_layout": [{"devices": [0], "instances": {PROFILE: 2}}],
+            "nvidia_sharing_mode": "mps",
+            "nvidia_sharing_replicas": 2,
+        }
+    },
 }
 
 
@@ -54,18 +65,19 @@ def nodes(tmp_path_factory):
     inventory.write_text(json.dumps({"gpu_hosts": {"vars": DESCRIBED, "children": GROUPS}}))
     found = Demo(f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-shared", folder, inventory, spec)
     try:
-        found.lab("down")
-        found.lab("up", "--nodes", "--spec", str(spec))
-        found.play("site")
-        found.lab("charts", str(found.tree))
+        found.install()
         yield found
     finally:
         found.lab("down")
 
 
-def sharing(nodes, example):
-    """The rendered claim and its job, whose pods stay."""
-    claim, job = yaml.safe_load_all((nodes.tree / "examples" / f"{example}.yaml").read_text())
+def sharing(nodes, example, name=""):
+    """The rendered claim and its job, whose pods stay.
+
+    :param name: of both, in place of the example's.
+    """
+    text = (nodes.tree / "examples" / f"{example}.yaml").read_text()
+    claim, job = yaml.safe_load_all(text.replace(example, name or example))
     spec = job["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     container["command"] = ["sh", "-c", "nvidia-smi -L && exec sleep 86400"]
@@ -96,6 +108,12 @@ def daemons(nodes):
     return [one for one in found if one["metadata"]["name"].startswith("mps-control-daemon-")]
 
 
+def shares(nodes, node):
+    """The devices of the one GPU of a node, as inspect shows them."""
+    (gpu,) = nodes.report("inspect")["ledger"][node]["gpus"]
+    return gpu["shares"]
+
+
 def on(nodes, node, *words):
     """What a command of a host prints."""
     return nodes.lab("exec", node, "--", *words)
@@ -111,8 +129,7 @@ def test_pods_share_a_gpu_in_the_time_slices_that_their_claim_says(nodes):
     seen = {uuid for name in names for uuid in devices(nodes.kubectl("logs", name))}
     assert len(seen) == 1, "both pods have the one GPU"
     assert "Long" in on(nodes, SLICED, "nvidia-smi", "compute-policy", "-l"), "the driver set what the claim says"
-    ((gpu,),) = [nodes.report("inspect")["ledger"][SLICED]["gpus"]]
-    (share,) = gpu["shares"]
+    (share,) = shares(nodes, SLICED)
     assert share["pods"] == {f"default/{name}": 1 for name in names}
     stop(nodes, example)
     wait_for(lambda: "Default" in on(nodes, SLICED, "nvidia-smi", "compute-policy", "-l"), 60)
@@ -134,11 +151,41 @@ def test_pods_share_a_gpu_by_the_mps_daemon_of_their_claim(nodes):
     wait_for(lambda: not daemons(nodes), 120)
 
 
-def test_helm_test_claims_a_gpu_of_each_pool_as_its_pods_would_share_it(nodes):
+def test_pods_share_a_mig_device_by_the_mps_daemon_of_their_claim_beside_another_one_on_the_same_gpu(nodes):
+    example, kind = "divided-mig-3g-40gb", f"mig.nvidia.com/{PROFILE}"
+    assert nodes.capacity["nodes"][DIVIDED]["devices"] == {kind: 2}
+    wait_for(lambda: nodes.report("inspect")["offered"][DIVIDED] == {kind: 2}, 180)
+    unit = nodes.capacity["configurations"]["divided"]["slices"][kind]
+    apps = {name: sharing(nodes, example, name) for name in ("one", "other")}
+    assert apps == {"one": 2, "other": 2}
+    given = {}
+    for name, count in apps.items():
+        pods_of = running(nodes, name, count)
+        seen = [devices(nodes.kubectl("logs", pod)) for pod in pods_of]
+        assert seen[0] == seen[1] and len(seen[0]) == 1, "both pods have the one MIG device"
+        given[seen[0][0]] = pods_of
+    assert len(given) == 2 and all(uuid.startswith("MIG-") for uuid in given), "each claim has one of its own"
+    containers = [one["spec"]["template"]["spec"]["containers"][0] for one in daemons(nodes)]
+    served = {
+        entry["value"]: one for one in containers for entry in one["env"] if entry["name"] == "CUDA_VISIBLE_DEVICES"
+    }
+    assert served.keys() == given.keys()
+    for uuid, container in served.items():
+        assert f"set_default_device_pinned_mem_limit {uuid} {unit['limit_mib']}M" in container["args"][0]
+        asked = "echo get_default_active_thread_percentage | nvidia-cuda-mps-control"
+        assert nodes.kubectl("exec", given[uuid][0], "--", "sh", "-c", asked).strip() == "50.0"
+    held = {share["device"]: share["pods"] for share in shares(nodes, DIVIDED)}
+    assert held == {uuid: {f"default/{pod}": 1 for pod in names} for uuid, names in given.items()}
+    for name in apps:
+        stop(nodes, name)
+    wait_for(lambda: not daemons(nodes), 120)
+
+
+def test_helm_test_claims_a_device_of_each_pool_as_its_pods_would_share_it(nodes):
     releases = Releases(nodes)
     releases.own_chart("verification.deadlineSeconds=120")
     try:
-        assert releases.helm_test() == ["served-claim-gpu", "sliced-claim-gpu"]
+        assert releases.helm_test() == ["divided-claim-3g-40gb", "served-claim-gpu", "sliced-claim-gpu"]
     finally:
         releases.remove_own_chart()
     wait_for(lambda: not daemons(nodes), 120)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nodes.charts import Charts
+from nodes.programs import KUBERNETES, NEWEST_KUBERNETES
 from nodes.publication import Publication
 
 from .lab import Lab, all_labs, purge
@@ -34,6 +35,12 @@ def _parser() -> argparse.ArgumentParser:
     up = add("up", "Bring a lab up; a second time it switches on what is off.")
     up.add_argument("--spec", type=Path, help="a file that lists the hosts (default: the three hosts of the demo)")
     up.add_argument("--nodes", action="store_true", help="make the hosts nodes of a Kubernetes cluster")
+    up.add_argument(
+        "--kubernetes",
+        default=KUBERNETES,
+        choices=(KUBERNETES, NEWEST_KUBERNETES),
+        help="the version of the cluster (default: %(default)s)",
+    )
     down = add("down", "Remove every process, mount and directory of the lab; the cache stays.")
     down.add_argument("--purge", action="store_true", help="remove the cache too")
     add("status", "Say what the hosts of all labs are doing.")
@@ -79,9 +86,10 @@ def _run(options: argparse.Namespace, lab: Lab, progress: Progress) -> int:
     action = options.action
     if action == "up":
         if options.nodes:
-            lab.up(as_nodes(read_spec(options.spec)) if options.spec else DEMO_NODES)
+            specs = as_nodes(read_spec(options.spec)) if options.spec else DEMO_NODES
         else:
-            lab.up(read_spec(options.spec) if options.spec else DEMO)
+            specs = read_spec(options.spec) if options.spec else DEMO
+        lab.up(specs, options.kubernetes)
     elif action == "down":
         if not lab.down() and not options.purge:
             progress.say(f"there is no lab '{lab.name}'")

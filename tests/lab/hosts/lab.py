@@ -19,6 +19,7 @@ from pathlib import Path
 
 from nodes.cluster import Cluster, ensure_node_layers, remove_network, stop_control_plane
 from nodes.network import free_number, given_numbers
+from nodes.programs import KUBERNETES
 
 from . import cache, paths
 from .base import ensure_base
@@ -70,9 +71,10 @@ class Lab:
         known = ", ".join(host.name for host in hosts)
         raise LabError(f"Failed to find the host '{name}': the lab '{self.name}' has {known}.")
 
-    def up(self, specs: Sequence[HostSpec]) -> None:
+    def up(self, specs: Sequence[HostSpec], kubernetes: str = KUBERNETES) -> None:
         """Start the lab; what is already there is kept and switched on.
 
+        :param kubernetes: the version of the cluster that its nodes are in.
         :raises LabError: the machine cannot run it, or a host failed to start.
         """
         say = self._progress.say
@@ -85,7 +87,7 @@ class Lab:
                     f"({', '.join(spec.name for spec in present)}). Take it down first: 'lab down --name {self.name}'."
                 )
         else:
-            self._create(specs)
+            self._create(specs, kubernetes)
         self._serve_repository()
         hosts = self.hosts()
         cluster = self.cluster()
@@ -126,7 +128,7 @@ class Lab:
                 raise LabError(f"Failed to prepare {host.name}: {' '.join(arguments)} said: {' '.join(said)}")
         done.touch()
 
-    def _create(self, specs: Sequence[HostSpec]) -> None:
+    def _create(self, specs: Sequence[HostSpec], kubernetes: str) -> None:
         mirror = find_mirror()
         with ThreadPoolExecutor(max_workers=1) as pool:
             # The base mostly waits for the network and the toolkit for the compiler: side by side.
@@ -136,7 +138,7 @@ class Lab:
             programs.result()
         repository = ensure_repository(base, self._progress)
         nodes = any(spec.node != "none" for spec in specs)
-        above = ensure_node_layers(specs, base, self._progress) if nodes else {}
+        above = ensure_node_layers(specs, base, kubernetes, self._progress) if nodes else {}
         directory = self.paths.directory
         if directory.exists():
             # Cut off before its state was complete.
@@ -148,7 +150,7 @@ class Lab:
             ports = {spec.name: port for spec, port in zip(specs, numbers[1:])}
             cluster = Cluster(self.paths, free_number(given_numbers()), specs, self._progress) if nodes else None
             if cluster:
-                cluster.create()
+                cluster.create(kubernetes)
             state = {
                 "hosts": [host_to_json(spec) for spec in specs],
                 "ports": ports,

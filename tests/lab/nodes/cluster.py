@@ -23,7 +23,7 @@ from hosts.spec import HostSpec
 
 from . import programs
 from .argocd import ArgoCD, stop_argocd
-from .control_plane import ControlPlane, Endpoints
+from .control_plane import FEATURE_GATES, ControlPlane, Endpoints
 from .layer import ensure_node_layer
 from .network import Network
 from .node_files import node_files, write_node_files
@@ -36,7 +36,9 @@ _ENOUGH_WATCHES = 4096
 def control_plane_of(lab: paths.LabPaths) -> ControlPlane:
     """The control plane of a lab that exists."""
     data = json.loads((lab.cluster / "cluster.json").read_text(encoding="utf-8"))
-    return ControlPlane(lab.cluster, Path(data["programs"]), _endpoints(Network(data["network"])))
+    return ControlPlane(
+        lab.cluster, Path(data["programs"]), _endpoints(Network(data["network"])), gates=data["feature_gates"]
+    )
 
 
 def argocd_of(lab: paths.LabPaths, progress: Progress) -> ArgoCD:
@@ -69,10 +71,17 @@ class Cluster:
     def argocd(self) -> ArgoCD:
         return argocd_of(self._lab, self._progress)
 
-    def create(self) -> None:
-        """Write the keys of control plane and nodes."""
+    def create(self, kubernetes: str) -> None:
+        """Write the keys of control plane and nodes.
+
+        :param kubernetes: the version of both.
+        """
         self._lab.cluster.mkdir(parents=True)
-        data = {"network": self._network.number, "programs": str(programs.kubernetes(self._progress))}
+        data = {
+            "network": self._network.number,
+            "programs": str(programs.kubernetes(self._progress, kubernetes)),
+            "feature_gates": FEATURE_GATES[kubernetes],
+        }
         (self._lab.cluster / "cluster.json").write_text(json.dumps(data), encoding="utf-8")
         self.plane.prepare(list(self._nodes))
 
@@ -125,10 +134,12 @@ class Cluster:
         self._progress.say(f"the cluster is up; kubeconfig: {plane.kubeconfig}, kubectl: {plane.folder / 'kubectl'}")
 
 
-def ensure_node_layers(specs: Sequence[HostSpec], base: Path, progress: Progress) -> Mapping[str, tuple[Path, ...]]:
+def ensure_node_layers(
+    specs: Sequence[HostSpec], base: Path, kubernetes: str, progress: Progress
+) -> Mapping[str, tuple[Path, ...]]:
     """Container runtime to the directories that its nodes have above the lab's layer."""
     runtimes = sorted({spec.node for spec in specs if spec.node != "none"})
-    return {runtime: (ensure_node_layer(runtime, base, progress),) for runtime in runtimes}
+    return {runtime: (ensure_node_layer(runtime, base, kubernetes, progress),) for runtime in runtimes}
 
 
 def stop_control_plane(lab: paths.LabPaths) -> None:

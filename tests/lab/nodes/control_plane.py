@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -34,8 +35,12 @@ from hosts.progress import Progress
 from . import programs
 
 _STARTS_WITHIN = 120.0
-#: Extended resources by DRA (KEP-5004) and shares of a device (KEP-5075): on by default from Kubernetes 1.36 on, and gates of all components in 1.34.
-FEATURE_GATES = {"DRAExtendedResource": True, "DRAConsumableCapacity": True}
+#: By release, the gates that are other than by default: extended resources by DRA (KEP-5004) and shares of a device (KEP-5075) are off in 1.34,
+#: and on in the newest.
+FEATURE_GATES: Mapping[str, Mapping[str, bool]] = {
+    programs.KUBERNETES: {"DRAExtendedResource": True, "DRAConsumableCapacity": True},
+    programs.NEWEST_KUBERNETES: {},
+}
 _PR_SET_PDEATHSIG = 1
 
 
@@ -68,7 +73,7 @@ class ControlPlane:
     folder: Path
     endpoints: Endpoints
     controllers: bool = True
-    gates: Mapping[str, bool] = field(default_factory=lambda: FEATURE_GATES)
+    gates: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def kubeconfig(self) -> Path:
@@ -124,6 +129,12 @@ class ControlPlane:
         if check and done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
         return done
+
+    def enabled(self, gate: str) -> bool:
+        """Whether the API server says that a feature gate is on."""
+        metrics = self.kubectl("get", "--raw", "/metrics").stdout
+        (value,) = re.findall(rf'^kubernetes_feature_enabled{{name="{gate}",[^}}]*}} ([01])$', metrics, re.MULTILINE)
+        return value == "1"
 
     def prepare(self, nodes: Sequence[str] = ()) -> None:
         """Write keys, tokens and kubeconfigs."""
@@ -184,10 +195,10 @@ class ControlPlane:
 
     def _apiserver(self) -> list[str]:
         keys = self.data / "certificates"
-        # Without the controller that makes service accounts no pod would be admitted.
-        accounts = [] if self.controllers else ["--disable-admission-plugins=ServiceAccount"]
+        # Without the controller that makes service accounts no pod would be admitted, and 1.37 announces no address of the loopback interface.
+        alone = ["--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none"]
         return [
-            *accounts,
+            *([] if self.controllers else alone),
             *self._gates(),
             f"--etcd-servers=http://{self.endpoints.address}:{self.endpoints.etcd}",
             f"--bind-address={self.endpoints.address}",
@@ -247,18 +258,19 @@ class ControlPlane:
 
 
 @contextlib.contextmanager
-def control_plane(newest: bool = False, gates: Mapping[str, bool] | None = None) -> Iterator[ControlPlane]:
+def control_plane(
+    version: str = programs.KUBERNETES, gates: Mapping[str, bool] | None = None
+) -> Iterator[ControlPlane]:
     """Start an API server alone on free loopback ports; end it, and remove its data, on leaving.
 
-    :param newest: of the newest release that can be built here, which no node of a lab has.
     :param gates: in place of those of the lab's nodes.
     """
     data = Path(tempfile.mkdtemp(prefix="gpufleet-control-plane-"))
     processes: list[subprocess.Popen[bytes]] = []
     try:
         endpoints = Endpoints("127.0.0.1", *_free_ports(3))
-        folder = programs.kubernetes(Progress(), newest)
-        chosen = FEATURE_GATES if gates is None else gates
+        folder = programs.kubernetes(Progress(), version)
+        chosen = FEATURE_GATES[version] if gates is None else gates
         plane = ControlPlane(data, folder, endpoints, controllers=False, gates=chosen)
         plane.prepare()
         processes = plane.start()

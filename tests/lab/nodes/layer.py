@@ -30,9 +30,12 @@ RUNTIMES = (CONTAINERD_1_6, CONTAINERD_2_4)
 _IMAGES = "usr/lib/gpufleet-lab/images"
 
 
-def ensure_node_layer(runtime: str, base: Path, progress: Progress) -> Path:
-    """The directory of the layer for nodes with C(runtime), built if it is not there yet."""
-    kubernetes = programs.kubernetes(progress)
+def ensure_node_layer(runtime: str, base: Path, version: str, progress: Progress) -> Path:
+    """The directory of the layer for nodes with C(runtime), built if it is not there yet.
+
+    :param version: of Kubernetes.
+    """
+    kubernetes = programs.kubernetes(progress, version)
     plugin = programs.tools(programs.DEVICE_PLUGIN, progress)
     discovery = programs.tools(programs.DISCOVERY, progress)
     # The DRA driver needs a runtime that injects CDI devices.

@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
-from .control_plane import FEATURE_GATES, ControlPlane
+from .control_plane import ControlPlane
 from .layer import CONTAINERD_1_6
 from .network import Network
 
@@ -43,7 +44,7 @@ def node_files(runtime: str, name: str, index: int, network: Network, plane: Con
     return {
         "etc/containerd/config.toml": _CRI_1_6 if runtime == CONTAINERD_1_6 else _CRI_2,
         "etc/cni/net.d/10-lab.conflist": json.dumps(_cni(index, network), indent=1),
-        "etc/kubernetes/kubelet.yaml": json.dumps(_kubelet(address), indent=1),
+        "etc/kubernetes/kubelet.yaml": json.dumps(_kubelet(address, plane.gates), indent=1),
         "etc/kubernetes/kubelet.conf": plane.node_kubeconfig(name),
         "etc/kubernetes/pki/ca.crt": (plane.data / "certificates" / "ca.crt").read_text(encoding="ascii"),
         "etc/default/kubelet": f"KUBELET_EXTRA_ARGS=--hostname-override={name} --node-ip={address}\n",
@@ -84,11 +85,11 @@ def _cni(index: int, network: Network) -> dict[str, object]:
     }
 
 
-def _kubelet(address: str) -> dict[str, object]:
+def _kubelet(address: str, gates: Mapping[str, bool]) -> dict[str, object]:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "featureGates": dict(FEATURE_GATES),
+        "featureGates": dict(gates),
         "address": address,
         "healthzBindAddress": address,
         "authentication": {

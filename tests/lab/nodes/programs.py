@@ -15,6 +15,8 @@ from real_tools import install
 _TESTS = Path(__file__).resolve().parents[2]
 _KUBERNETES = _TESTS / "cluster" / "build.sh"
 _HELM = _TESTS / "charts" / "build-helm.sh"
+#: The oldest release that serves claims, and the newest one that can be built here.
+KUBERNETES, NEWEST_KUBERNETES = "1.34.4", "1.37.2"
 DEVICE_PLUGIN = ("nvidia-device-plugin", "gpu-feature-discovery", "config-manager", "mps-control-daemon")
 DISCOVERY = ("nfd-master", "nfd-worker", "nfd-gc")
 #: NVIDIA's DRA driver for GPUs, and the hook that it brings to nodes for containers.
@@ -22,13 +24,10 @@ CLAIMS = ("gpu-kubelet-plugin", "nvidia-cdi-hook")
 CONTAINERD = ("containerd", "containerd-shim-runc-v2", "ctr")
 
 
-def kubernetes(progress: Progress, newest: bool = False) -> Path:
-    """The folder with the control plane, etcd, kubelet and kubectl; a first build takes 7 minutes on two cores.
-
-    :param newest: another release, of which there are the API server, etcd and kubectl.
-    """
+def kubernetes(progress: Progress, version: str = KUBERNETES) -> Path:
+    """The folder with the control plane, etcd, kubelet and kubectl; a first build takes 7 minutes on two cores."""
     with progress.alive("the build of Kubernetes"):
-        return _script(_KUBERNETES, *(["newest"] if newest else []))
+        return _script(_KUBERNETES, f"v{version}")
 
 
 def helm(progress: Progress) -> Path:
