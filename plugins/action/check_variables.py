@@ -11,9 +11,9 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import playbook_variables, refusals
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import host_names
 
 
 class ActionModule(ControllerAction):
@@ -40,7 +40,7 @@ class ActionModule(ControllerAction):
             for name in found.unknown:
                 unknown.setdefault(name, []).append(str(host))
         for name, where in unknown.items():
-            self._display.warning(f"{host_names(where)}: gpufleet.nvidia has no variable {name}.")
+            self._display.warning(f"{shortened(where)}: gpufleet.nvidia has no variable {name}.")
         result: dict[str, Any] = {"refusals": refusals.of_hosts(wrong)}
         if wrong:
             result["failed"] = True

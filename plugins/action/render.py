@@ -17,9 +17,9 @@ from ansible.template import Templar
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import host_names
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, GpusUnknown
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.leaving import leaving
@@ -70,7 +70,7 @@ class ActionModule(ControllerAction):
             }
         if gone:
             self._display.warning(
-                f"{root}: nodes leave the tree, because they are not in the inventory: {host_names(gone)}"
+                f"{root}: nodes leave the tree, because they are not in the inventory: {shortened(gone)}"
             )
         newer = any(True for _file in recorded.outdated())
         if not self._task.check_mode:

@@ -13,9 +13,10 @@ from typing import Any, Callable
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import host_names, pool_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect, refusals_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
 
@@ -86,4 +87,4 @@ def warnings_of(hosts: Iterable[tuple[str, Mapping[str, StagePlan]]]) -> list[st
         for stage in stages.values():
             for text in stage.warnings:
                 found.setdefault((stage.stage, text), []).append(host)
-    return [f"{host_names(where)}: {stage}: {text}" for (stage, text), where in found.items()]
+    return [f"{shortened(where)}: {stage}: {text}" for (stage, text), where in found.items()]

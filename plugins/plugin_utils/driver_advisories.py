@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_ve
     is_driver_version,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 
 VARIABLE = "nvidia_driver_advisories"
 _CATEGORY = "csaf_security_advisory"
@@ -117,5 +118,4 @@ def _score(vulnerability: Mapping[str, Any]) -> float:
 
 def _reason(found: list[tuple[float, str]]) -> str:
     several = sorted(found, key=lambda item: (-item[0], item[1]))
-    text = ", ".join(f"{cve} ({score})" for score, cve in several[:_NAMED])
-    return f"{text} and {len(several) - _NAMED} more" if len(several) > _NAMED else text
+    return shortened([f"{cve} ({score})" for score, cve in several], _NAMED)

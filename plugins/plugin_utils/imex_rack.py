@@ -18,8 +18,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex impo
     in_order,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import host_names
 
 _GROUP, _VERSION = f"{VARIABLE}_group", "nvidia_driver_version"
 
@@ -64,7 +64,7 @@ class Racks:
         for name, what, mine in ((_VERSION, "driver", version), (VARIABLE, "IMEX mode", mode), (_GROUP, "rack", group)):
             others = {peer: found[name] for peer, found in rack.items() if found[name] != mine}
             if others:
-                named = host_names([f"{peer} ({value or 'none'})" for peer, value in others.items()])
+                named = shortened([f"{peer} ({value or 'none'})" for peer, value in others.items()])
                 raise Refused(
                     name, f"{group} has hosts of another {what} than {mine}: {named}", f"Set it for all of {group}."
                 )
@@ -74,7 +74,7 @@ class Racks:
             return list(in_order([found[ADDRESS] for found in rack.values()]))
         except Refused as refusal:
             whose = [peer for peer, found in rack.items() if found[ADDRESS] in refusal.reason]
-            raise Refused(refusal.thing, f"{refusal.reason} ({host_names(whose)})", refusal.remedy) from None
+            raise Refused(refusal.thing, f"{refusal.reason} ({shortened(whose)})", refusal.remedy) from None
 
     def _host(self, name: str) -> dict[str, str]:
         """Return what a rack has to know of one of its hosts."""

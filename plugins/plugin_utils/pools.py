@@ -24,8 +24,6 @@ OF_PLAYBOOKS = (
     "gpu_verify_on_host",
     "gpu_inspect_checkpoint",
 )
-#: Hosts that a sentence names one by one.
-_MOST = 5
 _BUILT_IN = frozenset({"all", "ungrouped", GPU_HOSTS, *OF_PLAYBOOKS})
 
 
@@ -83,9 +81,3 @@ def pool_of(host: str, known: Mapping[str, Sequence[str]], named: str | None) ->
 def node_of(host: str, variables: Mapping[str, Any]) -> str:
     """Return the name of a host's node in the cluster: C(gpu_node_name), or the host's own."""
     return str(plain(variables.get("gpu_node_name")) or host)
-
-
-def host_names(hosts: Sequence[str]) -> str:
-    """Return the names of hosts as a sentence has room for them."""
-    shown = ", ".join(hosts[:_MOST])
-    return f"{shown} and {len(hosts) - _MOST} more" if len(hosts) > _MOST else shown

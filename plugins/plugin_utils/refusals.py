@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import host_names
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 
 
 def of_hosts(found: Iterable[tuple[str, Refused]]) -> list[dict[str, Any]]:
@@ -23,4 +23,4 @@ def of_hosts(found: Iterable[tuple[str, Refused]]) -> list[dict[str, Any]]:
 
 def sentences(refusals: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return them for people."""
-    return [f"{host_names(refusal['hosts'])}: {refusal['message']}" for refusal in refusals]
+    return [f"{shortened(refusal['hosts'])}: {refusal['message']}" for refusal in refusals]

@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.cuda impor
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import described_health, judged
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import host_names
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 
 AS_DESCRIBED, TO_CHANGE, TO_PROVE, REFUSED, UNREAD = "as described", "to change", "to prove", "refused", "unread"
 
@@ -89,6 +89,6 @@ def by_pool(hosts: Iterable[HostWork]) -> list[str]:
             there = states.get(state, [])
             if there:
                 named = [f"{one.host} ({one.why})" if one.why else one.host for one in there]
-                parts.append(f"{len(there)} {state}" + ("" if state == AS_DESCRIBED else f": {host_names(named)}"))
+                parts.append(f"{len(there)} {state}" + ("" if state == AS_DESCRIBED else f": {shortened(named)}"))
         lines.append(f"  {pool}: {'; '.join(parts)}")
     return lines

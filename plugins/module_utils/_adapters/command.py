@@ -38,14 +38,10 @@ class Result:
     stderr: str
 
 
-def find(name: str, root: str = "/") -> str | None:
+def find(name: str) -> str | None:
     """Return the absolute path of program C(name), or None. An absolute C(name) is returned when it is executable."""
     candidates = [name] if name.startswith("/") else [f"{folder}/{name}" for folder in _SEARCH]
-    for candidate in candidates:
-        path = os.path.join(root, candidate.lstrip("/"))
-        if os.path.isfile(path) and os.access(path, os.X_OK):
-            return candidate if root == "/" else path
-    return None
+    return next((path for path in candidates if os.path.isfile(path) and os.access(path, os.X_OK)), None)
 
 
 def run(

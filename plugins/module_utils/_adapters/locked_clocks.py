@@ -36,21 +36,21 @@ def parse(text: str | None) -> Locks:
         return {}
 
 
-def read(path: str = PATH) -> Locks:
+def read() -> Locks:
     """Return what was locked on this host."""
-    return parse(read_text(path))
+    return parse(read_text(PATH))
 
 
-def keep(uuid: str, clock: str, frequencies: tuple[int, int] | None, path: str = PATH) -> None:
+def keep(uuid: str, clock: str, frequencies: tuple[int, int] | None) -> None:
     """Remember how a clock was locked; None where it was unlocked."""
-    found = {one: dict(locks) for one, locks in read(path).items()}
+    found = {one: dict(locks) for one, locks in read().items()}
     locks = found.setdefault(uuid, {})
     locks.pop(clock, None)
     if frequencies is not None:
         locks[clock] = frequencies
-    write_whole(path, json.dumps(found, sort_keys=True) + "\n")
+    write_whole(PATH, json.dumps(found, sort_keys=True) + "\n")
 
 
-def forget(path: str = PATH) -> None:
+def forget() -> None:
     """Forget all of it: GPUs have lost their locks, and to lock again one that has not costs nothing."""
-    remove(path)
+    remove(PATH)

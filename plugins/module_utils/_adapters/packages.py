@@ -210,18 +210,6 @@ def manager_for(name: str) -> PackageManager:
     )
 
 
-def same_packages(left: Mapping[str, str], right: Mapping[str, str]) -> tuple[Change, ...]:
-    """Return how the package set C(left) differs from C(right), by name; upgrade and downgrade are both C(change)."""
-    changes = []
-    for name in sorted({*left, *right}):
-        before, after = left.get(name, ""), right.get(name, "")
-        if before == after:
-            continue
-        action = "install" if not before else "remove" if not after else "change"
-        changes.append(Change(action, name, before, after))
-    return tuple(changes)
-
-
 def checked(result: Result, attempt: str, remedy: str = "") -> Result:
     """Return C(result), or raise L(PackageError) saying what was tried and what the tool said when it failed."""
     if result.rc == 0:
@@ -271,6 +259,5 @@ __all__ = [
     "failure",
     "manager_for",
     "run_command",
-    "same_packages",
     "waiting_for_lock",
 ]

@@ -38,7 +38,6 @@ class Architecture:
     :param last_driver_branch: the last driver branch that supports it, or None while it is supported.
     :param mig: whether some of its boards have MIG.
     :param mig_toggle_needs_reset: whether changing the MIG mode takes effect only after a reset of the GPU.
-    :param mig_mode_survives_reboot: whether the MIG mode is stored on the board. Instances never survive.
     :param mps_clients: most client contexts of one GPU under MPS, for CUDA before 13.1.
     :param mps_clients_cuda_13_1: the same for CUDA 13.1 and newer.
     :param mps_clients_device_plugin: most replicas that k8s-device-plugin accepts with MPS; it compares the compute
@@ -51,7 +50,6 @@ class Architecture:
     last_driver_branch: int | None
     mig: bool
     mig_toggle_needs_reset: bool | None
-    mig_mode_survives_reboot: bool | None
     mps_clients: int
     mps_clients_cuda_13_1: int
     mps_clients_device_plugin: int
@@ -60,18 +58,17 @@ class Architecture:
 _BOTH = (OPEN, PROPRIETARY)
 
 # Kernel modules and last branches: NVIDIA's driver installation guide [doc] and the legacy_580 branch [secondary].
-# MIG mode: the MIG guide for Ampere [doc], supportsMIGModeToggle of the DRA driver for Hopper and newer [code]; that
-# Hopper and newer forget the mode at a reboot follows from the guide naming only Ampere as persistent [unverified].
+# MIG mode: the MIG guide for Ampere [doc], supportsMIGModeToggle of the DRA driver for Hopper and newer [code].
 # MPS clients: man page of nvidia-cuda-mps-control [doc], MPS PDF of R590 [secondary], k8s-device-plugin 0.20 [code].
 _ORDERED = (
-    Architecture("maxwell", ("5.0", "5.2"), (PROPRIETARY,), 580, False, None, None, 16, 16, 16),
-    Architecture("pascal", ("6.0", "6.1"), (PROPRIETARY,), 580, False, None, None, 16, 16, 16),
-    Architecture("volta", ("7.0",), (PROPRIETARY,), 580, False, None, None, 48, 60, 16),
-    Architecture("turing", ("7.5",), _BOTH, None, False, None, None, 48, 60, 48),
-    Architecture("ampere", ("8.0", "8.6"), _BOTH, None, True, True, True, 48, 60, 48),
-    Architecture("ada", ("8.9",), _BOTH, None, False, None, None, 48, 60, 48),
-    Architecture("hopper", ("9.0",), _BOTH, None, True, False, False, 48, 60, 48),
-    Architecture("blackwell", ("10.0", "10.3", "12.0"), (OPEN,), None, True, False, False, 48, 60, 48),
+    Architecture("maxwell", ("5.0", "5.2"), (PROPRIETARY,), 580, False, None, 16, 16, 16),
+    Architecture("pascal", ("6.0", "6.1"), (PROPRIETARY,), 580, False, None, 16, 16, 16),
+    Architecture("volta", ("7.0",), (PROPRIETARY,), 580, False, None, 48, 60, 16),
+    Architecture("turing", ("7.5",), _BOTH, None, False, None, 48, 60, 48),
+    Architecture("ampere", ("8.0", "8.6"), _BOTH, None, True, True, 48, 60, 48),
+    Architecture("ada", ("8.9",), _BOTH, None, False, None, 48, 60, 48),
+    Architecture("hopper", ("9.0",), _BOTH, None, True, False, 48, 60, 48),
+    Architecture("blackwell", ("10.0", "10.3", "12.0"), (OPEN,), None, True, False, 48, 60, 48),
 )
 
 ARCHITECTURES: dict[str, Architecture] = {architecture.name: architecture for architecture in _ORDERED}

@@ -68,24 +68,6 @@ class GpuInstanceProfile:
     note: str | None = None
 
 
-@dataclass(frozen=True)
-class ComputeInstanceProfile:
-    """One kind of compute instance inside a GPU instance, as a live driver offers it.
-
-    :param slices: compute slices, the C of a name such as C(1c.3g.40gb).
-    :param nvml_enum: the index passed to C(nvmlGpuInstanceGetComputeInstanceProfileInfo).
-    :param multiprocessors: SMs of a compute instance.
-    :param profile_id: the driver's id of the profile.
-    :param max_instances: how many fit into the GPU instance at once.
-    """
-
-    slices: int
-    nvml_enum: int
-    multiprocessors: int
-    profile_id: int | None = None
-    max_instances: int | None = None
-
-
 #: NVLink 5 with the switches in the GPU's own host (HGX): its fabric manager and subnet manager have to run there.
 SWITCHES_IN_HOST = "host"
 #: NVLink 5 with the switches outside of it (NVL72): a GPU host has no fabric manager of its own (aks-gpu#170).

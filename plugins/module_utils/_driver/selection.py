@@ -56,17 +56,17 @@ class Selection:
     module: str = "dkms"
 
 
-def archive_of(host: Host, desired: DesiredDriver, branch: int | None = None) -> Archive:
+def archive_of(host: Host, desired: DesiredDriver) -> Archive:
     """Return the table of packages for a desired state on a host.
 
     :raises Refused: the distribution's own archive has no driver.
     """
     names = host.distribution.archive if desired.archive_source == "distribution" else host.distribution.names
-    archive = archive_for(desired.archive_source, names, branch or desired.branch_number)
+    archive = archive_for(desired.archive_source, names, desired.branch_number)
     if archive is None and names and desired.archive_source == "nvidia":
         raise Refused(
             f"{PREFIX}{'version' if desired.version else 'branch'}",
-            f"the packages of branch {branch or desired.branch_number} for {host.distribution.name} are not known",
+            f"the packages of branch {desired.branch_number} for {host.distribution.name} are not known",
             f'Set {PREFIX}branch: "580".',
         )
     if archive is None:

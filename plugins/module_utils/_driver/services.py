@@ -39,10 +39,10 @@ def persistence_drop_in(unit: str) -> str | None:
     return "\n".join(lines) + "\n"
 
 
-def without_drop_in(text: str, path: str = PERSISTENCE_DROP_IN) -> str:
-    """Return what C(systemctl cat) printed without the part that comes from the file C(path)."""
+def without_drop_in(text: str) -> str:
+    """Return what C(systemctl cat) printed without the part that comes from L(PERSISTENCE_DROP_IN)."""
     parts = re.split(r"(?m)^(?=# /)", text)
-    return "".join(part for part in parts if not part.startswith(f"# {path}\n"))
+    return "".join(part for part in parts if not part.startswith(f"# {PERSISTENCE_DROP_IN}\n"))
 
 
 def has_install_section(text: str) -> bool:

@@ -20,8 +20,6 @@ from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from .host import DEFAULT, SHM, Daemon, HostSharing
 
-DISRUPTIONS = ("refuse", "force")
-
 
 @dataclass(frozen=True)
 class Server:

@@ -26,9 +26,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import CDI, ENVVAR, METHODS, VOLUME_MOUNTS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import mig_parted
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import desired_layout
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.stage import gpus_with_pci
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import instances_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import present as now
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
 
 from .adopt_cluster import Served
@@ -240,7 +240,7 @@ def _toolkit(reader: _Reader, served: Served, preferred: str) -> None:
 def _mig(reader: _Reader, served: Served) -> None:
     gpus = [gpu for gpu in reader.facts.get("gpus") or () if (gpu.get("mig") or {}).get("supported")]
     total = len(reader.facts.get("gpus") or ())
-    present = {int(gpu["index"]): present_layout(gpu) for gpu in gpus}
+    present = {int(gpu["index"]): now(gpu) or DesiredGpu(False) for gpu in gpus}
     if not any(one.enabled for one in present.values()):
         reader.variables.update({"nvidia_mig_strategy": served.strategy or "none", "nvidia_mig_layout": []})
         if reader.left(["mig"], {}):
@@ -268,17 +268,6 @@ def _mig(reader: _Reader, served: Served) -> None:
             else "nothing restores the MIG layout at boot. Set nvidia_mig_restore: true to have it recorded by site and restored at boot."
         )
     _compare_mig_parted(reader, present, str(found["nvidia_mig_strategy"]))
-
-
-def present_layout(gpu: Mapping[str, Any]) -> DesiredGpu:
-    """Return what a GPU of the facts has now, as the desired state that would make it so."""
-    if not (gpu.get("mig") or {}).get("current"):
-        return DesiredGpu(False)
-    instances = (
-        DesiredInstance(instance.profile, tuple(sorted((one.slices for one in instance.compute), reverse=True)))
-        for instance in instances_of(gpu)
-    )
-    return DesiredGpu(True, tuple(sorted(instances)))
 
 
 def _compare_mig_parted(reader: _Reader, present: Mapping[int, DesiredGpu], strategy: str) -> None:

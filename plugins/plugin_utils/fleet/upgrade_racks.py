@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import HOST, MASKED
 
+from .text import shortened
 from .waves import CURRENT, DONE, FAILED, Budget, Node
 
 
@@ -75,7 +76,7 @@ def announcements(nodes: Sequence[Node], budget: Budget, forks: int, groups: Map
         present = {node.name for node in members if not node.skip}
         outside = [host for host in groups.get(rack) or () if host not in present]
         if outside:
-            text += f" {_few(outside)}: not part of this run. The rack stays out of its domain until they have that driver too."
+            text += f" {shortened(outside)}: not part of this run. The rack stays out of its domain until they have that driver too."
         told.append(text)
     return told
 
@@ -89,12 +90,12 @@ def mixed_racks(nodes: Sequence[Node]) -> dict[str, str]:
         left = [node.name for node in members if node.name not in {*new, *failed}]
         if not new or not (failed or left):
             continue
-        others = [f"{_few(failed)} failed"] if failed else []
-        others += [f"{_few(left)} kept the old one"] if left else []
+        others = [f"{shortened(failed)} failed"] if failed else []
+        others += [f"{shortened(left)} kept the old one"] if left else []
         upgraded = [node.name for node in members if node.phase == DONE]
         back = f", or take the others back: ansible-playbook gpufleet.nvidia.rollback --limit {','.join(upgraded)}"
         found[rack] = (
-            f"{rack} has two driver versions: {_few(new)} {'has' if len(new) == 1 else 'have'} the new one, {', '.join(others)}. "
+            f"{rack} has two driver versions: {shortened(new)} {'has' if len(new) == 1 else 'have'} the new one, {', '.join(others)}. "
             "Its IMEX domain does not form, and no job can share memory across it, until all of its hosts have one version. Correct the reason "
             f"and run upgrade again{' with gpu_upgrade_retry=true' if failed else ''}{back if upgraded else ''}."
         )
@@ -107,7 +108,3 @@ def _racks(nodes: Sequence[Node]) -> dict[str, list[Node]]:
         if node.rack:
             racks.setdefault(node.rack, []).append(node)
     return racks
-
-
-def _few(names: Sequence[str], most: int = 5) -> str:
-    return f"{', '.join(names[:most])} and {len(names) - most} more" if len(names) > most else ", ".join(names)

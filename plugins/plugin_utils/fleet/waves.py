@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
+from .text import shortened
+
 WAITING = "waiting"
 WORKING = "working"
 DONE = "done"
@@ -120,7 +122,7 @@ def decide(nodes: Sequence[Node], budget: Budget) -> Decision:
         return Decision(finished=True)
     away = [node.name for node in waiting if not node.ready]
     reason = (
-        f"{_names(away)} not ready"
+        f"{shortened(away)} not ready"
         if not able
         else f"at most {budget.max_unavailable} may be unavailable, and that many already are"
     )
@@ -132,7 +134,7 @@ def too_many_failed(nodes: Sequence[Node], budget: Budget) -> str | None:
     failed = [node.name for node in nodes if node.phase == FAILED or node.failing]
     if len(failed) <= budget.max_failures:
         return None
-    return f"{len(failed)} failed ({_names(failed)}) and at most {budget.max_failures} may"
+    return f"{len(failed)} failed ({shortened(failed)}) and at most {budget.max_failures} may"
 
 
 def order(nodes: Sequence[Node]) -> tuple[str, ...]:
@@ -204,8 +206,3 @@ def _slots(nodes: Sequence[Node], budget: Budget, working: int) -> int:
 
 def _all(nodes: Iterable[Node]) -> tuple[str, ...]:
     return tuple(node.name for node in nodes)
-
-
-def _names(names: Sequence[str], most: int = 5) -> str:
-    shown = ", ".join(names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

@@ -39,18 +39,12 @@ class Configuration(NamedTuple):
     others: tuple[Mapping[str, Any], ...] = ()
 
 
-def lint_file(name: str, text: str, facts: Mapping[str, Any] | None = None) -> dict[str, Verdict]:
-    """Return what the linter says of each configuration and object in a file, by a name that begins with the file's.
-
-    :param facts: of the node on which they will be used, as for L(lint).
-    """
-    return lint_files({name: text}, facts)
-
-
 def lint_files(texts: Mapping[str, str], facts: Mapping[str, Any] | None = None) -> dict[str, Verdict]:
-    """Return the same of several files, and what those of one folder, or of one C(clusters/NAME), say together.
+    """Return what the linter says of each configuration and object in files, by a name that begins with the file's, and of all that are in one folder,
+    or in one C(clusters/NAME), together.
 
     :param texts: by the paths of the files.
+    :param facts: of the node on which they will be used, as for L(lint).
     """
     verdicts: dict[str, Verdict] = {}
     parts: list[together.Part] = []

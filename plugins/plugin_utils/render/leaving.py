@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import host_names
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 
 VARIABLE = "gpu_kubernetes_remove_nodes"
 #: The smaller of two slices has half of the hosts or less; the larger one of three hosts has two.
@@ -32,7 +32,7 @@ def leaving(root: str, before: Collection[str], known: Collection[str], allowed:
     if len(gone) > 1 and len(gone) * _MANY >= len(before) and not allowed:
         raise Refused(
             root,
-            f"{len(gone)} of the {len(before)} nodes in the tree are not in this inventory and would be removed: {host_names(gone)}. An "
+            f"{len(gone)} of the {len(before)} nodes in the tree are not in this inventory and would be removed: {shortened(gone)}. An "
             "inventory with a part of the hosts, such as that of a sliced job of AWX, must not render",
             f"Render once, from the whole inventory, and add --skip-tags cluster to jobs with a part of it. If the hosts are gone, set {VARIABLE}: "
             "true for this run.",

@@ -238,9 +238,7 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setattr(apply, "RECORD", str(tmp_path / "settings.json"))
     # Who has the device nodes of this machine open is nobody's business here.
     monkeypatch.setattr(apply, "HostFiles", lambda: HostFiles(str(tmp_path / "nobody")))
-    monkeypatch.setattr(apply.locked_clocks.read, "__defaults__", (str(tmp_path / "locks"),))
-    monkeypatch.setattr(apply.locked_clocks.keep, "__defaults__", (str(tmp_path / "locks"),))
-    monkeypatch.setattr(apply.locked_clocks.forget, "__defaults__", (str(tmp_path / "locks"),))
+    monkeypatch.setattr(locked_clocks, "PATH", str(tmp_path / "locks"))
     monkeypatch.setattr(apply.record, "__defaults__", (str(tmp_path / "settings.json"),))
 
     def create(board="h100-80gb-sxm", count=2):
@@ -353,7 +351,7 @@ def test_a_board_without_power_limit_and_clocks(host):
 
 
 def test_locks_are_forgotten_where_gpus_lose_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(locked_clocks.forget, "__defaults__", (str(tmp_path / "locks"),))
+    monkeypatch.setattr(locked_clocks, "PATH", str(tmp_path / "locks"))
     for lose in (
         lambda: gpu_clients.reset_gpu("0000:18:00.0"),
         lambda: gpu_clients.reset_gpus(["0000:18:00.0", "0000:2a:00.0"]),
@@ -361,7 +359,7 @@ def test_locks_are_forgotten_where_gpus_lose_them(tmp_path, monkeypatch):
     ):
         for module in (gpu_clients, kernel_modules):
             monkeypatch.setattr(module, "run", lambda words, **_options: Result(tuple(words), 0, "", ""))
-        locked_clocks.keep("GPU-0", "graphics", (1, 2), str(tmp_path / "locks"))
+        locked_clocks.keep("GPU-0", "graphics", (1, 2))
         lose()
-        assert locked_clocks.read(str(tmp_path / "locks")) == {}
+        assert locked_clocks.read() == {}
     assert locked_clocks.parse('{"GPU-0": 3}') == {} and locked_clocks.parse("[]") == {}

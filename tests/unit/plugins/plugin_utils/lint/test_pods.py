@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.embedded import lint_file
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.embedded import lint_files
 
 REFUSES = {
     "gpus": [{"index": 0, "mig": {"current": False}}],
@@ -36,7 +36,7 @@ def blind(text, facts):
     """Return where a pod sees no driver, by the place of the values or the object."""
     return {
         (name, finding.path)
-        for name, verdict in lint_file("f", text, facts).items()
+        for name, verdict in lint_files({"f": text}, facts).items()
         for finding in verdict.errors
         if "sees no driver on this node" in finding.message
     }
@@ -133,7 +133,7 @@ def test_daemon_sets(above, container, facts, path):
 
 
 def test_the_strategy_of_values_is_checked_beside_their_pods():
-    verdicts = lint_file("f", "deviceListStrategy: envvar\nmigStrategy: none\n", RUNC)
+    verdicts = lint_files({"f": "deviceListStrategy: envvar\nmigStrategy: none\n"}, RUNC)
     assert [one.path for one in verdicts["f[values]"].errors] == [
         "securityContext",
         "runtimeClassName",
@@ -148,4 +148,4 @@ def test_the_strategy_of_values_is_checked_beside_their_pods():
     "text", ["gfd: 1\n", "gfd: {enabled: true, securityContext: 3}\n", "debugDump: x\nsecurityContext: []\n"]
 )
 def test_what_is_of_another_type_ends_nothing(text):
-    assert lint_file("f", text, REFUSES)
+    assert lint_files({"f": text}, REFUSES)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.embedded import lint_file, lint_files
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.embedded import lint_files
 
 from .test_claims import device_class
 
@@ -119,4 +119,4 @@ def test_the_names_that_classes_of_the_cluster_have_are_said():
 
 def test_values_of_the_dra_driver_alone_say_nothing():
     text = yaml.safe_dump({"nvidiaDriverRoot": "/", "kubeletPlugin": {"nodeSelector": {"a": "b"}}})
-    assert lint_file("f", text, {"gpus": []}) == {}
+    assert lint_files({"f": text}, {"gpus": []}) == {}
