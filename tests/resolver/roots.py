@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import run as run_command
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.installed_packages import is_kernel_package
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import verified_key
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import run_command
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_apt import Apt
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_dnf import Dnf
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_zypper import Zypper

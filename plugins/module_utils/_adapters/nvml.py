@@ -20,37 +20,18 @@ from .nvml_instances import (
     mig_device_handles,
     with_places,
 )
-from .nvml_library import NOT_SUPPORTED, Library, NvmlError, NvmlUnavailable, Reading
+from .nvml_library import NOT_SUPPORTED, Library, NvmlError, Reading
 from .nvml_processes import processes
 from .nvml_types import (
-    ComputeInstance,
     ComputeInstanceProfile,
     GpuInstance,
     GpuInstanceProfile,
     GpuState,
     MigMode,
-    Placement,
     Process,
     SystemInfo,
 )
-from .pynvml_loader import PynvmlMissing, load_pynvml
-
-__all__ = [
-    "ComputeInstance",
-    "ComputeInstanceProfile",
-    "GpuInstance",
-    "GpuInstanceProfile",
-    "GpuState",
-    "MigMode",
-    "Nvml",
-    "NvmlError",
-    "NvmlUnavailable",
-    "Placement",
-    "Process",
-    "PynvmlMissing",
-    "SystemInfo",
-    "open_nvml",
-]
+from .pynvml_loader import load_pynvml
 
 _ARCHITECTURES = {
     2: "kepler",

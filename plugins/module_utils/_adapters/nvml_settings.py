@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .nvml import Nvml, NvmlError
+from .nvml import Nvml
+from .nvml_library import NvmlError
 
 #: C(nvmlClockType_t) of nvml.h.
 _GRAPHICS, _MEMORY = 0, 2

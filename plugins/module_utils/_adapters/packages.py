@@ -14,8 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Callable, Protocol
 
-from .command import CommandError, Result
-from .command import run as run_command
+from .command import Result
 from .credentials import Credentials
 from .repositories import Repository
 
@@ -243,21 +242,3 @@ def waiting_for_lock(
         if not locked(result) or time.monotonic() >= deadline:
             return result
         time.sleep(pause)
-
-
-__all__ = [
-    "LOCK_TIMEOUT",
-    "TRANSACTION_TIMEOUT",
-    "Change",
-    "CommandError",
-    "Package",
-    "PackageError",
-    "PackageManager",
-    "Repository",
-    "Transaction",
-    "checked",
-    "failure",
-    "manager_for",
-    "run_command",
-    "waiting_for_lock",
-]

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from .command import Result
+from .command import run as run_command
 from .credentials import MODE, Credentials, apt_auth, is_written
 from .deb_versions import deb_compare
 from .files import list_directory, read_bytes, read_text, remove, write_whole
@@ -27,7 +28,6 @@ from .packages import (
     WithoutStreams,
     checked,
     failure,
-    run_command,
     waiting_for_lock,
 )
 from .repositories import Repository, canonical, deb822, sources_in

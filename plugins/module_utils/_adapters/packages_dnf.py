@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from .command import Result
+from .command import run as run_command
 from .credentials import MODE, Credentials
 from .files import list_directory, read_text, remove, write_whole
 from .openpgp import armoured_key
@@ -27,7 +28,6 @@ from .packages import (
     Runner,
     Transaction,
     checked,
-    run_command,
     waiting_for_lock,
 )
 from .repositories import Repository, base_urls_in, canonical, disabled_in, login_in, repo_file, with_enabled

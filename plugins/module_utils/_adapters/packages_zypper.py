@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from xml.etree import ElementTree
 
 from .command import Result
+from .command import run as run_command
 from .credentials import MODE, Credentials, is_written, zypper_credentials
 from .files import list_directory, read_text, remove, write_whole
 from .openpgp import armoured_key
@@ -28,7 +29,6 @@ from .packages import (
     Transaction,
     WithoutStreams,
     checked,
-    run_command,
 )
 from .repositories import Repository, base_urls_in, repo_file
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._adapters.packages import Package, Transaction
-from .._distributions.distributions import APT_PIN, MODULE_STREAM
+from .._distributions.distributions import APT_PIN
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from . import dkms, secure_boot
@@ -391,6 +391,3 @@ def _carries(package_version: str, version: str) -> bool:
     from .._formats.driver_versions import driver_version_in
 
     return driver_version_in(package_version) == version
-
-
-__all__ = ["MODULE_STREAM", "DriverPlan", "Repositories", "plan_absent", "plan_present", "plan_previous"]

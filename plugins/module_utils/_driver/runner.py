@@ -18,7 +18,7 @@ from .._distributions.distributions import APT_PIN, MODULE_STREAM
 from .._plan import Refused, Step
 from .._steps import Kind
 from . import dkms
-from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
+from .desired import REPOSITORY_NAME, DesiredDriver
 from .holds import hold_names
 from .kernel_headers import header_names, later_names
 from .packages import DKMS, closure
@@ -352,16 +352,3 @@ def tried_repository(
         plan = make_plan(tried, host, desired)
         plan = replace(plan, plan=replace(plan.plan, steps=(*first, *plan.plan.steps)))
         return plan, resolve(tried, host, plan)
-
-
-__all__ = [
-    "PREFIX",
-    "PackageApplier",
-    "Resolved",
-    "ensure_repository",
-    "make_plan",
-    "package_diff",
-    "planned_steps",
-    "resolve",
-    "tried_repository",
-]

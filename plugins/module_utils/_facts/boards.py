@@ -13,7 +13,7 @@ from .._boards.model import Board
 
 if TYPE_CHECKING:
     # What reads the bus needs nothing that speaks NVML.
-    from .._adapters.nvml import GpuState
+    from .._adapters.nvml_types import GpuState
 
 
 def board_of_gpu(gpu: GpuState) -> tuple[str | None, str | None]:

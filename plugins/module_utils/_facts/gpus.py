@@ -11,19 +11,11 @@ from dataclasses import asdict
 from typing import Any
 
 from .._adapters import locked_clocks
-from .._adapters.nvml import (
-    ComputeInstance,
-    GpuInstance,
-    GpuInstanceProfile,
-    GpuState,
-    Nvml,
-    NvmlError,
-    NvmlUnavailable,
-    Process,
-    open_nvml,
-)
+from .._adapters.nvml import Nvml, open_nvml
 from .._adapters.nvml_health import fabric_of, memory_errors, recovery_action
+from .._adapters.nvml_library import NvmlError, NvmlUnavailable
 from .._adapters.nvml_settings import settings_of
+from .._adapters.nvml_types import ComputeInstance, GpuInstance, GpuInstanceProfile, GpuState, Process
 from .._adapters.pynvml_loader import PynvmlMissing
 from .._adapters.source import Source
 from .._boards.lookup import is_complete

@@ -14,7 +14,8 @@ from contextlib import ExitStack, contextmanager
 from .._adapters import cdi
 from .._adapters.files import read_text
 from .._adapters.lock import LOCK_PATH, exclusive
-from .._adapters.nvml import Nvml, NvmlUnavailable, open_nvml
+from .._adapters.nvml import Nvml, open_nvml
+from .._adapters.nvml_library import NvmlUnavailable
 from .._formats import utc_time
 from .._mig.apply import ApplyFailed, apply, reset_obstacles
 from .._mig.apply_exact import plan_exact

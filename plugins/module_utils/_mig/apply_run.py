@@ -401,6 +401,3 @@ def request_of(parameters: Mapping[str, Any]) -> Request:
         services=tuple(full_name(service) for service in parameters["restart_services"]),
     )
     return replace(request, layout="all-disabled", strategy="none") if absent else request
-
-
-__all__ = ["AfterChangeFailed", "Journal", "Prepared", "Request", "carry_out", "plan", "read", "report", "request_of"]

@@ -19,7 +19,6 @@ from typing import Any, Callable, Protocol
 from .._adapters.command import CommandError, Result, find, run
 from .._adapters.files import list_directory, read_bytes, read_text
 from .._formats.toml_edit import set_value
-from .._formats.toml_read import TomlError
 from .._versions import numbers, version_in
 from . import containerd, crio, docker, rancher
 from .desired import DesiredRuntime, Effective, Files
@@ -387,6 +386,3 @@ def _output(runner: Runner, command: list[str]) -> str:
         return runner(command, allowed=(0,)).stdout
     except CommandError as error:
         raise RuntimeFailure(f"{error}. Correct the runtime's own files, or install it before this role.") from error
-
-
-__all__ = ["Containerd", "Crio", "Docker", "Engine", "Rancher", "RuntimeFailure", "TomlError", "engine_for"]

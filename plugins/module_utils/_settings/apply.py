@@ -16,7 +16,9 @@ from .._adapters import files, gpu_clients, locked_clocks, nvml_settings
 from .._adapters.command import CommandError
 from .._adapters.host_files import HostFiles
 from .._adapters.locked_clocks import GRAPHICS
-from .._adapters.nvml import GpuState, Nvml, NvmlError
+from .._adapters.nvml import Nvml
+from .._adapters.nvml_library import NvmlError
+from .._adapters.nvml_types import GpuState
 from .._adapters.processes import device_holders
 from .._mig.state import TOLERATE_RESET
 from .._plan import Plan, Refused, Step

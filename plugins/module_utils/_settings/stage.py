@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._plan import StagePlan
-from .desired import PREFIX, Settings, read, recorded
+from .desired import PREFIX, read, recorded
 from .plan import Means, ObservedGpu, plan
 
 STAGE = "settings"
@@ -44,6 +44,3 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
 def means_of(desired: Mapping[str, Any]) -> Means:
     """Return how ECC may be brought into effect."""
     return Means(str(desired.get(f"{PREFIX}reset") or "auto") == "auto", bool(desired.get(f"{PREFIX}reboot")))
-
-
-__all__ = ["STAGE", "Settings", "means_of", "stage"]

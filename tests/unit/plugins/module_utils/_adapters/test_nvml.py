@@ -11,15 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import nvml_mig
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import (
-    Nvml,
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import Nvml, open_nvml, pci_address
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_instances import gpu_instance_profiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import (
+    Library,
     NvmlError,
     NvmlUnavailable,
-    open_nvml,
-    pci_address,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_instances import gpu_instance_profiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import Library
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_processes import processes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import Placement
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build

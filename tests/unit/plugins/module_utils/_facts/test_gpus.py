@@ -10,12 +10,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import NvmlError, NvmlUnavailable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_health import degraded_by
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import (
     GPU_IS_LOST,
     NO_PERMISSION,
     NOT_SUPPORTED,
+    NvmlError,
+    NvmlUnavailable,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import (
     ComputeInstance,

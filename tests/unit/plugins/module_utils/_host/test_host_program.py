@@ -16,7 +16,8 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import MpsNotRunning
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import NvmlUnavailable, open_nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlUnavailable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.zip_imports import COMPILED
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import METRICS_SERVICE, METRICS_TIMER
