@@ -22,12 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions impor
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served, sharing_configurations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import Published, counts, published
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import Expected
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import (
-    FleetPlan,
-    HostPlan,
-    NodeView,
-    node_view,
-)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import FleetPlan, HostPlan, NodeView, node_view
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, terminal_width, write_report

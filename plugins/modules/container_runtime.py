@@ -155,10 +155,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import re
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.apply import Outcome, apply, observe_and_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import BINARY, RUNTIMES, DesiredRuntime
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan import file_diffs
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.system import (
-    RuntimeFailure,
-    engine_for,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.system import RuntimeFailure, engine_for
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
 ARGUMENTS = {

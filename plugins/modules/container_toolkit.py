@@ -176,12 +176,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import UrlRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import TomlError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import (
-    AUTO,
-    METHODS,
-    Injection,
-    choose,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import AUTO, METHODS, Injection, choose
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import RUNTIMES

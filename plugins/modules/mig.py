@@ -298,6 +298,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_clients
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine, Policy
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_offline import plan_offline
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.request import Request, request_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply as settings_apply
@@ -329,7 +330,7 @@ def main() -> None:
         busy_instances=frozenset(parameters["busy_instances"]),
     )
     try:
-        request = apply_run.request_of(parameters)
+        request = request_of(parameters)
         if request.original and apply_run.nothing_kept(Journal()):
             # Also where there is no driver any more to ask.
             succeed(module, "MIG", Plan(), reboot_required=False, reboot_reason=None)
@@ -365,7 +366,7 @@ def _lock(module: AnsibleModule) -> AbstractContextManager[None]:
     return nullcontext() if module.check_mode else exclusive(module.params["lock_timeout"])
 
 
-def _exit_offline(module: AnsibleModule, request: apply_run.Request, policy: Policy, error: NvmlUnavailable) -> None:
+def _exit_offline(module: AnsibleModule, request: Request, policy: Policy, error: NvmlUnavailable) -> None:
     """End a check-mode run on a host whose driver does not answer yet with what the PCI bus lets us plan."""
     plan = plan_offline(HostFiles(), request, policy, error.message)
     if plan.refusals:

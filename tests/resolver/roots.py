@@ -19,10 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.reposito
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import plan_packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import in_family
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import (
-    PackageApplier,
-    ensure_repository,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import PackageApplier, ensure_repository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
 from repositories import Signer

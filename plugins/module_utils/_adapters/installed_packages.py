@@ -12,13 +12,7 @@ from dataclasses import dataclass
 
 from .command import CommandError
 from .host_files import HostFiles
-from .package_databases import (
-    RpmDatabase,
-    lock_patterns,
-    parse_dpkg_status,
-    parse_versionlock_toml,
-    parse_zypper_locks,
-)
+from .package_databases import RpmDatabase, lock_patterns, parse_dpkg_status, parse_versionlock_toml, parse_zypper_locks
 from .source import Source
 
 _TOOLKIT = re.compile(r"(lib)?nvidia-container")

@@ -22,15 +22,7 @@ from .nvml_instances import (
 )
 from .nvml_library import NOT_SUPPORTED, Library, NvmlError, Reading
 from .nvml_processes import processes
-from .nvml_types import (
-    ComputeInstanceProfile,
-    GpuInstance,
-    GpuInstanceProfile,
-    GpuState,
-    MigMode,
-    Process,
-    SystemInfo,
-)
+from .nvml_types import ComputeInstanceProfile, GpuInstance, GpuInstanceProfile, GpuState, MigMode, Process, SystemInfo
 from .pynvml_loader import load_pynvml
 
 _ARCHITECTURES = {

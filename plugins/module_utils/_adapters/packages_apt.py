@@ -12,10 +12,10 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from .apt_output import parse_madison, parse_simulation, parse_status
 from .command import Result
 from .command import run as run_command
 from .credentials import MODE, Credentials, apt_auth, is_written
-from .deb_versions import deb_compare
 from .files import list_directory, read_bytes, read_text, remove, write_whole
 from .packages import (
     LOCK_TIMEOUT,
@@ -42,9 +42,6 @@ _ENVIRONMENT = {
 }
 # A user's changed configuration file is kept; an unchanged one is replaced by the package's new one.
 _KEEP_CONFIGURATION = ("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold")
-_SIMULATED = re.compile(
-    r"^(?P<what>Inst|Remv|Purg) (?P<name>[^\s:]+)(?::\S+)?(?: \[(?P<old>[^\]]+)\])?(?: \((?P<new>\S+)[^)]*\))?"
-)
 _LOCKED = re.compile(r"lock (?:file )?.*(?:is held by|was locked by)|Could not get lock|is locked by another process")
 
 
@@ -348,50 +345,6 @@ def _names(text: str, url: str) -> bool:
     """Return whether a source file has the repository at C(url), whose last part may be the processor architecture."""
     architecture = canonical(url).rpartition("/")[2]
     return any(found.replace("$(ARCH)", architecture) == canonical(url) for found, _signed_by in sources_in(text))
-
-
-def parse_madison(text: str) -> tuple[Package, ...]:
-    """Return what C(apt-cache madison) lists, each version of a package once, source packages left out."""
-    found: dict[tuple[str, str], Package] = {}
-    for line in text.splitlines():
-        parts = [part.strip() for part in line.split("|")]
-        if len(parts) != 3 or parts[2].endswith(" Sources"):
-            continue
-        found.setdefault((parts[0], parts[1]), Package(parts[0], parts[1], canonical(parts[2].split(" ")[0])))
-    return tuple(found.values())
-
-
-def parse_status(text: str) -> list[tuple[str, str, str]]:
-    """Return (name, version, state) from C(dpkg-query); of several architectures the first that is installed."""
-    found: dict[str, tuple[str, str, str]] = {}
-    for line in text.splitlines():
-        parts = line.split("\t")
-        if len(parts) == 3 and (parts[0] not in found or found[parts[0]][2] != "installed"):
-            found[parts[0]] = (parts[0], parts[1], parts[2])
-    return list(found.values())
-
-
-def parse_simulation(text: str) -> tuple[Change, ...]:
-    """Return the changes that C(apt-get -s) announces; the lines about configuration add nothing to them."""
-    changes: dict[str, Change] = {}
-    for line in text.splitlines():
-        match = _SIMULATED.match(line)
-        if match is None:
-            continue
-        name, old, new = match.group("name"), match.group("old") or "", match.group("new") or ""
-        if match.group("what") != "Inst":
-            # A package that is removed and installed again in one transaction is listed twice; the installation counts.
-            changes.setdefault(name, Change("remove", name, old))
-            continue
-        changes[name] = Change(_direction(old, new), name, old, new)
-    return tuple(changes.values())
-
-
-def _direction(old: str, new: str) -> str:
-    if not old:
-        return "install"
-    order = deb_compare(new, old)
-    return "upgrade" if order > 0 else "downgrade" if order < 0 else "reinstall"
 
 
 def describe(transaction: Transaction) -> str:

@@ -39,15 +39,7 @@ from .selection import (
     select,
 )
 from .state import Host
-from .steps import (
-    DRIVER,
-    driver_step,
-    pin_step,
-    prerequisites_step,
-    release_step,
-    repository_step,
-    stream_step,
-)
+from .steps import DRIVER, driver_step, pin_step, prerequisites_step, release_step, repository_step, stream_step
 
 _GPU_CLIENTS = "processes that open a GPU between the installation and the reload"
 _UNASKED = "the exact packages are known once the repository is queried"

@@ -21,17 +21,11 @@ from . import dkms
 from .desired import REPOSITORY_NAME, DesiredDriver
 from .holds import hold_names
 from .kernel_headers import header_names, later_names
+from .lockstep import in_lockstep, strayed
 from .packages import DKMS, closure
-from .plan import (
-    DriverPlan,
-    Repositories,
-    packages_differ,
-    plan_absent,
-    plan_present,
-    plan_previous,
-)
+from .plan import DriverPlan, Repositories, packages_differ, plan_absent, plan_present, plan_previous
 from .previous import to_write
-from .selection import in_lockstep, names_of, names_to_ask, strayed
+from .selection import names_of, names_to_ask
 from .services import PREFERENCES_NAME, preferences
 from .state import Host
 from .steps import PACKAGES

@@ -2,19 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From what the repositories offer to the packages of one driver version, and how to keep a resolver from mixing versions.
-
-NVIDIA's packages depend on each other with C(>=): asked for one package at one version, a resolver takes the newest of the
-others. So a plan is resolved, looked at, and resolved again with every package that strayed named at its version.
-"""
+"""From what the repositories offer to the packages of one driver version."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from .._adapters.packages import Change, Package, Transaction
+from .._adapters.packages import Package
 from .._adapters.repositories import canonical
 from .._formats.driver_versions import branch_of, driver_key, driver_version_in, nearest, newest
 from .._formats.imex import VARIABLE as IMEX
@@ -30,7 +26,7 @@ from .fabric import (
     wants_imex,
 )
 from .floors import shortfall
-from .packages import LOOSE_NAMES, Archive, Names, archive_for, fill, versioned
+from .packages import Archive, Names, archive_for, fill, versioned
 from .state import Host
 
 
@@ -117,7 +113,7 @@ def select(host: Host, desired: DesiredDriver, offered: Iterable[Package]) -> Se
     :param offered: what the repositories have, at least of C(names_to_ask).
     :raises Refused: the version or branch is not offered, or is below the security floor.
     """
-    available = _by_version(offered)
+    available = by_version(offered)
     names = names_of(host, desired)
     if desired.archive_source == "nvidia" and desired.repository.url:
         available = _only_from(available, desired.repository.url)
@@ -181,65 +177,6 @@ def missing_fabric_packages(host: Host, desired: DesiredDriver) -> tuple[str, ..
     return tuple(missing)
 
 
-def strayed(changes: Iterable[Change], version: str, installed: Mapping[str, str]) -> dict[str, str]:
-    """Return the driver's packages that would be at another driver version than C(version) afterwards.
-
-    Both kinds count: those that a resolution brings to another version, and those that it leaves where they are because
-    the old version still satisfies a C(>=).
-
-    :param installed: all installed packages of the driver.
-    :returns: the package versions that they would have, by name.
-    """
-    after = dict(installed)
-    for change in changes:
-        if change.action == "remove":
-            after.pop(change.name, None)
-        else:
-            after[change.name] = change.after
-    loose = {name: driver_version_in(after[name]) for name in LOOSE_NAMES if name in after}
-    found = {**versioned(after), **loose}
-    return {name: after[name] for name, driver in sorted(found.items()) if driver not in (version, None)}
-
-
-def in_lockstep(
-    transaction: Transaction,
-    astray: Mapping[str, str],
-    offered: Iterable[Package],
-    version: str,
-    installed: Mapping[str, str],
-) -> Transaction:
-    """Return C(transaction) with every package that strayed named at the version of the others.
-
-    One that is installed, and that the repositories do not offer at that version, does not belong to the driver any
-    more and is removed.
-
-    :param astray: what L(strayed) returned.
-    :param offered: what the repositories have of those packages.
-    :raises Refused: a package would go to a newer driver, and the repositories do not offer it at C(version).
-    """
-    available = _by_version(offered)
-    named = {package.name for package in transaction.install if package.version}
-    added, removed = [], []
-    for name, package_version in astray.items():
-        package = available.get((name, version))
-        if package is None and name in LOOSE_NAMES:
-            # In the distributions' archives these have versions of their own.
-            continue
-        found = driver_version_in(package_version)
-        if package is not None and name not in named:
-            added.append(package)
-        elif found is not None and driver_key(found) > driver_key(version) and installed.get(name) != package_version:
-            raise Refused(
-                f"{PREFIX}version",
-                f"driver {version} would pull in {name} {package_version} of a newer driver, and the repositories do not "
-                f"offer {name} at {version}",
-                "Complete the mirror, or choose the version that the repositories offer completely.",
-            )
-        elif name not in transaction.remove and name not in named:
-            removed.append(name)
-    return replace(transaction, install=(*transaction.install, *added), remove=(*transaction.remove, *removed))
-
-
 def _mixed(host: Host, desired: DesiredDriver) -> tuple[str, ...]:
     """Return the installed packages to name when they are of different drivers, as after a run that was cut off.
 
@@ -255,7 +192,7 @@ def _mixed(host: Host, desired: DesiredDriver) -> tuple[str, ...]:
     return tuple(sorted(name for name in versioned(host.packages) if name not in others))
 
 
-def _by_version(offered: Iterable[Package]) -> dict[tuple[str, str], Package]:
+def by_version(offered: Iterable[Package]) -> dict[tuple[str, str], Package]:
     """Index packages by name and driver version; of two revisions of one version the later one in the list stays out."""
     found: dict[tuple[str, str], Package] = {}
     for package in offered:

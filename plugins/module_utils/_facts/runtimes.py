@@ -12,12 +12,7 @@ from typing import Any, Callable
 
 from .._adapters.host_files import HostFiles
 from .._adapters.source import Source
-from .._runtime.state import (
-    Configuration,
-    containerd_configuration,
-    crio_configuration,
-    docker_configuration,
-)
+from .._runtime.state import Configuration, containerd_configuration, crio_configuration, docker_configuration
 from .._versions import version_in
 from .services import Services
 

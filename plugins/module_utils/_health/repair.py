@@ -11,14 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._formats.unit_names import (
-    CDI_UNIT,
-    FABRIC_UNIT,
-    MIG_UNIT,
-    PERSISTENCE_UNIT,
-    SETTINGS_UNIT,
-    SHARING_UNIT,
-)
+from .._formats.unit_names import CDI_UNIT, FABRIC_UNIT, MIG_UNIT, PERSISTENCE_UNIT, SETTINGS_UNIT, SHARING_UNIT
 from .._formats.utc_time import moment_of
 from .._steps import gpu_title
 from .repair_actions import STRONGER, Action, strongest

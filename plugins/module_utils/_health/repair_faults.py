@@ -14,14 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._formats.unit_names import (
-    CDI_UNIT,
-    FABRIC_UNIT,
-    MIG_UNIT,
-    PERSISTENCE_UNIT,
-    SETTINGS_UNIT,
-    SHARING_UNIT,
-)
+from .._formats.unit_names import CDI_UNIT, FABRIC_UNIT, MIG_UNIT, PERSISTENCE_UNIT, SETTINGS_UNIT, SHARING_UNIT
 from .._sharing import mps_units
 from .._steps import gpu_title
 from . import fabric, hardware, settings, software

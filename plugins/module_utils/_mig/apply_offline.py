@@ -10,7 +10,7 @@ from .._adapters.host_files import HostFiles
 from .._adapters.pci import read_pci_devices
 from .._plan import StagePlan
 from .apply_machine import Policy
-from .apply_run import Request
+from .request import Request
 from .stage import stage
 
 

@@ -20,7 +20,7 @@ from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from . import original
 from .apply import ApplyFailed, Outcome, apply, reset_obstacles
-from .apply_clients import Clients, ServicesFailed, active, full_name, to_notify
+from .apply_clients import Clients, ServicesFailed, active, to_notify
 from .apply_machine import Machine
 from .apply_plan import HostPlan, plan_host
 from .apply_report import describe_gpus, planned_record, stale_uuids, state_after
@@ -29,6 +29,7 @@ from .desired import DesiredLayout, desired_layout
 from .journal import Entry, Journal
 from .mode import OFF, ON
 from .record import GpuRecord, Unreadable, read_recorded_layout, recorded_layout, with_others
+from .request import Request
 from .state import instance_title
 
 RECORD_PATH = "/etc/gpufleet/mig.json"
@@ -37,26 +38,6 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 class AfterChangeFailed(Exception):
     """The layout is reached, and something that has to follow it failed. The next run does it again."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What the user asks for.
-
-    :param layout: see C(layouts).
-    :param record: whether the layout is recorded for the next boot.
-    :param services: units that are stopped for a change of mode and restarted after any change.
-    :param original: whether what the GPUs had before the collection changed them comes back, and is forgotten with what is recorded.
-    """
-
-    layout: Any
-    strategy: str
-    record: bool = True
-    services: tuple[str, ...] = ()
-    original: bool = False
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"layout": self.layout, "strategy": self.strategy}
 
 
 @dataclass(frozen=True)
@@ -376,28 +357,3 @@ def _kept(prepared: Prepared, outcome: Outcome | None) -> list[str]:
 
 def _planned(prepared: Prepared, kind: Kind) -> list[str]:
     return [instance_title(step.data, step.data) for step in prepared.steps.steps if step.kind is kind]
-
-
-def request_of(parameters: Mapping[str, Any]) -> Request:
-    """Return the request that the module's parameters make.
-
-    :raises Refused: the parameters contradict each other.
-    """
-    absent, original_layout = parameters["state"] == "absent", parameters["state"] == "original"
-    if original_layout:
-        if parameters["layout"] not in (None, "", []):
-            raise Refused("state", "original takes its layout from the host", "Remove layout, or set state: present.")
-        # The strategy with the fewest conditions: what was there served whoever used it then.
-        services = tuple(full_name(service) for service in parameters["restart_services"])
-        return Request([], "mixed", record=False, services=services, original=True)
-    if absent and parameters["layout"] not in (None, "", [], "all-disabled"):
-        raise Refused("state", "absent switches MIG off and takes no layout", "Remove layout, or set state: present.")
-    if not absent and parameters["layout"] is None:
-        raise Refused("layout", "it is needed with state: present", "For example: all-balanced.")
-    request = Request(
-        layout=parameters["layout"],
-        strategy=parameters["strategy"],
-        record=parameters["record"],
-        services=tuple(full_name(service) for service in parameters["restart_services"]),
-    )
-    return replace(request, layout="all-disabled", strategy="none") if absent else request

@@ -22,13 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._adapters.files import read_text, write_whole
-from .journal_lines import (
-    JOURNAL_PATH,
-    end_of,
-    is_followed,
-    is_unfinished,
-    lines_of,
-)
+from .journal_lines import JOURNAL_PATH, end_of, is_followed, is_unfinished, lines_of
 from .record import GpuRecord, Unreadable, gpu_records
 
 

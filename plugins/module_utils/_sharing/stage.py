@@ -18,16 +18,9 @@ from .._plan import Refused, StagePlan, Step
 from .._steps import gpu_title
 from . import contradictions
 from . import plan as sharing_plan
+from .clients import refuse_clients, refuse_clients_of_devices
 from .desired import read
-from .host import (
-    UNREADABLE,
-    Daemon,
-    HostSharing,
-    host_sharing,
-    one_user_at_a_time,
-    refuse_clients,
-    refuse_clients_of_devices,
-)
+from .host import UNREADABLE, Daemon, HostSharing, host_sharing, one_user_at_a_time
 from .modes import Sharing
 
 STAGE = "sharing"

@@ -24,8 +24,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import compute_name
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import instances_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.clients import refuse_clients
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.contradictions import refuse_on_mig
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import refuse_clients
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU, mig_resource
 

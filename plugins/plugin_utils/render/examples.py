@@ -13,11 +13,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import ar
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.guarantees import guarantee
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import claims
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import documents
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
-    Cluster,
-    Configuration,
-    dns_label,
-)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Cluster, Configuration, dns_label
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.requests import (
     Answer,
     answers,

@@ -13,9 +13,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import DEFAULT, UNSHARED
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import injection
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import Part, render_values
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
-    Cluster,
-)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Cluster
 
 CHART = "gpu-operator"
 _ALTERNATIVE = (

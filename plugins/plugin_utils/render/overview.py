@@ -12,11 +12,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import ar
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.guarantees import guarantee
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import VARIABLE
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
-    CHOICE,
-    DEFAULT,
-    LABEL,
-)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import CHOICE, DEFAULT, LABEL
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import (
     device_plugin,
     gpu_operator,

@@ -24,6 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply_
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_export import export
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine, Policy
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.request import Request
 
 
 def reset(address: str) -> str:
@@ -42,7 +43,7 @@ def main(folder: Path, verb: str, *layout: str) -> None:
         if verb == "export":
             answer = export(gpus, "ours")
         else:
-            prepared = apply_run.plan(machine, apply_run.Request(json.loads(layout[0]), "mixed"), gpus)
+            prepared = apply_run.plan(machine, Request(json.loads(layout[0]), "mixed"), gpus)
             answer = apply_run.carry_out(machine, prepared) if prepared.changes else apply_run.report(prepared)
     print(json.dumps(answer))
 

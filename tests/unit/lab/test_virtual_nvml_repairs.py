@@ -16,11 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import HostPlan, Policy, plan_repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Record
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
-    CommandAnswer,
-    Evidence,
-    Expectation,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, Evidence, Expectation
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import parse_xids
 from virtual_machine import VERSION
 

@@ -9,11 +9,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.remove_gate import (
-    Removal,
-    left_in_clusters,
-    refusals,
-)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.remove_gate import Removal, left_in_clusters, refusals
 
 REFUSE, FORCE = Removal(), Removal(mig_disruption="force", mps_disruption="force")
 POD = "0f5b1c9e-1111-2222-3333-444455556666"

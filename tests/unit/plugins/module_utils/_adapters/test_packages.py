@@ -9,6 +9,11 @@ from __future__ import annotations
 import os
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.apt_output import (
+    parse_madison,
+    parse_simulation,
+    parse_status,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import Result
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_databases import (
     parse_versionlock,
@@ -22,13 +27,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
     manager_for,
     waiting_for_lock,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_apt import (
-    Apt,
-    describe,
-    parse_madison,
-    parse_simulation,
-    parse_status,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_apt import Apt, describe
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_dnf import (
     Dnf,
     parse_streams,

@@ -9,12 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import (
-    DISTRIBUTIONS,
-)
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import (
-    Repositories,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import Repositories
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu, Host
 
 OLD, NEW = "580.126.09", "580.178.04"

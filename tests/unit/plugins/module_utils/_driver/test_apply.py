@@ -22,10 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services i
     without_drop_in,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Signing
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import (
-    PERSISTENCE_UNIT,
-    wants_link,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import PERSISTENCE_UNIT, wants_link
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (

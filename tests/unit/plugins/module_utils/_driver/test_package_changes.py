@@ -11,11 +11,9 @@ from dataclasses import replace
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, Transaction
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import packages as names
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import (
-    DesiredDriver,
-    from_options,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.holds import hold_names
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.lockstep import in_lockstep, strayed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import (
     Repositories,
     plan_absent,
@@ -23,10 +21,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
     plan_previous,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record, Remains, parse, to_write
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import (
-    in_lockstep,
-    strayed,
-)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Build
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.verification import (
     absent_problems,

@@ -23,9 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
     packages_differ,
     plan_present,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import (
-    names_to_ask,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import names_to_ask
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import DesiredImex
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused

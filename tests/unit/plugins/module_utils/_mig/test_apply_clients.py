@@ -8,11 +8,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply_clients
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_clients import (
-    Clients,
-    ServicesFailed,
-    active,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_clients import Clients, ServicesFailed, active
 
 
 class Systemd:

@@ -27,9 +27,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine
     StepFailed,
     widest,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_run import Request, request_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal_lines import NOT_RESTORED, RESTORED
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.request import Request, request_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build
 

@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply_
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine, Policy
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import GpuRecord, PlacedInstance
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.request import request_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig import test_apply_run as mig
 
@@ -37,7 +38,7 @@ def back(host, policy=None, check=False):
         machine = Machine(
             nvml, journal(host), policy or Policy(), files=HostFiles(str(host.root / "nobody")), reset=host._reset
         )
-        prepared = apply_run.plan(machine, apply_run.request_of(BACK), apply_run.read(machine))
+        prepared = apply_run.plan(machine, request_of(BACK), apply_run.read(machine))
         return apply_run.report(prepared) if check else apply_run.carry_out(machine, prepared)
 
 
@@ -104,10 +105,12 @@ def test_a_gpu_that_is_left_to_its_users_is_brought_back_later(make, tmp_path):
     instance = host.gpus()[0]["gpu_instances"][0]
     with subprocess.Popen(["sleep", "600"]) as job:
         place = ("--gpu", "0", "--gi", str(instance["id"]), "--ci", "0", "--pid", str(job.pid))
-        host.control("run", *place, "--memory", "10")
-        back(host, Policy(disruption="idle_only"))
-        assert modes(host) == [True, False] and not (tmp_path / "mig.json").exists()
-        job.kill()
+        try:
+            host.control("run", *place, "--memory", "10")
+            back(host, Policy(disruption="idle_only"))
+            assert modes(host) == [True, False] and not (tmp_path / "mig.json").exists()
+        finally:
+            job.kill()
     back(host)
     assert modes(host) == [False, False] and apply_run.nothing_kept(journal(host))
 
@@ -136,4 +139,4 @@ def test_a_layout_names_only_gpus_that_are_there():
 
 def test_it_takes_no_layout():
     with pytest.raises(Refused, match="original takes its layout from the host"):
-        apply_run.request_of({**BACK, "layout": "all-balanced"})
+        request_of({**BACK, "layout": "all-balanced"})

@@ -28,6 +28,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply, apply_run
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine, Policy
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.request import Request
 
 REPOSITORY = Path(__file__).resolve().parents[5]
 SOURCE = REPOSITORY / "tests" / "lab" / "virtual_nvml"
@@ -203,7 +204,7 @@ class VirtualHost:
                 reset=self._reset,
             )
             gpus = apply_run.read(machine)
-            prepared = apply_run.plan(machine, apply_run.Request(layout, "mixed"), gpus)
+            prepared = apply_run.plan(machine, Request(layout, "mixed"), gpus)
             if not prepared.changes and prepared.interrupted is None:
                 return apply_run.report(prepared)
             report = apply_run.carry_out(machine, prepared)

@@ -13,12 +13,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired i
     FileChange,
     Files,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan import (
-    Merged,
-    Service,
-    file_diffs,
-    plan,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan import Merged, Service, file_diffs, plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.stage import stage
 
 DESIRED = DesiredRuntime()

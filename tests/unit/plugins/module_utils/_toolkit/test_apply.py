@@ -14,10 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import apply, system
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import PATH, low_level_runtimes
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import (
-    PACKAGES,
-    DesiredToolkit,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import PACKAGES, DesiredToolkit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.plan import check_simulation, plan, select
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.state import ToolkitState, settings

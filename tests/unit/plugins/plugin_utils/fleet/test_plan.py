@@ -11,12 +11,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import Expected
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import (
-    FleetPlan,
-    HostPlan,
-    NodeView,
-    node_view,
-)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import FleetPlan, HostPlan, NodeView, node_view
 
 DONE = HostPlan("done", "training", {"mig": StagePlan("mig", needed=False)})
 CHANGING = HostPlan(
