@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any, Callable, Union
 
 Path = tuple[str, ...]
 #: A path in the data: names, and indices where an array of tables is crossed.
@@ -35,6 +35,22 @@ _INTEGER = re.compile(
     rf"(?:[+-]?{_DECIMAL}|0x[0-9A-Fa-f](?:_?[0-9A-Fa-f])*|0o[0-7](?:_?[0-7])*|0b[01](?:_?[01])*)(?![0-9A-Za-z_.+-])"
 )
 _BOOLEAN = re.compile(r"(?:true|false)(?![0-9A-Za-z_.+-])")
+#: In the order in which they are tried. Python reads numbers with underscores and prefixes as TOML does.
+_SCALARS: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
+    (_BOOLEAN, lambda word: word == "true"),
+    (_DATETIME, str),
+    (_FLOAT, float),
+    (_INTEGER, lambda digits: int(digits, 0)),
+)
+#: What strings begin with, and are. Up to two quotes may stand directly before the closing ones of the long kinds.
+_STRINGS = (
+    ('"""', re.compile(r'"""(?:\r?\n)?([^"\\]*(?:(?:\\.|"{1,2}(?!"))[^"\\]*)*)"{3}("{0,2})', re.DOTALL)),
+    ("'''", re.compile(r"'''(?:\r?\n)?([^']*(?:'{1,2}(?!')[^']*)*)'{3}('{0,2})")),
+    ('"', re.compile(r'"([^"\\\r\n]*(?:\\.[^"\\\r\n]*)*)"')),
+    ("'", re.compile(r"'([^'\r\n]*)'")),
+)
+#: A line break; or an escape sequence: a character's number, a line break that is folded, or another character.
+_ESCAPE = re.compile(r"\r\n|\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([ \t]*\r?\n[ \t\r\n]*|.))", re.DOTALL)
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "\\": "\\"}
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
@@ -308,20 +324,10 @@ def _value(text: str, position: int) -> Node:
         return _array(text, position)
     if text.startswith("{", position):
         return _inline_table(text, position)
-    found = _BOOLEAN.match(text, position)
-    if found:
-        return Node(position, found.end(), found.group() == "true")
-    found = _DATETIME.match(text, position)
-    if found:
-        return Node(position, found.end(), found.group())
-    found = _FLOAT.match(text, position)
-    if found:
-        return Node(position, found.end(), float(found.group().replace("_", "")))
-    found = _INTEGER.match(text, position)
-    if found:
-        digits = found.group()
-        base = {"0x": 16, "0o": 8, "0b": 2}.get(digits[:2], 10)
-        return Node(position, found.end(), int(digits.replace("_", ""), base))
+    for pattern, convert in _SCALARS:
+        found = pattern.match(text, position)
+        if found:
+            return Node(position, found.end(), convert(found.group()))
     raise TomlError("expected a value", text, position)
 
 
@@ -356,60 +362,24 @@ def _inline_table(text: str, position: int) -> Node:
 
 
 def _string(text: str, position: int) -> Node:
-    quote = text[position]
-    if text.startswith(quote * 3, position):
-        return _long_string(text, position, quote)
-    start = position
-    position += 1
-    parts: list[str] = []
-    while position < len(text) and text[position] not in "\r\n":
-        character = text[position]
-        if character == quote:
-            return Node(start, position + 1, "".join(parts))
-        if character == "\\" and quote == '"':
-            escaped, position = _escape(text, position)
-            parts.append(escaped)
-        else:
-            parts.append(character)
-            position += 1
-    raise TomlError("an unterminated string", text, start)
+    quotes, pattern = next(kind for kind in _STRINGS if text.startswith(kind[0], position))
+    found = pattern.match(text, position)
+    if found is None:
+        raise TomlError("an unterminated string", text, position)
+    value = "".join(found.groups())
+    if quotes[0] == "'":
+        return Node(position, found.end(), value.replace("\r\n", "\n"))
+    return Node(position, found.end(), _ESCAPE.sub(lambda escape: _meant(escape, text, found.start(1)), value))
 
 
-def _long_string(text: str, position: int, quote: str) -> Node:
-    start = position
-    position += 3
-    first = _NEWLINE.match(text, position)
-    position = first.end() if first else position
-    parts: list[str] = []
-    while position < len(text):
-        if text.startswith(quote * 3, position):
-            # Up to two quotes may stand directly before the closing ones.
-            closing = re.compile(f"{quote}{{3,5}}").match(text, position)
-            end = closing.end() if closing else position + 3
-            parts.append(quote * (end - position - 3))
-            return Node(start, end, "".join(parts))
-        if quote == '"' and text[position] == "\\":
-            folded = re.compile(r"\\[ \t]*\r?\n[ \t\r\n]*").match(text, position)
-            if folded:
-                position = folded.end()
-                continue
-            escaped, position = _escape(text, position)
-            parts.append(escaped)
-            continue
-        newline = _NEWLINE.match(text, position)
-        parts.append("\n" if newline else text[position])
-        position = newline.end() if newline else position + 1
-    raise TomlError("an unterminated string", text, start)
-
-
-def _escape(text: str, position: int) -> tuple[str, int]:
-    character = text[position + 1 : position + 2]
-    if character in _ESCAPES:
-        return _ESCAPES[character], position + 2
-    width = {"u": 4, "U": 8}.get(character)
-    digits = text[position + 2 : position + 2 + width] if width else ""
-    if width and re.fullmatch(f"[0-9A-Fa-f]{{{width}}}", digits):
-        code = int(digits, 16)
-        if code <= 0x10FFFF and not 0xD800 <= code <= 0xDFFF:
-            return chr(code), position + 2 + width
-    raise TomlError("an unknown escape sequence", text, position)
+def _meant(escape: re.Match[str], text: str, start: int) -> str:
+    """Return what a match of L(_ESCAPE) means, in a string that begins at C(start)."""
+    short, long, other = escape.groups()
+    if escape.group() == "\r\n":
+        return "\n"
+    if other:
+        if other in _ESCAPES or "\n" in other:
+            return _ESCAPES.get(other, "")
+    elif (number := int(short or long, 16)) <= 0x10FFFF and not 0xD800 <= number <= 0xDFFF:
+        return chr(number)
+    raise TomlError("an unknown escape sequence", text, start + escape.start())
