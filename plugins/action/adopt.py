@@ -239,7 +239,6 @@ def _served(
 
 
 def _cluster_variables(objects: Objects | None, kubelets: bool) -> tuple[dict[str, Any], list[str]]:
-    """Return the variables of the cluster, and what is to be known of it."""
     if objects is not None:
         _named, left = objects.named_configurations
         return objects.variables(), [

@@ -149,7 +149,6 @@ def recovery_action(nvml: Nvml, index: int) -> str | None:
 
 
 def memory_errors(nvml: Nvml, index: int) -> MemoryErrors:
-    """Return the errors of the memory of one GPU."""
     correctable, uncorrectable, pending, failed = _remapped(nvml, index)
     if pending is None:
         answer = _value(nvml, "nvmlDeviceGetRetiredPagesPendingStatus", index)

@@ -55,7 +55,6 @@ class GpuSettings:
 
 
 def settings_of(nvml: Nvml, index: int) -> GpuSettings:
-    """Return the settings of one GPU."""
     limits = _call(nvml, "nvmlDeviceGetPowerManagementLimitConstraints", index)
     ecc = _call(nvml, "nvmlDeviceGetEccMode", index)
     return GpuSettings(

@@ -51,19 +51,16 @@ def plan(state: DcgmState, desired: DesiredDcgm) -> Plan:
 
 
 def install_step(cuda: Iterable[str], version: str, why: str, engine_runs: bool) -> Step:
-    """Return the step that installs the packages."""
     disturbs = ("clients of the host engine, which is stopped for the change",) if engine_runs else ()
     return Step(Kind.INSTALL_DCGM, DCGM, why, disturbs, {"version": version, "cuda": list(cuda)})
 
 
 def hold_step(packages: Iterable[str]) -> Step:
-    """Return the step that holds packages of DCGM."""
     why = "unattended upgrades must not move DCGM away from the CUDA version of the driver"
     return Step(Kind.HOLD_PACKAGES, DCGM, why, (), {"packages": list(packages)})
 
 
 def release_step(packages: Iterable[str], why: str) -> Step:
-    """Return the step that releases held packages of DCGM."""
     return Step(Kind.RELEASE_PACKAGES, DCGM, why, (), {"packages": list(packages)})
 
 

@@ -39,13 +39,11 @@ def prerequisites_step(packages: Iterable[Package], why: str) -> Step:
 
 
 def hold_step(names: Iterable[str]) -> Step:
-    """Return the step that holds packages of the driver."""
     why = "unattended upgrades must not move the driver"
     return Step(Kind.HOLD_PACKAGES, DRIVER, why, (), {"packages": sorted(names)})
 
 
 def release_step(names: Iterable[str], why: str = "held packages cannot be changed") -> Step:
-    """Return the step that releases held packages of the driver."""
     return Step(Kind.RELEASE_PACKAGES, DRIVER, why, (), {"packages": list(names)})
 
 
@@ -69,5 +67,4 @@ def pin_step(host: Host, version: str, pinning: Package | None) -> Step:
 
 
 def repository_step(desired: DesiredDriver) -> Step:
-    """Return the step that configures the repository of the driver."""
     return Step(Kind.ADD_REPOSITORY, REPOSITORY_NAME, f"{desired.source} packages come from it")

@@ -56,7 +56,6 @@ class Installed:
 
 
 def read() -> Installed:
-    """Return what is on the host."""
     program = read_bytes(HOST_PROGRAM)
     names = sorted([*units(""), *_OF_METRICS])
     files = {name: text for name in names if (text := read_text(f"{UNIT_DIRECTORY}/{name}")) is not None}

@@ -104,7 +104,6 @@ class Geometry:
         return {profile.name: count for profile, count in zip(self.profiles, request) if count}
 
     def slots_of(self, layout: int) -> Iterator[Slot]:
-        """Return the slots of a layout."""
         while layout:
             low = layout & -layout
             yield self.slots[low.bit_length() - 1]

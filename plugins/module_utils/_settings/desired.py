@@ -42,7 +42,6 @@ class Settings:
 
     @property
     def anything(self) -> bool:
-        """Whether anything is set."""
         return self != Settings()
 
     def as_dict(self) -> dict[str, Any]:

@@ -122,13 +122,11 @@ def low_level_step(path: str, why: str) -> Step:
 
 
 def hold_step(packages: Iterable[str]) -> Step:
-    """Return the step that holds packages of the toolkit."""
     why = "unattended upgrades must not move the container toolkit"
     return Step(Kind.HOLD_PACKAGES, TOOLKIT, why, (), {"packages": list(packages)})
 
 
 def release_step(packages: Iterable[str], why: str) -> Step:
-    """Return the step that releases held packages of the toolkit."""
     return Step(Kind.RELEASE_PACKAGES, TOOLKIT, why, (), {"packages": list(packages)})
 
 

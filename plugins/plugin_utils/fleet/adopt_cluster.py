@@ -156,7 +156,6 @@ class Objects:
         return None
 
     def served(self, node: Mapping[str, Any]) -> Served:
-        """Return how a node is served."""
         name, labels = str(_at(node, "metadata", "name")), _labels(node)
         if self.policy is not None:
             return self._by_operator(name, labels, self.policy)

@@ -139,7 +139,7 @@ def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
             ),
         )
     _refuse_two_kinds_of_nodes(cluster, claims, domains)
-    slices = _refuse_other_claims(cluster, claims)
+    slices = _claims_memory(cluster, claims)
     if slices:
         _refuse_shares_of_later_gpus(cluster, claims, version)
     resources: dict[str, object] = {"computeDomains": {"enabled": bool(domains)}}
@@ -210,7 +210,7 @@ def _refuse_two_kinds_of_nodes(
         )
 
 
-def _refuse_other_claims(cluster: Cluster, items: tuple[Configuration, ...]) -> bool:
+def _claims_memory(cluster: Cluster, items: tuple[Configuration, ...]) -> bool:
     """Return whether claims are for memory.
 
     :raises Refused: pools of one driver differ in that, or added values would have it destroy the hosts' MIG instances.

@@ -299,7 +299,6 @@ def alerts_of(cluster: Cluster) -> tuple[Alert, ...]:
 
 
 def rule(alert: Alert) -> dict[str, Any]:
-    """Return an alert as a rule of Prometheus."""
     said = " why" if alert.verify == _ANYTHING else f": {alert.verify}"
     verify = f"The check {alert.check} says{said}" if alert.check else "No check tells of this"
     return {

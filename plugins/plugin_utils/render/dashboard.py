@@ -179,7 +179,6 @@ def _panel(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
 
 
 def config_map(cluster: Cluster) -> dict[str, Any]:
-    """Return the ConfigMap with the dashboard."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

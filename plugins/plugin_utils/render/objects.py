@@ -52,7 +52,6 @@ def namespace(cluster: Cluster) -> dict[str, Any]:
 
 
 def annotated(metadata: dict[str, Any], annotations: dict[str, str]) -> dict[str, Any]:
-    """Return C(metadata) with C(annotations), where there are any."""
     return {**metadata, "annotations": annotations} if annotations else metadata
 
 
