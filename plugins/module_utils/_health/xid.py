@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from .._adapters.nvml_types import RECOVERY_ACTIONS
 from .recovery import NONE, recovery_of
 from .report import Evidence, Expectation, Outcome, Sxid, Xid, passed, skipped, warning
-from .xid_catalogue import ALWAYS_FATAL_SXIDS, CATALOGUE, DATE, Bucket
+from .xid_catalogue import ALWAYS_FATAL_SXIDS, CATALOGUE, DATE, NAMES, Bucket
 
 #: The errors that applications cause, or that need nothing. 45 is the end of an application, by Ctrl-C too: what the catalogue has to
 #: do about it (a restart of the fabric manager) is for one that nothing explains.
@@ -144,7 +144,8 @@ def _judge_xid(error: tuple[int, str], texts: Sequence[str], asked: set[str]) ->
     what = f"Xid {number} on {address}{_times(texts)}"
     entry = CATALOGUE.get(number)
     if entry is None:
-        return Finding(what, f"not in NVIDIA's catalogue of {DATE} ({texts[-1] or 'no text'})", _UNKNOWN)
+        told = ": ".join(text for text in (NAMES.get(number, ""), texts[-1] or "no text") if text)
+        return Finding(what, f"not in NVIDIA's catalogue of {DATE} ({told})", _UNKNOWN)
     meaning = f"{entry.description} ({entry.mnemonic})"
     if entry.immediate is Bucket.XID_154:
         return None if address.lower() in asked else _changed_recovery(what, texts[-1])

@@ -16,6 +16,14 @@ from enum import Enum, unique
 
 #: When the table was taken over from NVIDIA's page.
 DATE = "2025-10-29"
+#: Numbers that the driver has a name for, and the catalogue no row yet. Source: src/common/sdk/nvidia/inc/nverror.h of NVIDIA's
+#: open-gpu-kernel-modules, version 595.45.04 of 2026-03-05. What is to be done about them NVIDIA has not published.
+NAMES = {
+    173: "C2C_FATAL_LINK_FAILURE",
+    174: "ROBUST_CHANNEL_RESETCHANNEL_KILL_PROCESS_SILENT",
+    175: "MEMORY_SUBSYSTEM_ERROR",
+    176: "PCIE_CORRECTABLE_ERROR_FAULT",
+}
 
 
 @unique

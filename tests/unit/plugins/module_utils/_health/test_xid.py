@@ -82,6 +82,8 @@ def test_the_catalogue():
         (58, "", "ask the vendor"),
         (999, "something new", "not in NVIDIA's catalogue of 2025-10-29 (something new)"),
         (999, "", "Look it up"),
+        # The driver's source names it.
+        (173, "text", "not in NVIDIA's catalogue of 2025-10-29 (C2C_FATAL_LINK_FAILURE: text)"),
         (145, "RLW_REMAP Fatal XC0 i0 Link 00 (0x00000004 0x00000040)", "reset the GPU"),
         (149, "no severity", "reset the GPU"),
         (154, REBOOT_154, "the driver asked for a reboot of the host"),
