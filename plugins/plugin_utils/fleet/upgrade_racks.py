@@ -102,6 +102,38 @@ def mixed_racks(nodes: Sequence[Node]) -> dict[str, str]:
     return found
 
 
+def split_racks(
+    racks: Mapping[str, Sequence[str]], drivers: Mapping[str, str], rolled_back: Sequence[str]
+) -> dict[str, str]:
+    """Return what is to be said of each rack that a rollback by hand leaves with two driver versions, by the rack's name.
+
+    :param racks: the hosts of each rack by the inventory, whether they were rolled back or not.
+    :param drivers: the version that is loaded on each host that was read.
+    :param rolled_back: the hosts of this run.
+    """
+    found = {}
+    for rack, members in racks.items():
+        hosts: dict[str, list[str]] = {}
+        for host in members:
+            if drivers.get(host):
+                hosts.setdefault(drivers[host], []).append(host)
+        if len(hosts) < 2:
+            continue
+        versions = ", ".join(f"{version} on {shortened(names)}" for version, names in sorted(hosts.items()))
+        back = {drivers[host] for host in rolled_back if host in drivers and host in members}
+        others = [host for host in members if host not in rolled_back and drivers.get(host, "") not in {"", *back}]
+        way = (
+            f"Roll the others back too: ansible-playbook gpufleet.nvidia.rollback --limit {','.join(others)}, or r"
+            if others
+            else "R"
+        )
+        found[rack] = (
+            f"{rack} has two driver versions: {versions}. Its IMEX domain does not form, and no job can share memory across it, until all of its "
+            f"hosts have one version. {way}un upgrade with gpu_upgrade_retry=true to give all of them the new one."
+        )
+    return found
+
+
 def _racks(nodes: Sequence[Node]) -> dict[str, list[Node]]:
     racks: dict[str, list[Node]] = {}
     for node in nodes:

@@ -12,6 +12,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade_rack
     announcements,
     changed_racks,
     mixed_racks,
+    split_racks,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.waves import CURRENT, DONE, FAILED, Budget, Node
 
@@ -93,3 +94,32 @@ def test_a_rack_that_is_whole_again_or_that_nothing_was_changed_in_is_not_mixed(
     assert mixed_racks(rack(2, a0={"phase": DONE}, a1={"phase": CURRENT})) == {}
     assert mixed_racks(rack(2, a0={"phase": FAILED})) == {}, "rolled back, as the other one is"
     assert mixed_racks([Node("a", DONE), Node("b", FAILED)]) == {}
+
+
+RACK_B = {"rack_b": ["b1", "b2", "b3"]}
+
+
+@pytest.mark.parametrize(
+    ("drivers", "rolled_back", "way"),
+    [
+        # The rest of the rack goes the same way.
+        (
+            {"b1": OLD, "b2": NEW, "b3": NEW},
+            ["b1"],
+            "rollback --limit b2,b3, or run upgrade with gpu_upgrade_retry=true",
+        ),
+        # A host that was not reached is named by nothing.
+        ({"b1": OLD, "b2": NEW}, ["b1"], "rollback --limit b2, or run upgrade"),
+        # One that failed in this run has its own error.
+        ({"b1": OLD, "b2": NEW, "b3": OLD}, ["b1", "b2"], "one version. Run upgrade with gpu_upgrade_retry=true"),
+    ],
+)
+def test_a_rollback_of_part_of_a_rack_says_what_makes_it_whole(drivers, rolled_back, way):
+    (told,) = split_racks(RACK_B, drivers, rolled_back).values()
+    assert told.startswith(f"rack_b has two driver versions: {OLD} on b1")
+    assert way in told
+
+
+@pytest.mark.parametrize("drivers", [{}, {"b1": OLD}, {"b1": OLD, "b2": OLD, "b3": OLD}, {"b1": OLD, "b2": ""}])
+def test_a_rack_of_which_one_version_is_known_is_whole(drivers):
+    assert split_racks(RACK_B, drivers, ["b1"]) == {}
