@@ -160,6 +160,12 @@ options:
     description: Timeout of C(dcgmi diag) in seconds.
     type: int
     default: 7200
+  fabric_timeout:
+    description:
+      - How many seconds to wait for GPUs that are being registered with their NVLink fabric, which takes a while after the driver is loaded. Not used
+        with O(facts).
+    type: int
+    default: 0
   fail:
     description:
       - Whether the module fails when a check fails.
@@ -282,6 +288,7 @@ def main() -> None:
             parameters["cuda_timeout"],
             parameters["dcgm_level"],
             parameters["dcgm_timeout"],
+            parameters["fabric_timeout"],
         )
     if pynvml_is_wanted(files, evidence.facts) and not parameters["_pynvml_archive"]:
         module.exit_json(changed=False, pynvml_missing=True)

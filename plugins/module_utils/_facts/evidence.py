@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,9 +14,12 @@ from .._adapters import command
 from .._adapters.source import Source
 from .._health.cuda import in_use, is_auto, obstacle, reason_unproven
 from .._health.evidence import SUBSETS, evidence_of
+from .._health.fabric import is_forming
 from .._health.report import CommandAnswer, Diagnosis, Evidence
 from .document import read_document
 from .health import answer_of
+
+_FABRIC_PAUSE = 3.0
 
 
 def collect(
@@ -25,6 +29,7 @@ def collect(
     cuda_limit: float,
     dcgm_level: int = 0,
     dcgm_limit: float = 7200,
+    fabric_limit: float = 0,
 ) -> Evidence:
     """Return the evidence for all checks.
 
@@ -33,8 +38,13 @@ def collect(
     :param cuda_limit: seconds that it may take.
     :param dcgm_level: of C(dcgmi diag); 0 for none.
     :param dcgm_limit: seconds that it may take.
+    :param fabric_limit: seconds for which GPUs that are being registered with their fabric are waited for.
     """
+    until = time.monotonic() + fabric_limit
     facts = read_document(source, archive, subsets=SUBSETS)
+    while is_forming(facts) and time.monotonic() < until:
+        time.sleep(_FABRIC_PAUSE)
+        facts = read_document(source, archive, subsets=SUBSETS)
     diagnosis = _diagnosis(facts, dcgm_level, dcgm_limit) if dcgm_level else None
     if not is_auto(cuda_check):
         return evidence_of(facts, answer_of(cuda_check, cuda_limit) if cuda_check else None, diagnosis)

@@ -21,9 +21,36 @@ from .report import DRIVER_ROLE, Evidence, Expectation, Outcome, failed, passed,
 #: What is wrong with a GPU that still computes, more slowly or with less room.
 _BEARABLE = frozenset(("degraded_bandwidth", "route_recovery", "access_timeout_recovery"))
 _LOG = "/var/log/fabricmanager.log"
+#: NVML's return codes in words (nvmlReturn_t of nvml.h): the status of a registration that has ended is one of them.
+_STATUSES = {
+    1: "NVML was not initialised",
+    2: "an argument is invalid",
+    3: "not supported",
+    4: "no permission",
+    6: "not found",
+    7: "the buffer is too small",
+    9: "the driver is not loaded",
+    10: "it timed out",
+    15: "the GPU is lost",
+    16: "the GPU needs a reset",
+    17: "the operating system refused it",
+    18: "driver and library have different versions",
+    19: "in use",
+    20: "not enough memory",
+    23: "not enough resources",
+    27: "the system is not ready",
+    28: "the GPU was not found",
+    29: "invalid state",
+    999: "an error that the driver does not name",
+}
 _NVLINK5 = (
     "Check that the modules mlx5_core, mlx5_ib and ib_umad are loaded and that nvlsm runs; then look into "
     f"{_LOG} and the journal of nvidia-fabricmanager.service"
+)
+#: The switch trays have an operating system of their own, in which the fabric manager and the subnet manager run (NVIDIA's NVOS manual).
+_RACK = (
+    "Look into the fabric manager of the rack, which runs on its switch trays, for this host; once the rack's fabric is healthy, drain the host and "
+    "reset its GPUs, or reboot it"
 )
 
 
@@ -44,7 +71,7 @@ def fabric(evidence: Evidence, expectation: Expectation) -> Outcome:
     wrong = _manager(evidence, manager, what) if managed else None
     if SWITCHES_IN_RACK in switches:
         wrong = wrong or _imex(evidence, expectation)
-    wrong = wrong or _state(facts, gpus, nvlink5) or _registration(gpus)
+    wrong = wrong or _state(facts, gpus, nvlink5, managed) or _registration(gpus, managed)
     if wrong is not None:
         return wrong
     degraded = _degraded(gpus)
@@ -93,10 +120,21 @@ def _imex(evidence: Evidence, expectation: Expectation) -> Outcome | None:
     return failed("; ".join(left), f"{DRIVER_ROLE}; journalctl -u nvidia-imex says why it ended")
 
 
-def _state(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], nvlink5: bool) -> Outcome | None:
+def is_forming(facts: Mapping[str, Any]) -> bool:
+    """Return whether GPUs are still being registered with the fabric: it takes its time after the driver or the fabric manager has started."""
+    fabric_facts = facts.get("fabric") or {}
+    if fabric_facts.get("state") == "not_started":
+        # Where nobody registers them there is nothing to wait for.
+        return (fabric_facts.get("manager") or {}).get("active") is True
+    return fabric_facts.get("state") == "in_progress"
+
+
+def _state(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], nvlink5: bool, managed: bool) -> Outcome | None:
     """Return what is wrong with how far the GPUs are.
 
     An HGX A100 tells nothing of it, which is no fault. A GPU with NVLink 5 that tells nothing is not on its fabric.
+
+    :param managed: whether the host has a fabric manager of its own for its switches.
     """
     states = {str(gpu["index"]): (gpu.get("fabric") or {}).get("state") for gpu in gpus}
     if nvlink5:
@@ -107,20 +145,27 @@ def _state(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], nvlink5:
                 f"the fabric is not complete ({', '.join(texts)}); CUDA returns error 802 until it is", _NVLINK5
             )
     if facts.get("state") not in (None, "completed"):
+        away = {index: state for index, state in states.items() if state not in (None, "completed")}
+        named = ", ".join(f"GPU {index} is {str(state).replace('_', ' ')}" for index, state in away.items())
+        named = f" ({named})" if named else ""
         return failed(
-            f"the fabric is {str(facts['state']).replace('_', ' ')}; CUDA returns error 802 until it is completed",
-            f"Wait a minute; then look into {_LOG}",
+            f"the fabric is {str(facts['state']).replace('_', ' ')}{named}; CUDA returns error 802 until it is completed",
+            f"Wait a minute; then look into {_LOG}" if managed else _RACK,
         )
     return None
 
 
-def _registration(gpus: Sequence[Mapping[str, Any]]) -> Outcome | None:
+def _registration(gpus: Sequence[Mapping[str, Any]], managed: bool) -> Outcome | None:
     """Return which GPUs are not usable on the fabric although its state is completed."""
     texts = []
     for gpu in gpus:
         told = gpu.get("fabric") or {}
         if told.get("status"):
-            texts.append(f"the registration of GPU {gpu['index']} failed with NVML's code {told['status']}")
+            status = told["status"]
+            texts.append(
+                f"GPU {gpu['index']} is not registered with the fabric: state completed, status {status} "
+                f"({_STATUSES.get(status, 'an error that this version does not know')})"
+            )
         broken = [name for name in told.get("degraded") or () if name not in _BEARABLE]
         if told.get("summary") in ("unhealthy", "unknown") or broken:
             texts.append(
@@ -128,7 +173,8 @@ def _registration(gpus: Sequence[Mapping[str, Any]]) -> Outcome | None:
             )
     if not texts:
         return None
-    return failed("; ".join(texts), f"Drain the host and restart nvidia-fabricmanager.service; then look into {_LOG}")
+    restart = f"Drain the host and restart nvidia-fabricmanager.service; then look into {_LOG}"
+    return failed("; ".join(texts), restart if managed else _RACK)
 
 
 def _degraded(gpus: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:

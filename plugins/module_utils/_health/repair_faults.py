@@ -260,7 +260,7 @@ def _fabric(evidence: Evidence, expectation: Expectation) -> Iterator[Fault | st
     manager = (evidence.facts.get("fabric") or {}).get("manager") or {}
     loaded = (evidence.facts.get("driver") or {}).get("loaded_version")
     if not manager.get("installed") or manager.get("version") not in (None, loaded):
-        yield f"{outcome.evidence}. {_SITE}"
+        yield f"{outcome.evidence}. {outcome.next_step}"
         return
     running = manager.get("active") is not False
     # By default CUDA programs end when the fabric manager does (ABORT_CUDA_JOBS_ON_FM_EXIT in fabricmanager.cfg; Fabric Manager User

@@ -39,6 +39,7 @@ ARGUMENTS: dict[str, Any] = {
     "cuda_timeout": {"type": "int", "default": 120},
     "dcgm_level": {"type": "int", "choices": [0, 1, 2, 3, 4], "default": 0},
     "dcgm_timeout": {"type": "int", "default": 7200},
+    "fabric_timeout": {"type": "int", "default": 0},
     "fail": {"type": "bool", "default": True},
 }
 

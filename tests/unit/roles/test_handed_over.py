@@ -23,6 +23,8 @@ OTHERWISE = {
     "nvidia_toolkit_runtime-container_runtime.runtime": {"choices"},
     # A role waits for another run of itself, a task that was written by hand for less.
     "nvidia_driver_lock_timeout-driver.lock_timeout": {"default"},
+    # A role comes after a change.
+    "nvidia_health_fabric_timeout-health.fabric_timeout": {"default"},
     "gpu_node_settle_time-verify_node.settle": {"default"},
     "gpu_node_ready_timeout-verify_node.timeout": {"default"},
     # Without a namespace there is no lease, without a layout the module does not know what is meant.

@@ -34,6 +34,19 @@ def test_everything_is_collected(tree, monkeypatch):
     assert asked == [(("/opt/vectorAdd",), 5)]
 
 
+def test_gpus_that_are_being_registered_with_their_fabric_are_waited_for(tree, monkeypatch):
+    states, slept = ["in_progress", "in_progress", "completed"], []
+    monkeypatch.setattr(
+        collected,
+        "read_document",
+        lambda *_given, **_more: {"health": {}, "fabric": {"state": states[min(len(slept), 2)]}},
+    )
+    monkeypatch.setattr(collected.time, "sleep", slept.append)
+    state = lambda limit: collected.collect(tree.source(), None, [], 1, fabric_limit=limit).facts["fabric"]["state"]  # noqa: E731
+    assert state(0) == "in_progress" and slept == []
+    assert state(60) == "completed" and slept == [collected._FABRIC_PAUSE] * 2
+
+
 def test_the_diagnostic_does_not_load_gpus_that_are_in_use(tree, monkeypatch):
     asked, facts = [], {"health": {}, "gpus": [{"index": 0, "processes": []}, {"index": 1, "processes": []}]}
     monkeypatch.setattr(

@@ -7,9 +7,11 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import repair_faults
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.fabric import fabric as check
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.fabric import is_forming
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Expectation
 
 ANY = Expectation()
+IN_RACK = ("fabric manager of the rack", "switch trays")
 COMPLETED = {"state": "completed", "status": 0, "degraded": [], "summary": "healthy"}
 
 
@@ -81,7 +83,13 @@ def test_a_b200_without_the_fabric_manager(evidence, facts, nvlink5):
 @pytest.mark.parametrize(
     ("told", "status", "text"),
     [
-        ({"status": 999}, "failed", "the registration of GPU 0 failed with NVML's code 999"),
+        (
+            {"status": 15},
+            "failed",
+            "GPU 0 is not registered with the fabric: state completed, status 15 (the GPU is lost). Drain the host and restart "
+            "nvidia-fabricmanager.service",
+        ),
+        ({"status": 77}, "failed", "status 77 (an error that this version does not know)"),
         ({"summary": "unhealthy"}, "failed", "GPU 0 is unhealthy (no reason)"),
         ({"summary": "unknown"}, "failed", "GPU 0 is unknown"),
         ({"degraded": ["route_unhealthy"]}, "failed", "route_unhealthy"),
@@ -109,7 +117,33 @@ def test_a_host_of_a_rack_has_no_fabric_manager_of_its_own(evidence, facts, nvli
     facts["fabric"]["manager"].update(installed=False, active=None, version=None)
     judge(check(evidence(), ANY), "passed", "2 GPUs are on the rack's fabric")
     facts["fabric"]["state"] = "in_progress"
-    judge(check(evidence(), ANY), "failed", "in progress")
+    facts["gpus"][1]["fabric"] = {"state": "in_progress"}
+    judge(check(evidence(), ANY), "failed", "in progress (GPU 1 is in progress)", *IN_RACK)
+
+
+@pytest.mark.parametrize("told", [{"status": 15}, {"degraded": ["incorrect_chassis_serial_number"]}])
+def test_a_fabric_that_failed_on_a_host_of_a_rack_is_mended_at_the_rack(evidence, facts, nvlink5, told):
+    nvlink5("gb200-186gb", COMPLETED, {**COMPLETED, **told})
+    facts["fabric"]["manager"].update(installed=False, active=None, version=None)
+    outcome = check(evidence(), ANY)
+    judge(outcome, "failed", "GPU 1 is ", *IN_RACK)
+    assert "nvidia-fabricmanager.service" not in outcome.next_step
+    # Nothing that heal does on this host would mend it.
+    assert list(repair_faults._fabric(evidence(), ANY)) == [f"{outcome.evidence}. {outcome.next_step}"]
+
+
+@pytest.mark.parametrize(
+    ("fabric", "result"),
+    [
+        ({"state": "in_progress"}, True),
+        ({"state": "not_started"}, True),
+        ({"state": "not_started", "manager": {"active": False}}, False),
+        ({"state": "completed"}, False),
+        ({"state": None}, False),
+    ],
+)
+def test_a_fabric_forms_where_somebody_registers_its_gpus(facts, fabric, result):
+    assert is_forming({**facts, "fabric": {**facts["fabric"], **fabric}}) is result
 
 
 RUNS = {"version": "580.126.09", "active": True, "enabled": True, "masked": False, "nodes": ["10.0.0.1", "10.0.0.2"]}
