@@ -69,7 +69,10 @@ tier_eda() {
 tier_charts() { run_pytest tests/charts -m charts; }
 # Two files at a time: lab hosts boot, and packages are installed, while a processor waits.
 tier_lab() { run_pytest tests/lab -m "lab and not upgrade" -n 2 --dist loadfile; }
-tier_dkms() { run_pytest tests/lab -m dkms; }
+tier_dkms() {
+    run_pytest tests/lab -m dkms
+    run_pytest tests/cluster -m dkms
+}
 tier_cluster() { run_pytest tests/cluster -m cluster; }
 tier_nodes() { run_pytest tests/cluster -m nodes; }
 tier_pods() { run_pytest tests/cluster -m pods; }

@@ -24,6 +24,7 @@ TIERS = {
     "test_at_work": "upgrade",
     "test_debian": "debian",
     "test_drain": "upgrade",
+    "test_kernel": "dkms",
     "test_operators": "upgrade",
     "test_upgrade": "upgrade",
     "test_gitops": "gitops",

@@ -134,6 +134,15 @@ def grub_host(make_fleet: Callable[..., Any], name: str, folder: Path) -> GrubHo
     fleet = make_fleet(f"pytest-{name}", spec)
     fleet.describe({"kernels": {"hosts": [name], "vars": DESIRED}})
     host = GrubHost(fleet, name)
+    boot_by_grub(host, folder)
+    return host
+
+
+def boot_by_grub(host: GrubHost, folder: Path) -> None:
+    """Have a host boot what GRUB says from now on, first the kernel before Debian's newest.
+
+    :param folder: an empty one.
+    """
     host.sh("apt-get -q update")
     host.put(HERE / "boot_grub", "/usr/local/sbin/boot_grub")
     for place, text in (
@@ -147,4 +156,3 @@ def grub_host(make_fleet: Callable[..., Any], name: str, folder: Path) -> GrubHo
     host.runs(host.old, folder)
     host.reboot()
     assert host.running == host.old
-    return host
