@@ -224,6 +224,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host impo
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.nvml_gpus import gpu_mappings
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.state import Observed
 
 ARGUMENTS = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -321,7 +322,7 @@ def remove(module: AnsibleModule) -> tuple[Plan, HostSharing]:
     return plan, mps_removal.wanted(found)
 
 
-def _plan_removal(module: AnsibleModule, nvml: Nvml | None) -> tuple[sharing_plan.Observed, Plan]:
+def _plan_removal(module: AnsibleModule, nvml: Nvml | None) -> tuple[Observed, Plan]:
     observed = sharing_apply.observe(nvml)
     present = mps_removal.leftovers()
     return observed, mps_removal.plan(observed, present, module.params["disruption"], gpus=nvml is not None)

@@ -101,6 +101,32 @@ def test_a_pure_room_reaches_nothing_outside(room):
     assert not wrong
 
 
+#: The domains of module_utils that bring a host into its state.
+DOMAINS = ("_driver", "_toolkit", "_runtime", "_settings", "_mig", "_sharing", "_dcgm")
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_every_domain_has_one_shape(domain):
+    """desired, state, plan, apply: the stage on the controller plans with what the module on the host plans with, and only apply changes it."""
+    folder = PLUGINS / "module_utils" / domain
+
+    def within(*names: str) -> set[str]:
+        found, left = set(), set(names)
+        while left:
+            name = left.pop()
+            found.add(name)
+            targets = {
+                target[2] for target in imported(folder / f"{name}.py") if target[:2] == ("module_utils", domain)
+            }
+            left |= targets - found
+        return found
+
+    assert {"desired", "state", "plan", "stage", "apply"} <= {path.stem for path in folder.iterdir()}
+    thought = within("desired", "state", "plan", "stage")
+    assert not [name for name in thought if name.startswith(("apply", "system"))]
+    assert "plan" in within("stage")
+
+
 def test_the_graph_is_drawn_from_every_kind_of_import():
     """The reader of imports itself: relative, absolute, and of modules of a folder."""
     found = set(imported(PLUGINS / "plugin_utils" / "lint" / "lint.py"))

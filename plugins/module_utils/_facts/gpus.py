@@ -19,7 +19,7 @@ from .._adapters.nvml_types import ComputeInstance, GpuInstance, GpuInstanceProf
 from .._adapters.pynvml_loader import PynvmlMissing
 from .._adapters.source import Source
 from .._boards.lookup import is_complete
-from .._settings.shape import shape_settings
+from .._settings.state import shape_settings
 from .boards import board_of_gpu
 from .nvml import unavailable
 

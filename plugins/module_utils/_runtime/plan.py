@@ -10,12 +10,14 @@ earlier run was cut off between writing and restarting.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from . import docker
-from .desired import DesiredRuntime, Effective, FileChange, Files
+from .desired import NAME, DesiredRuntime, Effective, FileChange, Files
 
 #: systemd's KillMode values with which the containers' shims outlive a restart of the runtime.
 _KEEPING = ("process", "none")
@@ -97,6 +99,19 @@ def plan(
     )
 
 
+def plan_effective(
+    runtime: str, desired: DesiredRuntime, effective: Effective, found: Mapping[str, Any]
+) -> tuple[Step, ...]:
+    """Return what has to change in what a runtime has in force. Which files that takes, only the host itself can tell.
+
+    :param found: the facts of the runtime, which say by what else the configured runtime differs from the default one.
+    """
+    steps = [_step(gap.kind, runtime, f"it {gap.found}", gap.runtime) for gap in effective.gaps(desired)]
+    if effective.binary is not None:
+        steps.extend(_drift(runtime, found))
+    return tuple(steps)
+
+
 def file_diffs(changes: tuple[FileChange, ...]) -> list[dict[str, str]]:
     """Return the texts of the files before and after, as parts of Ansible's C(diff)."""
     return [
@@ -144,3 +159,27 @@ def _restart_step(runtime: str, service: Service, why: str, disruption: str) -> 
             )
         disturbs = (f"{running}, which are stopped",)
     return Step(Kind.RESTART_SERVICE, unit, why, disturbs)
+
+
+def _step(kind: Kind, engine: str, why: str, runtime: str = NAME) -> Step:
+    return Step(kind, engine, why, (), {"runtime": runtime})
+
+
+def _drift(runtime: str, found: Mapping[str, Any]) -> list[Step]:
+    """Return what brings a configured runtime back that differs from the default one besides its program."""
+    steps = []
+    monitors = found.get("monitors") or {}
+    others = [(name, path) for name, path in monitors.items() if name != NAME and path != monitors.get(NAME)]
+    if others:
+        name, path = others[0]
+        why = f"its containers are watched by {_program(monitors.get(NAME))}, and those of {name} by {_program(path)}"
+        steps.append(_step(Kind.CORRECT_RUNTIME, runtime, why))
+    drivers = found.get("cgroup_drivers") or {}
+    if drivers.get("nvidia") != drivers.get("runc"):
+        why = f"it makes cgroups by {drivers.get('nvidia')}, and runc by {drivers.get('runc')}"
+        steps.append(_step(Kind.CORRECT_CGROUPS, runtime, why))
+    return steps
+
+
+def _program(path: str | None) -> str:
+    return path or "conmon of PATH"

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import _injection as injection
-from .._plan import Refused, StagePlan, Step
-from .._steps import Kind
-from .desired import BINARY, NAME, DesiredRuntime, Effective
+from .._plan import Refused, StagePlan
+from .desired import BINARY, DesiredRuntime, Effective
+from .plan import plan_effective
 
 
 def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
@@ -45,32 +45,6 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         found.get("default_runtime"),
         False if injection.is_switched_off(runtime, found) else None,
     )
-    steps = [_step(gap.kind, runtime, f"it {gap.found}", gap.runtime) for gap in effective.gaps(wanted)]
-    if effective.binary is not None:
-        steps.extend(_drift(runtime, found))
+    steps = plan_effective(runtime, wanted, effective, found)
     unknown = None if found.get("version") else f"{runtime} does not say its version"
-    return StagePlan("runtime", bool(steps) or unknown is not None, tuple(steps), unknown)
-
-
-def _step(kind: Kind, engine: str, why: str, runtime: str = NAME) -> Step:
-    return Step(kind, engine, why, (), {"runtime": runtime})
-
-
-def _drift(runtime: str, found: Mapping[str, Any]) -> list[Step]:
-    """Return what brings a configured runtime back that differs from the default one besides its program."""
-    steps = []
-    monitors = found.get("monitors") or {}
-    others = [(name, path) for name, path in monitors.items() if name != NAME and path != monitors.get(NAME)]
-    if others:
-        name, path = others[0]
-        why = f"its containers are watched by {_program(monitors.get(NAME))}, and those of {name} by {_program(path)}"
-        steps.append(_step(Kind.CORRECT_RUNTIME, runtime, why))
-    drivers = found.get("cgroup_drivers") or {}
-    if drivers.get("nvidia") != drivers.get("runc"):
-        why = f"it makes cgroups by {drivers.get('nvidia')}, and runc by {drivers.get('runc')}"
-        steps.append(_step(Kind.CORRECT_CGROUPS, runtime, why))
-    return steps
-
-
-def _program(path: str | None) -> str:
-    return path or "conmon of PATH"
+    return StagePlan("runtime", bool(steps) or unknown is not None, steps, unknown)

@@ -26,7 +26,7 @@ from .._steps import Kind
 from . import desired
 from .desired import RECORD, Settings
 from .plan import Means, ObservedGpu, differences, plan
-from .shape import shape_settings
+from .state import shape_settings
 
 
 class SettingsError(Exception):

@@ -25,7 +25,7 @@ from .._runtime.unit_reload import reload_units
 from .._steps import Kind
 from . import mps_instances, mps_units
 from .host import SHM, UNREADABLE, Daemon, HostSharing
-from .plan import ForeignDaemon, Observed, ObservedDaemon, ObservedGpu, Server
+from .state import ForeignDaemon, Observed, ObservedDaemon, ObservedGpu, Server
 
 RECORD = "/etc/gpufleet/sharing.json"
 UNITS = "/etc/systemd/system"

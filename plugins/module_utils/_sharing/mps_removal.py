@@ -20,7 +20,7 @@ from . import apply as sharing_apply
 from . import mps_instances, mps_units
 from . import plan as sharing_plan
 from .host import LOGS, HostSharing
-from .plan import Observed
+from .state import Observed
 
 #: The names that daemons of ours have (C(_sharing/host.py)); beside their logs there may be those of somebody else's daemon.
 _NAME = re.compile(r"node|gpu\d+|mig\d+-\d+-\d+")

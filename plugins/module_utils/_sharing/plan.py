@@ -11,7 +11,7 @@ alone never need that: they are defaults of servers that start later, and an idl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from .._boards.architectures import FIRST_BRANCH_WITH_MPS_MULTI_USER
@@ -19,91 +19,7 @@ from .._formats.mps_commands import limit_text
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from .host import DEFAULT, SHM, Daemon, HostSharing
-
-
-@dataclass(frozen=True)
-class Server:
-    """An MPS server of a daemon, with the process ids of its clients."""
-
-    pid: int
-    clients: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class ObservedDaemon:
-    """A daemon as it was read.
-
-    :param configured: what its unit starts it with, or None when no unit file of ours describes it.
-    :param responds: whether it answers the health question with a float.
-    :param percentage: default active thread percentage, None when it does not respond.
-    :param limits: default limit of each device as the daemon prints it, in the order of C(configured.devices).
-    :param priority: default client priority.
-    :param shm: whether its /dev/shm is the directory that C(configured) says; None where that cannot be read.
-    """
-
-    name: str
-    configured: Daemon | None
-    responds: bool
-    enabled: bool
-    percentage: float | None = None
-    limits: tuple[str | None, ...] = ()
-    priority: str | None = None
-    servers: tuple[Server, ...] = ()
-    shm: bool | None = None
-
-    @property
-    def clients(self) -> tuple[int, ...]:
-        return tuple(pid for server in self.servers for pid in server.clients)
-
-
-@dataclass(frozen=True)
-class ObservedGpu:
-    """What sharing needs to know of a GPU.
-
-    :param foreign: processes that compute on the GPU and are no clients of MPS, by process id.
-    """
-
-    index: int
-    uuid: str
-    compute_mode: str | None
-    foreign: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class ForeignDaemon:
-    """An MPS control daemon that is not the host program's, such as that of the device plugin.
-
-    :param devices: UUIDs that it was started for; empty for all GPUs.
-    """
-
-    pid: int
-    devices: tuple[str, ...] = ()
-    in_container: bool = False
-
-    def serves(self, devices: Sequence[str]) -> bool:
-        return not self.devices or bool(set(self.devices) & set(devices))
-
-
-@dataclass(frozen=True)
-class Observed:
-    """The sharing of a host as it was read.
-
-    :param recorded: what the host restores at boot.
-    :param installed: whether the control program of MPS is there.
-    :param multi_user: whether its release can let clients of several users share a server.
-    :param protocol_3: whether its release speaks protocol 3.
-    :param foreign_daemons: control daemons of others.
-    :param shm_mounted: whether the shared memory of pods' MPS is mounted, or would be after a reboot.
-    """
-
-    gpus: tuple[ObservedGpu, ...] = ()
-    daemons: tuple[ObservedDaemon, ...] = ()
-    recorded: HostSharing | None = None
-    installed: bool = True
-    multi_user: bool = True
-    protocol_3: bool = True
-    foreign_daemons: tuple[ForeignDaemon, ...] = ()
-    shm_mounted: bool = False
+from .state import Observed, ObservedDaemon, ObservedGpu
 
 
 def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") -> Plan:

@@ -20,8 +20,9 @@ from . import contradictions
 from . import plan as sharing_plan
 from .clients import refuse_clients, refuse_clients_of_devices
 from .desired import read
-from .host import UNREADABLE, Daemon, HostSharing, host_sharing, one_user_at_a_time
+from .host import HostSharing, host_sharing, one_user_at_a_time
 from .modes import Sharing
+from .state import Observed, from_facts, recorded_sharing
 
 STAGE = "sharing"
 
@@ -153,7 +154,7 @@ def _steps_of_cards(
     for gpu in gpus:
         _refuse_on_gpu(sharing, gpu, branch)
     wanted = _wanted(sharing, facts, gpus, branch)
-    plan = sharing_plan.plan(sharing_plan.Observed(recorded=_recorded(facts)), wanted, "force")
+    plan = sharing_plan.plan(Observed(recorded=recorded_sharing(facts)), wanted, "force")
     mode = wanted.compute_mode
     if mode in (None, "default"):
         return plan.steps
@@ -180,53 +181,8 @@ def _on_mig(
 def _planned(
     sharing: Sharing, wanted: HostSharing, facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]
 ) -> StagePlan:
-    plan = sharing_plan.plan(_observed(facts, gpus), wanted, "force")
+    plan = sharing_plan.plan(from_facts(facts, gpus), wanted, "force")
     alone = one_user_at_a_time(sharing, wanted)
     return StagePlan(
         STAGE, needed=plan.changes, steps=plan.steps, warnings=(*plan.warnings, *([alone] if alone else []))
-    )
-
-
-def _observed(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> sharing_plan.Observed:
-    """What facts tell of the present sharing. Who the clients of a daemon are, only the module on the host sees."""
-    recorded = _recorded(facts)
-    answering = {
-        str(daemon.get("pipe_directory")): daemon
-        for daemon in facts.get("mps") or ()
-        if daemon.get("responds") and not daemon.get("in_container")
-    }
-    return sharing_plan.Observed(
-        gpus=tuple(
-            sharing_plan.ObservedGpu(int(gpu["index"]), str(gpu.get("uuid")), gpu.get("compute_mode")) for gpu in gpus
-        ),
-        daemons=tuple(_daemon(daemon, answering.get(daemon.pipe_directory)) for daemon in recorded.daemons)
-        if recorded
-        else (),
-        recorded=recorded,
-    )
-
-
-def _recorded(facts: Mapping[str, Any]) -> HostSharing | None:
-    record = (facts.get("recorded") or {}).get("sharing")
-    try:
-        return HostSharing.from_dict(record) if record else None
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return UNREADABLE
-
-
-def _daemon(daemon: Daemon, found: Mapping[str, Any] | None) -> sharing_plan.ObservedDaemon:
-    """A recorded daemon is taken for configured as recorded: its unit and its record are written together.
-
-    :param found: what facts tell of it, None where it does not answer. Settings that they do not tell are taken for the recorded ones.
-    """
-    told = found or {}
-    percentage, limits = told.get("percentage"), told.get("limits")
-    return sharing_plan.ObservedDaemon(
-        name=daemon.name,
-        configured=daemon,
-        responds=found is not None,
-        enabled=True,
-        percentage=daemon.percentage if percentage is None else percentage,
-        limits=tuple(map(sharing_plan.limit_text, daemon.limits_mib)) if limits is None else tuple(limits),
-        priority=str(daemon.priority),
     )

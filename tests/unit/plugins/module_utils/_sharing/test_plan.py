@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host impo
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host_options import HostOptions
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.plan import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.state import (
     Observed,
     ObservedDaemon,
     ObservedGpu,

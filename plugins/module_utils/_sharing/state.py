@@ -1,0 +1,143 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a host has of sharing, as the host reads it or as its facts say. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._formats.mps_commands import limit_text
+from .host import UNREADABLE, Daemon, HostSharing
+
+
+@dataclass(frozen=True)
+class Server:
+    """An MPS server of a daemon, with the process ids of its clients."""
+
+    pid: int
+    clients: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ObservedDaemon:
+    """A daemon as it was read.
+
+    :param configured: what its unit starts it with, or None when no unit file of ours describes it.
+    :param responds: whether it answers the health question with a float.
+    :param percentage: default active thread percentage, None when it does not respond.
+    :param limits: default limit of each device as the daemon prints it, in the order of C(configured.devices).
+    :param priority: default client priority.
+    :param shm: whether its /dev/shm is the directory that C(configured) says; None where that cannot be read.
+    """
+
+    name: str
+    configured: Daemon | None
+    responds: bool
+    enabled: bool
+    percentage: float | None = None
+    limits: tuple[str | None, ...] = ()
+    priority: str | None = None
+    servers: tuple[Server, ...] = ()
+    shm: bool | None = None
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        return tuple(pid for server in self.servers for pid in server.clients)
+
+
+@dataclass(frozen=True)
+class ObservedGpu:
+    """What sharing needs to know of a GPU.
+
+    :param foreign: processes that compute on the GPU and are no clients of MPS, by process id.
+    """
+
+    index: int
+    uuid: str
+    compute_mode: str | None
+    foreign: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ForeignDaemon:
+    """An MPS control daemon that is not the host program's, such as that of the device plugin.
+
+    :param devices: UUIDs that it was started for; empty for all GPUs.
+    """
+
+    pid: int
+    devices: tuple[str, ...] = ()
+    in_container: bool = False
+
+    def serves(self, devices: Sequence[str]) -> bool:
+        return not self.devices or bool(set(self.devices) & set(devices))
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The sharing of a host as it was read.
+
+    :param recorded: what the host restores at boot.
+    :param installed: whether the control program of MPS is there.
+    :param multi_user: whether its release can let clients of several users share a server.
+    :param protocol_3: whether its release speaks protocol 3.
+    :param foreign_daemons: control daemons of others.
+    :param shm_mounted: whether the shared memory of pods' MPS is mounted, or would be after a reboot.
+    """
+
+    gpus: tuple[ObservedGpu, ...] = ()
+    daemons: tuple[ObservedDaemon, ...] = ()
+    recorded: HostSharing | None = None
+    installed: bool = True
+    multi_user: bool = True
+    protocol_3: bool = True
+    foreign_daemons: tuple[ForeignDaemon, ...] = ()
+    shm_mounted: bool = False
+
+
+def from_facts(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Observed:
+    """What facts tell of the present sharing. Who the clients of a daemon are, only the module on the host sees."""
+    recorded = recorded_sharing(facts)
+    answering = {
+        str(daemon.get("pipe_directory")): daemon
+        for daemon in facts.get("mps") or ()
+        if daemon.get("responds") and not daemon.get("in_container")
+    }
+    return Observed(
+        gpus=tuple(ObservedGpu(int(gpu["index"]), str(gpu.get("uuid")), gpu.get("compute_mode")) for gpu in gpus),
+        daemons=tuple(_daemon(daemon, answering.get(daemon.pipe_directory)) for daemon in recorded.daemons)
+        if recorded
+        else (),
+        recorded=recorded,
+    )
+
+
+def recorded_sharing(facts: Mapping[str, Any]) -> HostSharing | None:
+    """Return what the host restores at boot; C(UNREADABLE) where its record says nothing that is understood."""
+    record = (facts.get("recorded") or {}).get("sharing")
+    try:
+        return HostSharing.from_dict(record) if record else None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return UNREADABLE
+
+
+def _daemon(daemon: Daemon, found: Mapping[str, Any] | None) -> ObservedDaemon:
+    """A recorded daemon is taken for configured as recorded: its unit and its record are written together.
+
+    :param found: what facts tell of it, None where it does not answer. Settings that they do not tell are taken for the recorded ones.
+    """
+    told = found or {}
+    percentage, limits = told.get("percentage"), told.get("limits")
+    return ObservedDaemon(
+        name=daemon.name,
+        configured=daemon,
+        responds=found is not None,
+        enabled=True,
+        percentage=daemon.percentage if percentage is None else percentage,
+        limits=tuple(map(limit_text, daemon.limits_mib)) if limits is None else tuple(limits),
+        priority=str(daemon.priority),
+    )
