@@ -173,7 +173,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.downloads import fetching
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import UrlRefused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import (
+    REPOSITORY_OPTION,
+    UrlRefused,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import TomlError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import AUTO, METHODS, Injection, choose
@@ -189,20 +192,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.system im
 ARGUMENTS: dict[str, Any] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "version": {"type": "str", "default": DEFAULT_VERSION},
-    "repository": {
-        "type": "dict",
-        "default": {},
-        "options": {
-            "url": {"type": "str", "default": ""},
-            # Fingerprint and key of a repository are public; "key" in the name would have Ansible think otherwise.
-            "key_url": {"type": "str", "default": "", "no_log": False},
-            "key_file": {"type": "path", "default": "", "no_log": False},
-            "key_fingerprint": {"type": "str", "default": "", "no_log": False},
-            "manage": {"type": "bool", "default": True},
-            "username": {"type": "str", "default": ""},
-            "password": {"type": "str", "default": "", "no_log": True},
-        },
-    },
+    "repository": REPOSITORY_OPTION,
     "device_injection": {"type": "str", "choices": [AUTO, *METHODS], "default": AUTO},
     "runtime": {"type": "str", "choices": list(RUNTIMES), "default": "containerd"},
     "hold": {"type": "bool", "default": True},

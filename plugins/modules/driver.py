@@ -306,7 +306,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.download
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import UrlRefused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import (
+    REPOSITORY_OPTION,
+    UrlRefused,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, Stopped, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import from_options
@@ -322,20 +325,7 @@ ARGUMENTS: dict[str, Any] = {
     "flavour": {"type": "str", "choices": ["open", "proprietary"], "default": "open"},
     "variant": {"type": "str", "choices": ["compute", "full"], "default": "compute"},
     "source": {"type": "str", "choices": ["nvidia", "distribution", "local_repository"], "default": "nvidia"},
-    "repository": {
-        "type": "dict",
-        "default": {},
-        "options": {
-            "url": {"type": "str", "default": ""},
-            # A fingerprint and a key of a repository are public; "key" in the name would have Ansible think otherwise.
-            "key_url": {"type": "str", "default": "", "no_log": False},
-            "key_file": {"type": "path", "default": "", "no_log": False},
-            "key_fingerprint": {"type": "str", "default": "", "no_log": False},
-            "manage": {"type": "bool", "default": True},
-            "username": {"type": "str", "default": ""},
-            "password": {"type": "str", "default": "", "no_log": True},
-        },
-    },
+    "repository": REPOSITORY_OPTION,
     "hold": {"type": "bool", "default": True},
     "reload": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
     "persistence": {"type": "bool", "default": True},

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .locked_clocks import GRAPHICS, MEMORY
 from .nvml import Nvml
 from .nvml_library import NvmlError
 
@@ -23,6 +24,11 @@ _MILLIWATTS = 1000
 
 #: Frequencies in MHz, as NVML takes them: of the memory, of the graphics engine.
 Clocks = tuple[int, int]
+#: NVML's calls that keep a clock within a range, and that leave it to the driver.
+_LOCKS = {
+    GRAPHICS: ("nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks"),
+    MEMORY: ("nvmlDeviceSetMemoryLockedClocks", "nvmlDeviceResetMemoryLockedClocks"),
+}
 
 
 @dataclass(frozen=True)
@@ -97,36 +103,22 @@ def set_power_limit(nvml: Nvml, index: int, watts: int) -> None:
     nvml.library.call("nvmlDeviceSetPowerManagementLimit", nvml.device(index), watts * _MILLIWATTS)
 
 
-def lock_graphics_clocks(nvml: Nvml, index: int, lowest: int, highest: int) -> None:
-    """Keep the graphics clock within a range.
+def lock_clocks(nvml: Nvml, index: int, clock: str, lowest: int, highest: int) -> None:
+    """Keep a clock, C(graphics) or C(memory), within a range.
 
     :raises NvmlError: the board does not take it.
     """
-    nvml.library.call("nvmlDeviceSetGpuLockedClocks", nvml.device(index), lowest, highest)
+    lock, _unlock = _LOCKS[clock]
+    nvml.library.call(lock, nvml.device(index), lowest, highest)
 
 
-def unlock_graphics_clocks(nvml: Nvml, index: int) -> None:
-    """Leave the graphics clock to the driver.
-
-    :raises NvmlError: the driver refused.
-    """
-    nvml.library.call("nvmlDeviceResetGpuLockedClocks", nvml.device(index))
-
-
-def lock_memory_clocks(nvml: Nvml, index: int, lowest: int, highest: int) -> None:
-    """Keep the memory clock within a range.
-
-    :raises NvmlError: the board does not take it.
-    """
-    nvml.library.call("nvmlDeviceSetMemoryLockedClocks", nvml.device(index), lowest, highest)
-
-
-def unlock_memory_clocks(nvml: Nvml, index: int) -> None:
-    """Leave the memory clock to the driver.
+def unlock_clocks(nvml: Nvml, index: int, clock: str) -> None:
+    """Leave a clock, C(graphics) or C(memory), to the driver.
 
     :raises NvmlError: the driver refused.
     """
-    nvml.library.call("nvmlDeviceResetMemoryLockedClocks", nvml.device(index))
+    _lock, unlock = _LOCKS[clock]
+    nvml.library.call(unlock, nvml.device(index))
 
 
 def set_application_clocks(nvml: Nvml, index: int, clocks: Clocks) -> None:

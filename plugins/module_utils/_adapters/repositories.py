@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from .credentials import Credentials, refuse_credentials_in
@@ -18,6 +19,23 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 class UrlRefused(Exception):
     """A URL from which nothing may be fetched."""
+
+
+#: The option C(repository) of modules that configure one, as an argument spec.
+REPOSITORY_OPTION: dict[str, Any] = {
+    "type": "dict",
+    "default": {},
+    "options": {
+        "url": {"type": "str", "default": ""},
+        # A fingerprint and a key of a repository are public; "key" in the name would have Ansible think otherwise.
+        "key_url": {"type": "str", "default": "", "no_log": False},
+        "key_file": {"type": "path", "default": "", "no_log": False},
+        "key_fingerprint": {"type": "str", "default": "", "no_log": False},
+        "manage": {"type": "bool", "default": True},
+        "username": {"type": "str", "default": ""},
+        "password": {"type": "str", "default": "", "no_log": True},
+    },
+}
 
 
 @dataclass(frozen=True)

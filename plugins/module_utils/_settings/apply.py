@@ -15,7 +15,6 @@ from typing import Any
 from .._adapters import files, gpu_clients, locked_clocks, nvml_settings
 from .._adapters.command import CommandError
 from .._adapters.host_files import HostFiles
-from .._adapters.locked_clocks import GRAPHICS
 from .._adapters.nvml import Nvml
 from .._adapters.nvml_library import NvmlError
 from .._adapters.nvml_types import GpuState
@@ -135,15 +134,13 @@ def _apply(step: Step, wanted: Settings, nvml: Nvml, reset: Callable[[str], str]
     if step.kind is Kind.SET_POWER_LIMIT:
         nvml_settings.set_power_limit(nvml, index, int(step.data["watts"]))
     elif step.kind is Kind.LOCK_CLOCKS:
-        lowest, highest = step.data["clocks"]
-        graphics = step.data["clock"] == GRAPHICS
-        lock = nvml_settings.lock_graphics_clocks if graphics else nvml_settings.lock_memory_clocks
-        lock(nvml, index, int(lowest), int(highest))
-        locked_clocks.keep(uuid, str(step.data["clock"]), (int(lowest), int(highest)))
+        clock, (lowest, highest) = str(step.data["clock"]), map(int, step.data["clocks"])
+        nvml_settings.lock_clocks(nvml, index, clock, lowest, highest)
+        locked_clocks.keep(uuid, clock, (lowest, highest))
     elif step.kind is Kind.UNLOCK_CLOCKS:
-        graphics = step.data["clock"] == GRAPHICS
-        (nvml_settings.unlock_graphics_clocks if graphics else nvml_settings.unlock_memory_clocks)(nvml, index)
-        locked_clocks.keep(uuid, str(step.data["clock"]), None)
+        clock = str(step.data["clock"])
+        nvml_settings.unlock_clocks(nvml, index, clock)
+        locked_clocks.keep(uuid, clock, None)
     elif step.kind is Kind.SET_APPLICATION_CLOCKS:
         memory, graphics_clock = step.data["clocks"]
         nvml_settings.set_application_clocks(nvml, index, (int(memory), int(graphics_clock)))

@@ -132,11 +132,7 @@ def _device_list_strategy(value: Any, path: str, report: Report) -> Any:
 
 
 def _sharing(value: Any, path: str, report: Report) -> Any:
-    return go.struct(value, path, report, {"timeSlicing": _time_slicing, "mps": _mps})
-
-
-def _time_slicing(value: Any, path: str, report: Report) -> Any:
-    return _replicated(value, path, report)
+    return go.struct(value, path, report, {"timeSlicing": _replicated, "mps": _mps})
 
 
 def _mps(value: Any, path: str, report: Report) -> Any:
