@@ -89,7 +89,7 @@ class ActionModule(ClusterAction):
         )
         why = repair.tripped(
             repair.Fleet(plans, len(members), elsewhere),
-            repair.Breaker(arguments["breaker_hosts"], arguments["breaker_same_xid"], arguments["breaker_window"]),
+            repair.Breaker(arguments["breaker_hosts"], arguments["breaker_same_xid"]),
         )
         result = {
             "plans": {

@@ -98,7 +98,6 @@ def compute_instance_profiles(
             found.append(
                 ComputeInstanceProfile(
                     enum=enum,
-                    engine_profile=engines,
                     id=info.id,
                     name=name if info.sliceCount == slices else f"{info.sliceCount}c.{name}",
                     slices=info.sliceCount,

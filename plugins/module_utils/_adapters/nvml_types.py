@@ -164,7 +164,6 @@ class ComputeInstanceProfile:
     """
 
     enum: int
-    engine_profile: int
     id: int
     name: str
     slices: int

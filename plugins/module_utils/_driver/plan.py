@@ -81,7 +81,6 @@ class DriverPlan:
     plan: Plan
     version: str = ""
     transaction: Transaction | None = None
-    selection: Selection | None = None
     unknown: str = ""
     stop: Refused | None = None
     not_offered: tuple[str, ...] | None = None
@@ -195,9 +194,7 @@ def plan_present(
     after = {package.name: package.version for package in selection.packages}
     if desired.hold:
         steps.append(Step(Kind.HOLD_DRIVER, DRIVER, "unattended upgrades must not move it"))
-    return DriverPlan(
-        _plan(host, steps, after, notes), selection.version, transaction, selection, not_offered=unavailable
-    )
+    return DriverPlan(_plan(host, steps, after, notes), selection.version, transaction, not_offered=unavailable)
 
 
 def plan_absent(host: Host, remains: Remains, noticed: Impact | None = None) -> DriverPlan:

@@ -54,12 +54,10 @@ class Breaker:
 
     :param hosts: how many hosts may need a repair at once: a number, or a percentage of the fleet, rounded down, and never less than one.
     :param same_xid: on how many hosts the same Xid error trips it.
-    :param window: seconds in which a repair of another node, by another run, counts as one of now.
     """
 
     hosts: str = "10%"
     same_xid: int = 3
-    window: int = 3600
 
 
 @dataclass(frozen=True)

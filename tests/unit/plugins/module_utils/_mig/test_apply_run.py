@@ -468,9 +468,9 @@ def test_a_journal_that_cannot_be_written_leaves_no_service_stopped(make, servic
 
 
 def test_widest_takes_the_most_sms_that_still_fit():
-    small = ComputeInstanceProfile(0, 0, 0, "1g.20gb", 1, 1, 16, remaining=1)
-    large = ComputeInstanceProfile(7, 0, 7, "1g.20gb", 1, 1, 26, remaining=1)
-    full = ComputeInstanceProfile(7, 0, 7, "1g.20gb", 1, 1, 26, remaining=0)
+    small = ComputeInstanceProfile(0, 0, "1g.20gb", 1, 1, 16, remaining=1)
+    large = ComputeInstanceProfile(7, 7, "1g.20gb", 1, 1, 26, remaining=1)
+    full = ComputeInstanceProfile(7, 7, "1g.20gb", 1, 1, 26, remaining=0)
     assert widest([small, large], 1) is large
     assert widest([small, full], 1) is small
     assert widest([small], 2) is None
