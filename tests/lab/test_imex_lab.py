@@ -94,7 +94,10 @@ def test_a_service_that_ended_is_seen_by_verify_and_plan_and_started(fleet):
 @pytest.mark.proves("fabric", "health", rows=["nvlink5-rack"])
 def test_a_fabric_that_failed_is_not_healthy(fleet):
     fleet.lab.sh(HOSTS[1], "virtual-gpu fabric completed --status 15")
-    assert "the registration of GPU 0 failed with NVML's code 15" in fleet.play("verify").text
+    assert (
+        "GPU 0 is not registered with the fabric: state completed, status 15 (the GPU is lost)"
+        in fleet.play("verify").text
+    )
     fleet.lab.sh(HOSTS[1], "virtual-gpu fabric completed")
 
 
