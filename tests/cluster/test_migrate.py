@@ -4,7 +4,8 @@
 
 """A pool that moves from NVIDIA's own device plugin to its own DRA driver and back, under Deployments that request GPUs and MIG devices by name.
 
-Two real nodes with real kubelets and the charts' own releases; Kubernetes 1.34 with the gate DRAExtendedResource.
+Two real nodes with real kubelets and the charts' own releases, of the newest Kubernetes, which serves extended resources by DRA by default; and, for the way
+there and back, of 1.34 with the gate DRAExtendedResource.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from threading import Thread
 import pytest
 import yaml
 from demo import REPOSITORY, Demo, devices, wait_for
+from hosts.paths import LabPaths
+from nodes.cluster import control_plane_of
+from nodes.programs import KUBERNETES, NEWEST_KUBERNETES
 
 NODES = ("node-a", "node-b")
 MIGRATED = "gpufleet.github.io/migrated-to"
@@ -47,7 +51,6 @@ DESCRIBED = {
     "nvidia_mig_strategy": "mixed",
     "nvidia_mig_layout": [{"devices": [2], "instances": {"1g.10gb": 2}}],
     "gpu_kubernetes_cluster": "demo",
-    "gpu_kubernetes_version": "1.34.4",
 }
 PLUGIN = {"nvidia_sharing_backend": "mps"}
 #: What each node has, and by which Deployment it is used.
@@ -60,10 +63,13 @@ BACK = {"nvidia_sharing_backend": "mps", "nvidia_sharing_migrate_from": "dra"}
 class Pool(Demo):
     """Both nodes, and the Deployments that are on them all the time."""
 
+    def write_variables(self, variables):
+        described = {**DESCRIBED, "gpu_kubernetes_version": self.kubernetes, **variables}
+        self.inventory.write_text(json.dumps({"gpu_hosts": {"vars": described, "children": {"moved": {}}}}))
+
     def describe(self, variables):
         """Set the variables of the pool, render, and install what is rendered, as a push does."""
-        pools = {"gpu_hosts": {"vars": {**DESCRIBED, **variables}, "children": {"moved": {}}}}
-        self.inventory.write_text(json.dumps(pools))
+        self.write_variables(variables)
         self.play("render")
         self.lab("charts", str(self.tree))
 
@@ -187,14 +193,14 @@ class Pool(Demo):
         assert sorted(published) == ([] if server == "device-plugin" else list(NODES))
 
 
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory):
+@pytest.fixture(scope="module", params=[NEWEST_KUBERNETES, KUBERNETES])
+def pool(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("migrate")
     spec, inventory = folder / "lab.json", folder / "inventory.json"
     spec.write_text(json.dumps(SPEC))
     name = f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-migrate"
-    found = Pool(name, folder, inventory, spec)
-    inventory.write_text(json.dumps({"gpu_hosts": {"vars": {**DESCRIBED, **PLUGIN}, "children": {"moved": {}}}}))
+    found = Pool(name, folder, inventory, spec, request.param)
+    found.write_variables(PLUGIN)
     try:
         found.up()
         found.kubectl("create", "-f", "-", text=yaml.safe_dump_all(each for name in APPS for each in app(found, name)))
@@ -219,6 +225,14 @@ def app(pool, name):
         {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": body},
         {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": budget},
     ]
+
+
+@pytest.mark.parametrize("pool", [NEWEST_KUBERNETES], indirect=True)
+def test_the_newest_kubernetes_serves_extended_resources_by_dra_without_a_gate(pool):
+    plane = control_plane_of(LabPaths(pool.name))
+    assert (plane.enabled("DRAExtendedResource"), plane.gates) == (True, {})
+    versions = {node["status"]["nodeInfo"]["kubeletVersion"] for node in pool.nodes().values()}
+    assert versions == {f"v{NEWEST_KUBERNETES}"}
 
 
 def test_the_same_deployments_run_before_during_and_after_and_back_again(pool):
@@ -268,6 +282,7 @@ STEPS = ("started", "waiting-for-jobs", "evicting", "installing", "chosen", "ver
 BACK_STEPS = ("installing", "chosen", "done")
 
 
+@pytest.mark.parametrize("pool", [NEWEST_KUBERNETES], indirect=True)
 def test_a_run_that_is_killed_at_every_step_and_between_two_nodes_is_continued_there_and_back(pool):
     """Each run starts from what the one before left on the nodes; a pod of each Deployment runs at every moment."""
     first, second = NODES
