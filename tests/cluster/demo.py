@@ -88,7 +88,7 @@ class Demo:
         """What a playbook that changes nothing reports of the cluster."""
         path = self.folder / f"{playbook}.json"
         kubeconfig = self.lab("kubeconfig").strip()
-        values = {f"gpu_{playbook}_kubeconfig": kubeconfig, f"gpu_{playbook}_report": str(path)}
+        values = {"gpu_cluster_kubeconfig": kubeconfig, f"gpu_{playbook}_report": str(path)}
         self.play(playbook, "-e", json.dumps(values))
         return json.loads(path.read_text())
 
