@@ -133,7 +133,7 @@ _PLAN = {"needed": ["driver"], "stages": {"driver": {"needed": True}}}
 #: Role to the task files of it that are called, each of which stands for one step.
 _ROLES = {
     "nvidia_driver": {"main.yml": "driver", "install.yml": "install"},
-    "nvidia_toolkit": {"main.yml": "toolkit", "back.yml": "toolkit back"},
+    "nvidia_toolkit": {"main.yml": "toolkit", "rollback.yml": "toolkit back"},
     "nvidia_settings": {"main.yml": "settings"},
     "nvidia_mig": {"main.yml": "mig"},
     "nvidia_sharing": {"main.yml": "sharing"},
