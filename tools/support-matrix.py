@@ -140,7 +140,7 @@ def page(proofs: Sequence[Proof]) -> str:
         DISTRIBUTIONS,
         UNCONFIRMED,
     )
-    from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import RUNTIMES
+    from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
 
     astray = sorted({proof.area for proof in proofs} - AREAS)
     if astray:

@@ -22,47 +22,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._plan import Refused
+from ._runtimes import CDI, ENVVAR, RUNTIMES, VOLUME_MOUNTS
 from ._versions import numbers
 
 VARIABLE = "nvidia_toolkit_device_injection"
 AUTO = "auto"
-CDI, VOLUME_MOUNTS, ENVVAR = "cdi", "volume_mounts", "envvar"
 METHODS = (CDI, VOLUME_MOUNTS, ENVVAR)
-#: What C(auto) is, by runtime. It depends on nothing that is read from a host, so reading or adding one changes nothing.
-#: Docker: C(docker --gpus) gives unprivileged containers nothing where the toolkit refuses the variable (moby#50228).
-_DEFAULTS: Mapping[str, str] = {
-    "containerd": CDI,
-    "crio": CDI,
-    "k3s": CDI,
-    "rke2": CDI,
-    "none": CDI,
-    "docker": ENVVAR,
-}
 #: The device plugin's deviceListStrategy for each of them.
 STRATEGIES: Mapping[str, str] = {CDI: "cdi-cri", VOLUME_MOUNTS: "volume-mounts", ENVVAR: "envvar"}
 
 
-@dataclass(frozen=True)
-class FirstWithCdi:
-    """The first release of a runtime that injects the CDI devices which the kubelet names.
-
-    :param version: of the program whose version the facts have.
-    :param remedy: what to install.
-    """
-
-    version: tuple[int, ...]
-    remedy: str
-
-
-#: containerd: #8519 is in 1.7.2; Docker: moby 25.0.0; CRI-O: cri-o#6944 is in 1.28. k3s and RKE2 have their Kubernetes' version,
-#: and the kubelet names CDI devices from 1.29 on (KEP-4009, beta).
-FIRST_WITH_CDI: Mapping[str, FirstWithCdi] = {
-    "containerd": FirstWithCdi((1, 7, 2), "Install containerd 1.7.2 or newer"),
-    "docker": FirstWithCdi((25, 0), "Install Docker 25 or newer"),
-    "crio": FirstWithCdi((1, 28), "Install CRI-O 1.28 or newer"),
-    "k3s": FirstWithCdi((1, 29), "Install k3s 1.29 or newer"),
-    "rke2": FirstWithCdi((1, 29), "Install RKE2 1.29 or newer"),
-}
 #: The first Kubernetes whose kubelet hands the devices of a plugin to the runtime as CDI names, without a feature gate.
 FIRST_KUBELET_WITH_CDI = (1, 29)
 
@@ -114,7 +83,9 @@ class Injection:
 
 def choose(method: str, runtime: str) -> str:
     """Return the method that C(method) stands for on hosts with C(runtime)."""
-    return _DEFAULTS[runtime] if method == AUTO else method
+    if method != AUTO:
+        return method
+    return CDI if runtime == "none" else RUNTIMES[runtime].injection
 
 
 def methods_of(strategies: Iterable[str]) -> list[str]:
@@ -146,15 +117,16 @@ def refuse_runtime(injection: Injection, runtime: str, version: str | None) -> R
     :param runtime: C(nvidia_toolkit_runtime).
     :param version: of that runtime, as the facts have it; None proves nothing.
     """
-    first = FIRST_WITH_CDI.get(runtime)
+    known = RUNTIMES.get(runtime)
     found = numbers(version or "")
-    if injection.method != CDI or first is None or not found or found >= first.version:
+    if injection.method != CDI or known is None or not found or found >= known.first_with_cdi:
         return None
+    first = ".".join(map(str, known.first_with_cdi))
     return Refused(
         VARIABLE,
         f"it is {CDI}, but {runtime} {version} does not inject the CDI devices that the kubelet names: containers would get no GPU, "
         "without an error",
-        f"{first.remedy}, or set {VARIABLE}: {VOLUME_MOUNTS}.",
+        f"Install {known.title} {first} or newer, or set {VARIABLE}: {VOLUME_MOUNTS}.",
     )
 
 

@@ -153,9 +153,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatc
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.apply import Outcome, apply, observe_and_plan
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import BINARY, RUNTIMES, DesiredRuntime
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import BINARY, DesiredRuntime
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan import file_diffs
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.system import RuntimeFailure, engine_for
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
 ARGUMENTS = {

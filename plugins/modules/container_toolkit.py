@@ -182,7 +182,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import AUTO, METHODS, Injection, choose
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import RUNTIMES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.apply import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import PATH
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit, credentials_of

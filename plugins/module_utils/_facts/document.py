@@ -15,6 +15,7 @@ from typing import Any
 
 from .._adapters.host_files import HostFiles
 from .._adapters.source import Source, begin
+from .._runtimes import RUNTIMES
 from .library import library_path
 from .nvml import begin_gpus
 from .services import read_services
@@ -22,7 +23,7 @@ from .services import read_services
 #: Parts that are long and that few callers need.
 SUBSETS = ("errors", "health", "holders", "mig_parted", "profiles")
 #: Programs that are asked for their version where they are installed.
-_ASKED = ("containerd", "dockerd", "crio", "k3s", "rke2", "nv-fabricmanager")
+_ASKED = (*(runtime.program for runtime in RUNTIMES.values()), "nv-fabricmanager")
 
 
 def read_document(source: Source, archive: str | None = None, subsets: Sequence[str] = ()) -> dict[str, Any]:

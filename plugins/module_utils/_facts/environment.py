@@ -26,6 +26,7 @@ from .._formats.unit_names import DCGM_UNIT, wants_link
 from .._health.metric_units import METRICS_SERVICE, TIMER_LINK, directory_of
 from .._health.repair_places import RECORD as HEAL_RECORD
 from .._mig.journal_lines import JOURNAL_PATH, is_over, lines_of
+from .._runtimes import DISTRIBUTIONS, KUBELETS
 from .._toolkit import config as toolkit_config
 from .._versions import version_in
 from .services import Services
@@ -173,10 +174,10 @@ def toolkit_version(packages: dict[str, str]) -> str | None:
 
 def read_kubelet(source: Source, services: Services) -> dict[str, Any]:
     """Return the part C(kubelet). k3s and RKE2 bring their own, which runs when they do."""
-    programs = ("kubelet", "k3s", "rke2")
+    programs = ("kubelet", *(runtime.program for runtime in DISTRIBUTIONS.values()))
     return {
         "installed": any(source.files.find_program(name) for name in programs),
-        "active": services.active("kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent"),
+        "active": services.active(*(unit.removesuffix(".service") for unit in KUBELETS)),
     }
 
 

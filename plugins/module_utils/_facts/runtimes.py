@@ -6,54 +6,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Callable
 
 from .._adapters.host_files import HostFiles
 from .._adapters.source import Source
 from .._runtime.state import Configuration, containerd_configuration, crio_configuration, docker_configuration
+from .._runtimes import DISTRIBUTIONS, RUNTIMES
 from .._versions import version_in
 from .services import Services
 
-
-@dataclass(frozen=True)
-class _Engine:
-    program: str
-    units: Sequence[str]
-    read: Callable[[HostFiles], Configuration]
-
-
-_ENGINES = {
-    "containerd": _Engine("containerd", ("containerd",), containerd_configuration("/etc/containerd/config.toml")),
-    "docker": _Engine("dockerd", ("docker",), docker_configuration),
-    "crio": _Engine("crio", ("crio",), crio_configuration),
-    "k3s": _Engine(
-        "k3s", ("k3s", "k3s-agent"), containerd_configuration("/var/lib/rancher/k3s/agent/etc/containerd/config.toml")
-    ),
-    "rke2": _Engine(
-        "rke2",
-        ("rke2-server", "rke2-agent"),
-        containerd_configuration("/var/lib/rancher/rke2/agent/etc/containerd/config.toml"),
-    ),
+#: Who reads the configuration of a runtime.
+_READERS: Mapping[str, Callable[[HostFiles], Configuration]] = {
+    "containerd": containerd_configuration("/etc/containerd/config.toml"),
+    "docker": docker_configuration,
+    "crio": crio_configuration,
+    **{
+        name: containerd_configuration(f"/var/lib/rancher/{name}/agent/etc/containerd/config.toml")
+        for name in DISTRIBUTIONS
+    },
 }
 
 
 def read_runtimes(source: Source, services: Services) -> dict[str, Any]:
     """Return the part C(runtimes) of the facts: the installed ones by name."""
     found: dict[str, dict[str, Any]] = {}
-    for name, engine in _ENGINES.items():
-        if source.files.find_program(engine.program) is None:
+    for name, runtime in RUNTIMES.items():
+        if source.files.find_program(runtime.program) is None:
             continue
-        answer = source.output(f"runtimes.{name}.version", (engine.program, "--version"))
+        answer = source.output(f"runtimes.{name}.version", (runtime.program, "--version"))
         try:
-            configuration = engine.read(source.files)
+            configuration = _READERS[name](source.files)
         except ValueError as error:
             source.note(f"runtimes.{name}.nvidia", f"the configuration cannot be read: {error}")
             configuration = None
         found[name] = {
             "version": version_in(answer) if answer else None,
-            "active": services.active(*engine.units),
+            "active": services.active(*runtime.units),
             "config_path": configuration.path if configuration else None,
             "config_version": configuration.version if configuration else None,
             "nvidia": configuration.nvidia if configuration else None,

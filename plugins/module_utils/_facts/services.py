@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .. import _runtimes as runtimes
 from .._adapters.command import CommandError
 from .._adapters.source import Source
 from .._adapters.systemd import Unit
@@ -20,13 +21,7 @@ UNITS = (
     "nvidia-dcgm",
     "nvidia-imex",
     "nvidia-cdi-refresh",
-    "containerd",
-    "docker",
-    "crio",
-    "k3s",
-    "k3s-agent",
-    "rke2-server",
-    "rke2-agent",
+    *runtimes.UNITS,
     "kubelet",
     "gpufleet-mig",
     "gpufleet-cdi",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .._runtimes import RUNTIMES
 from .checks import CHECKS, NAMES
 from .cuda import AUTO
 from .dcgm import accepts
@@ -21,7 +22,7 @@ EXPECT: dict[str, Any] = {
     "driver_flavour": {"type": "str", "choices": ["open", "proprietary"]},
     "persistence": {"type": "bool"},
     "toolkit_version": {"type": "str"},
-    "runtime": {"type": "str", "choices": ["containerd", "docker", "crio", "k3s", "rke2"]},
+    "runtime": {"type": "str", "choices": list(RUNTIMES)},
     "cdi": {"type": "bool"},
     "mig": {"type": "bool"},
     "compute_mode": {"type": "str", "choices": ["default", "exclusive_process", "prohibited"]},

@@ -25,6 +25,7 @@ from .._formats.module_parameters import FILE as PARAMETERS_FILE
 from .._formats.unit_names import DCGM_UNIT, wants_link
 from .._health.metric_units import METRICS_FILE, METRICS_SERVICE, METRICS_TIMER, TIMER_LINK
 from .._runtime import containerd, crio, docker, rancher
+from .._runtimes import DISTRIBUTIONS
 from .._sharing import mps_instances, mps_units
 from .._sharing.host import LOGS
 from .._toolkit.config import PATH as TOOLKIT_SETTINGS
@@ -81,7 +82,7 @@ def _repository(name: str, goes: Goes, remover: str) -> tuple[Trace, ...]:
 
 def _runtimes() -> tuple[Trace, ...]:
     paths = [containerd.MAIN, f"/etc/containerd/conf.d/{containerd.DROP_IN}", docker.MAIN, crio.DROP_IN]
-    for distribution in ("k3s", "rke2"):
+    for distribution in DISTRIBUTIONS:
         where = rancher.places(distribution)
         paths += [where.template, where.template_v3, where.default_runtime]
     return tuple(Trace(path, "the runtime nvidia", "container_runtime") for path in paths)

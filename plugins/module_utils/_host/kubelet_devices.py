@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from .._adapters import files, systemd
 from .._formats.kubelet_checkpoint import CHECKPOINT, read_checkpoint
 from .._plan import Plan, Refused, Step
+from .._runtimes import DISTRIBUTIONS
 from .._steps import Kind
 
 #: What runs a kubelet: itself, or the agent of k3s and RKE2. Their servers run a control plane, too.
-UNITS = ("kubelet.service", "k3s-agent.service", "rke2-agent.service")
+UNITS = ("kubelet.service", *(f"{distribution.agent}.service" for distribution in DISTRIBUTIONS.values()))
 NVIDIA = "nvidia.com/"
 _REMEDY = "Drain the node, stop the kubelet, remove the file and start the kubelet by hand."
 

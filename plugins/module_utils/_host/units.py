@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from .._adapters.pynvml_loader import HOST_PROGRAM
 from .._formats.unit_names import CDI_UNIT, FABRIC_UNIT, MIG_UNIT, PERSISTENCE_UNIT, SETTINGS_UNIT, SHARING_UNIT
 from .._formats.unit_sandbox import sandbox
+from .._runtimes import KUBELETS, RUNTIMES
 
 UNIT_DIRECTORY = "/etc/systemd/system"
 
@@ -27,14 +28,8 @@ _DRIVER = ("systemd-modules-load.service", PERSISTENCE_UNIT, FABRIC_UNIT)
 #: Who uses GPUs: container runtimes start containers with GPUs on their own, and metrics hold every GPU open.
 CLIENTS = (
     "nvidia-cdi-refresh.service",
-    "containerd.service",
-    "docker.service",
-    "crio.service",
-    "kubelet.service",
-    "k3s.service",
-    "k3s-agent.service",
-    "rke2-server.service",
-    "rke2-agent.service",
+    *(f"{unit}.service" for runtime in RUNTIMES.values() if not runtime.is_distribution for unit in runtime.units),
+    *KUBELETS,
     "nvidia-dcgm.service",
     "dcgm.service",
     "dcgm-exporter.service",

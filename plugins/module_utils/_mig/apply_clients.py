@@ -10,11 +10,10 @@ from collections.abc import Sequence
 
 from .._adapters import systemd
 from .._adapters.command import CommandError
+from .._runtimes import KUBELETS
 
 #: Services that read the GPUs once, when they start.
 _SERVICES = ("nvidia-dcgm.service", "dcgm.service", "dcgm-exporter.service", "nvidia-dcgm-exporter.service")
-#: Who runs pods on this host.
-_KUBELETS = ("kubelet.service", "k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service")
 #: Pods that read the GPUs once, when they start.
 _PODS = ("pod nvidia-device-plugin", "pod gpu-feature-discovery", "pod dcgm-exporter")
 
@@ -33,11 +32,11 @@ def to_notify(restarted: Sequence[str]) -> tuple[str, ...]:
     if not systemd.available():
         return ()
     try:
-        units = systemd.units((*_SERVICES, *_KUBELETS))
+        units = systemd.units((*_SERVICES, *KUBELETS))
     except CommandError:
         return ()
     services = tuple(name for name in _SERVICES if units[name].is_active and name not in restarted)
-    return services + (_PODS if any(units[name].is_active for name in _KUBELETS) else ())
+    return services + (_PODS if any(units[name].is_active for name in KUBELETS) else ())
 
 
 class Clients:

@@ -20,6 +20,7 @@ from .._adapters.files import read_text, remove, write_whole
 from .._formats.json_edit import JsonError
 from .._formats.toml_read import TomlError
 from .._plan import Plan, Refused
+from .._runtimes import DISTRIBUTIONS
 from .._steps import Kind
 from .desired import DesiredRuntime, Effective, FileChange
 from .plan import Service, plan
@@ -57,7 +58,7 @@ def observe_and_plan(engine: Engine, desired: DesiredRuntime, restart: str, disr
             else:
                 planned[change.path] = change.after
         before = engine.present(files)
-        after = engine.merged(planned) if edited.changed or engine.name in ("k3s", "rke2") else before
+        after = engine.merged(planned) if edited.changed or engine.name in DISTRIBUTIONS else before
     except (TomlError, JsonError) as error:
         raise Refused(
             f"configuration of {engine.name}", f"it cannot be read or edited: {error}", "Correct the file by hand."
@@ -114,7 +115,7 @@ def _read_back(engine: Engine, desired: DesiredRuntime, settle: float, changed: 
     while True:
         in_force = engine.in_force()
         # Without a restart k3s and RKE2 have not generated anything yet.
-        shortfalls = in_force.shortfalls(desired) if changed or engine.name not in ("k3s", "rke2") else ()
+        shortfalls = in_force.shortfalls(desired) if changed or engine.name not in DISTRIBUTIONS else ()
         if not shortfalls:
             return in_force
         if time.monotonic() >= deadline:

@@ -13,8 +13,6 @@ from typing import Any
 from .._steps import Kind
 
 _RUNTIME, _DEFAULT = "the runtime nvidia", "the default runtime"
-#: The runtimes that can be configured.
-RUNTIMES = ("containerd", "docker", "crio", "k3s", "rke2")
 #: The name under which pods ask for it (C(runtimeClassName)), and which the GPU Operator and k3s use, too.
 NAME = "nvidia"
 #: Where the packages of the NVIDIA Container Toolkit put the runtime.

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 
+from .._runtimes import KUBELETS
 from .host import SHM, Daemon
 from .mps_instances import UNIT
 
 SHM_UNIT = "run-nvidia-mps-shm.mount"
 FOLDER = "/etc/gpufleet/mps"
+_KUBELETS = " ".join(KUBELETS)
 #: How long a daemon that has just started may take to answer, on a host that is busy booting.
 READY_SECONDS = 60.0
 
@@ -22,7 +24,7 @@ UNIT_TEXT = """\
 [Unit]
 Description=NVIDIA MPS control daemon (%i)
 After=nvidia-persistenced.service nvidia-fabricmanager.service gpufleet-mig.service gpufleet-sharing.service
-Before=kubelet.service k3s.service k3s-agent.service rke2-server.service rke2-agent.service
+Before={kubelets}
 ConditionPathExists=/dev/nvidiactl
 
 [Service]
@@ -50,7 +52,7 @@ SHM_UNIT_TEXT = f"""\
 # Managed by gpufleet.nvidia, module mps.
 [Unit]
 Description=Shared memory of MPS servers and their clients in pods
-Before=kubelet.service k3s.service k3s-agent.service rke2-server.service rke2-agent.service
+Before={_KUBELETS}
 
 [Mount]
 What=tmpfs
@@ -81,7 +83,7 @@ def unit_text(program: str, python: str = "/usr/bin/python3") -> str:
 
     :param program: path of the host program.
     """
-    return UNIT_TEXT.format(program=program, python=python)
+    return UNIT_TEXT.format(program=program, python=python, kubelets=_KUBELETS)
 
 
 def instance(name: str) -> str:

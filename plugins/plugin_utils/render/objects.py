@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._versions import numbers
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import (
     CONFIGURATION_LABEL,
@@ -34,9 +35,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model impor
 
 #: The runtime classes that k3s and RKE2 make themselves.
 _OF_RANCHER = frozenset({"nvidia", "nvidia-experimental"})
-#: The Kubernetes from which on every release does. Sources: k3s-io/k3s#8700 (v1.29.0, and late releases of older branches);
-#: rancher/rke2#7242 and its backports (v1.32.1; of 1.29 to 1.31 late releases only).
-_FIRST_WITH_CLASSES = {"k3s": (1, 29), "rke2": (1, 32)}
 
 
 def namespace(cluster: Cluster) -> dict[str, Any]:
@@ -77,7 +75,8 @@ def has_runtime_class(cluster: Cluster) -> bool:
     if name not in _OF_RANCHER:
         return True
     version = numbers(str(cluster.options["version"]))[:2]
-    return not any(version >= _FIRST_WITH_CLASSES[runtime] for runtime in cluster.runtimes & set(_FIRST_WITH_CLASSES))
+    first = [DISTRIBUTIONS[runtime].first_with_classes for runtime in cluster.runtimes & set(DISTRIBUTIONS)]
+    return not any(release and version >= release for release in first)
 
 
 def operator_serves(cluster: Cluster) -> bool:

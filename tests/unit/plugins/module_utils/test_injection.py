@@ -10,6 +10,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils import _injection as injection
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection, read, refuse_runtime
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
 
 
 @pytest.mark.parametrize(
@@ -81,12 +82,9 @@ def test_a_runtime_that_cannot_do_it(runtime, version, refused):
         assert refuse_runtime(Injection(method), runtime, version) is None
 
 
-def test_every_runtime_has_a_default_and_every_method_a_strategy():
-    from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import RUNTIMES
-
-    assert set(injection._DEFAULTS) == {*RUNTIMES, "none"}
-    assert set(injection.FIRST_WITH_CDI) == set(RUNTIMES)
+def test_every_method_has_a_strategy_and_every_runtime_one_of_them():
     assert set(injection.STRATEGIES) == set(injection.METHODS)
+    assert {runtime.injection for runtime in RUNTIMES.values()} <= set(injection.METHODS)
 
 
 @pytest.mark.parametrize(

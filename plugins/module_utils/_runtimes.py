@@ -1,0 +1,56 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The container runtimes, one row each: what is known of a runtime, whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+CDI, VOLUME_MOUNTS, ENVVAR = "cdi", "volume_mounts", "envvar"
+
+
+@dataclass(frozen=True)
+class ContainerRuntime:
+    """A container runtime, or a Kubernetes distribution that brings containerd and a kubelet and generates the configuration of both at every start.
+
+    :param title: as people write it.
+    :param program: which C(--version) is asked of.
+    :param units: of systemd, without suffix.
+    :param first_with_cdi: the first release that injects the CDI devices which the kubelet names.
+    :param agent: of a distribution, the unit that runs a kubelet and no control plane.
+    :param first_with_classes: of a distribution, the first Kubernetes of which every release makes the runtime class nvidia.
+    :param injection: what C(auto) is. It depends on nothing that is read from a host, so reading or adding one changes nothing.
+    """
+
+    title: str
+    program: str
+    units: tuple[str, ...]
+    first_with_cdi: tuple[int, ...]
+    agent: str = ""
+    first_with_classes: tuple[int, int] | None = None
+    injection: str = CDI
+
+    @property
+    def is_distribution(self) -> bool:
+        return bool(self.agent)
+
+
+#: By the name that C(nvidia_toolkit_runtime) has for it. Sources of the first release with CDI: containerd #8519 is in 1.7.2; moby 25.0.0; cri-o#6944 is
+#: in 1.28. k3s and RKE2 have their Kubernetes' version, and the kubelet names CDI devices from 1.29 on (KEP-4009, beta). Of the first one with classes:
+#: k3s-io/k3s#8700 (v1.29.0, and late releases of older branches); rancher/rke2#7242 and its backports (v1.32.1; of 1.29 to 1.31 late releases only).
+RUNTIMES: Mapping[str, ContainerRuntime] = {
+    "containerd": ContainerRuntime("containerd", "containerd", ("containerd",), (1, 7, 2)),
+    # docker --gpus gives unprivileged containers nothing where the toolkit refuses the variable (moby#50228).
+    "docker": ContainerRuntime("Docker", "dockerd", ("docker",), (25,), injection=ENVVAR),
+    "crio": ContainerRuntime("CRI-O", "crio", ("crio",), (1, 28)),
+    "k3s": ContainerRuntime("k3s", "k3s", ("k3s", "k3s-agent"), (1, 29), "k3s-agent", (1, 29)),
+    "rke2": ContainerRuntime("RKE2", "rke2", ("rke2-server", "rke2-agent"), (1, 29), "rke2-agent", (1, 32)),
+}
+DISTRIBUTIONS: Mapping[str, ContainerRuntime] = {name: row for name, row in RUNTIMES.items() if row.is_distribution}
+#: The units of all runtimes, without suffix.
+UNITS = tuple(unit for row in RUNTIMES.values() for unit in row.units)
+#: Who runs pods on a host, as names of units.
+KUBELETS = ("kubelet.service", *(f"{unit}.service" for row in DISTRIBUTIONS.values() for unit in row.units))

@@ -1,0 +1,95 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The table of container runtimes is the one place that knows them all."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import runtimes as facts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import services
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import kubelet_devices, units
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import DISTRIBUTIONS, KUBELETS, RUNTIMES, UNITS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_units
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import adopt
+
+ROOT = Path(__file__).resolve().parents[4]
+#: Who names a runtime besides the table: its editors and engines, its configuration's readers, the order in which adopt looks, and what only one of them is.
+NAMED = {
+    "module_utils/_driver/runner.py",
+    "module_utils/_facts/runtimes.py",
+    "module_utils/_health/software.py",
+    "module_utils/_injection.py",
+    "module_utils/_runtime/plan.py",
+    "module_utils/_runtime/system.py",
+    "module_utils/_runtimes.py",
+    "module_utils/_toolkit/desired.py",
+    "module_utils/_toolkit/system.py",
+    "modules/container_toolkit.py",
+    "plugin_utils/fleet/adopt.py",
+}
+
+
+def choices(document, option):
+    """The choices of an option in a module's documentation or a role's specification."""
+    if isinstance(document, dict):
+        for name, value in document.items():
+            if name == option and isinstance(value, dict) and "choices" in value:
+                yield value["choices"]
+            yield from choices(value, option)
+
+
+def test_a_runtime_is_named_in_the_table_and_by_who_reads_or_writes_its_configuration_alone():
+    names = re.compile(rf"[\"']({'|'.join(RUNTIMES)})[\"']")
+    found = set()
+    for path in (ROOT / "plugins").rglob("*.py"):
+        code = re.sub(
+            r"\((?:\*cri|\"crio\"|\"plugins\")[^)]*\)|^\s*name = .*$|_output\([^)]*\)|\(\"containerd\", \"[a-z_]+\"\)",
+            "",
+            path.read_text(),
+            flags=re.M,
+        )
+        if names.search(code):
+            found.add(path.relative_to(ROOT / "plugins").as_posix())
+    assert found <= NAMED | {
+        f"module_utils/_runtime/{name}.py" for name in ("containerd", "crio", "docker", "rancher", "state")
+    }
+
+
+def test_who_answers_for_each_runtime_knows_all_of_the_table():
+    assert set(facts._READERS) == set(RUNTIMES)
+    assert set(adopt.RUNTIMES) == set(RUNTIMES)
+
+
+@pytest.mark.parametrize(
+    ("place", "option"),
+    [
+        ("nvidia_toolkit", "nvidia_toolkit_runtime"),
+        ("container_runtime", "runtime"),
+        ("container_toolkit", "runtime"),
+        ("health", "runtime"),
+    ],
+)
+def test_what_is_documented_offers_each_of_them(place, option):
+    specification = ROOT / "roles" / place / "meta" / "argument_specs.yml"
+    if specification.exists():
+        document = yaml.safe_load(specification.read_text())
+    else:
+        text = (ROOT / "plugins" / "modules" / f"{place}.py").read_text()
+        document = yaml.safe_load(re.search(r'^DOCUMENTATION = r?"""(.*?)"""', text, re.M | re.S)[1])
+    (offered,) = choices(document, option)
+    assert [name for name in offered if name != "none"] == list(RUNTIMES)
+
+
+def test_units_of_all_runtimes_are_read_and_wait_for_what_the_host_restores():
+    assert set(UNITS) <= set(services.UNITS)
+    assert {f"{unit}.service" for unit in UNITS} | set(KUBELETS) <= set(units.CLIENTS)
+    for text in (mps_units.unit_text("python3", "program"), mps_units.SHM_UNIT_TEXT):
+        assert f"Before={' '.join(KUBELETS)}\n" in text
+    assert ("kubelet.service", *(f"{row.agent}.service" for row in DISTRIBUTIONS.values())) == kubelet_devices.UNITS
+    assert all(row.agent in row.units for row in DISTRIBUTIONS.values())
