@@ -173,7 +173,7 @@ def test_a_plan_against_the_cluster_names_the_pods_that_a_change_disturbs(at_wor
     assert re.search(r"needs a reboot .*: nvidia-device-p \(\d+\) uses the driver", host)
     assert "8 MIG instances, which a reload destroys" in " ".join(found["disturbs"])
     assert "1 to change (1 of them with a reboot)" in run.output
-    wrong = at_work.run("plan", "--limit", FIRST, gpu_plan_kubecnofig="x")
+    wrong = at_work.run("plan", "--limit", FIRST, gpu_cluster_kubecnofig="x")
     assert wrong.status != 0
     assert "Did you mean gpu_cluster_kubeconfig?" in wrong.output
     assert "Read the host" not in wrong.output, "nothing was asked of any host"
