@@ -50,12 +50,14 @@ class Zypper(WithoutStreams):
     """The package manager of SLES.
 
     :param root: the tree in which repository files and keys are written; another one only in tests.
+    :param options: options put after C(zypper), such as C(--root ...).
     """
 
     name = "zypper"
 
-    def __init__(self, *, root: str = "/", runner: Runner = run_command) -> None:
+    def __init__(self, *, root: str = "/", options: Sequence[str] = (), runner: Runner = run_command) -> None:
         self._root = root
+        self._options = tuple(options)
         self._run = runner
         self._rpm = RpmDatabase(root, runner)
 
@@ -184,7 +186,7 @@ class Zypper(WithoutStreams):
 
     def _zypper(self, *arguments: str, xml: bool = False, environment: Mapping[str, str] | None = None) -> Result:
         return self._run(
-            ["zypper", "--non-interactive", *(("--xmlout",) if xml else ()), *arguments],
+            ["zypper", "--non-interactive", *(("--xmlout",) if xml else ()), *self._options, *arguments],
             timeout=TRANSACTION_TIMEOUT,
             environment={"ZYPP_LOCK_TIMEOUT": str(LOCK_TIMEOUT), **(environment or {})},
         )
