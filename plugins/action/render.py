@@ -154,7 +154,8 @@ class ActionModule(ControllerAction):
 
 def _names(host: str, variables: Mapping[str, Any]) -> list[str]:
     """Return what the node of a host may be called."""
-    return [host, *(str(name) for name in [variables.get("gpu_node_name")] if name)]
+    named = variables.get("gpu_node_name")
+    return [host, str(named)] if named else [host]
 
 
 def _nodes_of(root: str, directories: Iterable[str]) -> set[str]:
