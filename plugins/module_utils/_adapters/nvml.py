@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from .._boards.architectures import name_of
 from .nvml_instances import (
     compute_instance_profiles,
     gpu_instance_profiles,
@@ -25,18 +26,6 @@ from .nvml_processes import processes
 from .nvml_types import ComputeInstanceProfile, GpuInstance, GpuInstanceProfile, GpuState, MigMode, Process, SystemInfo
 from .pynvml_loader import load_pynvml
 
-_ARCHITECTURES = {
-    2: "kepler",
-    3: "maxwell",
-    4: "pascal",
-    5: "volta",
-    6: "turing",
-    7: "ampere",
-    8: "ada",
-    9: "hopper",
-    10: "blackwell",
-    13: "rubin",
-}
 _COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 _MIB = 1024 * 1024
 
@@ -140,7 +129,7 @@ class Nvml:
             pci_subsystem_id=None if pci is None else f"0x{pci.pciSubSystemId:08X}",
             name=reading.value("name", "nvmlDeviceGetName", device),
             memory_mib=memory_mib,
-            architecture=None if architecture is None else _ARCHITECTURES.get(architecture, str(architecture)),
+            architecture=None if architecture is None else name_of(architecture),
             compute_mode=None if compute_mode is None else _COMPUTE_MODES.get(compute_mode, str(compute_mode)),
             persistence_mode=None if persistence is None else bool(persistence),
             mig=mode,

@@ -33,6 +33,7 @@ class Architecture:
     """What an architecture decides.
 
     :param name: the collection's key, lower case.
+    :param nvml: its number in NVML's answer (nvmlDeviceArchitecture_t of nvml.h).
     :param compute_capabilities: of the boards of this architecture, oldest first, as C(major.minor).
     :param kernel_modules: the flavours of NVIDIA's kernel modules that drive it, the recommended one first.
     :param last_driver_branch: the last driver branch that supports it, or None while it is supported.
@@ -45,6 +46,7 @@ class Architecture:
     """
 
     name: str
+    nvml: int
     compute_capabilities: tuple[str, ...]
     kernel_modules: tuple[str, ...]
     last_driver_branch: int | None
@@ -61,23 +63,31 @@ _BOTH = (OPEN, PROPRIETARY)
 # MIG mode: the MIG guide for Ampere [doc], supportsMIGModeToggle of the DRA driver for Hopper and newer [code].
 # MPS clients: man page of nvidia-cuda-mps-control [doc], MPS PDF of R590 [secondary], k8s-device-plugin 0.20 [code].
 _ORDERED = (
-    Architecture("maxwell", ("5.0", "5.2"), (PROPRIETARY,), 580, False, None, 16, 16, 16),
-    Architecture("pascal", ("6.0", "6.1"), (PROPRIETARY,), 580, False, None, 16, 16, 16),
-    Architecture("volta", ("7.0",), (PROPRIETARY,), 580, False, None, 48, 60, 16),
-    Architecture("turing", ("7.5",), _BOTH, None, False, None, 48, 60, 48),
-    Architecture("ampere", ("8.0", "8.6"), _BOTH, None, True, True, 48, 60, 48),
-    Architecture("ada", ("8.9",), _BOTH, None, False, None, 48, 60, 48),
-    Architecture("hopper", ("9.0",), _BOTH, None, True, False, 48, 60, 48),
-    Architecture("blackwell", ("10.0", "10.3", "12.0"), (OPEN,), None, True, False, 48, 60, 48),
+    Architecture("maxwell", 3, ("5.0", "5.2"), (PROPRIETARY,), 580, False, None, 16, 16, 16),
+    Architecture("pascal", 4, ("6.0", "6.1"), (PROPRIETARY,), 580, False, None, 16, 16, 16),
+    Architecture("volta", 5, ("7.0",), (PROPRIETARY,), 580, False, None, 48, 60, 16),
+    Architecture("turing", 6, ("7.5",), _BOTH, None, False, None, 48, 60, 48),
+    Architecture("ampere", 7, ("8.0", "8.6"), _BOTH, None, True, True, 48, 60, 48),
+    Architecture("ada", 8, ("8.9",), _BOTH, None, False, None, 48, 60, 48),
+    Architecture("hopper", 9, ("9.0",), _BOTH, None, True, False, 48, 60, 48),
+    Architecture("blackwell", 10, ("10.0", "10.3", "12.0"), (OPEN,), None, True, False, 48, 60, 48),
 )
 
 ARCHITECTURES: dict[str, Architecture] = {architecture.name: architecture for architecture in _ORDERED}
+
+# Older than what the collection supports, and newer than its sources: their names are all that is known of them (nvml.h).
+_NAMES = {2: "kepler", 13: "rubin", **{architecture.nvml: architecture.name for architecture in _ORDERED}}
 
 # What holds for a GPU whose architecture is not known, or newer than the table: that of the newest one.
 _NEWEST = _ORDERED[-1]
 # The first architecture whose MPS clients submit their work themselves. Older ones have fewer clients and no multi-user server:
 # Pascal's control program takes the option, and clients of other users then fail (dra-driver-nvidia-gpu#1153 [code]).
 _FIRST_WITH_MPS_OF_VOLTA = "volta"
+
+
+def name_of(number: int) -> str:
+    """Return the name of the architecture that NVML calls C(number), or the number for one that has none here."""
+    return _NAMES.get(number, str(number))
 
 
 def mps_clients(architecture: str | None, branch: int | None, slices: int | None = None, of: int | None = None) -> int:
