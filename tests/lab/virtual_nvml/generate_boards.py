@@ -22,7 +22,7 @@ sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(HERE.parents[2] / "plugins" / "module_utils"))
 
 import lab_boards as lab
-from _boards import lookup, model
+from _boards import architectures, lookup, model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,7 +131,8 @@ def render() -> str:
         assumed: list[str] = []
         extra = lab.EXTRAS.get(extra_key, lab.Extra())
         board = fill_board(board, extra, assumed)
-        architecture, capability = lab.ARCHITECTURES[board.architecture]
+        architecture = architectures.ARCHITECTURES[board.architecture]
+        capability = extra.capability or architecture.compute_capabilities[0].split(".")
         if board.mig:
             profiles.append(f"static const struct profile profiles_{number}[] = {{ /* {board.key} */")
             for p in (fill_profile(board, profile, assumed) for profile in board.profiles):
@@ -142,8 +143,8 @@ def render() -> str:
             profiles.append(f"/* {board.key}, assumed: {', '.join(assumed)} */")
         device, product = lab.WITHOUT_MIG.get(extra_key, (board.pci_device_ids[0], board.product_names[0]))
         numbers = (
-            f"0x{int(device, 16) >> 16:04x}", f"0x{extra.subsystem:04x}", f"0x{extra.pci_class:06x}", architecture,
-            *(extra.capability or capability), extra.brand, board.total_memory_mib, board.compute_slices or 0,
+            f"0x{int(device, 16) >> 16:04x}", f"0x{extra.subsystem:04x}", f"0x{extra.pci_class:06x}", architecture.nvml,
+            *capability, extra.brand, board.total_memory_mib, board.compute_slices or 0,
             board.placement_grid_units or 0, board.sm_total or 0, extra.nvlinks, extra.power_w,
             f"profiles_{number}" if board.mig else "NULL", len(board.profiles),
         )  # fmt: skip

@@ -23,7 +23,7 @@ class Extra:
     :param subsystem: PCI subsystem device id.
     :param power_w: power limit in W.
     :param nvlinks: NVLinks of the board; 0 for a card without.
-    :param capability: CUDA compute capability where it is not its architecture's usual one.
+    :param capability: CUDA compute capability where it is not the first one of its architecture.
     :param brand: NVML's brand.
     :param pci_class: PCI class code.
     """
@@ -38,16 +38,6 @@ class Extra:
     compute_slices: int | None = None
     placement_grid_units: int | None = None
 
-
-#: NVML's number and the usual compute capability by architecture.
-ARCHITECTURES = {
-    "volta": (5, (7, 0)),
-    "turing": (6, (7, 5)),
-    "ampere": (7, (8, 0)),
-    "ada": (8, (8, 9)),
-    "hopper": (9, (9, 0)),
-    "blackwell": (10, (10, 0)),
-}
 
 EXTRAS = {
     "a30-24gb": Extra(subsystem=0x1532, power_w=165),
