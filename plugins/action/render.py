@@ -9,7 +9,6 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from functools import cache, partial
 from typing import Any
 
@@ -17,6 +16,7 @@ from ansible.template import Templar
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
@@ -92,7 +92,7 @@ class ActionModule(ControllerAction):
                 }
                 for cluster in clusters
             },
-            "served": {cluster.name: [asdict(one) for one in servers(cluster)] for cluster in clusters},
+            "served": {cluster.name: served.entries(servers(cluster)) for cluster in clusters},
             "unread": recorded.unread,
             "changes": [{"action": change.action, "path": change.path} for change in changes],
         }

@@ -105,17 +105,17 @@ changes:
       path: clusters/production/capacity.json
 served:
   description:
-    - By name of the cluster, the nodes on which a pod that requests one of C(resources) may land.
+    - By name of the cluster, the C(nodes) on which a pod that requests one of C(resources) may land, those together that are served alike.
     - C(by) is V(device-plugin) or V(dra). While the pool is migrated, C(to) is what serves the node afterwards.
   type: dict
   returned: success
   sample:
     production:
-      - node: gpu01
-        pool: training
+      - pool: training
         by: device-plugin
         to: dra
         resources: [nvidia.com/gpu]
+        nodes: [gpu01, gpu02]
 unread:
   description:
     - By host, why its facts from this run or an earlier one cannot be used. The GPUs in the inventory are used instead.

@@ -44,11 +44,23 @@ class Served:
     resources: tuple[str, ...] = (GPU,)
 
 
-def read(entries: Iterable[Mapping[str, Any]]) -> tuple[Served, ...]:
-    """Return what M(gpufleet.nvidia.render) says of the nodes of one cluster."""
+def entries(served: Iterable[Served]) -> list[dict[str, Any]]:
+    """Return what M(gpufleet.nvidia.render) says of the nodes of one cluster: an entry for nodes that differ in their names alone."""
+    alike: dict[tuple[str, str, str, tuple[str, ...]], list[str]] = {}
+    for one in served:
+        alike.setdefault((one.pool, one.by, one.to, one.resources), []).append(one.node)
+    return [
+        {"pool": pool, "by": by, "to": to, "resources": list(resources), "nodes": nodes}
+        for (pool, by, to, resources), nodes in alike.items()
+    ]
+
+
+def read(said: Iterable[Mapping[str, Any]]) -> tuple[Served, ...]:
+    """Return the nodes of which L(entries) were said."""
     return tuple(
-        Served(str(one["node"]), str(one["pool"]), str(one["by"]), str(one.get("to") or ""), tuple(one["resources"]))
-        for one in entries
+        Served(str(node), str(one["pool"]), str(one["by"]), str(one.get("to") or ""), tuple(one["resources"]))
+        for one in said
+        for node in one["nodes"]
     )
 
 

@@ -160,13 +160,20 @@ def servers(cluster: Cluster) -> tuple[Served, ...]:
         if before not in SERVERS:
             continue
         to = SERVERS[item.sharing.backend] if item.sharing.migrate_from else ""
-        classes = item.named_classes
+        # Nodes that are described alike have one capacity in common, and there are thousands of them.
+        of_capacity: dict[int, tuple[str, ...]] = {}
         for node, shown in zip(item.nodes, item.capacities, strict=True):
-            names = [name for name in shown.resources if not name.endswith(RENAMED)]
-            names += [name for kind, name in classes.items() if kind in shown.devices]
-            if names:
-                found.append(Served(node, item.pool, SERVERS[before], to, tuple(sorted(names))))
+            if id(shown) not in of_capacity:
+                of_capacity[id(shown)] = _requested(shown, item.named_classes)
+            if of_capacity[id(shown)]:
+                found.append(Served(node, item.pool, SERVERS[before], to, of_capacity[id(shown)]))
     return tuple(found)
+
+
+def _requested(shown: Capacity, classes: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what pods request by name of a node with this capacity."""
+    names = [name for name in shown.resources if not name.endswith(RENAMED)]
+    return tuple(sorted((*names, *(name for kind, name in classes.items() if kind in shown.devices))))
 
 
 #: Helm takes names of releases up to 53 characters: nvidia-device-plugin-, this, and -1234 where a pool has several configurations.

@@ -192,7 +192,7 @@ def test_devices_of_claims_are_compared_where_the_pool_is_served_by_them(plan, m
 
 RESOURCES = ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb"]
 SERVED = {
-    "demo": [{"node": "a", "pool": "training", "by": "device-plugin", "to": "dra", "resources": RESOURCES}],
+    "demo": [{"pool": "training", "by": "device-plugin", "to": "dra", "resources": RESOURCES, "nodes": ["a"]}],
 }
 
 

@@ -15,6 +15,12 @@ def node(label=None):
     return {"metadata": {"labels": {served.MIGRATED_LABEL: label} if label else {}}}
 
 
+def test_nodes_that_are_served_alike_are_one_entry():
+    said = served.entries([A, B, C])
+    assert [entry["nodes"] for entry in said] == [["a", "b"], ["c"]]
+    assert served.read(said) == (A, B, C)
+
+
 def test_labels_say_which_nodes_were_moved():
     assert served.now([A, B, C], {"a": node(DRA), "b": node()}) == (Served("a", "moved", DRA), B, C)
     assert served.now([C], {"c": node(DRA)}) == (C,), "its pool is not migrated"
