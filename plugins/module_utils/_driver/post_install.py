@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from .._formats import imex_files
@@ -126,7 +126,12 @@ class PostInstall:
         for name in names:
             complaint = self._system.load(name)
             if complaint:
-                self.outcome.problems.append(f"the kernel module {name} of NVLink 5 cannot be loaded: {complaint}")
+                self.outcome.problems.append(
+                    f"the kernel module {name} of NVLink 5 cannot be loaded: {complaint}; boot a kernel that has it (Ubuntu: install "
+                    "linux-modules-extra of the kernel) and run again"
+                )
+                # It does not start without them, and its failure would hide why.
+                self._desired = replace(self._desired, fabric_manager="never")
 
     def _persistence_files(self) -> bool:
         if not self._system.unit_exists(PERSISTENCE_UNIT):

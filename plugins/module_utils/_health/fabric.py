@@ -123,10 +123,12 @@ def _imex(evidence: Evidence, expectation: Expectation) -> Outcome | None:
 def is_forming(facts: Mapping[str, Any]) -> bool:
     """Return whether GPUs are still being registered with the fabric: it takes its time after the driver or the fabric manager has started."""
     fabric_facts = facts.get("fabric") or {}
-    if fabric_facts.get("state") == "not_started":
-        # Where nobody registers them there is nothing to wait for.
-        return (fabric_facts.get("manager") or {}).get("active") is True
-    return fabric_facts.get("state") == "in_progress"
+    if fabric_facts.get("state") not in ("not_started", "in_progress"):
+        return False
+    if any(nvlink5_switches(gpu.get("board")) == SWITCHES_IN_RACK for gpu in facts.get("gpus") or ()):
+        return fabric_facts.get("state") == "in_progress"
+    # Where nobody registers them there is nothing to wait for: GPUs stay in progress for as long as the fabric manager does not run.
+    return (fabric_facts.get("manager") or {}).get("active") is True
 
 
 def _state(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], nvlink5: bool, managed: bool) -> Outcome | None:

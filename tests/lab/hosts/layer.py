@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the lab adds to Debian: the virtual hardware and the kernel tools that answer for NVIDIA's modules.
+"""What the lab adds to Debian: the virtual hardware, and the kernel tools that answer for its modules.
 
 A directory of files that lies between the base and what a host writes; building it takes a second, so a change of it
 never builds the base again.
@@ -25,6 +25,14 @@ _VIRTUAL_NVML = LAB_SOURCE / "virtual_nvml"
 _PROGRAMS = {"virtual-gpu": "usr/bin/virtual-gpu"}
 """What of the virtual NVML belongs to the hardware; the library and nvidia-smi belong to the driver's packages."""
 
+_MODULE_SOURCE = LAB_SOURCE / "packages/sources/kernel-modules/module.c"
+_MODULES = {
+    "mlx5_core": "net/ethernet/mellanox/mlx5/core",
+    "mlx5_ib": "infiniband/hw/mlx5",
+    "ib_umad": "infiniband/core",
+}
+"""Modules of a kernel by which NVLink 5 switches are managed, and where its package has them."""
+
 
 def virtual_nvml_sources() -> list[Path]:
     """The source files of the virtual NVML, sorted."""
@@ -36,7 +44,7 @@ def ensure_layer(progress: Progress) -> Path:
     image = sorted(path for path in _IMAGE.rglob("*") if path.is_file())
     name = cache.content_hash(
         cache.files_hash(image), [str(path.relative_to(_IMAGE)) for path in image],
-        cache.files_hash(virtual_nvml_sources()), cache.files_hash([Path(__file__)]), platform.release(),
+        cache.files_hash(virtual_nvml_sources()), cache.files_hash([Path(__file__), _MODULE_SOURCE]), platform.release(),
     )  # fmt: skip
 
     def build(directory: Path) -> None:
@@ -72,6 +80,25 @@ def _add_kernel(directory: Path) -> None:
     modules.mkdir(parents=True)
     for name in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
         (modules / name).touch()
+    for name, folder in _MODULES.items():
+        target = modules / "kernel/drivers" / folder / f"{name}.ko"
+        target.parent.mkdir(parents=True)
+        told = {"UTS_RELEASE": platform.release(), "NAME": name, "LICENSE": "Dual BSD/GPL"}
+        defined = [f'-D{key}="{value}"' for key, value in told.items()]
+        run(
+            [
+                "gcc",
+                "-c",
+                "-O1",
+                "-ffreestanding",
+                "-fno-pic",
+                *defined,
+                f"-DMODULE_{name}",
+                "-o",
+                target,
+                _MODULE_SOURCE,
+            ]
+        )
     address = f"file:{REPOSITORY_IN_HOST}/kernel"
     line = f"deb [signed-by={REPOSITORY_IN_HOST}/kernel/kernel-keyring.gpg] {address} /\n"
     sources = directory / "etc/apt/sources.list.d"

@@ -17,7 +17,7 @@ _INSTALLED_BRANCH = "580"
 
 def before_first_boot(spec: HostSpec, repository: Path) -> list[list[str]]:
     """The programs to run in the host's root before it is switched on, in order."""
-    commands: list[list[str]] = []
+    commands: list[list[str]] = [["depmod", platform.release()]]
     if spec.headers:
         commands.extend(
             ["dpkg", "--install", f"{REPOSITORY_IN_HOST}/kernel/{path.name}"]

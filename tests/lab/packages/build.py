@@ -63,7 +63,13 @@ def build_repository(target: Path, base: Path, virtual_nvml: Path, progress: Pro
         (container.parent / "nvidia-container-toolkit.list").write_text(list_file, encoding="utf-8")
         address = f"file:{REPOSITORY_IN_HOST}/{cuda.relative_to(target)}"
         keyring = extras.cuda_keyring(key, f"cuda-debian12-{platform.nvidia}.list", address)
-        _write(cuda, [*_driver_packages(work, virtual_nvml), keyring, *extras.dcgm()], "NVIDIA CUDA", work, signer)
+        _write(
+            cuda,
+            [*_driver_packages(work, virtual_nvml), keyring, *extras.dcgm(), extras.subnet_manager()],
+            "NVIDIA CUDA",
+            work,
+            signer,
+        )
         _write(container, _toolkit_packages(work), "NVIDIA Container Toolkit", work, signer)
         _write(kernel, [extras.kernel_headers()], "Lab kernel", work, signer)
         (target / "fingerprint").write_text(f"{signer.fingerprint()}\n", encoding="ascii")

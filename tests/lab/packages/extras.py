@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rest of the repositories: NVIDIA's keyring package, DCGM, and the headers of the running kernel."""
+"""The rest of the repositories: NVIDIA's keyring package, DCGM, the NVLink subnet manager, and the headers of the running kernel."""
 
 from __future__ import annotations
 
@@ -87,6 +87,21 @@ def dcgm() -> list[Package]:
             *(Package(f"datacenter-gpu-manager-4-{name}", version, "part of DCGM 4", same) for name in names),
         ]
     return found
+
+
+def subnet_manager() -> Package:
+    """NVIDIA's subnet manager of NVLink 5, whose versions are not the driver's; its paths are those of siderolabs/extensions#893."""
+    return Package(
+        "nvlsm",
+        "2025.10.11-1",
+        "NVIDIA NVLink subnet manager",
+        files={
+            "/opt/nvidia/nvlsm/sbin/nvlsm": File(
+                text="#!/usr/bin/python3\nimport signal\n\nsignal.pause()\n", executable=True
+            ),
+            "/usr/share/nvidia/nvlsm/nvlsm.conf": File(text="log_file /var/log/nvlsm.log\n"),
+        },
+    )
 
 
 def kernel_headers() -> Package:

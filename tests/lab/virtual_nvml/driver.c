@@ -18,6 +18,9 @@ static const struct { uint32_t module; const char *name; uint32_t needs; } modul
     {MODULE_DRM, "nvidia_drm", MODULE_NVIDIA | MODULE_MODESET},
     {MODULE_PEERMEM, "nvidia_peermem", MODULE_NVIDIA},
     {MODULE_NOUVEAU, "nouveau", 0},
+    {MODULE_MLX5_CORE, "mlx5_core", 0},
+    {MODULE_MLX5_IB, "mlx5_ib", MODULE_MLX5_CORE},
+    {MODULE_IB_UMAD, "ib_umad", 0},
 };
 enum { MODULE_COUNT = sizeof modules / sizeof modules[0] };
 
@@ -44,16 +47,22 @@ const char *module_name(uint32_t module)
 int driver_load(struct machine *m, const char *version, bool open_flavour, uint32_t wanted)
 {
     struct running *r = &m->running;
+    for (int i = 0; i < MODULE_COUNT; i++)
+        if (wanted & modules[i].module)
+            wanted |= modules[i].needs;
+    if (!(wanted & MODULES_OF_DRIVER)) {
+        r->modules |= wanted;
+        return 0;
+    }
     if (r->modules & MODULE_NOUVEAU)
         return ENODEV; /* nouveau is bound to the devices */
     if ((r->modules & MODULE_NVIDIA) && (strcmp(r->driver_version, version) != 0 || r->open_flavour != open_flavour))
         return wanted & ~r->modules ? EINVAL : EEXIST; /* a module of another version: unknown symbols */
-    for (int i = 0; i < MODULE_COUNT; i++)
-        if (wanted & modules[i].module)
-            wanted |= modules[i].needs;
     if (!(r->modules & MODULE_NVIDIA)) {
         snprintf(r->driver_version, sizeof r->driver_version, "%s", version);
         r->open_flavour = open_flavour;
+        if (machine_has_switches(m)) /* the fabric manager registers them with every driver anew */
+            r->fabric_state = NVML_FABRIC_IN_PROGRESS;
         for (uint32_t gpu = 0; gpu < m->hardware.gpu_count; gpu++) {
             r->gpus[gpu].mig_pending = false;
             gpu_reset_state(m, (int)gpu);
@@ -80,7 +89,8 @@ int module_references(const struct machine *m, uint32_t module)
 int driver_unload(struct machine *m, uint32_t unwanted, const char **holder)
 {
     struct running *r = &m->running;
-    static const uint32_t order[] = {MODULE_DRM, MODULE_MODESET, MODULE_PEERMEM, MODULE_UVM, MODULE_NVIDIA, MODULE_NOUVEAU};
+    static const uint32_t order[] = {MODULE_DRM, MODULE_MODESET, MODULE_PEERMEM, MODULE_UVM, MODULE_NVIDIA, MODULE_NOUVEAU,
+                                     MODULE_IB_UMAD, MODULE_MLX5_IB, MODULE_MLX5_CORE};
     for (size_t o = 0; o < sizeof order / sizeof order[0]; o++) {
         if (!(unwanted & r->modules & order[o]))
             continue;

@@ -168,17 +168,28 @@ void machine_boot(struct machine *m)
     for (int i = 0; i < 16; i++)
         snprintf(m->running.boot_id + 2 * i, 3, "%02x", random[i]);
     m->running.fabric_summary = 1;
-    m->running.fabric_state = m->hardware.nvswitch_count ? NVML_FABRIC_NOT_STARTED
-                              : machine_in_rack(m)       ? NVML_FABRIC_COMPLETED
-                                                         : NVML_FABRIC_NOT_SUPPORTED;
+    /* In progress is what GPUs are until a fabric manager has registered them, for hours if none runs (siderolabs/extensions#717). */
+    m->running.fabric_state = machine_has_switches(m) ? NVML_FABRIC_IN_PROGRESS
+                              : machine_in_rack(m)    ? NVML_FABRIC_COMPLETED
+                                                      : NVML_FABRIC_NOT_SUPPORTED;
     for (uint32_t i = 0; i < m->hardware.gpu_count; i++)
         gpu_reset_state(m, (int)i);
 }
 
-bool machine_in_rack(const struct machine *m)
+static bool first_board_is(const struct machine *m, const char *one, const char *other)
 {
     const char *key = m->hardware.gpu_count ? gpu_board(m, 0)->key : "";
-    return strncmp(key, "gb200", 5) == 0 || strncmp(key, "gb300", 5) == 0;
+    return strncmp(key, one, strlen(one)) == 0 || strncmp(key, other, strlen(other)) == 0;
+}
+
+bool machine_in_rack(const struct machine *m)
+{
+    return first_board_is(m, "gb200", "gb300");
+}
+
+bool machine_has_switches(const struct machine *m)
+{
+    return m->hardware.nvswitch_count || first_board_is(m, "b200", "b300");
 }
 
 void gpu_reset_state(struct machine *m, int gpu)

@@ -100,7 +100,11 @@ struct gpu_process {
 
 struct gpu_event { uint64_t number; int gpu; uint64_t type, data; };
 
-enum module { MODULE_NVIDIA = 1, MODULE_UVM = 2, MODULE_MODESET = 4, MODULE_DRM = 8, MODULE_PEERMEM = 16, MODULE_NOUVEAU = 32 };
+enum module {
+    MODULE_NVIDIA = 1, MODULE_UVM = 2, MODULE_MODESET = 4, MODULE_DRM = 8, MODULE_PEERMEM = 16, MODULE_NOUVEAU = 32,
+    MODULE_MLX5_CORE = 64, MODULE_MLX5_IB = 128, MODULE_IB_UMAD = 256, /* the kernel's own, by which NVLink 5 switches are managed */
+    MODULES_OF_DRIVER = MODULE_NVIDIA | MODULE_UVM | MODULE_MODESET | MODULE_DRM | MODULE_PEERMEM
+};
 
 struct running {
     uint32_t magic;
@@ -148,6 +152,8 @@ void machine_create(const struct hardware *hardware); /* writes the InfoROM and 
 void machine_boot(struct machine *m);          /* fresh running state: what a reboot leaves */
 /* Whether its NVLink switches are those of a rack (GB200, GB300), which bring its fabric up. */
 bool machine_in_rack(const struct machine *m);
+/* Whether it has NVLink switches of its own, which its fabric manager brings up: on the PCI bus, or NVLink 5 (HGX B200, B300). */
+bool machine_has_switches(const struct machine *m);
 void machine_prune_processes(struct machine *m);
 uint64_t process_start_time(int pid); /* clock ticks after boot; 0: no such process */
 const struct board *gpu_board(const struct machine *m, int gpu);

@@ -202,12 +202,13 @@ static void sync_pci(const struct machine *m)
 
 /* ---- sys/module, proc/modules, proc/devices ---- */
 
-static const uint32_t all_modules[] = {MODULE_NVIDIA, MODULE_UVM, MODULE_MODESET, MODULE_DRM, MODULE_PEERMEM, MODULE_NOUVEAU};
+static const uint32_t all_modules[] = {MODULE_NVIDIA, MODULE_UVM, MODULE_MODESET, MODULE_DRM, MODULE_PEERMEM, MODULE_NOUVEAU,
+                                       MODULE_MLX5_CORE, MODULE_MLX5_IB, MODULE_IB_UMAD};
 
 static void sync_modules(const struct machine *m)
 {
     static const struct { uint32_t module; const char *users; } dependents[] = {
-        {MODULE_NVIDIA, "nvidia_uvm,nvidia_modeset,nvidia_peermem"}, {MODULE_MODESET, "nvidia_drm"}};
+        {MODULE_NVIDIA, "nvidia_uvm,nvidia_modeset,nvidia_peermem"}, {MODULE_MODESET, "nvidia_drm"}, {MODULE_MLX5_CORE, "mlx5_ib"}};
     char path[128], list[2048] = "";
     size_t length = 0;
     folder("sys/module");
@@ -220,7 +221,7 @@ static void sync_modules(const struct machine *m)
             continue;
         }
         int references = module_references(m, all_modules[i]);
-        for (size_t d = 0; d < 2; d++)
+        for (size_t d = 0; d < sizeof dependents / sizeof dependents[0]; d++)
             if (dependents[d].module == all_modules[i]) {
                 char copy[128], *rest = copy, *user;
                 size_t at = 0;
@@ -237,12 +238,13 @@ static void sync_modules(const struct machine *m)
         put(path, "%d\n", references);
         snprintf(path, sizeof path, "sys/module/%s/initstate", name);
         put(path, "live\n");
-        if (all_modules[i] != MODULE_NOUVEAU) {
+        bool of_driver = all_modules[i] & MODULES_OF_DRIVER;
+        if (of_driver) {
             snprintf(path, sizeof path, "sys/module/%s/version", name);
             put(path, "%s\n", m->running.driver_version);
         }
         length += (size_t)snprintf(list + length, sizeof list - length, "%s %d %d %s Live 0x0000000000000000%s\n", name, 60000000, references,
-                                   users, all_modules[i] == MODULE_NOUVEAU ? "" : " (POE)");
+                                   users, of_driver ? " (POE)" : "");
     }
     put("proc/modules", "%s", list);
     put("proc/devices", "Character devices:\n  1 mem\n  5 /dev/tty\n 10 misc\n%s%s%s\nBlock devices:\n259 blkext\n",

@@ -146,8 +146,7 @@ static int command_unload(int argc, char **argv)
     if (call_begin("moduleUnload") != FAULT_NONE)
         die(EBUSY, "Module nvidia is in use");
     change_or_die(&m);
-    uint32_t all = MODULE_NVIDIA | MODULE_UVM | MODULE_MODESET | MODULE_DRM | MODULE_PEERMEM;
-    int failed = driver_unload(&m, modules_of(argc, argv, all), &holder);
+    int failed = driver_unload(&m, modules_of(argc, argv, MODULES_OF_DRIVER), &holder);
     if (failed) {
         machine_abort(&m);
         die(failed, "Module is in use by: %s", holder);
@@ -167,7 +166,7 @@ static int command_nouveau(int argc, char **argv)
         machine_abort(&m);
         die(EBUSY, "the nvidia module is loaded");
     }
-    m.running.modules = strcmp(argv[0], "on") == 0 ? MODULE_NOUVEAU : 0;
+    m.running.modules = (m.running.modules & ~(uint32_t)MODULE_NOUVEAU) | (strcmp(argv[0], "on") == 0 ? MODULE_NOUVEAU : 0);
     commit_or_die(&m);
     return 0;
 }

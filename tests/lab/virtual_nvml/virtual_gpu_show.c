@@ -108,7 +108,8 @@ int command_show(int argc, char **argv)
 {
     static const char *const compute_modes[] = {"default", "exclusive_thread", "prohibited", "exclusive_process"};
     static const char *const fabric[] = {"not-supported", "not-started", "in-progress", "completed"};
-    static const uint32_t all[] = {MODULE_NVIDIA, MODULE_UVM, MODULE_MODESET, MODULE_DRM, MODULE_PEERMEM, MODULE_NOUVEAU};
+    static const uint32_t all[] = {MODULE_NVIDIA, MODULE_UVM, MODULE_MODESET, MODULE_DRM, MODULE_PEERMEM, MODULE_NOUVEAU,
+                                   MODULE_MLX5_CORE, MODULE_MLX5_IB, MODULE_IB_UMAD};
     struct machine m;
     char address[16];
     const char *comma = "";

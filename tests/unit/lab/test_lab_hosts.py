@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -141,7 +142,7 @@ def test_what_is_done_to_a_disk(tmp_path: Path) -> None:
     command = hardware_command(spec)
     words = "virtual-gpu create --seed a --board h100-80gb-sxm --count 4 --board t4 --count 1 --nvswitch 2"
     assert " ".join(command) == words
-    assert before_first_boot(spec, tmp_path) == [command]
+    assert before_first_boot(spec, tmp_path) == [["depmod", platform.release()], command]
     assert after_first_boot(spec, tmp_path) == []
 
 

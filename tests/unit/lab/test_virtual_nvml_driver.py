@@ -245,10 +245,35 @@ def test_fabric(machine: VirtualMachine) -> None:
         nvmlDeviceGetGpuFabricInfoV(nvmlDeviceGetHandleByIndex(0), byref(info))
         answer(info.state)
         """
-    assert machine.nvml(state) == 1
+    assert machine.nvml(state) == 2
     machine.gpu("fabric", "completed")
     assert machine.nvml(state) == 3
     assert "Fabric State: Configured" in machine.text("proc/driver/nvidia-nvswitch/devices/0000:05:00.0")
+
+
+def test_the_gpus_of_nvlink5_wait_for_a_fabric_manager_after_every_load_of_the_driver(machine: VirtualMachine) -> None:
+    machine.start("b200-180gb", "--count=8")
+    state = """
+        info = c_nvmlGpuFabricInfo_v3_t()
+        nvmlDeviceGetGpuFabricInfoV(nvmlDeviceGetHandleByIndex(7), byref(info))
+        answer(info.state)
+        """
+    assert machine.nvml(state) == 2
+    machine.gpu("fabric", "completed")
+    assert machine.nvml(state) == 3
+    machine.gpu("unload")
+    machine.gpu("load", "580.126.09", "open")
+    assert machine.nvml(state) == 2
+
+
+def test_the_modules_of_nvlink5_are_none_of_the_drivers(machine: VirtualMachine) -> None:
+    machine.start("b200-180gb", "--count=8")
+    machine.gpu("load", "", "open", "mlx5_ib")
+    assert machine.text("sys/module/mlx5_core/refcnt").strip() == "1"
+    machine.gpu("unload")
+    assert (machine.tree / "sys/module/mlx5_ib").is_dir() and not (machine.tree / "sys/module/nvidia").exists()
+    machine.gpu("unload", "mlx5_ib", "mlx5_core")
+    assert not (machine.tree / "sys/module/mlx5_ib").exists()
 
 
 def test_the_fabric_of_a_rack_is_there_at_once_and_can_fail(machine: VirtualMachine) -> None:
@@ -291,7 +316,7 @@ def test_the_recovery_action_is_a_field_and_a_reset_clears_it(machine: VirtualMa
 def test_the_collections_adapter_reads_fabric_and_recovery_through_the_binary_interface(
     machine: VirtualMachine,
 ) -> None:
-    machine.start("b200-180gb", "--nvswitch=2")
+    machine.start("b200-180gb")
     collections = str(Path(nvml_health.__file__).parents[6])
     reading = f"""
         import dataclasses, sys
@@ -301,7 +326,7 @@ def test_the_collections_adapter_reads_fabric_and_recovery_through_the_binary_in
         with open_nvml(None) as nvml:
             answer([dataclasses.asdict(nvml_health.fabric_of(nvml, 0)), nvml_health.recovery_action(nvml, 0)])
         """
-    waiting = {"state": "not_started", "status": None, "degraded": [], "summary": None, "clique": None}
+    waiting = {"state": "in_progress", "status": None, "degraded": [], "summary": None, "clique": None}
     assert machine.nvml(reading) == [waiting, "none"]
     machine.gpu("fabric", "completed")
     machine.gpu("recovery", "--gpu", "0", "--action", "9")

@@ -4,8 +4,13 @@
  *
  * The fabric manager: refuses a driver of another version and a machine without NVSwitch, as NVIDIA's does, and else
  * brings the fabric of the virtual machine up.
+ *
+ * With NVLink 5 it does what nvidia-fabricmanager-start.sh does. Without InfiniBand devices (mlx5_ib) that sees no NVLink 5 and goes on as if the
+ * switches were on the PCI bus (NVIDIA/gpu-operator#2781); it ends without ib_umad (spectrocloud/CanvOS#700) and without ibstat, and starts the subnet
+ * manager first, without which the switches cannot be asked (siderolabs/extensions#717 and #893).
  */
 #include <dirent.h>
+#include <stdbool.h>
 
 #include "daemon.h"
 #include "driver_version.h"
@@ -23,16 +28,46 @@ static int count_switches(void)
     return count;
 }
 
-static int set_fabric(const char *state)
+static pid_t start(const char *const program[])
 {
     pid_t child = fork();
-    int status = 1;
     if (child == 0) {
-        execl("/usr/bin/virtual-gpu", "virtual-gpu", "fabric", state, (char *)NULL);
+        execv(program[0], (char *const *)program);
         _exit(127);
     }
-    waitpid(child, &status, 0);
+    return child;
+}
+
+static int set_fabric(const char *state)
+{
+    int status = 1;
+    waitpid(start((const char *const[]){"/usr/bin/virtual-gpu", "fabric", state, NULL}), &status, 0);
     return status;
+}
+
+static bool is_there(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+/* Returns the subnet manager's process, 0 where the switches are not NVLink 5, -1 where it cannot be started. */
+static pid_t start_subnet_manager(void)
+{
+    static const char program[] = "/opt/nvidia/nvlsm/sbin/nvlsm";
+    if (!is_there("/sys/module/mlx5_ib")) {
+        fprintf(stderr, "Detected Pre-NVL5 system\n");
+        return 0;
+    }
+    fprintf(stderr, "Detected NVL5+ system\n");
+    if (!is_there("/sys/module/ib_umad")) {
+        fprintf(stderr, "Kernel module \"ib_umad\" has not been loaded, fabric manager cannot be started\n");
+        return -1;
+    }
+    if (!is_there("/usr/sbin/ibstat") || !is_there(program)) {
+        fprintf(stderr, "ibstat and nvlsm are needed, fabric manager cannot be started\n");
+        return -1;
+    }
+    return start((const char *const[]){program, "--config", "/usr/share/nvidia/nvlsm/nvlsm.conf", NULL});
 }
 
 int main(int argc, char **argv)
@@ -53,7 +88,10 @@ int main(int argc, char **argv)
                 "Please update with matching NVIDIA driver package.\n", VERSION, running);
         return 1;
     }
-    if (!count_switches()) {
+    pid_t subnet_manager = start_subnet_manager();
+    if (subnet_manager < 0)
+        return 1;
+    if (!subnet_manager && !count_switches()) {
         fprintf(stderr, "fabric manager don't have NVSwitch devices to manage: WARNING Nothing to do [NV_WARN_NOTHING_TO_DO]\n");
         return 1;
     }
@@ -62,6 +100,8 @@ int main(int argc, char **argv)
         return 1;
     daemon_ready(ready, pid_file);
     wait_for_end();
+    if (subnet_manager)
+        kill(subnet_manager, SIGTERM);
     unlink(pid_file);
     return 0;
 }

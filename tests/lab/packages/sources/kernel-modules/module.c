@@ -2,7 +2,7 @@
  * GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
  * SPDX-License-Identifier: GPL-3.0-or-later
  *
- * The shell of one of NVIDIA's kernel modules: the .modinfo section that modinfo reads and the symbols from which
+ * The shell of a kernel module, of NVIDIA's driver or of those by which NVLink 5 switches are managed: the .modinfo section that modinfo reads and the symbols from which
  * depmod computes who depends on whom. A kernel has nothing to run in it.
  */
 #define MODINFO(tag, text) \
@@ -16,7 +16,9 @@
     extern int symbol(void); \
     int want_##symbol(void) { return symbol(); }
 
+#ifdef VERSION /* those of the kernel have none */
 MODINFO(version, VERSION);
+#endif
 MODINFO(license, LICENSE);
 MODINFO(name, NAME);
 MODINFO(srcversion, "0123456789ABCDEF0123456");
@@ -35,6 +37,14 @@ EXPORT(nvKmsKapiGetFunctionsTable)
 #elif defined(MODULE_nvidia_drm)
 MODINFO(depends, "nvidia-modeset");
 WANT(nvKmsKapiGetFunctionsTable)
+#elif defined(MODULE_mlx5_core)
+MODINFO(depends, "");
+EXPORT(mlx5_cmd_exec)
+#elif defined(MODULE_mlx5_ib)
+MODINFO(depends, "mlx5_core");
+WANT(mlx5_cmd_exec)
+#elif defined(MODULE_ib_umad)
+MODINFO(depends, "");
 #else
 MODINFO(depends, "nvidia");
 WANT(nvidia_get_rm_ops)

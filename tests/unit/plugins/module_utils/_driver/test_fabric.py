@@ -66,9 +66,11 @@ def test_a_host_without_the_fabric_manager_loads_no_module_of_nvlink5(gpu):
 
 def test_a_module_of_nvlink5_that_cannot_be_loaded_is_said():
     system = nvlink5_host(lacking_modules=("mlx5_ib",))
+    system.active, system.unit_exists = {"nvidia-persistenced.service"}, lambda _name: True
     system.load_error = "Module mlx5_ib not found"
     with pytest.raises(Failed, match="kernel module mlx5_ib of NVLink 5 cannot be loaded: Module mlx5_ib not found"):
         run_stage(system, DesiredDriver(version=NEW), check=False)
+    assert not [line for line in system.log if line.startswith("start ") and "fabricmanager" in line]
 
 
 def test_the_stage_plans_the_fabric_of_nvlink5_by_the_gpu():

@@ -138,12 +138,20 @@ def test_a_fabric_that_failed_on_a_host_of_a_rack_is_mended_at_the_rack(evidence
         ({"state": "in_progress"}, True),
         ({"state": "not_started"}, True),
         ({"state": "not_started", "manager": {"active": False}}, False),
+        ({"state": "in_progress", "manager": {"active": False}}, False),
+        ({"state": "in_progress", "manager": {"installed": False}}, False),
         ({"state": "completed"}, False),
         ({"state": None}, False),
     ],
 )
 def test_a_fabric_forms_where_somebody_registers_its_gpus(facts, fabric, result):
     assert is_forming({**facts, "fabric": {**facts["fabric"], **fabric}}) is result
+
+
+def test_a_rack_registers_the_gpus_of_a_host_that_has_no_fabric_manager(facts, nvlink5):
+    nvlink5("gb200-186gb", COMPLETED, {"state": "in_progress"})
+    facts["fabric"].update(state="in_progress", manager={"installed": False, "active": None, "version": None})
+    assert is_forming(facts)
 
 
 RUNS = {"version": "580.126.09", "active": True, "enabled": True, "masked": False, "nodes": ["10.0.0.1", "10.0.0.2"]}
