@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The fabric of an HGX B200 on a lab host: real apt, systemd, kmod and infiniband-diags, virtual GPUs and switches, and stand-ins for NVIDIA's daemons.
+"""The fabrics of an HGX B200 and an HGX H100 on lab hosts: real apt, systemd, kmod and infiniband-diags, virtual GPUs and switches, and stand-ins for
+NVIDIA's daemons.
 
 The stand-in of the fabric manager refuses what nvidia-fabricmanager-start.sh refuses, as recorded in public reports (see its source); no NVLink 5 switch
 is here that it could ask. The tests run in order: each begins with what the one before left.
@@ -20,7 +21,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="the lab needs root: run this as root"),
 ]
 
-HOST = "hgx-1"
+#: With NVLink 5, and with NVSwitches on the PCI bus.
+HOST, OLDER = "hgx-b200", "hgx-h100"
 OLD, NEW = "580.126.09", "580.178.04"
 MODULES = "mlx5_core mlx5_ib ib_umad"
 AT_BOOT = "/etc/modules-load.d/gpufleet-nvlink5.conf"
@@ -36,26 +38,30 @@ RESTART = "systemctl restart nvidia-fabricmanager || true"
 
 @pytest.fixture(scope="module")
 def fleet(make_fleet):
-    fleet = make_fleet("nvlink5", {"name": HOST, "group": "hgx", "boards": [{"board": "b200-180gb", "count": 8}]})
+    fleet = make_fleet(
+        "fabric",
+        {"name": HOST, "group": "hgx", "boards": [{"board": "b200-180gb", "count": 8}]},
+        {"name": OLDER, "group": "hgx", "boards": [{"board": "h100-80gb-sxm", "count": 8}], "nvswitch": 4},
+    )
     describe(fleet)
     return fleet
 
 
 def describe(fleet, **variables):
-    fleet.describe({"hgx": {"hosts": [HOST], "vars": {**POOL, **variables}}})
+    fleet.describe({"hgx": {"hosts": [HOST, OLDER], "vars": {**POOL, **variables}}})
 
 
-def fabric(fleet):
+def fabric(fleet, host=HOST):
     """The state of the virtual fabric."""
-    return json.loads(fleet.lab.sh(HOST, "virtual-gpu show"))["fabric"]
+    return json.loads(fleet.lab.sh(host, "virtual-gpu show"))["fabric"]
 
 
 def loaded(fleet):
     return fleet.lab.sh(HOST, f"cd /sys/module && ls -d {MODULES} 2>/dev/null || true").split()
 
 
-def installed(fleet, package):
-    return fleet.lab.sh(HOST, f"dpkg-query -W -f '${{db:Status-Status}} ${{Version}}' {package}", check=False)
+def installed(fleet, package, host=HOST):
+    return fleet.lab.sh(host, f"dpkg-query -W -f '${{db:Status-Status}} ${{Version}}' {package}", check=False)
 
 
 @pytest.mark.proves("fabric", "packages", rows=["nvlink5-host"])
@@ -78,7 +84,26 @@ def test_the_fabric_is_up_with_its_modules_and_its_subnet_manager(fleet):
     verified = fleet.play("verify")
     assert verified.rc == 0, verified.text
     again = fleet.play("site")
-    assert again.rc == 0 and again.quiet(HOST), again.text
+    assert again.rc == 0 and again.quiet(HOST) and again.quiet(OLDER), again.text
+
+
+@pytest.mark.proves("fabric", "host", rows=["nvswitch"])
+def test_nvswitches_on_the_bus_get_the_fabric_manager_alone(fleet):
+    assert installed(fleet, "nvidia-fabricmanager", OLDER) == f"installed {OLD}-1"
+    assert not installed(fleet, "nvlsm", OLDER) and fleet.lab.status(OLDER, f"test -e {AT_BOOT}") != 0
+    assert fabric(fleet, OLDER) == "completed"
+    fleet.lab.run("reboot", OLDER)
+    assert fabric(fleet, OLDER) == "completed"
+    assert fleet.play("verify").rc == 0
+
+
+@pytest.mark.proves("fabric", "health", rows=["nvswitch"])
+def test_nvswitches_whose_fabric_manager_ended_are_not_healthy(fleet):
+    fleet.lab.sh(OLDER, "systemctl stop nvidia-fabricmanager && virtual-gpu fabric in-progress")
+    verified = fleet.play("verify")
+    assert verified.rc != 0 and "nvidia-fabricmanager.service does not run" in verified.text, verified.text
+    mended = fleet.play("site")
+    assert mended.rc == 0 and fabric(fleet, OLDER) == "completed", mended.text
 
 
 @pytest.mark.proves("fabric", "host", rows=["nvlink5-host"])
