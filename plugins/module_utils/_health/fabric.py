@@ -68,7 +68,7 @@ def fabric(evidence: Evidence, expectation: Expectation) -> Outcome:
     what = f"{facts.get('nvswitches')} NVSwitches" if facts.get("nvswitches") else "NVLink 5 switches"
     managed = nvlink5 or bool(facts.get("nvswitches"))
     manager = facts.get("manager") or {}
-    wrong = _manager(evidence, manager, what) if managed else None
+    wrong = _manager(evidence, what) if managed else None
     if SWITCHES_IN_RACK in switches:
         wrong = wrong or _imex(evidence, expectation)
     wrong = wrong or _state(facts, gpus, nvlink5, managed) or _registration(gpus, managed)
@@ -91,15 +91,20 @@ def fabric(evidence: Evidence, expectation: Expectation) -> Outcome:
     return passed(f"{what}, fabric manager {manager.get('version') or 'of unknown version'}")
 
 
-def _manager(evidence: Evidence, manager: Mapping[str, Any], what: str) -> Outcome | None:
+def _manager(evidence: Evidence, what: str) -> Outcome | None:
+    facts = evidence.facts.get("fabric") or {}
+    manager = facts.get("manager") or {}
     loaded = (evidence.facts.get("driver") or {}).get("loaded_version")
     if not manager.get("installed"):
         return failed(f"there are {what} but no fabric manager; CUDA will not start", DRIVER_ROLE)
     if manager.get("version") and manager.get("version") != loaded:
         return failed(f"the fabric manager is {manager['version']}, the driver {loaded}", DRIVER_ROLE)
     if manager.get("active") is False:
+        lacking = ", ".join(facts.get("lacking_modules") or ())
+        without = f", and the kernel modules that it needs are not loaded ({lacking})" if lacking else ""
         return failed(
-            "nvidia-fabricmanager.service does not run; CUDA will not start", f"Start it; {_LOG} says why it ended"
+            f"nvidia-fabricmanager.service does not run{without}; CUDA will not start",
+            f"{DRIVER_ROLE}, which loads them" if lacking else f"Start it; {_LOG} says why it ended",
         )
     return None
 

@@ -257,12 +257,14 @@ def _fabric(evidence: Evidence, expectation: Expectation) -> Iterator[Fault | st
     outcome = fabric.fabric(evidence, expectation)
     if outcome.status != FAILED or (evidence.facts.get("driver") or {}).get("loaded_version") is None:
         return
-    manager = (evidence.facts.get("fabric") or {}).get("manager") or {}
+    facts = evidence.facts.get("fabric") or {}
+    manager = facts.get("manager") or {}
     loaded = (evidence.facts.get("driver") or {}).get("loaded_version")
-    if not manager.get("installed") or manager.get("version") not in (None, loaded):
+    running = manager.get("active") is not False
+    startable = running or not facts.get("lacking_modules")
+    if not manager.get("installed") or manager.get("version") not in (None, loaded) or not startable:
         yield f"{outcome.evidence}. {outcome.next_step}"
         return
-    running = manager.get("active") is not False
     # By default CUDA programs end when the fabric manager does (ABORT_CUDA_JOBS_ON_FM_EXIT in fabricmanager.cfg; Fabric Manager User
     # Guide). Where it does not run there is nobody left to disturb.
     yield _host("fabric", outcome.evidence, Action.RESTART_SERVICE, services=(FABRIC_UNIT,), every_gpu=running)

@@ -132,6 +132,18 @@ def test_a_fabric_that_failed_on_a_host_of_a_rack_is_mended_at_the_rack(evidence
     assert list(repair_faults._fabric(evidence(), ANY)) == [f"{outcome.evidence}. {outcome.next_step}"]
 
 
+def test_a_fabric_manager_without_its_modules_is_mended_by_site(evidence, facts, nvlink5):
+    nvlink5("b200-180gb", COMPLETED, COMPLETED)
+    facts["fabric"].update(lacking_modules=["mlx5_ib", "ib_umad"])
+    facts["fabric"]["manager"].update(active=False)
+    outcome = check(evidence(), ANY)
+    judge(
+        outcome, "failed", "the kernel modules that it needs are not loaded (mlx5_ib, ib_umad)", "gpufleet.nvidia.site"
+    )
+    # A restart of its service would end as the last start did.
+    assert list(repair_faults._fabric(evidence(), ANY)) == [f"{outcome.evidence}. {outcome.next_step}"]
+
+
 @pytest.mark.parametrize(
     ("fabric", "result"),
     [
