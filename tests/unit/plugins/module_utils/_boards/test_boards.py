@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup imp
     BOARDS,
     board,
     find_board,
+    first_driver,
     normalize_device_id,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.model import Placements, parse_placements
@@ -148,6 +149,15 @@ def test_the_device_id_comes_before_the_name():
 
 def test_device_ids_of_other_vendors_are_none():
     assert normalize_device_id("0x12348086") is None
+
+
+@pytest.mark.parametrize(
+    ("device_id", "version"), [("0x2901", "570.133.20"), ("0x2BB5", "575.57.08"), ("0x2bb1", None), ("0x2330", None)]
+)
+def test_the_first_driver_is_that_of_the_device(device_id, version):
+    """The workstation's RTX PRO 6000 is in the row of the server's, and no source names its first driver."""
+    found = first_driver(device_id)
+    assert (found and found.version) == version
 
 
 def test_unknown_key():

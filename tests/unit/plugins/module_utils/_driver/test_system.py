@@ -23,6 +23,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 
 DEBIAN = Host(DISTRIBUTIONS["debian", "12"], "x86_64", "6.1.0-50-amd64")
 RHEL_10 = Host(DISTRIBUTIONS["rhel", "10"], "aarch64", "6.12.0")
+#: Of the key file of RHEL 10, as NVIDIA's own Dockerfile has it (gpu-driver-container, rhel10).
+DIGEST = "afbea87d3b979b3788ef34223aeeb323ade481128e2c133723ae99b8a51368bb"
 FACTS = {
     "host": {
         "kernel": "6.1.0-50-amd64",
@@ -130,6 +132,18 @@ def test_reads_the_drivers_packages_only():
 
 
 @pytest.mark.usefixtures("bare")
+def test_what_follows_a_kernel_and_what_the_fabric_needs_is_read_beside_the_driver(monkeypatch):
+    """Without its name the headers of later kernels, and the subnet manager of NVLink 5, would be missing for ever."""
+    installed = {"linux-image-amd64": "6.1.176-1", "linux-image-6.1.0-50-amd64": "6.1.176-1", "nvlsm": "2025.06.11-1"}
+    read = system.DriverSystem(fetching, Manager(installed)).read
+    host = read()
+    assert (host.kernel_packages, dict(host.packages)) == (("linux-image-amd64",), {"nvlsm": "2025.06.11-1"})
+    assert not host.headers
+    monkeypatch.setattr(system, "read_document", lambda _source: {"host": {**FACTS["host"], "kernel_headers": True}})
+    assert read().headers
+
+
+@pytest.mark.usefixtures("bare")
 def test_holds_are_read_where_nothing_is_installed_too():
     host = system.DriverSystem(fetching, Manager({"bash": "5"})).read()
     assert (host.holds, host.missing_for_holds) == (("nvidia-smi",), ("a-plugin",))
@@ -179,7 +193,7 @@ def test_where_packages_come_from(desired, url):
     ("host", "repository", "error", "said"),
     [
         (DEBIAN, {"url": "http://mirror.example.com/d"}, UrlRefused, "without TLS"),
-        (RHEL_10, {}, KeyRefused, "expected afbea87d3b97"),
+        (RHEL_10, {}, KeyRefused, f"expected {DIGEST}"),
         (DEBIAN, {"url": "https://mirror.example.com/d"}, Refused, "knows no key of the repository https://mirror"),
         (RHEL_10, {"url": "https://mirror.example.com/d"}, Refused, "knows no key of the repository https://mirror"),
         (DEBIAN, {}, KeyRefused, "OpenPGP"),
@@ -202,10 +216,10 @@ def test_a_verified_key_is_handed_on(monkeypatch, tmp_path):
 
 
 def test_the_key_of_rhel_10_is_fetched_by_its_name_and_known_by_its_digest(monkeypatch):
-    monkeypatch.setattr(system, "key_of_digest", lambda content, digest, source: (content, digest[:8], source))
+    monkeypatch.setattr(system, "key_of_digest", lambda *given: given)
     made = system.DriverSystem(fetching).repository(RHEL_10, DesiredDriver())
     url = "https://developer.download.nvidia.com/compute/cuda/repos/rhel10/sbsa/CDF6BA43.pub"
-    assert made.key == (b"no OpenPGP key", "afbea87d", url)
+    assert made.key == (b"no OpenPGP key", DIGEST, url)
 
 
 def test_the_record_is_private(monkeypatch, tmp_path):

@@ -110,6 +110,7 @@ def test_a_floor_itself_is_allowed_and_anything_older_is_not(floor):
 )
 def test_the_floors_are_those_of_bulletin_5861(branch, version):
     assert (FLOORS[branch].version, FLOORS[branch].bulletin, FLOORS[branch].date) == (version, "5861", "2026-09-30")
+    assert FLOORS[branch].source.startswith("NVIDIA/product-security 2026/5861/")
 
 
 @pytest.mark.parametrize("version", ["580.159.03", "595.71.05", "610.43.02"])

@@ -134,6 +134,16 @@ def test_a_typical_host_costs_four_processes(tree, monkeypatch):
     ]
 
 
+def test_packages_that_follow_a_kernel_are_named(tree, monkeypatch):
+    """From them the plan knows which packages bring the driver's module for the next kernel."""
+    build_typical(tree)
+    names = ("linux-headers-amd64", "linux-image-6.1.0-50-amd64", "linux-image-amd64", "bash")
+    shown = "\n\n".join(f"Package: {name}\nStatus: install ok installed\nMaintainer: x\nVersion: 1" for name in names)
+    tree.write("/var/lib/dpkg/status", shown)
+    with_nvml(monkeypatch, nvml([gpu(0)]))
+    assert read_document(tree.source())["host"]["kernel_packages"] == ["linux-headers-amd64", "linux-image-amd64"]
+
+
 def test_the_size_of_the_facts(tree, monkeypatch):
     build_typical(tree)
     with_nvml(monkeypatch, nvml([gpu(index) for index in range(8)]))
