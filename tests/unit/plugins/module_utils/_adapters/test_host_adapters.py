@@ -268,6 +268,12 @@ class Toolkit:
 LOADING = "system create-device-nodes --control-devices --load-kernel-modules"
 
 
+def test_the_device_nodes_that_every_cuda_process_opens_are_looked_for(monkeypatch):
+    """Those of each GPU are there with the driver; nothing but a first user guarantees these."""
+    monkeypatch.setattr(cdi.os.path, "exists", lambda _path: False)
+    assert cdi.missing_nodes() == ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+
+
 @pytest.mark.parametrize("creates", ["loading", "as it is"])
 def test_the_device_nodes_come_before_the_specification_that_names_them(spec, tmp_path, monkeypatch, creates):
     toolkit = Toolkit(spec, tmp_path / "nvidia-uvm", creates)

@@ -46,6 +46,16 @@ def test_the_modules_of_nvlink5_are_loaded_now_and_at_every_boot():
     assert not run_stage(system, DesiredDriver(version=NEW), check=False).changed
 
 
+def test_the_modules_of_nvlink5_are_loaded_before_the_fabric_manager_starts():
+    """Its own check before the start fails without them."""
+    system = nvlink5_host(lacking_modules=("ib_umad",))
+    system.active = set()
+    system.unit_exists = lambda _name: True
+    run_stage(system, DesiredDriver(version=NEW), check=False)
+    wanted = ["load ib_umad", "start nvidia-fabricmanager.service"]
+    assert [line for line in system.log if line in wanted] == wanted
+
+
 def test_check_mode_loads_no_module_of_nvlink5():
     system = nvlink5_host(lacking_modules=("ib_umad",))
     report = run_stage(system, DesiredDriver(version=NEW), check=True)

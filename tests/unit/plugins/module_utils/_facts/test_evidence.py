@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import evidence as collected
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, Xid
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, Sxid, Xid
 
 
 def test_everything_is_collected(tree, monkeypatch):
@@ -19,7 +19,11 @@ def test_everything_is_collected(tree, monkeypatch):
         smi = {"rc": 0, "text": "fine"}
         return {
             "subsets": subsets,
-            "health": {"nvidia_smi": smi, "xids": [{"number": 79, "pci_address": "x", "text": "y"}]},
+            "health": {
+                "nvidia_smi": smi,
+                "xids": [{"number": 79, "pci_address": "x", "text": "y"}],
+                "sxids": [{"number": 20034, "pci_address": "s", "text": "t"}],
+            },
         }
 
     monkeypatch.setattr(collected, "answer_of", answer_of)
@@ -28,6 +32,7 @@ def test_everything_is_collected(tree, monkeypatch):
     evidence = collected.collect(tree.source(), None, [], 120)
     assert evidence.facts["subsets"] == ("errors", "health")
     assert (evidence.nvidia_smi, evidence.xids) == (CommandAnswer(0, "fine"), [Xid(79, "x", "y")])
+    assert evidence.sxids == [Sxid(20034, "s", "t")]
     assert evidence.cuda is None and asked == []
 
     assert collected.collect(tree.source(), None, ["/opt/vectorAdd"], 5).cuda == CommandAnswer(0, "fine")
