@@ -17,14 +17,22 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.dis
     distribution_of,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, DesiredRepository
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import ARCHIVES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import (
+    ARCHIVES,
+    COMPUTE,
+    OPEN,
+    PROPRIETARY,
+    archive_for,
+    fill,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import Repositories, plan_present
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import from_facts
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import parse_os_release
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import PACKAGE_MANAGERS, parse_os_release
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import distributions as toolkit
+from ansible_collections.gpufleet.nvidia.tests.resolver import stand_ins
 
 VERSION = "580.178.04"
 FINGERPRINT = "0123456789ABCDEF0123456789ABCDEF01234567"
@@ -79,6 +87,41 @@ def test_a_row_names_what_there_is(distribution):
     assert not row.key.fingerprint or row.key.fingerprint.endswith(row.key.file[:-4].upper())
 
 
+@pytest.mark.parametrize(
+    ("distribution", "repository", "key", "is_known", "pinning"),
+    [
+        (("ubuntu", "26.04"), "ubuntu2604", "", False, "apt_pin"),
+        (("centos", "9"), "rhel9", "D42D0685.pub", True, "module_stream"),
+        (("centos", "10"), "rhel10", "CDF6BA43.pub", True, "version_lock"),
+        (("ol", "8"), "rhel8", "D42D0685.pub", True, "module_stream"),
+        (("ol", "9"), "rhel9", "D42D0685.pub", True, "module_stream"),
+        (("ol", "10"), "rhel10", "CDF6BA43.pub", True, "version_lock"),
+        (("fedora", "43"), "fedora43", "1940C73E.pub", False, "version_lock"),
+        (("fedora", "44"), "fedora44", "73CD9B30.pub", True, "version_lock"),
+        (("sles", "16"), "suse16", "3A8B5622.pub", False, "zypper_lock"),
+        (("opensuse-leap", "15"), "opensuse15", "D42D0685.pub", True, "zypper_lock"),
+    ],
+    ids=lambda part: "-".join(part) if isinstance(part, tuple) else None,
+)
+def test_where_packages_come_from_and_how_they_are_kept(distribution, repository, key, is_known, pinning):
+    """As NVIDIA's installation guides 610 to 620 have it; RHEL 10, and with it its rebuilds, has no module streams."""
+    row = DISTRIBUTIONS[distribution]
+    assert (row.repository, row.key.file, row.key.is_known, row.pinning) == (repository, key, is_known, pinning)
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids="-".join)
+def test_the_facts_know_the_package_manager_of_every_row(distribution):
+    """By the ID alone: Fedora, for one, is like no other distribution."""
+    family = parse_os_release("ID={}\nVERSION_ID={}\n".format(*distribution))["family"]
+    assert PACKAGE_MANAGERS[family] == DISTRIBUTIONS[distribution].manager
+
+
+@pytest.mark.parametrize("branch", [615, 620])
+@pytest.mark.parametrize("names", sorted({row.names for row in DISTRIBUTIONS.values()}))
+def test_the_newest_branches_have_packages_everywhere(names, branch):
+    assert archive_for("nvidia", names, branch) is archive_for("nvidia", names, 590)
+
+
 @pytest.mark.proves("driver", "nvidia", rows=["sles-16", "fedora-43", "ubuntu-26.04"], note="with the key given")
 @pytest.mark.parametrize(
     ("identifier", "version", "kernel"),
@@ -129,3 +172,31 @@ def test_what_lacks_more_than_a_key_is_refused_with_what_is_missing(version, mis
 
 def test_no_distribution_is_both_supported_and_not():
     assert not set(distributions.UNCONFIRMED) & set(DISTRIBUTIONS)
+
+
+MAKERS = {
+    "debian": stand_ins.nvidia_debian,
+    "ubuntu": stand_ins.nvidia_ubuntu,
+    "redhat": stand_ins.nvidia_red_hat,
+    "suse": stand_ins.nvidia_suse,
+}
+
+
+@pytest.mark.parametrize("version", [stand_ins.LATER, stand_ins.NEXT, stand_ins.NEWEST])
+@pytest.mark.parametrize("names", MAKERS)
+def test_the_generated_repositories_have_what_the_table_names(names, version):
+    """Package managers prove nothing from repositories that were made in another belief than the plan."""
+    branch, there = int(version[:3]), {package.name for package in MAKERS[names](version)}
+    archive = archive_for("nvidia", names, branch)
+    for flavour in (OPEN, PROPRIETARY):
+        wanted = fill(archive.names[flavour, COMPUTE].required, branch=branch, flavours=("default",))
+        assert set(wanted) <= there
+    assert set(fill(archive.fabric_manager, branch=branch)) & there
+
+
+def test_the_generated_repository_of_suse_is_made_of_the_table(monkeypatch):
+    """SUSE's names follow no rule that could be guessed: a change of the table is a change of the repository."""
+    archive = archive_for("nvidia", "suse", 595)
+    names = {key: replace(found, required=("renamed", *found.required[1:])) for key, found in archive.names.items()}
+    monkeypatch.setitem(ARCHIVES, ("nvidia", "suse"), (replace(archive, names=names),))
+    assert "renamed" in {package.name for package in stand_ins.nvidia_suse(stand_ins.NEXT)}

@@ -122,6 +122,15 @@ def test_suses_packages_by_branch_flavour_and_kernel(branch, flavour, kernel, re
     assert "nvidia-persistenced" in names.optional
 
 
+@pytest.mark.parametrize("branch", ["580", "590", "615"])
+@pytest.mark.parametrize(("flavour", "required"), [("open", "nvidia-open"), ("proprietary", "cuda-drivers")])
+def test_the_full_variant_of_suse_is_built_on_the_host(branch, flavour, required):
+    """NVIDIA's repository has no compiled modules: only SUSE's own repositories have them."""
+    desired = DesiredDriver(branch=branch, flavour=flavour, variant="full")
+    names = names_of(host(("sles", "15"), "6.4.0-150600.23.25-default"), desired)
+    assert (names.required, names.module) == ((required,), "dkms")
+
+
 def test_kernels_and_branches_that_suse_has_no_modules_for_are_refused():
     with pytest.raises(Refused, match=r"6\.4\.0-1-rt is of no flavour"):
         plan_present(host(("sles", "15"), "6.4.0-1-rt"), DesiredDriver(), Repositories())
@@ -137,6 +146,16 @@ def test_signed_modules_lag_behind_and_are_held_against_the_floor():
         plan_present(on, DesiredDriver(branch="595"), Repositories(True, (*utils, signed)))
     with pytest.raises(Refused, match="SUSE's own repositories"):
         plan_present(on, DesiredDriver(branch="595"), Repositories(True, tuple(utils)))
+
+
+def test_what_goes_with_signed_modules_has_their_version():
+    """The repository of NVIDIA is ahead of the signed modules, with daemons of a newer driver."""
+    on = host(("sles", "15"), "6.4.0-150600.23.25-default")
+    signed = Package("nvidia-open-driver-G07-signed-cuda-kmp-default", "595.91.07_k6.4.0_150600.21-150600.3.1")
+    names = ("nvidia-compute-utils-G07", "nvidia-persistenced")
+    others = [Package(name, f"{version}-1") for name in names for version in ("595.99.02", "595.91.07")]
+    plan = plan_present(on, DesiredDriver(branch="595"), Repositories(True, (*others, signed)))
+    assert plan.transaction.install == (signed, *(Package(name, "595.91.07-1") for name in names))
 
 
 def test_packages_of_suses_other_generation_go():
