@@ -52,26 +52,34 @@ _RACK = (
     "Look into the fabric manager of the rack, which runs on its switch trays, for this host; once the rack's fabric is healthy, drain the host and "
     "reset its GPUs, or reboot it"
 )
+#: That no NVSwitch is on the bus proves nothing: it is the same with boards of NVLink 5 that the table lacks, and in a virtual machine.
+_ELSEWHERE = (
+    "No NVSwitch is visible on the host, so it is not known where its fabric is managed: look into the fabric manager of this host "
+    "(nvidia_driver_fabric_manager=always installs it), of the host that this virtual machine is on, or of the rack"
+)
 
 
 def fabric(evidence: Evidence, expectation: Expectation) -> Outcome:
     """On a host with NVLink switches the fabric manager runs, at the driver's version, and every GPU is on the fabric and healthy there.
 
-    A host of a rack has no switches of its own; its IMEX is of the driver's version, and runs or is masked as described.
+    A host of a rack has no switches of its own; its IMEX is of the driver's version, and runs or is masked as described. Where no switches are known and the
+    driver tells of a fabric nevertheless, its GPUs have to be on it, too.
     """
     facts = evidence.facts.get("fabric") or {}
     gpus: Sequence[Mapping[str, Any]] = [gpu for gpu in evidence.facts.get("gpus") or [] if not gpu.get("lost")]
-    switches = {nvlink5_switches(device.get("board")) for device in (*(evidence.facts.get("pci") or ()), *gpus)}
-    nvlink5 = SWITCHES_IN_HOST in switches
-    if not facts.get("nvswitches") and not nvlink5 and SWITCHES_IN_RACK not in switches:
+    places = _places(evidence.facts)
+    nvlink5, rack = SWITCHES_IN_HOST in places, SWITCHES_IN_RACK in places
+    managed = has_switches(evidence.facts)
+    told = sum(1 for gpu in gpus if gpu.get("fabric"))
+    if not (managed or rack or told):
         return skipped("the host has no NVSwitch")
     what = f"{facts.get('nvswitches')} NVSwitches" if facts.get("nvswitches") else "NVLink 5 switches"
-    managed = nvlink5 or bool(facts.get("nvswitches"))
+    elsewhere = "" if managed else _RACK if rack else _ELSEWHERE
     manager = facts.get("manager") or {}
     wrong = _manager(evidence, what) if managed else None
-    if SWITCHES_IN_RACK in switches:
+    if rack:
         wrong = wrong or _imex(evidence, expectation)
-    wrong = wrong or _state(facts, gpus, nvlink5, managed) or _registration(gpus, managed)
+    wrong = wrong or _state(facts, gpus, nvlink5, elsewhere) or _registration(gpus, elsewhere)
     if wrong is not None:
         return wrong
     degraded = _degraded(gpus)
@@ -80,8 +88,9 @@ def fabric(evidence: Evidence, expectation: Expectation) -> Outcome:
             "; ".join(f"{name} in the fabric: {', '.join(found)}" for name, found in degraded),
             f"Look for Xid 74 and 144 to 150, SXid errors and failed links; {_LOG} shows trunk links",
         )
+    if not managed and not rack:
+        return passed(f"{told} GPUs are on a fabric whose switches are not visible on the host")
     if not managed:
-        told = sum(1 for gpu in gpus if gpu.get("fabric"))
         found = imex_of(facts)
         running = {True: "runs", False: "does not run", None: "in an unknown state"}[found.active]
         shown = "masked" if found.masked else running
@@ -89,6 +98,17 @@ def fabric(evidence: Evidence, expectation: Expectation) -> Outcome:
     if manager.get("active") is None:
         return warning(f"{what}; whether the fabric manager runs is unknown", "Look at nvidia-fabricmanager.service")
     return passed(f"{what}, fabric manager {manager.get('version') or 'of unknown version'}")
+
+
+def has_switches(facts: Mapping[str, Any]) -> bool:
+    """Return whether the host is known to have NVLink switches of its own, on its PCI bus or as its boards say."""
+    return bool((facts.get("fabric") or {}).get("nvswitches")) or SWITCHES_IN_HOST in _places(facts)
+
+
+def _places(facts: Mapping[str, Any]) -> set[str | None]:
+    """Return where the NVLink 5 switches of the boards are."""
+    gpus = [gpu for gpu in facts.get("gpus") or () if not gpu.get("lost")]
+    return {nvlink5_switches(device.get("board")) for device in (*(facts.get("pci") or ()), *gpus)}
 
 
 def _manager(evidence: Evidence, what: str) -> Outcome | None:
@@ -130,18 +150,21 @@ def is_forming(facts: Mapping[str, Any]) -> bool:
     fabric_facts = facts.get("fabric") or {}
     if fabric_facts.get("state") not in ("not_started", "in_progress"):
         return False
-    if any(nvlink5_switches(gpu.get("board")) == SWITCHES_IN_RACK for gpu in facts.get("gpus") or ()):
+    if SWITCHES_IN_RACK in _places(facts) or not has_switches(facts):
+        # Somebody elsewhere registers them.
         return fabric_facts.get("state") == "in_progress"
     # Where nobody registers them there is nothing to wait for: GPUs stay in progress for as long as the fabric manager does not run.
     return (fabric_facts.get("manager") or {}).get("active") is True
 
 
-def _state(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], nvlink5: bool, managed: bool) -> Outcome | None:
+def _state(
+    facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], nvlink5: bool, elsewhere: str
+) -> Outcome | None:
     """Return what is wrong with how far the GPUs are.
 
     An HGX A100 tells nothing of it, which is no fault. A GPU with NVLink 5 that tells nothing is not on its fabric.
 
-    :param managed: whether the host has a fabric manager of its own for its switches.
+    :param elsewhere: where the fabric is mended; empty for the host's own fabric manager.
     """
     states = {str(gpu["index"]): (gpu.get("fabric") or {}).get("state") for gpu in gpus}
     if nvlink5:
@@ -157,13 +180,16 @@ def _state(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], nvlink5:
         named = f" ({named})" if named else ""
         return failed(
             f"the fabric is {str(facts['state']).replace('_', ' ')}{named}; CUDA returns error 802 until it is completed",
-            f"Wait a minute; then look into {_LOG}" if managed else _RACK,
+            elsewhere or f"Wait a minute; then look into {_LOG}",
         )
     return None
 
 
-def _registration(gpus: Sequence[Mapping[str, Any]], managed: bool) -> Outcome | None:
-    """Return which GPUs are not usable on the fabric although its state is completed."""
+def _registration(gpus: Sequence[Mapping[str, Any]], elsewhere: str) -> Outcome | None:
+    """Return which GPUs are not usable on the fabric although its state is completed.
+
+    :param elsewhere: as of L(_state).
+    """
     texts = []
     for gpu in gpus:
         told = gpu.get("fabric") or {}
@@ -181,7 +207,7 @@ def _registration(gpus: Sequence[Mapping[str, Any]], managed: bool) -> Outcome |
     if not texts:
         return None
     restart = f"Drain the host and restart nvidia-fabricmanager.service; then look into {_LOG}"
-    return failed("; ".join(texts), restart if managed else _RACK)
+    return failed("; ".join(texts), elsewhere or restart)
 
 
 def _degraded(gpus: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:

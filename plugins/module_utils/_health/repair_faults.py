@@ -261,7 +261,7 @@ def _fabric(evidence: Evidence, expectation: Expectation) -> Iterator[Fault | st
     manager = facts.get("manager") or {}
     loaded = (evidence.facts.get("driver") or {}).get("loaded_version")
     running = manager.get("active") is not False
-    startable = running or not facts.get("lacking_modules")
+    startable = running or (fabric.has_switches(evidence.facts) and not facts.get("lacking_modules"))
     if not manager.get("installed") or manager.get("version") not in (None, loaded) or not startable:
         yield f"{outcome.evidence}. {outcome.next_step}"
         return

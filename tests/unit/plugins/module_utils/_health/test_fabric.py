@@ -112,6 +112,29 @@ def test_a_completed_fabric_may_have_failed(evidence, facts, nvlink5, board, tol
     judge(check(evidence(), ANY), status, text)
 
 
+@pytest.mark.parametrize(
+    ("told", "status", "text"),
+    [
+        (COMPLETED, "passed", "2 GPUs are on a fabric whose switches are not visible"),
+        ({**COMPLETED, "state": "in_progress"}, "failed", "in progress (GPU 1 is in progress)"),
+        ({**COMPLETED, "status": 15}, "failed", "GPU 1 is not registered with the fabric"),
+        ({**COMPLETED, "summary": "unhealthy"}, "failed", "GPU 1 is unhealthy"),
+    ],
+)
+@pytest.mark.parametrize("board", [None, "h100-80gb-sxm"])
+def test_a_fabric_that_only_the_driver_tells_of_is_judged(evidence, facts, nvlink5, board, told, status, text):
+    """A board of NVLink 5 that the table lacks, and a GPU in a virtual machine, show no NVSwitch either."""
+    nvlink5(board, COMPLETED, told)
+    facts["fabric"].update(state=told["state"], manager={"installed": False, "active": None, "version": None})
+    outcome = check(evidence(), ANY)
+    judge(outcome, status, text)
+    assert ("it is not known where" in outcome.next_step) is (status == "failed")
+    # One that is installed here and does not run has no switches to start with.
+    facts["fabric"]["manager"].update(installed=True, active=False)
+    left = [f"{outcome.evidence}. {outcome.next_step}"] if status == "failed" else []
+    assert list(repair_faults._fabric(evidence(), ANY)) == left
+
+
 def test_a_host_of_a_rack_has_no_fabric_manager_of_its_own(evidence, facts, nvlink5):
     nvlink5("gb200-186gb", COMPLETED, COMPLETED)
     facts["fabric"]["manager"].update(installed=False, active=None, version=None)
@@ -152,6 +175,9 @@ def test_a_fabric_manager_without_its_modules_is_mended_by_site(evidence, facts,
         ({"state": "not_started", "manager": {"active": False}}, False),
         ({"state": "in_progress", "manager": {"active": False}}, False),
         ({"state": "in_progress", "manager": {"installed": False}}, False),
+        # Without switches of the host's own, somebody elsewhere does.
+        ({"state": "in_progress", "nvswitches": 0, "manager": {"installed": False}}, True),
+        ({"state": "not_started", "nvswitches": 0, "manager": {"installed": False}}, False),
         ({"state": "completed"}, False),
         ({"state": None}, False),
     ],
