@@ -78,6 +78,9 @@ def test_a_b200_without_the_fabric_manager(evidence, facts, nvlink5):
     nvlink5("b200-180gb", COMPLETED, COMPLETED)
     facts["fabric"]["manager"]["installed"] = False
     judge(check(evidence(), ANY), "failed", "no fabric manager")
+    # The bus shows the board also where NVML does not answer.
+    facts["gpus"] = None
+    judge(check(evidence(), ANY), "failed", "no fabric manager")
 
 
 @pytest.mark.parametrize(
