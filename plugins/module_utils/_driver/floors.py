@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -115,8 +116,11 @@ def _named(floor: Floor) -> str:
     return f"bulletin {floor.bulletin} of {floor.date}"
 
 
-def warnings(version: str, floors: Mapping[int, Floor] = FLOORS) -> tuple[str, ...]:
-    """Return what is known against a driver version although it is allowed."""
+def warnings(version: str, floors: Mapping[int, Floor] = FLOORS, month: str = "") -> tuple[str, ...]:
+    """Return what is known against a driver version although it is allowed.
+
+    :param month: as C(END_OF_LIFE) has them; empty for today's.
+    """
     found = []
     if version in _BREAKS_MIXED_NODES:
         found.append(
@@ -126,6 +130,6 @@ def warnings(version: str, floors: Mapping[int, Floor] = FLOORS) -> tuple[str, .
     if unknown is not None:
         found.append(unknown)
     end = END_OF_LIFE.get(branch_of(version))
-    if end is not None and end <= "2026-11":
+    if end is not None and end <= (month or time.strftime("%Y-%m")):
         found.append(f"NVIDIA's support for driver branch {branch_of(version)} ended in {end}")
     return tuple(found)

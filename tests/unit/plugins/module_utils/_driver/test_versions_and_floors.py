@@ -144,7 +144,9 @@ def test_a_branch_newer_than_the_bulletin_is_unknown_and_not_safe():
 def test_known_trouble_is_warned_of():
     assert "mix MIG slices" in warnings("570.133.20")[0]
     assert "ended in 2026-06" in warnings("535.309.01")[0]
-    assert warnings("580.178.04") == ()
+    assert warnings("595.91.07", month="2027-02") == ()
+    assert "ended in 2027-03" in warnings("595.91.07", month="2027-03")[0]
+    assert warnings("580.178.04", month="2026-11") == ()
 
 
 def test_what_the_examples_and_the_documentation_recommend_is_not_below_the_floor():
