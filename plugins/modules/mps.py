@@ -204,6 +204,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import Nvml, open_nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_facts import shape_gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlUnavailable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
@@ -223,7 +224,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host impo
     one_user_at_a_time,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.nvml_gpus import gpu_mappings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.state import Observed
 
 ARGUMENTS = {
@@ -289,7 +289,9 @@ def run(module: AnsibleModule) -> tuple[Plan, HostSharing]:
         version = nvml.system().driver_version
         branch = branch_of(version) if version and is_driver_version(version) else None
         observed = sharing_apply.observe(nvml)
-        wanted = host_sharing(sharing, gpu_mappings(nvml.gpus()), branch, observed.multi_user)
+        wanted = host_sharing(
+            sharing, [shape_gpu(gpu) for gpu in nvml.gpus() if not gpu.lost], branch, observed.multi_user
+        )
         plan = sharing_plan.plan(observed, wanted, module.params["disruption"])
         alone = one_user_at_a_time(sharing, wanted)
         if alone and plan.changes:

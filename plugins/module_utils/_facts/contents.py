@@ -13,8 +13,8 @@ from .._adapters.cdi_specifications import read_cdi
 from .._adapters.installed_packages import kernel_packages
 from .._adapters.pci import PciDevice, read_pci_devices
 from .._adapters.source import Source
+from .._boards.lookup import find_board
 from .._printable import LONGEST_OUTPUT, printable
-from .boards import board_of_pci
 from .driver import read_driver
 from .environment import read_dcgm, read_fabric, read_host_program, read_kubelet, read_recorded, read_toolkit
 from .host import read_host
@@ -29,7 +29,8 @@ _WITH_OUTPUT = ("health", "mig_parted")
 
 def shape_pci(device: PciDevice) -> dict[str, Any]:
     """Return one entry of C(pci)."""
-    board, architecture = board_of_pci(device.device_id)
+    # The id alone works without a driver.
+    board = find_board(device.device_id)
     return {
         "address": device.address,
         "device_id": device.device_id,
@@ -38,8 +39,8 @@ def shape_pci(device: PciDevice) -> dict[str, Any]:
         "kind": device.kind,
         "numa_node": device.numa_node,
         "kernel_driver": device.kernel_driver,
-        "board": board,
-        "architecture": architecture,
+        "board": board.key if board else None,
+        "architecture": board.architecture if board else None,
     }
 
 

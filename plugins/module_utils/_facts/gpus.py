@@ -12,75 +12,16 @@ from typing import Any
 
 from .._adapters import locked_clocks
 from .._adapters.nvml import Nvml, open_nvml
+from .._adapters.nvml_facts import shape_gpu
 from .._adapters.nvml_health import fabric_of, memory_errors, recovery_action
 from .._adapters.nvml_library import NvmlError, NvmlUnavailable
 from .._adapters.nvml_settings import settings_of
-from .._adapters.nvml_types import ComputeInstance, GpuInstance, GpuInstanceProfile, GpuState, Process
+from .._adapters.nvml_types import GpuInstanceProfile
 from .._adapters.pynvml_loader import PynvmlMissing
 from .._adapters.source import Source
 from .._boards.lookup import is_complete
 from .._settings.state import shape_settings
-from .boards import board_of_gpu
 from .nvml import unavailable
-
-
-def shape_gpu(gpu: GpuState) -> dict[str, Any]:
-    """Return one entry of C(gpus)."""
-    board, architecture = board_of_gpu(gpu)
-    shaped: dict[str, Any] = {
-        "index": gpu.index,
-        "minor": gpu.minor,
-        "uuid": gpu.uuid,
-        "pci_address": gpu.pci_address,
-        "name": gpu.name,
-        "board": board,
-        "architecture": gpu.architecture or architecture,
-        "memory_mib": gpu.memory_mib,
-        "compute_mode": gpu.compute_mode,
-        "persistence_mode": gpu.persistence_mode,
-        "mig": {"supported": gpu.mig.supported, "current": gpu.mig.current, "pending": gpu.mig.pending},
-        "processes": None if gpu.processes is None else [_process(process) for process in gpu.processes],
-        "gpu_instances": [_gpu_instance(instance) for instance in gpu.gpu_instances],
-    }
-    if gpu.lost:
-        shaped["lost"] = True
-    return shaped
-
-
-def _gpu_instance(instance: GpuInstance) -> dict[str, Any]:
-    return {
-        "id": instance.id,
-        "profile": instance.profile,
-        "profile_id": instance.profile_id,
-        "start": instance.placement.start,
-        "size": instance.placement.size,
-        "memory_mib": instance.memory_mib,
-        "processes": [_process(process) for process in instance.processes],
-        "compute_instances": [_compute_instance(compute) for compute in instance.compute_instances],
-    }
-
-
-def _compute_instance(instance: ComputeInstance) -> dict[str, Any]:
-    return {
-        "id": instance.id,
-        "profile": instance.profile,
-        "profile_id": instance.profile_id,
-        "uuid": instance.uuid,
-        "index": instance.index,
-        "processes": [_process(process) for process in instance.processes],
-    }
-
-
-def _process(process: Process) -> dict[str, Any]:
-    shaped: dict[str, Any] = {
-        "pid": process.pid,
-        "name": process.name,
-        "memory_mib": process.memory_mib,
-        "type": process.type,
-    }
-    if process.gpu_instance is not None:
-        shaped["gpu_instance"] = process.gpu_instance
-    return shaped
 
 
 def shape_profile(profile: GpuInstanceProfile) -> dict[str, Any]:

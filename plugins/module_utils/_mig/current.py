@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._adapters import nvml_types as live
+from .._adapters.nvml_facts import shape_gpu
 from .._boards.model import Board, GpuInstanceProfile, Placements
 from .._steps import gpu_title
 from .nodes import NodeGpu
@@ -115,52 +116,22 @@ def host_gpu(
 
 
 def facts_of(state: live.GpuState, busy_instances: Collection[str] = ()) -> dict[str, Any]:
-    """Return one GPU in the form of the facts document (docs/architecture.md, C(gpus)), users that NVML does not list
-    included.
+    """Return the entry of C(gpus) of the facts, with the ids of its card, and with users that NVML does not list.
 
     :param busy_instances: UUIDs of MIG devices that the caller knows to be in use (pods).
     """
-    return {
-        "index": state.index,
-        "uuid": state.uuid,
-        "pci_address": state.pci_address,
-        "device_id": state.pci_device_id,
-        "subsystem_id": state.pci_subsystem_id,
-        "name": state.name,
-        "architecture": state.architecture,
-        "memory_mib": state.memory_mib,
-        "mig": {"supported": state.mig.supported, "current": state.mig.current, "pending": state.mig.pending},
-        "processes": [_NOT_TOLD] if state.processes is None else [_process(process) for process in state.processes],
-        "gpu_instances": [_instance_facts(instance, state, busy_instances) for instance in state.gpu_instances],
-    }
-
-
-def _instance_facts(instance: live.GpuInstance, state: live.GpuState, pods: Collection[str]) -> dict[str, Any]:
-    compute = [
-        {
-            "id": inner.id,
-            "profile": inner.profile,
-            "uuid": inner.uuid,
-            "processes": [_process(process) for process in inner.processes] + ([_POD] if inner.uuid in pods else []),
-        }
-        for inner in instance.compute_instances
-    ]
+    facts = shape_gpu(state)
+    facts.update(device_id=state.pci_device_id, subsystem_id=state.pci_subsystem_id)
+    if facts["processes"] is None:
+        facts["processes"] = [_NOT_TOLD]
     # A process on the GPU that NVML puts on no instance may be on any of them.
-    somewhere = [_process(process) for process in state.processes or () if process.gpu_instance is None]
-    return {
-        "id": instance.id,
-        "profile": instance.profile,
-        "start": instance.placement.start,
-        "size": instance.placement.size,
-        "compute_instances": compute,
-        "processes": [_process(process) for process in instance.processes]
-        + somewhere
-        + ([_NOT_TOLD] if state.processes is None else []),
-    }
-
-
-def _process(process: live.Process) -> dict[str, Any]:
-    return {"pid": process.pid, "name": process.name}
+    somewhere = [process for process in facts["processes"] if process.get("gpu_instance") is None]
+    for instance in facts["gpu_instances"]:
+        instance["processes"] += somewhere
+        for compute in instance["compute_instances"]:
+            if compute["uuid"] in busy_instances:
+                compute["processes"].append(_POD)
+    return facts
 
 
 def planner_profiles(offered: Sequence[live.GpuInstanceProfile], board: Board | None) -> tuple[GpuInstanceProfile, ...]:

@@ -10,14 +10,13 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from .._adapters import files, gpu_clients, locked_clocks, nvml_settings
 from .._adapters.command import CommandError
 from .._adapters.host_files import HostFiles
 from .._adapters.nvml import Nvml
+from .._adapters.nvml_facts import shape_gpu
 from .._adapters.nvml_library import NvmlError
-from .._adapters.nvml_types import GpuState
 from .._adapters.processes import device_holders
 from .._mig.state import TOLERATE_RESET
 from .._plan import Plan, Refused, Step
@@ -40,7 +39,7 @@ def observe(nvml: Nvml, wanted: Settings) -> list[ObservedGpu]:
     locks = locked_clocks.read()
     found = []
     for state in nvml.gpus():
-        gpu = _gpu(state)
+        gpu = shape_gpu(state)
         if not state.lost:
             gpu["settings"] = shape_settings(nvml_settings.settings_of(nvml, state.index), locks.get(state.uuid or ""))
         seen = ObservedGpu(gpu)
@@ -50,20 +49,6 @@ def observe(nvml: Nvml, wanted: Settings) -> list[ObservedGpu]:
             seen = replace(seen, no_reset=_held(state.minor))
         found.append(seen)
     return found
-
-
-def _gpu(state: GpuState) -> dict[str, Any]:
-    """Return what the planner reads of an entry of C(gpus) of the facts."""
-    processes = state.processes
-    return {
-        "index": state.index,
-        "pci_address": state.pci_address,
-        "uuid": state.uuid,
-        "name": state.name,
-        "lost": state.lost,
-        "processes": None if processes is None else [{"pid": one.pid, "name": one.name} for one in processes],
-        "gpu_instances": [instance.id for instance in state.gpu_instances],
-    }
 
 
 def record(path: str = RECORD) -> Settings | None:

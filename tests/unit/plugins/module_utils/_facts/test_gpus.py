@@ -10,6 +10,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_facts import shape_gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_health import degraded_by
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import (
     GPU_IS_LOST,
@@ -32,7 +33,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_l
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.gpus import (
     read_gpus,
-    shape_gpu,
     shape_profile,
     slowest,
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_facts import shape_gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import MigMode, Placement
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.current import (
@@ -30,6 +31,13 @@ def test_processes_make_their_instance_busy_and_no_other():
     found = gpu(instance("3g.40gb", 4, 4, 1, busy=True), instance("1g.10gb", 0, 1, 9))
     users = {one.profile: one.users for one in found.node.current}
     assert users == {"3g.40gb": ("python3 (pid 812)",), "1g.10gb": ()}
+
+
+def test_the_planner_takes_a_gpu_as_the_facts_have_it():
+    """The stage on the controller and the module on the host plan from one form."""
+    found = gpu(instance("3g.40gb", 4, 4, 1, busy=True))
+    card = {"device_id": found.state.pci_device_id, "subsystem_id": found.state.pci_subsystem_id}
+    assert found.facts == {**shape_gpu(found.state), **card}
 
 
 def test_the_caller_can_tell_of_pods():
