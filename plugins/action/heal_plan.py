@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import text_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import evidence_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import HostPlan, Policy, plan_repair
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import Policy, RepairPlan, plan_repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import (
     Record,
     ends_if_failed,
@@ -53,7 +53,7 @@ class ActionModule(ClusterAction):
         policy = Policy(now, arguments["retry"], arguments["recurrence"], arguments["reboot"])
         cluster = self.cluster(arguments) if arguments["kubernetes"] else None
         nodes = cluster.nodes() if cluster else None
-        plans: dict[str, HostPlan] = {}
+        plans: dict[str, RepairPlan] = {}
         refused: dict[str, Refused] = {}
         boots: dict[str, str] = {}
         records: dict[str, Record] = {}

@@ -25,7 +25,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import waves
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
     UPGRADE,
     WORK,
-    Member,
+    FleetHost,
     Record,
     at_work_elsewhere,
     from_annotations,
@@ -231,7 +231,7 @@ class ActionModule(ClusterAction):
 
     def _look(
         self, run: UpgradeRun, arguments: dict[str, Any], cluster: Cluster | None
-    ) -> tuple[dict[str, Member], list[waves.Node]]:
+    ) -> tuple[dict[str, FleetHost], list[waves.Node]]:
         """Return the fleet as it is now, and keep it for the decisions to come."""
         objects = cluster.nodes() if cluster else {}
         members, nodes = {}, []
@@ -250,7 +250,7 @@ class ActionModule(ClusterAction):
                 unread = unfit.message
                 where = f"the annotations of node {about['node']}" if node else PATH
                 self._display.warning(f"{host} is left out: its record in {where} cannot be read: {unread}")
-            member = Member(
+            member = FleetHost(
                 host, record, about["needed"], node, about["reachable"], unread=unread, rack=about.get("rack", "")
             )
             members[host] = member
@@ -265,7 +265,7 @@ def _is_stuck(run: UpgradeRun, arrived: float, seconds: float) -> bool:
     return quiet is not None and time.time() - max(arrived, quiet) > seconds
 
 
-def _refuse_strangers(members: Mapping[str, Member], names: Mapping[str, str]) -> None:
+def _refuse_strangers(members: Mapping[str, FleetHost], names: Mapping[str, str]) -> None:
     """Refuse a host that is no node before anything is touched: it could not be cordoned, nor emptied.
 
     :param names: of the nodes, by host.
@@ -281,7 +281,7 @@ def _refuse_strangers(members: Mapping[str, Member], names: Mapping[str, str]) -
         )
 
 
-def _refuse_a_second(members: Iterable[Member], seconds: int) -> None:
+def _refuse_a_second(members: Iterable[FleetHost], seconds: int) -> None:
     """Without a cluster there is no lease: the records on the hosts say whether another run is at work.
 
     :raises Refused: one is.

@@ -152,7 +152,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.apply import Outcome, apply, observe_and_plan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.apply import (
+    RuntimeChange,
+    apply,
+    observe_and_plan,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import BINARY, DesiredRuntime
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan import file_diffs
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.system import RuntimeFailure, engine_for
@@ -171,7 +175,7 @@ ARGUMENTS = {
 }
 
 
-def run(module: AnsibleModule) -> tuple[Outcome, dict[str, Any]]:
+def run(module: AnsibleModule) -> tuple[RuntimeChange, dict[str, Any]]:
     """Read, plan, apply, read back."""
     params = module.params
     desired = DesiredRuntime(params["state"] == "present", params["default"], params["enable_cdi"], params["binary"])

@@ -31,7 +31,7 @@ class Failed(Exception):
 
 
 @dataclass(frozen=True)
-class Report:
+class DcgmReport:
     """What was, or in check mode would be, done, and the state afterwards."""
 
     plan: Plan
@@ -57,7 +57,7 @@ def read(manager: PackageManager, desired: DesiredDcgm) -> DcgmState:
     )
 
 
-def run_stage(manager: PackageManager, desired: DesiredDcgm, check_mode: bool) -> Report:
+def run_stage(manager: PackageManager, desired: DesiredDcgm, check_mode: bool) -> DcgmReport:
     """Bring DCGM on a host to C(desired).
 
     :raises Refused: it cannot be met; nothing was installed.
@@ -68,7 +68,7 @@ def run_stage(manager: PackageManager, desired: DesiredDcgm, check_mode: bool) -
     state = read(manager, desired)
     if check_mode and desired.present and not desired.cuda and state.driver is None:
         # The driver's stage has installed none in check mode.
-        return Report(
+        return DcgmReport(
             Plan(warnings=("the packages of DCGM depend on the driver, and none is installed yet",)),
             state,
         )
@@ -76,7 +76,7 @@ def run_stage(manager: PackageManager, desired: DesiredDcgm, check_mode: bool) -
     if check_mode or not planned.changes:
         if planned.changes and desired.present:
             _try(manager, state, desired)
-        return Report(planned, state)
+        return DcgmReport(planned, state)
     done: list[Step] = []
     left = planned
     for _round in range(_ROUNDS):
@@ -86,7 +86,7 @@ def run_stage(manager: PackageManager, desired: DesiredDcgm, check_mode: bool) -
         state = read(manager, desired)
         left = plan(state, desired)
         if not left.changes:
-            return Report(replace(planned, steps=tuple(done)), state)
+            return DcgmReport(replace(planned, steps=tuple(done)), state)
     raise Failed(
         "Failed to set up DCGM: every step was carried out, but these are still needed: "
         + "; ".join(str(step) for step in left.steps)

@@ -17,7 +17,7 @@ from .._steps import Kind
 from .desired import DesiredDriver
 from .packages import closure
 from .plan import DriverPlan
-from .post_install import Outcome, PostInstall
+from .post_install import PostInstall, PostInstallOutcome
 from .runner import (
     PackageApplier,
     Resolved,
@@ -56,7 +56,7 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True)
-class Report:
+class DriverReport:
     """What the stage did, or in check mode would do.
 
     :param files: the files that it writes by itself, each as a part of C(--diff).
@@ -77,7 +77,7 @@ class Report:
         return [_file("packages of the driver", _text(self.before), _text(self.after)), *self.files]
 
 
-def run_stage(system: DriverSystem, desired: DesiredDriver, check: bool) -> Report:
+def run_stage(system: DriverSystem, desired: DesiredDriver, check: bool) -> DriverReport:
     """Bring the driver of one host to the desired state.
 
     :raises Refused: the desired state cannot be met; nothing was touched.
@@ -113,7 +113,7 @@ def run_stage(system: DriverSystem, desired: DesiredDriver, check: bool) -> Repo
     after = system.read() if outcome.steps else installed
     steps = (*carried_out, *outcome.steps)
     _prove_running(system, after, desired, plan, outcome, steps)
-    return Report(
+    return DriverReport(
         changed=bool(steps),
         version=after.version or "",
         steps=steps,
@@ -144,19 +144,19 @@ def plan_packages(system: DriverSystem, host: Host, desired: DesiredDriver, chec
         return make_plan(system, host, desired)
 
 
-def _predicted(system: DriverSystem, host: Host, desired: DesiredDriver, resolved: Resolved) -> Report:
+def _predicted(system: DriverSystem, host: Host, desired: DesiredDriver, resolved: Resolved) -> DriverReport:
     """Return the report of check mode: the plan, resolved, and what would follow from it on the host as it would be."""
     plan = resolved.plan
     imagined = host
     if plan.transaction is not None or plan.unknown:
         imagined = replace(host, on_disk=plan.version or None, library=plan.version or None)
-    outcome = Outcome() if plan.stop else PostInstall(system, desired, check=True).run(imagined)
+    outcome = PostInstallOutcome() if plan.stop else PostInstall(system, desired, check=True).run(imagined)
     notes = [*plan.plan.warnings, *([f"The plan is not complete: {plan.unknown}"] if plan.unknown else [])]
     if plan.stop is not None:
         notes.append(f"The run would stop after these steps. {plan.stop.message}")
     packages_before, packages_after = package_diff(host, resolved)
     steps = (*planned_steps(resolved), *outcome.steps)
-    return Report(
+    return DriverReport(
         changed=bool(steps),
         version=plan.version,
         steps=steps,
@@ -196,7 +196,12 @@ def _prove_packages(host: Host, desired: DesiredDriver, plan: DriverPlan, steps:
 
 
 def _prove_running(
-    system: DriverSystem, host: Host, desired: DesiredDriver, plan: DriverPlan, outcome: Outcome, steps: Sequence[Step]
+    system: DriverSystem,
+    host: Host,
+    desired: DesiredDriver,
+    plan: DriverPlan,
+    outcome: PostInstallOutcome,
+    steps: Sequence[Step],
 ) -> None:
     if desired.state == "absent" or outcome.reboot:
         return

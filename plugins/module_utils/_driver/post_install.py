@@ -44,7 +44,7 @@ from .system import DriverSystem
 
 
 @dataclass
-class Outcome:
+class PostInstallOutcome:
     """What was done after the packages.
 
     :param steps: in the order in which they were done.
@@ -64,9 +64,9 @@ class PostInstall:
         self._system = system
         self._desired = desired
         self._check = check
-        self.outcome = Outcome()
+        self.outcome = PostInstallOutcome()
 
-    def run(self, host: Host) -> Outcome:
+    def run(self, host: Host) -> PostInstallOutcome:
         """Settle a host whose packages are as wanted; C(host) was read after they were installed."""
         if self._desired.state != "absent":
             self._block_nouveau(host)

@@ -21,7 +21,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .toml_read import Document, Node, Pair, Path, Statement, TomlError, parse
+from .toml_read import Document, Pair, Path, Statement, TomlError, TomlValue, parse
 
 ADDED = "# gpufleet.nvidia: added "
 REMOVED = "# gpufleet.nvidia: removed"
@@ -248,7 +248,7 @@ def _statement_at(lines: Sequence[str], index: int) -> tuple[str, int]:
     return "", 0
 
 
-def _inside_inline_table(text: str, path: Path, node: Node) -> TomlError:
+def _inside_inline_table(text: str, path: Path, node: TomlValue) -> TomlError:
     return TomlError(
         f"{render_key(path)} is inside an inline table; write that as a table of its own", text, node.start
     )
@@ -299,12 +299,12 @@ def _change(document: Document, statement: Statement, start: int, end: int, repl
     return before + saved + new + text[statement.end :]
 
 
-def _find(document: Document, path: Path) -> tuple[Statement, Node] | None:
+def _find(document: Document, path: Path) -> tuple[Statement, TomlValue] | None:
     """Return the statement that holds the setting at C(path) and the setting's value."""
     for statement in document.statements:
         if statement.pair is None or statement.crosses_array or path[: len(statement.path)] != statement.path:
             continue
-        node: Node | None = statement.pair.node
+        node: TomlValue | None = statement.pair.node
         rest = path[len(statement.path) :]
         while rest and node is not None:
             pair = _matching(node, rest)
@@ -315,14 +315,14 @@ def _find(document: Document, path: Path) -> tuple[Statement, Node] | None:
     return None
 
 
-def _matching(node: Node, rest: Path) -> Pair | None:
+def _matching(node: TomlValue, rest: Path) -> Pair | None:
     for pair in node.pairs or ():
         if rest[: len(pair.key)] == pair.key:
             return pair
     return None
 
 
-def _inline_parent(document: Document, path: Path) -> tuple[Statement, Node, Path] | None:
+def _inline_parent(document: Document, path: Path) -> tuple[Statement, TomlValue, Path] | None:
     """Return the innermost inline table on the way to C(path), with what is left of the path there."""
     for statement in document.statements:
         if statement.pair is None or statement.crosses_array or path[: len(statement.path)] != statement.path:

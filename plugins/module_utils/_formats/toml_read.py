@@ -66,7 +66,7 @@ class TomlError(ValueError):
 
 
 @dataclass(frozen=True)
-class Node:
+class TomlValue:
     """A value: what it is, and where it stands (C(text[start:end]))."""
 
     start: int
@@ -82,7 +82,7 @@ class Pair:
 
     key: Path
     start: int
-    node: Node
+    node: TomlValue
 
 
 @dataclass(frozen=True)
@@ -317,7 +317,7 @@ def _pair(text: str, position: int) -> tuple[Pair, int]:
     return Pair(key, start, node), node.end
 
 
-def _value(text: str, position: int) -> Node:
+def _value(text: str, position: int) -> TomlValue:
     if text.startswith(('"', "'"), position):
         return _string(text, position)
     if text.startswith("[", position):
@@ -327,11 +327,11 @@ def _value(text: str, position: int) -> Node:
     for pattern, convert in _SCALARS:
         found = pattern.match(text, position)
         if found:
-            return Node(position, found.end(), convert(found.group()))
+            return TomlValue(position, found.end(), convert(found.group()))
     raise TomlError("expected a value", text, position)
 
 
-def _array(text: str, position: int) -> Node:
+def _array(text: str, position: int) -> TomlValue:
     start = position
     items: list[Any] = []
     position = _skip_blank(text, position + 1)
@@ -341,10 +341,10 @@ def _array(text: str, position: int) -> Node:
         position = _skip_blank(text, node.end)
         if not text.startswith("]", position):
             position = _skip_blank(text, _expect(text, position, ","))
-    return Node(start, position + 1, items)
+    return TomlValue(start, position + 1, items)
 
 
-def _inline_table(text: str, position: int) -> Node:
+def _inline_table(text: str, position: int) -> TomlValue:
     start = position
     pairs: list[Pair] = []
     builder = _Builder(text)
@@ -358,18 +358,18 @@ def _inline_table(text: str, position: int) -> Node:
             if text.startswith("}", position):
                 break
             position = _skip_space(text, _expect(text, position, ","))
-    return Node(start, position + 1, builder.data, tuple(pairs))
+    return TomlValue(start, position + 1, builder.data, tuple(pairs))
 
 
-def _string(text: str, position: int) -> Node:
+def _string(text: str, position: int) -> TomlValue:
     quotes, pattern = next(kind for kind in _STRINGS if text.startswith(kind[0], position))
     found = pattern.match(text, position)
     if found is None:
         raise TomlError("an unterminated string", text, position)
     value = "".join(found.groups())
     if quotes[0] == "'":
-        return Node(position, found.end(), value.replace("\r\n", "\n"))
-    return Node(position, found.end(), _ESCAPE.sub(lambda escape: _meant(escape, text, found.start(1)), value))
+        return TomlValue(position, found.end(), value.replace("\r\n", "\n"))
+    return TomlValue(position, found.end(), _ESCAPE.sub(lambda escape: _meant(escape, text, found.start(1)), value))
 
 
 def _meant(escape: re.Match[str], text: str, start: int) -> str:

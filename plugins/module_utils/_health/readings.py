@@ -14,13 +14,15 @@ from .error_counts import ErrorCounts
 from .exposition import Sample
 from .hardware import gpus_on_bus, version_differences
 from .metric_table import Metrics
-from .report import FAILED, PASSED, SKIPPED, UNPROVEN, WARNING, Evidence, Report
+from .report import FAILED, PASSED, SKIPPED, UNPROVEN, WARNING, Evidence, HealthReport
 
 _STATUSES = (PASSED, WARNING, FAILED, SKIPPED, UNPROVEN)
 FABRIC_STATES = ("not_started", "in_progress", "completed")
 
 
-def readings(evidence: Evidence, report: Report, counts: ErrorCounts, now: float, duration: float) -> list[Sample]:
+def readings(
+    evidence: Evidence, report: HealthReport, counts: ErrorCounts, now: float, duration: float
+) -> list[Sample]:
     """Return everything that is known of a host.
 
     :param report: of all checks, over the same evidence.
@@ -64,7 +66,7 @@ def _sources(evidence: Evidence) -> Iterator[Sample]:
         yield Sample(Metrics.READ_SUCCESS.value, success, (source,))
 
 
-def _checks(report: Report) -> Iterator[Sample]:
+def _checks(report: HealthReport) -> Iterator[Sample]:
     for name, outcome in report.outcomes.items():
         for status in _STATUSES:
             yield Sample(Metrics.CHECK.value, outcome.status == status, (name, status))

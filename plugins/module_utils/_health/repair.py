@@ -59,7 +59,7 @@ class Decided:
 
 
 @dataclass(frozen=True)
-class HostPlan:
+class RepairPlan:
     """What is done to one host.
 
     :param action: the strongest of what its faults need; it ends the others too.
@@ -129,7 +129,7 @@ class HostPlan:
         }
 
 
-def plan_repair(evidence: Evidence, expectation: Expectation, record: Record, policy: Policy) -> HostPlan:
+def plan_repair(evidence: Evidence, expectation: Expectation, record: Record, policy: Policy) -> RepairPlan:
     """Return what is done to a host.
 
     :param record: what was tried on it before.
@@ -139,7 +139,7 @@ def plan_repair(evidence: Evidence, expectation: Expectation, record: Record, po
     errors = logged(evidence)
     if record.state == HANDED_OVER and not policy.retry:
         since = f"{record.reason} (since {record.since}{f'; the bundle is {record.bundle}' if record.bundle else ''})"
-        return HostPlan(notes=findings.notes, handed_over=since, dealt_with=errors)
+        return RepairPlan(notes=findings.notes, handed_over=since, dealt_with=errors)
     attempts = () if policy.retry else record.attempts
     decided = tuple(_decide(fault, attempts, policy) for fault in findings.faults)
     decided = tuple(sorted(decided, key=lambda one: -one.action.rank))
@@ -147,7 +147,7 @@ def plan_repair(evidence: Evidence, expectation: Expectation, record: Record, po
     chosen = [one for one in decided if one.action is action]
     addresses, together = _gpus(evidence.facts, action, chosen)
     disturbed = _disturbed(evidence.facts, action, chosen, addresses)
-    return HostPlan(
+    return RepairPlan(
         action=action,
         decided=decided,
         gpus=addresses,
@@ -242,7 +242,7 @@ def _services(decided: Sequence[Decided], action: Action) -> tuple[str, ...]:
     return (*(unit for unit in _ORDER if unit in named), *sorted(named - set(_ORDER)))
 
 
-def reason_of(plan: HostPlan) -> str:
+def reason_of(plan: RepairPlan) -> str:
     """Return in one sentence what is wrong, for a record and for people."""
     texts = [str(one) for one in plan.decided]
     remedies = dict.fromkeys(one.fault.remedy for one in plan.decided if one.fault.remedy)

@@ -145,7 +145,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Report:
+class HealthReport:
     """The outcomes by the checks' names, in the order in which they ran."""
 
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
@@ -210,7 +210,7 @@ def skipped(reason: str) -> Outcome:
 
 def evaluate(
     checks: Sequence[Check], evidence: Evidence, expectation: Expectation, only: Sequence[str] | None = None
-) -> Report:
+) -> HealthReport:
     """Run C(checks) in order.
 
     :param only: names of the checks to report; the checks that those need are run too, but reported only when they
@@ -236,4 +236,4 @@ def evaluate(
                 blocked[check.name] = check.name
         if check.name in wanted or outcome.status == FAILED:
             outcomes[check.name] = outcome
-    return Report(outcomes)
+    return HealthReport(outcomes)

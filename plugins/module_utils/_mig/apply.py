@@ -20,7 +20,7 @@ from .._adapters.nvml_library import NvmlError, NvmlUnavailable
 from .._plan import Refused
 from .apply_exact import plan_exact
 from .apply_machine import Done, Machine, StepFailed
-from .apply_plan import HostPlan
+from .apply_plan import MigPlan
 from .current import HostGpu
 from .journal import Entry, previous_layout
 from .journal_lines import NOT_RESTORED, REACHED, REBOOT_REQUIRED, RESTORED
@@ -28,7 +28,7 @@ from .mode import OFF, toggle_needs_reset
 from .record import GpuRecord
 
 #: Makes the plan from what is there and from why GPUs cannot be reset now.
-Planner = Callable[[Sequence[HostGpu], Mapping[int, str]], HostPlan]
+Planner = Callable[[Sequence[HostGpu], Mapping[int, str]], MigPlan]
 
 # A plan is carried out in one pass, and in one more for GPUs whose mode changes first; every failure costs a pass.
 _FAILURES = 3
@@ -63,7 +63,7 @@ class ApplyFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MigOutcome:
     """How a run ended that did not fail.
 
     :param outcome: C(reached) or C(reboot_required).
@@ -72,7 +72,7 @@ class Outcome:
     """
 
     outcome: str
-    plan: HostPlan
+    plan: MigPlan
     after: tuple[HostGpu, ...]
     done: Done
     setbacks: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ def apply(
     last: Entry | None,
     entry: Entry,
     make_way: Callable[[], None] | None = None,
-) -> Outcome:
+) -> MigOutcome:
     """Carry out a plan, from the journal's first line to its last.
 
     :param plan: makes the plan anew after every surprise.
@@ -110,10 +110,10 @@ def apply(
         raise _go_back(machine, former, error) from error
     outcome = REBOOT_REQUIRED if reached.deferred else REACHED
     machine.journal.end(outcome, "; ".join(reached.deferred.values()))
-    return Outcome(outcome, reached, tuple(after), machine.done, setbacks)
+    return MigOutcome(outcome, reached, tuple(after), machine.done, setbacks)
 
 
-def reach(machine: Machine, plan: Planner) -> tuple[HostPlan, list[HostGpu], tuple[str, ...]]:
+def reach(machine: Machine, plan: Planner) -> tuple[MigPlan, list[HostGpu], tuple[str, ...]]:
     """Carry out a plan, making it anew after every pass, until it has nothing left to do.
 
     :returns: the last plan, the GPUs as they are then, and what went wrong on the way.
@@ -150,7 +150,7 @@ def reset_obstacles(machine: Machine, gpus: Sequence[HostGpu]) -> dict[int, str]
     return found
 
 
-def _one_pass(machine: Machine, plan: HostPlan) -> None:
+def _one_pass(machine: Machine, plan: MigPlan) -> None:
     """Do what the plan says, GPU by GPU. A GPU whose mode changes gets its instances in the next pass."""
     for change in plan.active:
         if change.mode is None or change.mode == OFF or not change.changes_mode_now:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from .._boards.model import GpuInstanceProfile
 from .._plan import Refused
-from .apply_plan import GpuChange, HostPlan, gpu_change
+from .apply_plan import GpuChange, MigPlan, gpu_change
 from .certificate import NOT_REQUESTED, Certificate
 from .compute import change as compute_change
 from .current import HostGpu
@@ -27,7 +27,7 @@ from .record import GpuRecord, PlacedInstance, match
 _WHY = Certificate(NOT_REQUESTED, "it is not part of the layout that is restored")
 
 
-def plan_exact(gpus: Sequence[HostGpu], records: Sequence[GpuRecord], no_reset: Mapping[int, str]) -> HostPlan:
+def plan_exact(gpus: Sequence[HostGpu], records: Sequence[GpuRecord], no_reset: Mapping[int, str]) -> MigPlan:
     """Return the plan that brings GPUs to a layout with its places.
 
     :param gpus: all GPUs of the host.
@@ -53,7 +53,7 @@ def plan_exact(gpus: Sequence[HostGpu], records: Sequence[GpuRecord], no_reset: 
         for record in records
         if record.uuid not in found and (record.pci_address, record.name) not in found
     ]
-    return HostPlan(tuple(changes), {}, tuple(missing))
+    return MigPlan(tuple(changes), {}, tuple(missing))
 
 
 def exact_gpu(gpu: HostGpu, record: GpuRecord) -> tuple[GpuPlan | None, list[str]]:

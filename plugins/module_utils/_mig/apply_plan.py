@@ -52,7 +52,7 @@ class GpuChange:
 
 
 @dataclass(frozen=True)
-class HostPlan:
+class MigPlan:
     """What happens to a host.
 
     :param changes: one for every selected GPU, by index.
@@ -89,7 +89,7 @@ def plan_host(
     disruption: str,
     reboot_allowed: bool,
     no_reset: Mapping[int, str],
-) -> HostPlan:
+) -> MigPlan:
     """Return the plan of a host.
 
     :param gpus: all GPUs of the host.
@@ -121,7 +121,7 @@ def plan_host(
             left_alone[gpu.index] = refused
             continue
         changes.append(change)
-    return HostPlan(tuple(changes), left_alone)
+    return MigPlan(tuple(changes), left_alone)
 
 
 def gpu_change(gpu: HostGpu, plan: GpuPlan, no_reset: Mapping[int, str]) -> GpuChange:

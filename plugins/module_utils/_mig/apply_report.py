@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .apply_plan import GpuChange, HostPlan
+from .apply_plan import GpuChange, MigPlan
 from .current import HostGpu, describe_record
 from .model import GpuInstance
 from .record import GpuRecord, PlacedInstance
@@ -64,7 +64,7 @@ def planned_record(change: GpuChange) -> GpuRecord:
     )
 
 
-def state_after(plan: HostPlan, gpus: Sequence[HostGpu]) -> dict[str, Any]:
+def state_after(plan: MigPlan, gpus: Sequence[HostGpu]) -> dict[str, Any]:
     """Return the MIG state of the GPUs as the plan makes it, in the form of C(current.state_of)."""
     planned = {change.gpu.index: change for change in plan.changes}
     found: dict[str, Any] = {}

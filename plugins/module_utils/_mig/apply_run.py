@@ -19,10 +19,10 @@ from .._formats import utc_time
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from . import original
-from .apply import ApplyFailed, Outcome, apply, reset_obstacles
+from .apply import ApplyFailed, MigOutcome, apply, reset_obstacles
 from .apply_clients import Clients, ServicesFailed, active, to_notify
 from .apply_machine import Machine
-from .apply_plan import HostPlan, plan_host
+from .apply_plan import MigPlan, plan_host
 from .apply_report import describe_gpus, planned_record, stale_uuids, state_after
 from .current import HostGpu, state_of
 from .desired import DesiredLayout, desired_layout
@@ -54,7 +54,7 @@ class Prepared:
     request: Request
     gpus: tuple[HostGpu, ...]
     desired_layout: DesiredLayout
-    plan: HostPlan
+    plan: MigPlan
     interrupted: Entry | None
     owed: tuple[str, ...]
     steps: Plan
@@ -212,7 +212,7 @@ def _follow(
 
 
 def report(
-    prepared: Prepared, outcome: Outcome | None = None, after: Sequence[HostGpu] | None = None
+    prepared: Prepared, outcome: MigOutcome | None = None, after: Sequence[HostGpu] | None = None
 ) -> dict[str, Any]:
     """Return what the module returns, of a run or, without C(outcome), of a plan."""
     done = outcome.done if outcome is not None else None
@@ -240,7 +240,7 @@ def report(
     }
 
 
-def _change_gpus(machine: Machine, prepared: Prepared, clients: Clients) -> Outcome | None:
+def _change_gpus(machine: Machine, prepared: Prepared, clients: Clients) -> MigOutcome | None:
     changes = prepared.plan.active
     if not changes:
         return None
@@ -266,7 +266,7 @@ def _change_gpus(machine: Machine, prepared: Prepared, clients: Clients) -> Outc
 
 
 def _following_steps(
-    machine: Machine, request: Request, found: HostPlan, gpus: Sequence[HostGpu], changes: bool
+    machine: Machine, request: Request, found: MigPlan, gpus: Sequence[HostGpu], changes: bool
 ) -> list[Step]:
     steps = []
     if request.record and _differs(_document(machine, request, found, gpus)):
@@ -285,7 +285,7 @@ def _following_steps(
     return steps
 
 
-def _document(machine: Machine, request: Request, found: HostPlan, gpus: Sequence[HostGpu]) -> dict[str, Any]:
+def _document(machine: Machine, request: Request, found: MigPlan, gpus: Sequence[HostGpu]) -> dict[str, Any]:
     """Return what is recorded: the selected GPUs as planned, and as they are where they were left alone; of the others
     what a run with another selection recorded.
     """
@@ -340,7 +340,7 @@ def _cdi_is_stale(gpus: Sequence[HostGpu]) -> bool:
     return cdi.is_stale([uuid for gpu in gpus for uuid in gpu.mig_uuids])
 
 
-def _warnings(found: HostPlan, selected: DesiredLayout, gpus: Sequence[HostGpu]) -> tuple[str, ...]:
+def _warnings(found: MigPlan, selected: DesiredLayout, gpus: Sequence[HostGpu]) -> tuple[str, ...]:
     texts = [refused.message for refused in found.left_alone.values()]
     texts += found.unknown
     alone = [gpu.title for gpu in gpus if gpu.index in selected.unselected and gpu.has_mig]
@@ -349,7 +349,7 @@ def _warnings(found: HostPlan, selected: DesiredLayout, gpus: Sequence[HostGpu])
     return tuple(texts)
 
 
-def _kept(prepared: Prepared, outcome: Outcome | None) -> list[str]:
+def _kept(prepared: Prepared, outcome: MigOutcome | None) -> list[str]:
     titles = [instance_title(gpu.facts, instance.as_dict()) for gpu in prepared.gpus for instance in gpu.node.current]
     gone = _planned(prepared, Kind.DESTROY_GPU_INSTANCE) if outcome is None else outcome.done.destroyed
     return [title for title in titles if title not in gone]

@@ -32,7 +32,7 @@ _SETTLE = 60.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RuntimeChange:
     """A planned change of a runtime with what it was computed from."""
 
     plan: Plan
@@ -42,7 +42,7 @@ class Outcome:
     service: Service
 
 
-def observe_and_plan(engine: Engine, desired: DesiredRuntime, restart: str, disruption: str) -> Outcome:
+def observe_and_plan(engine: Engine, desired: DesiredRuntime, restart: str, disruption: str) -> RuntimeChange:
     """Read the host and plan the change; the real runtime has judged the planned files.
 
     :raises Refused: the desired state cannot be met, or containers would be lost.
@@ -65,10 +65,10 @@ def observe_and_plan(engine: Engine, desired: DesiredRuntime, restart: str, disr
         ) from error
     service = engine.service()
     planned_steps = plan(engine.name, desired, edited, before, after, service, restart, disruption)
-    return Outcome(planned_steps, edited.changed, before.effective, after.effective, service)
+    return RuntimeChange(planned_steps, edited.changed, before.effective, after.effective, service)
 
 
-def apply(engine: Engine, desired: DesiredRuntime, outcome: Outcome) -> Effective:
+def apply(engine: Engine, desired: DesiredRuntime, outcome: RuntimeChange) -> Effective:
     """Carry the plan out and return what is in force afterwards.
 
     :raises RuntimeFailure: the runtime did not come up, or has something else in force; its files are as before then.

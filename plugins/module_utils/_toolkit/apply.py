@@ -29,7 +29,7 @@ class Failed(Exception):
 
 
 @dataclass(frozen=True)
-class Report:
+class ToolkitReport:
     """What was, or in check mode would be, done, and the state afterwards."""
 
     plan: Plan
@@ -38,7 +38,7 @@ class Report:
     version: str
 
 
-def run_stage(system: ToolkitSystem, desired: DesiredToolkit, check_mode: bool) -> Report:
+def run_stage(system: ToolkitSystem, desired: DesiredToolkit, check_mode: bool) -> ToolkitReport:
     """Bring the toolkit of a host to C(desired).
 
     :raises Refused: it cannot be met; nothing was installed.
@@ -50,7 +50,7 @@ def run_stage(system: ToolkitSystem, desired: DesiredToolkit, check_mode: bool) 
     if check_mode or not planned.changes:
         if planned.changes and desired.present and state.differing(desired.version):
             _try(system, state, desired)
-        return Report(planned, state, state, _version(state) if not planned.changes else _wanted(desired))
+        return ToolkitReport(planned, state, state, _version(state) if not planned.changes else _wanted(desired))
     if any(step.kind is Kind.ADD_REPOSITORY for step in planned.steps):
         # A key that is not the right one is found before the first step.
         system.repository(desired)
@@ -69,7 +69,7 @@ def run_stage(system: ToolkitSystem, desired: DesiredToolkit, check_mode: bool) 
             "Failed to set up the container toolkit: every step was carried out, but these are still needed: "
             + "; ".join(str(step) for step in left.steps)
         )
-    return Report(replace(planned, steps=tuple(done)), state, after, _version(after))
+    return ToolkitReport(replace(planned, steps=tuple(done)), state, after, _version(after))
 
 
 def _wanted(desired: DesiredToolkit) -> str:

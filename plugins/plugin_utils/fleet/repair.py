@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import moment_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import HostPlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import RepairPlan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import (
     DONE,
     FAILED,
@@ -69,7 +69,7 @@ class Fleet:
     :param elsewhere: hosts outside of this run that are being repaired, or were within the window.
     """
 
-    plans: Mapping[str, HostPlan]
+    plans: Mapping[str, RepairPlan]
     size: int
     elsewhere: tuple[str, ...] = ()
 
@@ -96,7 +96,7 @@ def tripped(fleet: Fleet, breaker: Breaker) -> str:
     return ""
 
 
-def order(plans: Mapping[str, HostPlan]) -> list[str]:
+def order(plans: Mapping[str, RepairPlan]) -> list[str]:
     """Return the hosts to work on: those first that a run before was cut off at, then what disturbs least."""
     needed = [host for host, plan in plans.items() if plan.needed]
     return sorted(needed, key=lambda host: (not plans[host].resumed, plans[host].action.rank, host))
@@ -204,7 +204,7 @@ def condition_of(node: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return next((one for one in found if one.get("type") == kind), {})
 
 
-def lines(host: str, plan: HostPlan) -> list[str]:
+def lines(host: str, plan: RepairPlan) -> list[str]:
     """Return the plan of a host for people."""
     if plan.handed_over:
         return [f"{host}: handed over to people: {plan.handed_over}"]

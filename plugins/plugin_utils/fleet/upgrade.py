@@ -245,7 +245,7 @@ def is_ready(node: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class Member:
+class FleetHost:
     """One host of the fleet, as it was read.
 
     :param needed: whether the facts show something to do.
@@ -263,7 +263,7 @@ class Member:
     rack: str = ""
 
 
-def wave_node(member: Member, target: str, retry: bool, *, started_here: bool = False) -> Node:
+def wave_node(member: FleetHost, target: str, retry: bool, *, started_here: bool = False) -> Node:
     """Return the node as it is decided on.
 
     :param retry: whether nodes that failed are tried again.
@@ -300,7 +300,7 @@ def wave_node(member: Member, target: str, retry: bool, *, started_here: bool = 
     )
 
 
-def at_work_elsewhere(members: Iterable[Member], here: str, now: datetime.datetime, seconds: int) -> Record | None:
+def at_work_elsewhere(members: Iterable[FleetHost], here: str, now: datetime.datetime, seconds: int) -> Record | None:
     """Return the record of a host on which another run is at work, where no cluster has a lease.
 
     :param here: this run, as it is recorded.
@@ -316,7 +316,7 @@ def at_work_elsewhere(members: Iterable[Member], here: str, now: datetime.dateti
     return None
 
 
-def progress(nodes: Sequence[Node], members: Mapping[str, Member], target: str) -> str:
+def progress(nodes: Sequence[Node], members: Mapping[str, FleetHost], target: str) -> str:
     """Return one line that says how far a rollout is."""
     counts = {
         phase: sum(1 for node in nodes if node.phase == phase and not node.skip)

@@ -17,7 +17,7 @@ from typing import Any
 
 from . import configurations
 from .finding import Report, join, near
-from .node import Node
+from .node import LintedNode
 from .objects import group_of, mapping, sequence
 
 KINDS = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate")
@@ -47,7 +47,7 @@ def is_claim(document: Mapping[str, Any]) -> bool:
     )
 
 
-def check(document: Mapping[str, Any], node: Node | None, report: Report) -> None:
+def check(document: Mapping[str, Any], node: LintedNode | None, report: Report) -> None:
     """Check one object.
 
     :param node: of which the devices are claimed; without one nothing is said of what the cluster has.
@@ -87,7 +87,7 @@ def _device_class(name: str, spec: Mapping[str, Any], report: Report) -> None:
         _domain(path, expression, None, report)
 
 
-def _devices(devices: Mapping[str, Any], path: str, node: Node | None, report: Report) -> None:
+def _devices(devices: Mapping[str, Any], path: str, node: LintedNode | None, report: Report) -> None:
     classes = set()
     classes_of: dict[str, str] = {}
     for number, entry in enumerate(sequence(devices.get("requests"))):
@@ -164,7 +164,9 @@ def _memory(name: str, request: Mapping[str, Any], where: str, report: Report) -
         )
 
 
-def _on_node(name: str, profiles: set[str], request: Mapping[str, Any], where: str, node: Node, report: Report) -> None:
+def _on_node(
+    name: str, profiles: set[str], request: Mapping[str, Any], where: str, node: LintedNode, report: Report
+) -> None:
     there = Counter(node.profiles)
     for profile in sorted(profiles - set(there)):
         has = ", ".join(f"{count} x {one}" for one, count in sorted(there.items())) or "none"

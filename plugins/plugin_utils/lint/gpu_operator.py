@@ -21,7 +21,7 @@ from ...module_utils._driver.state import from_facts
 from ...module_utils._formats.driver_versions import branch_of, is_branch, is_driver_version
 from ...module_utils._plan import Refused
 from .finding import ERROR, Report
-from .node import Node
+from .node import LintedNode
 from .node import check as check_on_node
 from .objects import below, group_of, mapping
 
@@ -42,7 +42,7 @@ def is_operator(document: Mapping[str, Any]) -> bool:
 def check(
     document: Mapping[str, Any],
     facts: Mapping[str, Any] | None,
-    node: Node | None,
+    node: LintedNode | None,
     report: Report,
     others: Sequence[Mapping[str, Any]] = (),
 ) -> None:
@@ -63,7 +63,7 @@ def check(
 def _policy(
     spec: Mapping[str, Any],
     facts: Mapping[str, Any],
-    node: Node | None,
+    node: LintedNode | None,
     report: Report,
     others: Sequence[Mapping[str, Any]],
 ) -> None:
@@ -91,7 +91,7 @@ def _policy(
         _beside_the_host(spec, facts, node, report)
 
 
-def _beside_the_host(spec: Mapping[str, Any], facts: Mapping[str, Any], node: Node, report: Report) -> None:
+def _beside_the_host(spec: Mapping[str, Any], facts: Mapping[str, Any], node: LintedNode, report: Report) -> None:
     """Check what the operator would put beside, or take from, what the host has already."""
     version = below(facts, "driver", "on_disk_version")
     if version and below(spec, "driver", "enabled") is not False:
@@ -120,7 +120,7 @@ def _beside_the_host(spec: Mapping[str, Any], facts: Mapping[str, Any], node: No
         )
 
 
-def _plugin(spec: Mapping[str, Any], node: Node, report: Report) -> None:
+def _plugin(spec: Mapping[str, Any], node: LintedNode, report: Report) -> None:
     """Check the device plugin as the operator starts it: its environment beats the plugin's own configuration."""
     flags = {"migStrategy": below(spec, "mig", "strategy") or "none"}
     started = () if below(spec, "cdi", "enabled") is False else ("cdi-annotations", "cdi-cri")

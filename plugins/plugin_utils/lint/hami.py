@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .finding import Report, join, near
-from .node import Node
+from .node import LintedNode
 from .objects import mapping, sequence
 
 _NUMBERS = {"deviceMemoryScaling": float, "deviceCoreScaling": float}
@@ -64,7 +64,7 @@ def is_hami(document: Mapping[str, Any]) -> bool:
 
 
 def check(
-    document: Mapping[str, Any], text: str, facts: Mapping[str, Any] | None, node: Node | None, report: Report
+    document: Mapping[str, Any], text: str, facts: Mapping[str, Any] | None, node: LintedNode | None, report: Report
 ) -> None:
     """Check one configuration.
 
@@ -135,7 +135,7 @@ def _allowed(entry: Mapping[str, Any], path: str, report: Report) -> None:
 
 
 def _nodes(
-    document: Mapping[str, Any], text: str, facts: Mapping[str, Any] | None, node: Node | None, report: Report
+    document: Mapping[str, Any], text: str, facts: Mapping[str, Any] | None, node: LintedNode | None, report: Report
 ) -> None:
     try:
         json.loads(text)
@@ -160,7 +160,7 @@ def _nodes(
         _of_a_node({key.lower(): value for key, value in given.items()}, path, node if name == here else None, report)
 
 
-def _of_a_node(given: Mapping[str, Any], path: str, node: Node | None, report: Report) -> None:
+def _of_a_node(given: Mapping[str, Any], path: str, node: LintedNode | None, report: Report) -> None:
     mode = given.get("operatingmode") or "hami-core"
     if mode not in ("hami-core", "mig"):
         report.warning(
@@ -192,7 +192,7 @@ def _of_a_node(given: Mapping[str, Any], path: str, node: Node | None, report: R
         _filtered(indices, uuids, join(path, "filterdevices"), node, report)
 
 
-def _filtered(indices: list[Any], uuids: list[Any], path: str, node: Node, report: Report) -> None:
+def _filtered(indices: list[Any], uuids: list[Any], path: str, node: LintedNode, report: Report) -> None:
     """Check what is left out; a filter is easily taken for a choice."""
     left = [gpu for gpu in node.gpus if gpu.get("index") not in indices and gpu.get("uuid") not in uuids]
     if not left:

@@ -18,7 +18,7 @@ from .finding import Report
 
 
 @dataclass(frozen=True)
-class Node:
+class LintedNode:
     """What the linter has to know of a node.
 
     :param gpus: entries of C(gpus) in the facts document.
@@ -56,7 +56,7 @@ class Node:
         return offered
 
 
-def node_of(facts: Mapping[str, Any] | None) -> Node | None:
+def node_of(facts: Mapping[str, Any] | None) -> LintedNode | None:
     """Return the node that C(facts) describe: the document of M(gpufleet.nvidia.gpu_info), or its whole answer."""
     if not facts:
         return None
@@ -66,7 +66,7 @@ def node_of(facts: Mapping[str, Any] | None) -> Node | None:
         return None
     nvml = (document.get("nvml") or {}).get("available")
     library = (document.get("driver") or {}).get("library_version")
-    return Node(
+    return LintedNode(
         tuple(gpu for gpu in gpus if isinstance(gpu, Mapping)),
         nvml,
         None if nvml is None else bool(nvml and library),
@@ -86,7 +86,7 @@ def mig_devices(gpu: Mapping[str, Any]) -> list[str]:
     return profiles
 
 
-def check(config: Mapping[str, Any], node: Node | None, report: Report, told: Sequence[str] = ()) -> None:
+def check(config: Mapping[str, Any], node: LintedNode | None, report: Report, told: Sequence[str] = ()) -> None:
     """Check a decoded configuration against C(node); without a node, say only what depends on one.
 
     :param told: device list strategies that the plugin is started with, which beat those of the configuration.
@@ -116,7 +116,7 @@ def check(config: Mapping[str, Any], node: Node | None, report: Report, told: Se
         _absent(active, path, node.resources(strategy), report)
 
 
-def _cdi(strategies: Any, node: Node | None, report: Report) -> None:
+def _cdi(strategies: Any, node: LintedNode | None, report: Report) -> None:
     chosen = [name for name in strategies if name.startswith("cdi-")] if isinstance(strategies, list) else []
     if not chosen or (node is not None and node.cdi):
         return
@@ -136,7 +136,7 @@ def _cdi(strategies: Any, node: Node | None, report: Report) -> None:
         )
 
 
-def _injection(strategies: Any, node: Node, report: Report) -> None:
+def _injection(strategies: Any, node: LintedNode, report: Report) -> None:
     """One of the chosen ways has to be open on the node: otherwise pods are given devices and get none, without an error."""
     chosen = strategies if isinstance(strategies, list) and strategies else [injection.STRATEGIES[injection.ENVVAR]]
     if any(node.accepted.get(method, True) for method in injection.methods_of(chosen)):
@@ -159,7 +159,7 @@ def _injection(strategies: Any, node: Node, report: Report) -> None:
         )
 
 
-def _single(node: Node, report: Report) -> None:
+def _single(node: LintedNode, report: Report) -> None:
     path = "flags.migStrategy"
     if not node.with_mig:
         return
@@ -179,7 +179,7 @@ def _single(node: Node, report: Report) -> None:
         report.error(path, f"single needs one kind of MIG device, and the node has {', '.join(kinds)}", "Write mixed.")
 
 
-def _mixed(node: Node, report: Report) -> None:
+def _mixed(node: LintedNode, report: Report) -> None:
     parts = sorted({profile for profile in node.profiles if "c." in profile})
     if parts:
         report.error(
@@ -189,7 +189,7 @@ def _mixed(node: Node, report: Report) -> None:
         )
 
 
-def _mps(mps: Mapping[str, Any], node: Node, report: Report) -> None:
+def _mps(mps: Mapping[str, Any], node: LintedNode, report: Report) -> None:
     if node.with_mig:
         indices = ", ".join(str(gpu.get("index")) for gpu in node.with_mig)
         report.error(

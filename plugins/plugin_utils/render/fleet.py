@@ -83,7 +83,7 @@ Before = Callable[[str], Mapping[str, Former]]
 
 
 @dataclass(frozen=True)
-class Member:
+class RenderedHost:
     """A host as the generator sees it: where it belongs, and by which key it shares its computation with others."""
 
     host: str
@@ -125,7 +125,7 @@ class Fleet:
             for host in hosts:
                 self._of_host.setdefault(host, []).append(name)
         self._descriptions: dict[str, _Description] = {}
-        self._members: list[Member] = []
+        self._members: list[RenderedHost] = []
 
     @property
     def hosts(self) -> list[str]:
@@ -158,20 +158,20 @@ class Fleet:
         desired = self._descriptions[key].desired
         pool = self._pool(host, desired.get("gpu_facts_pool"))
         node = node_of(host, desired)
-        self._members.append(Member(host, node, pool, str(desired[f"{_PREFIX}cluster"]), key))
+        self._members.append(RenderedHost(host, node, pool, str(desired[f"{_PREFIX}cluster"]), key))
 
     def clusters(self) -> list[Cluster]:
         """Return the clusters, sorted by name.
 
         :raises Refused: the hosts of a cluster or of a pool contradict each other, or a desired state cannot be met.
         """
-        by_cluster: dict[str, list[Member]] = {}
+        by_cluster: dict[str, list[RenderedHost]] = {}
         for member in self._members:
             if member.cluster:
                 by_cluster.setdefault(member.cluster, []).append(member)
         return [self._cluster(name, members) for name, members in sorted(by_cluster.items())]
 
-    def _cluster(self, name: str, members: Sequence[Member]) -> Cluster:
+    def _cluster(self, name: str, members: Sequence[RenderedHost]) -> Cluster:
         if dns_label(name) != name:
             raise Refused(
                 "gpu_kubernetes_cluster",
@@ -179,7 +179,7 @@ class Fleet:
                 f"Use lower case letters, digits and '-', such as {dns_label(name) or 'production'}.",
             )
         configurations: list[Configuration] = []
-        by_pool: dict[str, list[Member]] = {}
+        by_pool: dict[str, list[RenderedHost]] = {}
         for member in members:
             by_pool.setdefault(member.pool, []).append(member)
         options = self._options(name, members)
@@ -193,10 +193,10 @@ class Fleet:
         runtimes = {str(self._descriptions[member.key].desired["nvidia_toolkit_runtime"]) for member in members}
         return Cluster(name, options, tuple(configurations), frozenset(runtimes))
 
-    def _options(self, cluster: str, members: Sequence[Member]) -> dict[str, Any]:
+    def _options(self, cluster: str, members: Sequence[RenderedHost]) -> dict[str, Any]:
         """Return the options that belong to the cluster: all its hosts must say the same."""
         options: dict[str, Any] = {}
-        origin: dict[str, Member] = {}
+        origin: dict[str, RenderedHost] = {}
         for key, member in {member.key: member for member in members}.items():
             for name, value in self._descriptions[key].desired.items():
                 short = name[len(_PREFIX) :]
@@ -214,13 +214,13 @@ class Fleet:
         return options
 
     def _configurations(
-        self, pool: str, members: Sequence[Member], before: Mapping[str, Former]
+        self, pool: str, members: Sequence[RenderedHost], before: Mapping[str, Former]
     ) -> list[Configuration]:
         """Return one configuration for each kind of host in a pool: hosts that the same files serve are of one kind."""
-        by_key: dict[str, list[Member]] = {}
+        by_key: dict[str, list[RenderedHost]] = {}
         for member in members:
             by_key.setdefault(member.key, []).append(member)
-        kinds: dict[str, list[tuple[Configuration, list[Member], bool]]] = {}
+        kinds: dict[str, list[tuple[Configuration, list[RenderedHost], bool]]] = {}
         for key, hosts in by_key.items():
             description = self._descriptions[key]
             example = _configuration(pool, hosts[0].host, description)
@@ -334,7 +334,7 @@ def _of_operator(desired: Mapping[str, Any], gpus: Sequence[Any], devices: Mappi
     return [len(gpus), {index: sorted(one.devices.items()) for index, one in sorted(devices.items()) if one.enabled}]
 
 
-def _together(name: str, parts: Sequence[tuple[Configuration, Sequence[Member]]]) -> Configuration:
+def _together(name: str, parts: Sequence[tuple[Configuration, Sequence[RenderedHost]]]) -> Configuration:
     """Return the configuration of all hosts that the same files serve; what their nodes show may differ."""
     rows = sorted(
         (

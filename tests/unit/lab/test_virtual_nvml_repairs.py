@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import nvml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import HostPlan, Policy, plan_repair
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import Policy, RepairPlan, plan_repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Record
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, Evidence, Expectation
@@ -37,7 +37,7 @@ SECOND = "0000:2a:00.0"
 NOW = datetime.datetime(2026, 11, 23, tzinfo=datetime.timezone.utc)
 
 
-def planned(machine: VirtualMachine, limit: float = 60) -> HostPlan:
+def planned(machine: VirtualMachine, limit: float = 60) -> RepairPlan:
     """What heal would do to the machine as it is now.
 
     :param limit: seconds that NVML is waited for.

@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices impo
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection import host_table
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import FleetPlan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
-    Member,
+    FleetHost,
     Record,
     from_annotations,
     from_values,
@@ -209,7 +209,7 @@ def test_recorded_facts_are_taken_or_the_host_is_unread(tmp_path, examples):
 def test_records_are_taken_or_the_node_waits(examples, kind):
     annotations = {name: str(value) for name, value in from_values(RECORD).annotations().items()}
     document, read = (RECORD, from_values) if kind == "record" else (annotations, from_annotations)
-    honest = Member("b", Record(), True)
+    honest = FleetHost("b", Record(), True)
 
     @property_of(mutated(document), examples)
     def check(values):
@@ -219,7 +219,7 @@ def test_records_are_taken_or_the_node_waits(examples, kind):
         except Refused as refusal:
             unread = refusal.message
         shown(unread)
-        members = {"a": Member("a", record, True, unread=unread), "b": honest}
+        members = {"a": FleetHost("a", record, True, unread=unread), "b": honest}
         nodes = [wave_node(member, "driver 580", False) for member in members.values()]
         shown(progress(nodes, members, "driver 580"))
         assert nodes[1] == wave_node(honest, "driver 580", False)

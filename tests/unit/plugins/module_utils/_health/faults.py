@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report imp
     CommandAnswer,
     Evidence,
     Expectation,
-    Report,
+    HealthReport,
     evaluate,
 )
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import healthy_facts
@@ -51,7 +51,7 @@ class Fault:
         self.spoil(facts)
         return Evidence(facts, self.nvidia_smi, xids_in(self.log), sxids_in(self.log))
 
-    def report(self) -> Report:
+    def report(self) -> HealthReport:
         return evaluate(CHECKS, self.evidence(), Expectation())
 
     def text(self, now: float = 0.0) -> str:

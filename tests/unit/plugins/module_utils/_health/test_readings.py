@@ -11,7 +11,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.error_coun
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.exposition import expose
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_table import METRICS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.readings import readings, unread
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence, Report
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence, HealthReport
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.software import drift
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.faults import (
     FAULTS,
@@ -91,7 +91,7 @@ def test_what_a_fault_shows(alert, series, value):
 
 
 def test_what_is_not_known_has_no_sample():
-    found = samples(expose(readings(Evidence({}), Report(), ErrorCounts(""), 0.0, 0.0)))
+    found = samples(expose(readings(Evidence({}), HealthReport(), ErrorCounts(""), 0.0, 0.0)))
     assert {name.partition("{")[0] for name in found} == {
         "gpufleet_last_run_timestamp_seconds",
         "gpufleet_last_run_duration_seconds",

@@ -13,7 +13,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report imp
     CommandAnswer,
     Diagnosis,
     Expectation,
-    Report,
+    HealthReport,
     evaluate,
     failed,
     passed,
@@ -74,12 +74,12 @@ def test_chosen_checks_bring_what_they_need_only_when_it_fails(evidence):
 
 
 def test_a_message_without_a_next_step():
-    assert Report({"x": failed("broken", "")}).message == "The check x failed: broken."
-    assert Report().message == "Every check passed."
+    assert HealthReport({"x": failed("broken", "")}).message == "The check x failed: broken."
+    assert HealthReport().message == "Every check passed."
 
 
 def test_the_report_as_plain_data():
-    assert Report({"x": failed("broken", "Mend it")}).as_list() == [
+    assert HealthReport({"x": failed("broken", "Mend it")}).as_list() == [
         {"name": "x", "status": "failed", "evidence": "broken", "next_step": "Mend it"}
     ]
 

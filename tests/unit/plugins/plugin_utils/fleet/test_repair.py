@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import Decided, HostPlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import Decided, RepairPlan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import Fault
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -23,12 +23,12 @@ NOW = datetime.datetime(2026, 11, 23, 12, 0, 0, tzinfo=datetime.timezone.utc)
 def broken(action=Action.RESET_GPU, error=None, resumed=False):
     fault = Fault("0000:18:00.0", "x", "GPU 0", "it is broken", action)
     errors = frozenset() if error is None else frozenset({error})
-    return HostPlan(action, (Decided(fault, action),), gpus=("0000:18:00.0",), resumed=resumed, errors=errors)
+    return RepairPlan(action, (Decided(fault, action),), gpus=("0000:18:00.0",), resumed=resumed, errors=errors)
 
 
 def fleet(count, size, **options):
     plans = {f"n{number}": broken(**options) for number in range(count)}
-    return Fleet({**plans, "well": HostPlan()}, size)
+    return Fleet({**plans, "well": RepairPlan()}, size)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_hosts_that_other_runs_repaired_lately_count():
 
 
 def test_what_was_handed_over_does_not_count():
-    handed = HostPlan(handed_over="the board is broken")
+    handed = RepairPlan(handed_over="the board is broken")
     assert repair.tripped(Fleet({"a": handed, "b": handed, "c": broken()}, 10), Breaker()) == ""
 
 
@@ -89,7 +89,7 @@ def test_first_what_was_cut_off_then_what_disturbs_least():
         "service": broken(Action.RESTART_SERVICE),
         "cut-off": broken(Action.REBOOT, resumed=True),
         "reset": broken(),
-        "well": HostPlan(),
+        "well": RepairPlan(),
     }
     assert repair.order(plans) == ["cut-off", "service", "reset", "reboot"]
 
@@ -121,6 +121,6 @@ def test_the_marks_of_a_node():
 def test_the_plan_in_words():
     text = "\n".join(repair.lines("n1", broken()))
     assert text == "n1: reset gpu\n    GPU 0: it is broken\n    concerns 0000:18:00.0"
-    assert repair.lines("n1", HostPlan(notes=("a note",))) == ["n1: nothing to repair", "    note: a note"]
-    assert repair.lines("n1", HostPlan(handed_over="why")) == ["n1: handed over to people: why"]
-    assert "return it to service" in repair.lines("n1", HostPlan(resumed=True))[0]
+    assert repair.lines("n1", RepairPlan(notes=("a note",))) == ["n1: nothing to repair", "    note: a note"]
+    assert repair.lines("n1", RepairPlan(handed_over="why")) == ["n1: handed over to people: why"]
+    assert "return it to service" in repair.lines("n1", RepairPlan(resumed=True))[0]

@@ -14,8 +14,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unf
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import waves
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
     STEPS,
+    FleetHost,
     IfFailed,
-    Member,
     Record,
     advance,
     at_work_elsewhere,
@@ -85,7 +85,7 @@ def test_annotations_that_are_no_record_are_refused():
 
 
 def test_a_node_whose_record_cannot_be_read_waits_and_counts_as_out_of_service():
-    node = wave_node(Member("a", Record(), True, unread="wave: 'first' must be an integer"), TARGET, False)
+    node = wave_node(FleetHost("a", Record(), True, unread="wave: 'first' must be an integer"), TARGET, False)
     assert node.unavailable and not node.ready and node.phase == "waiting"
 
 
@@ -125,11 +125,12 @@ def test_the_toolkit_is_remembered_as_the_driver_is():
 
 def test_on_plain_hosts_the_records_say_whether_another_run_is_at_work():
     now = datetime.datetime.fromisoformat("2026-11-21T07:10:00+00:00")
-    theirs = Member("a", started(operator="you@there/3-4", since=NOW), True)
-    mine = Member("b", started(operator="me@here/1-2", since=NOW), True)
-    ended = Member("c", started(state="done", operator="you@there/3-4", since=NOW), True)
+    theirs = FleetHost("a", started(operator="you@there/3-4", since=NOW), True)
+    mine = FleetHost("b", started(operator="me@here/1-2", since=NOW), True)
+    ended = FleetHost("c", started(state="done", operator="you@there/3-4", since=NOW), True)
     unknown = [
-        Member("d", started(operator="you@there/3-4", since=since), True) for since in ("", "yesterday", "2026-11-20")
+        FleetHost("d", started(operator="you@there/3-4", since=since), True)
+        for since in ("", "yesterday", "2026-11-20")
     ]
     assert at_work_elsewhere([mine, ended, *unknown[:2], theirs], "me@here/1-2", now, 1800) == theirs.record
     assert at_work_elsewhere([mine, ended, *unknown[:2]], "me@here/1-2", now, 1800) is None
@@ -167,28 +168,28 @@ def test_every_step_is_an_interruption(step):
     ],
 )
 def test_phases(record, needed, retry, here, phase):
-    member = Member("h", record, needed, node())
+    member = FleetHost("h", record, needed, node())
     assert wave_node(member, TARGET, retry, started_here=here).phase == phase
 
 
 def test_what_the_cluster_says_of_a_node():
-    found = wave_node(Member("h", Record(), True, node(unschedulable=True, ready="Unknown")), TARGET, False)
+    found = wave_node(FleetHost("h", Record(), True, node(unschedulable=True, ready="Unknown")), TARGET, False)
     assert (found.cordoned, found.cordoned_by_hand, found.ready) == (True, True, False)
-    ours = wave_node(Member("h", started(), True, node(unschedulable=True)), TARGET, False)
+    ours = wave_node(FleetHost("h", started(), True, node(unschedulable=True)), TARGET, False)
     assert (ours.cordoned, ours.cordoned_by_hand) == (True, False)
     assert wave_node(
-        Member("h", Record(), True, node(**{"gpufleet.github.io/upgrade.skip": "true"})), TARGET, False
+        FleetHost("h", Record(), True, node(**{"gpufleet.github.io/upgrade.skip": "true"})), TARGET, False
     ).skip
-    assert not wave_node(Member("h", Record(), True, None, reachable=False), TARGET, False).ready
+    assert not wave_node(FleetHost("h", Record(), True, None, reachable=False), TARGET, False).ready
     assert not is_ready({"status": {"conditions": [{"type": "DiskPressure", "status": "True"}]}})
 
 
 def test_progress_names_what_matters():
     members = {
-        "a": Member("a", Record(state="done", target=TARGET), False, node()),
-        "b": Member("b", started(), True, node(unschedulable=True)),
-        "c": Member("c", Record(), True, node(**{"gpufleet.github.io/upgrade.skip": "true"})),
-        "d": Member("d", Record(), False, node()),
+        "a": FleetHost("a", Record(state="done", target=TARGET), False, node()),
+        "b": FleetHost("b", started(), True, node(unschedulable=True)),
+        "c": FleetHost("c", Record(), True, node(**{"gpufleet.github.io/upgrade.skip": "true"})),
+        "d": FleetHost("d", Record(), False, node()),
     }
     nodes = [wave_node(member, TARGET, False) for member in members.values()]
     assert progress(nodes, members, TARGET) == (
@@ -290,7 +291,7 @@ def test_a_migration_that_is_killed_at_any_step_is_finished_by_the_next_run(step
         if state == step:
             break
     left = from_annotations(first.annotations())
-    member = Member("n", left, needed=not moved, node=node(unschedulable=True))
+    member = FleetHost("n", left, needed=not moved, node=node(unschedulable=True))
     waiting = wave_node(member, MIGRATION, retry=False)
     assert waiting.phase == waves.WAITING, "it has to be worked on, although its label may say that it was moved"
     assert waiting.cordoned_by_hand == by_hand, "the cordon of the run that was killed is not somebody's"
@@ -299,7 +300,9 @@ def test_a_migration_that_is_killed_at_any_step_is_finished_by_the_next_run(step
     for state in recorded_by_migrate():
         again = advance(again, state)
         assert STEPS.index(again.state) >= STEPS.index(step), "the record goes back to no earlier step"
-    done = Member("n", advance(again, waves.DONE), needed=False, node=node())
+    done = FleetHost("n", advance(again, waves.DONE), needed=False, node=node())
     assert wave_node(done, MIGRATION, retry=False).phase == waves.DONE
-    back = wave_node(Member("n", done.record, needed=True, node=node()), "nvidia.com/gpu by the device plugin", False)
+    back = wave_node(
+        FleetHost("n", done.record, needed=True, node=node()), "nvidia.com/gpu by the device plugin", False
+    )
     assert back.phase == waves.WAITING, "the way back is another migration"
