@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from .command import CommandError
 from .host_files import HostFiles
-from .package_databases import RpmDatabase, lock_patterns, parse_dpkg_status, parse_versionlock_toml, parse_zypper_locks
+from .package_databases import (
+    InstalledPackage,
+    RpmDatabase,
+    lock_patterns,
+    parse_dpkg_status,
+    parse_versionlock_toml,
+    parse_zypper_locks,
+)
 from .source import Source
 
 _TOOLKIT = re.compile(r"(lib)?nvidia-container")
@@ -42,25 +48,10 @@ _RPM_PATTERNS = (
 )
 
 
-@dataclass(frozen=True)
-class Package:
-    """An installed package.
-
-    :param version: as the package manager writes it, with the epoch where there is one.
-    :param vendor: maintainer (deb) or vendor (rpm).
-    :param held: whether the package manager may not change it.
-    """
-
-    name: str
-    version: str
-    vendor: str
-    held: bool = False
-
-    @property
-    def from_nvidia(self) -> bool:
-        """Whether it is from one of NVIDIA's repositories, or a copy of one, and not from the distribution."""
-        vendor = self.vendor.lower()
-        return "@nvidia.com" in vendor or vendor.startswith("nvidia") or bool(_ONLY_NVIDIA.match(self.name))
+def from_nvidia(package: InstalledPackage) -> bool:
+    """Return whether a package is from one of NVIDIA's repositories, or a copy of one, and not from the distribution."""
+    vendor = package.vendor.lower()
+    return "@nvidia.com" in vendor or vendor.startswith("nvidia") or bool(_ONLY_NVIDIA.match(package.name))
 
 
 def is_driver(name: str) -> bool:
@@ -84,21 +75,17 @@ def _is_read(name: str) -> bool:
     return is_driver(name) or is_toolkit(name) or is_dcgm(name) or is_kernel_package(name)
 
 
-def kernel_packages(packages: Iterable[Package]) -> list[str]:
+def kernel_packages(packages: Iterable[InstalledPackage]) -> list[str]:
     """Return the names of those packages that follow a kernel from version to version, or bring what modules are built with."""
     return sorted(package.name for package in packages if is_kernel_package(package.name))
 
 
-def from_dpkg(text: str) -> list[Package]:
+def from_dpkg(text: str) -> list[InstalledPackage]:
     """Return the packages that C(/var/lib/dpkg/status) says are installed, of NVIDIA and of kernels; one that was cut off half way is not."""
-    return [
-        Package(found.name, found.version, found.vendor, found.held)
-        for found in parse_dpkg_status(text, _is_read)
-        if found.state == "installed"
-    ]
+    return [package for package in parse_dpkg_status(text, _is_read) if package.state == "installed"]
 
 
-def read_packages(source: Source, manager: str | None) -> tuple[list[Package] | None, list[str] | None]:
+def read_packages(source: Source, manager: str | None) -> tuple[list[InstalledPackage] | None, list[str] | None]:
     """Return the installed packages of NVIDIA and of kernels and what is held, or None for both where that cannot be known.
 
     :param manager: C(apt), C(dnf) or C(zypper).
@@ -116,15 +103,14 @@ def read_packages(source: Source, manager: str | None) -> tuple[list[Package] | 
     return None, None
 
 
-def _read_rpm(source: Source) -> list[Package] | None:
+def _read_rpm(source: Source) -> list[InstalledPackage] | None:
     root = "/" if source.files.local else source.files.root
     try:
         found = RpmDatabase(root, lambda command, **_options: source.run(command)).installed(*_RPM_PATTERNS)
     except CommandError as error:
         source.note("driver.packages", str(error))
         return None
-    ours = [Package(package.name, package.version, package.vendor) for package in found if _is_read(package.name)]
-    return sorted(ours, key=lambda package: package.name)
+    return sorted((package for package in found if _is_read(package.name)), key=lambda package: package.name)
 
 
 def _rpm_locks(files: HostFiles) -> list[str]:

@@ -26,7 +26,7 @@ _VERSION_LOCK = re.compile(
 
 
 @dataclass(frozen=True)
-class Installed:
+class InstalledPackage:
     """An installed package.
 
     :param version: as the package manager writes it, with the epoch where there is one.
@@ -58,7 +58,7 @@ class RpmDatabase:
         """Run rpm on the database, for C(timeout) seconds at most."""
         return self._run(["rpm", *self._root, *arguments], timeout=timeout)
 
-    def installed(self, *patterns: str) -> list[Installed]:
+    def installed(self, *patterns: str) -> list[InstalledPackage]:
         """Return the installed packages, or those whose names match one of the patterns.
 
         :raises CommandError: rpm is not installed, or cannot read its database.
@@ -74,22 +74,24 @@ def edition(epoch: str, version: str, release: str) -> str:
     return f"{epoch}:{version}-{release}" if epoch not in ("", "0", "(none)") else f"{version}-{release}"
 
 
-def parse_rpms(text: str) -> list[Installed]:
+def parse_rpms(text: str) -> list[InstalledPackage]:
     """Return what C(rpm -qa) answered to L(RPM_QUERY), in its order."""
     found = []
     for line in text.splitlines():
         parts = line.split("|", 5)
         if len(parts) == 6:
-            found.append(Installed(parts[0], edition(*parts[1:4]), "" if parts[5] == "(none)" else parts[5], parts[4]))
+            found.append(
+                InstalledPackage(parts[0], edition(*parts[1:4]), "" if parts[5] == "(none)" else parts[5], parts[4])
+            )
     return found
 
 
-def versions(packages: Iterable[Installed]) -> dict[str, str]:
+def versions(packages: Iterable[InstalledPackage]) -> dict[str, str]:
     """Return the version by name; of several at once, such as kernels, the last one."""
     return {package.name: package.version for package in packages}
 
 
-def parse_dpkg_status(text: str, wanted: Callable[[str], bool] = lambda _name: True) -> list[Installed]:
+def parse_dpkg_status(text: str, wanted: Callable[[str], bool] = lambda _name: True) -> list[InstalledPackage]:
     """Return the packages that C(/var/lib/dpkg/status) knows, whatever their state.
 
     :param wanted: by name, which of them.
@@ -108,7 +110,7 @@ def parse_dpkg_status(text: str, wanted: Callable[[str], bool] = lambda _name: T
         status = fields.get("Status", "").split()
         if len(status) == 3:
             found.append(
-                Installed(
+                InstalledPackage(
                     name,
                     fields.get("Version", ""),
                     fields.get("Maintainer", ""),

@@ -14,7 +14,8 @@ from typing import Any
 
 from .._adapters import kernel
 from .._adapters.host_files import HostFiles
-from .._adapters.installed_packages import Package, is_driver, read_packages
+from .._adapters.installed_packages import from_nvidia, is_driver, read_packages
+from .._adapters.package_databases import InstalledPackage
 from .._adapters.source import Source
 from .._formats import module_parameters as parameters
 from .library import LIBRARY, library_path, library_version
@@ -25,7 +26,7 @@ from .services import Services
 _RUNFILE_MARKS = ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer")
 
 
-def driver_source(files: HostFiles, packages: Sequence[Package], present: bool) -> str | None:
+def driver_source(files: HostFiles, packages: Sequence[InstalledPackage], present: bool) -> str | None:
     """Return who the driver is from: C(nvidia), C(distribution) or C(runfile), or None where there is none.
 
     :param packages: the driver's installed packages.
@@ -33,13 +34,15 @@ def driver_source(files: HostFiles, packages: Sequence[Package], present: bool) 
     """
     drivers = [package for package in packages if is_driver(package.name)]
     if drivers:
-        return "nvidia" if any(package.from_nvidia for package in drivers) else "distribution"
+        return "nvidia" if any(from_nvidia(package) for package in drivers) else "distribution"
     if present or any(files.exists(mark) for mark in _RUNFILE_MARKS):
         return "runfile"
     return None
 
 
-def read_driver(source: Source, manager: str | None, services: Services) -> tuple[dict[str, Any], list[Package] | None]:
+def read_driver(
+    source: Source, manager: str | None, services: Services
+) -> tuple[dict[str, Any], list[InstalledPackage] | None]:
     """Return the part C(driver) of the facts, and NVIDIA's installed packages for the parts that need them."""
     files = source.files
     disk, reason = kernel.module_on_disk(files, kernel.running_kernel(), source.run)
@@ -83,7 +86,7 @@ def _read_parameters(files: HostFiles) -> dict[str, dict[str, str]]:
     return {"configured_parameters": found, "loaded_parameters": shown} if found else {}
 
 
-def _driver_packages(packages: Sequence[Package]) -> dict[str, str]:
+def _driver_packages(packages: Sequence[InstalledPackage]) -> dict[str, str]:
     return {package.name: package.version for package in packages if is_driver(package.name)}
 
 

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from .._adapters.installed_packages import Package, is_dcgm, is_toolkit
+from .._adapters.installed_packages import is_dcgm, is_toolkit
+from .._adapters.package_databases import InstalledPackage
 from .._adapters.pci import PciDevice
 from .._adapters.pynvml_loader import HOST_PROGRAM
 from .._adapters.source import Source
@@ -54,7 +55,7 @@ def read_fabric(
     pci: Sequence[PciDevice] | None,
     services: Services,
     state: str | None,
-    packages: Sequence[Package] | None = (),
+    packages: Sequence[InstalledPackage] | None = (),
 ) -> dict[str, Any]:
     """Return the part C(fabric): NVSwitches and the fabric manager, or what a host of a rack has of IMEX; their versions must equal the driver's.
 
@@ -87,7 +88,7 @@ def read_fabric(
     return found
 
 
-def _read_imex(source: Source, services: Services, packages: Sequence[Package] | None) -> dict[str, Any]:
+def _read_imex(source: Source, services: Services, packages: Sequence[InstalledPackage] | None) -> dict[str, Any]:
     """Return what the host has of IMEX; C(version) is that of its package, C(nodes) the lines of its file."""
     text = source.files.read(NODES_FILE)
     versions = [driver_version_in(one.version) for one in packages or () if one.name.startswith("nvidia-imex")]
@@ -100,7 +101,9 @@ def _read_imex(source: Source, services: Services, packages: Sequence[Package] |
     }
 
 
-def read_toolkit(source: Source, packages: Sequence[Package] | None, locks: Sequence[str] | None) -> dict[str, Any]:
+def read_toolkit(
+    source: Source, packages: Sequence[InstalledPackage] | None, locks: Sequence[str] | None
+) -> dict[str, Any]:
     """Return the part C(toolkit).
 
     :param locks: what the package manager holds, as it writes it: names, or dnf's patterns with versions.
@@ -133,7 +136,7 @@ def read_toolkit(source: Source, packages: Sequence[Package] | None, locks: Sequ
 
 
 def read_dcgm(
-    source: Source, packages: Sequence[Package] | None, locks: Sequence[str] | None, services: Services
+    source: Source, packages: Sequence[InstalledPackage] | None, locks: Sequence[str] | None, services: Services
 ) -> dict[str, Any]:
     """Return the part C(dcgm): its packages, its program, and its host engine.
 

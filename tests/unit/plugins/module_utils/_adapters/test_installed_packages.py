@@ -6,7 +6,11 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import installed_packages as packages
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.installed_packages import Package, read_packages
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.installed_packages import (
+    from_nvidia,
+    read_packages,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_databases import InstalledPackage
 
 DPKG = """Package: nvidia-driver
 Status: hold ok installed
@@ -50,7 +54,7 @@ RPM = (
 
 def test_dpkg_lists_what_is_completely_installed():
     found = packages.from_dpkg(DPKG)
-    assert [(item.name, item.version, item.held, item.from_nvidia) for item in found] == [
+    assert [(item.name, item.version, item.held, from_nvidia(item)) for item in found] == [
         ("nvidia-driver", "535.309.01-0+deb12u1", True, False),
         ("libnvidia-ml1", "535.309.01-0+deb12u1", False, False),
         ("nvidia-container-toolkit", "1.20.0-1", False, True),
@@ -76,7 +80,7 @@ def test_dnf_asks_rpm_once(tree):
     )
     found, holds = read_packages(tree.source(), "dnf")
     assert [item.name for item in found] == ["kmod-nvidia-open-dkms", "libnvidia-container1", "nvidia-open"]
-    assert found[2] == Package("nvidia-open", "3:580.126.09-1.el9", "NVIDIA Corporation")
+    assert found[2] == InstalledPackage("nvidia-open", "3:580.126.09-1.el9", "NVIDIA Corporation", "x86_64")
     assert holds == ["kmod-nvidia", "nvidia-open-3:580.126.09-1.el9.*"]
     assert len(tree.calls) == 1
 
@@ -166,4 +170,4 @@ def test_other_packages(name):
     ],
 )
 def test_who_a_package_is_from(name, vendor, nvidia):
-    assert Package(name, "1", vendor).from_nvidia is nvidia
+    assert from_nvidia(InstalledPackage(name, "1", vendor)) is nvidia

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import kernel
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.installed_packages import Package
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_databases import InstalledPackage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.driver import (
     driver_source,
     library_path,
@@ -141,9 +141,11 @@ def test_a_library_without_a_version(tree):
     assert unknown["driver.library_version"] == f"{LIB}/libnvidia-ml.so.1 carries no version in its name"
 
 
-NVIDIA = Package("nvidia-open", "580.126.09-1", "NVIDIA <cudatools@nvidia.com>")
-DEBIAN = Package("nvidia-driver", "535.309.01-0+deb12u1", "Debian NVIDIA Maintainers <x@lists.alioth.debian.org>")
-TOOLKIT = Package("nvidia-container-toolkit", "1.20.0-1", "NVIDIA CORPORATION <cudatools@nvidia.com>")
+NVIDIA = InstalledPackage("nvidia-open", "580.126.09-1", "NVIDIA <cudatools@nvidia.com>")
+DEBIAN = InstalledPackage(
+    "nvidia-driver", "535.309.01-0+deb12u1", "Debian NVIDIA Maintainers <x@lists.alioth.debian.org>"
+)
+TOOLKIT = InstalledPackage("nvidia-container-toolkit", "1.20.0-1", "NVIDIA CORPORATION <cudatools@nvidia.com>")
 
 
 @pytest.mark.parametrize(

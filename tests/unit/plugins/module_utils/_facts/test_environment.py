@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.installed_packages import Package
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_databases import InstalledPackage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pci import read_pci_devices
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import environment
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services, read_services
@@ -67,7 +67,7 @@ def test_imex_of_a_racks_host(tree, device):
         "/etc/systemd/system/multi-user.target.wants/nvidia-imex.service", "/lib/systemd/system/nvidia-imex.service"
     )
     source = tree.source()
-    packages = [Package("nvidia-imex-580", "580.178.04-1", "NVIDIA")]
+    packages = [InstalledPackage("nvidia-imex-580", "580.178.04-1", "NVIDIA")]
     found = environment.read_fabric(source, read_pci_devices(tree.files), read_services(source), "completed", packages)
     shown = {
         "version": "580.178.04",
@@ -101,8 +101,8 @@ def test_a_fabric_manager_that_does_not_answer(tree):
 
 
 TOOLKIT = [
-    Package("nvidia-container-toolkit", "1.20.0-1", "NVIDIA CORPORATION <cudatools@nvidia.com>"),
-    Package("nvidia-open", "580.126.09-1", "NVIDIA"),
+    InstalledPackage("nvidia-container-toolkit", "1.20.0-1", "NVIDIA CORPORATION <cudatools@nvidia.com>"),
+    InstalledPackage("nvidia-open", "580.126.09-1", "NVIDIA"),
 ]
 
 
@@ -214,7 +214,7 @@ def test_no_dcgm(tree):
 
 def test_dcgm(tree):
     core, cuda = "datacenter-gpu-manager-4-core", "datacenter-gpu-manager-4-cuda13"
-    packages = [Package(name, "1:4.6.0-1", "NVIDIA") for name in (core, cuda, "nvidia-open", "vim")]
+    packages = [InstalledPackage(name, "1:4.6.0-1", "NVIDIA") for name in (core, cuda, "nvidia-open", "vim")]
     tree.program("/usr/bin/dcgmi")
     tree.folder("/run/systemd/system")
     tree.active = {"nvidia-dcgm.service"}
