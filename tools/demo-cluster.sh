@@ -28,7 +28,7 @@ up() {
     repository=$(tail -n 1 "$output/argocd.log")
 
     say "ansible-playbook gpufleet.nvidia.site: from bare hosts to a cluster configuration"
-    # Without the exporter of metrics: its image cannot be had without a registry.
+    # Without the exporter of metrics: its image is not available without a registry.
     .venv/bin/ansible-playbook -i examples/fleet -i "$(tests/lab/lab inventory --name "$lab")" \
         -e gpu_kubernetes_output_directory="$PWD/$output/gitops" -e gpu_kubernetes_gitops_repository="$repository" \
         -e gpu_kubernetes_dcgm_exporter=false gpufleet.nvidia.site | tee "$output/site.log"

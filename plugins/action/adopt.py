@@ -87,10 +87,10 @@ class ActionModule(ClusterAction):
         rack_of = racks(read, [*groups, GPU_HOSTS])
         for host in read:
             variables, facts = task_vars["hostvars"][host], read[host].facts
-            told = _told(variables, facts, objects is not None)
-            served, node = _served(objects, host, variables, facts, told)
-            one = adopt(host, facts, served, STAGES, defaults, told.runtime, rack_of[host])
-            adopted.append(replace(one, notes=(*one.notes, *told.notes)))
+            deepops = _deepops(variables, facts, objects is not None)
+            served, node = _served(objects, host, variables, facts, deepops)
+            one = adopt(host, facts, served, STAGES, defaults, deepops.runtime, rack_of[host])
+            adopted.append(replace(one, notes=(*one.notes, *deepops.notes)))
             copied = (*CONNECTION, *([IMEX_ADDRESS] if one.rack else []))
             of_hosts[host] = {**{name: plain(variables[name]) for name in copied if name in variables}, **node}
             secret.update(name for name in _SECRET if name in variables)
@@ -217,7 +217,7 @@ def _address(variables: Any, host: str) -> str:
     return str(next((value for value in given if value), host))
 
 
-def _told(variables: Any, facts: Mapping[str, Any], cluster_read: bool) -> adopt_deepops.Told:
+def _deepops(variables: Any, facts: Mapping[str, Any], cluster_read: bool) -> adopt_deepops.DeepOpsVariables:
     version = str((facts.get("driver") or {}).get("loaded_version") or "")
     branch = str(branch_of(version)) if is_driver_version(version) else ""
     given = {name: plain(variables[name]) for name in adopt_deepops.NAMES if name in variables}
@@ -225,15 +225,19 @@ def _told(variables: Any, facts: Mapping[str, Any], cluster_read: bool) -> adopt
 
 
 def _served(
-    objects: Objects | None, host: str, variables: Any, facts: Mapping[str, Any], told: adopt_deepops.Told
+    objects: Objects | None,
+    host: str,
+    variables: Any,
+    facts: Mapping[str, Any],
+    deepops: adopt_deepops.DeepOpsVariables,
 ) -> tuple[Served, dict[str, Any]]:
     """Return how a host is served, and the variables with its name in the cluster where that is another one."""
     if objects is None:
-        return Served(strategy=told.strategy), {}
+        return Served(strategy=deepops.strategy), {}
     address = str(plain(variables.get("ansible_host")) or "") if "ansible_host" in variables else ""
     node = objects.node_named(host, str((facts.get("host") or {}).get("name") or ""), address)
     if node is None:
-        return Served(strategy=told.strategy, differences=("the cluster has no node of this name or address",)), {}
+        return Served(strategy=deepops.strategy, differences=("the cluster has no node of this name or address",)), {}
     found = objects.served(node)
     return found, {"gpu_node_name": found.node} if found.node != host else {}
 

@@ -124,8 +124,8 @@ class _Cluster:
         name = node_of(host, variables)
         wanted, reverted = None, ""
         if facts.get("gpus"):
-            told = {one: plain(variables.get(one)) for one in sharing_configurations.VARIABLES}
-            choices = sharing_configurations.read({**desired, **told}, facts["gpus"])
+            chosen = {one: plain(variables.get(one)) for one in sharing_configurations.VARIABLES}
+            choices = sharing_configurations.read({**desired, **chosen}, facts["gpus"])
             found = choices.labelled(self.nodes.get(name)).capacity
             reverted = choices.reverted(self.nodes.get(name))
             wanted = Expected(found.resources, found.labels, devices=found.devices)

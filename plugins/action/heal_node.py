@@ -73,8 +73,8 @@ class ActionModule(ClusterAction):
             marked = repair.marked(state, record.since, record.reason, record.initial_unschedulable)
             cluster.change_node(arguments["node"], marked, cordon)
             if arguments["condition"] and node is not None:
-                told = repair.condition(arguments["condition"], state, record.reason, node, record.since)
-                cluster.set_condition(arguments["node"], told)
+                condition = repair.condition(arguments["condition"], state, record.reason, node, record.since)
+                cluster.set_condition(arguments["node"], condition)
         self._display.v(f"{arguments['node']}: {before.state or 'untouched'} -> {state} {arguments['reason']}")
         found = str(arguments["plan"].get("state_before") or "")
         return {

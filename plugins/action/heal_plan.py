@@ -125,8 +125,8 @@ def _tell_healthy(cluster: Cluster, nodes: Sequence[Mapping[str, Any]], kind: st
     """Have nodes with nothing to repair say so, where they do not yet."""
     for node in nodes:
         if repair.condition_of(node, kind).get("status") != "True":
-            told = repair.condition(kind, "", "", node, text_of(now))
-            cluster.set_condition(node["metadata"]["name"], told)
+            condition = repair.condition(kind, "", "", node, text_of(now))
+            cluster.set_condition(node["metadata"]["name"], condition)
 
 
 def _expected(variables: Mapping[str, Any]) -> Expectation:

@@ -257,8 +257,8 @@ def _read(host: str, variables: Any, known: Mapping[str, Sequence[str]], racks: 
         return about
     desired = description.variables
     try:
-        told = {name: plain(variables.get(name)) for name in VARIABLES}
-        choices = read_choices({**desired, **told}, facts.get("gpus") or [])
+        chosen = {name: plain(variables.get(name)) for name in VARIABLES}
+        choices = read_choices({**desired, **chosen}, facts.get("gpus") or [])
         about.match = read_match(plain(variables.get(NODE_MATCH)), facts["gpus"]) if facts.get("gpus") else BY_NAME
     except MISTAKES as error:
         about.notes += [refusal.message for refusal in mistakes(error)]

@@ -140,7 +140,7 @@ class ActionModule(ControllerAction):
                 left_out[host] = f"; it is left out: {refusal.message.splitlines()[0]}"
                 continue
             if recorded.is_fresh(host):
-                recorded.tell(host, known.told(host, render))
+                recorded.note_overrides(host, known.overrides(host, render))
         for host, reason in recorded.unread.items():
             self._display.warning(f"{host} was not read: {reason.rstrip('.')}{left_out.get(host, '')}")
         if not fleet.hosts:

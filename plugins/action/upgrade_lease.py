@@ -28,5 +28,5 @@ class ActionModule(ClusterAction):
         if arguments["state"] == "present":
             self.hold_lease(cluster, arguments, arguments["namespace"], arguments["duration"], arguments["take_over"])
         else:
-            cluster_lease.let_go(cluster, arguments["namespace"], here)
+            cluster_lease.release(cluster, arguments["namespace"], here)
         return {"holder": str(here)}

@@ -113,7 +113,7 @@ class ActionModule(ClusterAction):
             try:
                 _refuse_strangers(members, {host: str(about["node"]) for host, about in hosts.items()})
             except Refused:
-                cluster_lease.let_go(cluster, arguments["lease_namespace"], cluster_lease.this_run())
+                cluster_lease.release(cluster, arguments["lease_namespace"], cluster_lease.this_run())
                 raise
         if cluster is None and not arguments["take_over"]:
             _refuse_a_second(members.values(), arguments["lease_duration"])
@@ -200,7 +200,7 @@ class ActionModule(ClusterAction):
         phases = {node.name: node.phase for node in run.nodes()}
         nodes = [replace(node, phase=phases[node.name]) for node in looked_at]
         if cluster:
-            cluster_lease.let_go(cluster, arguments["lease_namespace"], cluster_lease.this_run())
+            cluster_lease.release(cluster, arguments["lease_namespace"], cluster_lease.this_run())
         self._display.display("\n" + progress(nodes, members, arguments["target"]))
         report = {}
         for node in nodes:

@@ -68,10 +68,10 @@ class CallbackModule(CallbackBase):
         if rows:
             self._display.display("\n" + table(["HOST", "STATE", "CHANGES"], rows).rstrip("\n"))
 
-    def _show(self, result: Any, outcome: str, colour: str | None, told: bool) -> None:
+    def _show(self, result: Any, outcome: str, colour: str | None, shown: bool) -> None:
         host, task = _part(result, "host"), _part(result, "task")
         begun = self._begun.pop((host.get_name(), task._uuid), None)
-        if not told:
+        if not shown:
             return
         took = f"{time.monotonic() - begun:.0f} s" if begun is not None else "-"
         self._display.display(f"  {host.get_name()}  {took:>5}  {task.get_name().strip()}: {outcome}", color=colour)

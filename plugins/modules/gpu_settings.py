@@ -235,8 +235,8 @@ def main() -> None:
                 remove_file(apply.RECORD)
             succeed(module, _NAME, steps, **answer(Settings(), []))
         if module.check_mode:
-            told = f"The GPUs cannot be queried yet ({error}); their settings are planned once the driver is loaded."
-            succeed(module, _NAME, Plan(warnings=(told,)), changed=True)
+            warning = f"The GPUs cannot be queried yet ({error}); their settings are planned once the driver is loaded."
+            succeed(module, _NAME, Plan(warnings=(warning,)), changed=True)
         module.fail_json(msg=f"{error}. Run gpufleet.nvidia.site (role nvidia_driver) first.")
     except (apply.SettingsError, NvmlError) as error:
         module.fail_json(msg=str(error), exception=traceback.format_exc())

@@ -342,8 +342,8 @@ def main() -> None:
         refuse(module, refusal)
     except NvmlUnavailable as error:
         if module.check_mode:
-            told = f"The GPUs cannot be queried yet ({error}); the sharing is planned once the driver is loaded."
-            succeed(module, _NAME, Plan(warnings=(told,)), changed=True)
+            warning = f"The GPUs cannot be queried yet ({error}); the sharing is planned once the driver is loaded."
+            succeed(module, _NAME, Plan(warnings=(warning,)), changed=True)
         module.fail_json(msg=f"{error}. Run gpufleet.nvidia.site (role nvidia_driver) first.")
     except sharing_apply.SharingError as error:
         module.fail_json(msg=str(error), exception=traceback.format_exc())

@@ -77,7 +77,7 @@ class Cluster:
         :raises ApiError: the server refused it, or did not answer within the patience.
         """
         until = time.monotonic() + self._patience
-        told = False
+        notified = False
         while True:
             error = self._try(method, path, body, patch, query)
             if isinstance(error, dict):
@@ -85,11 +85,11 @@ class Cluster:
             status, reason = error
             if status not in _AWAY or time.monotonic() >= until:
                 raise ApiError(status, what, reason)
-            if not told:
+            if not notified:
                 self._notify(
                     f"The API server does not answer ({reason}); waiting up to {self._patience:.0f} s to {what}."
                 )
-                told = True
+                notified = True
             time.sleep(_PAUSE)
 
     def _try(

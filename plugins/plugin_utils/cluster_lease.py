@@ -127,7 +127,7 @@ def is_held(cluster: Cluster, namespace: str, here: Holder) -> bool:
     return _is_of(cluster.lease(namespace, NAME), here)
 
 
-def let_go(cluster: Cluster, namespace: str, here: Holder) -> None:
+def release(cluster: Cluster, namespace: str, here: Holder) -> None:
     """Give the lease back, if this run has it."""
     lease = cluster.lease(namespace, NAME)
     if lease and _is_of(lease, here):

@@ -58,7 +58,7 @@ def read(manager: PackageManager, desired: DesiredDcgm) -> DcgmState:
 
 
 def run_stage(manager: PackageManager, desired: DesiredDcgm, check_mode: bool) -> DcgmReport:
-    """Bring DCGM on a host to C(desired).
+    """Apply C(desired) to DCGM on a host.
 
     :raises Refused: it cannot be met; nothing was installed.
     :raises PackageError: the package manager failed.

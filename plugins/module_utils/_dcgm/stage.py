@@ -63,9 +63,9 @@ def _level_without_dcgm(
 def _present(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     refusals: list[Refused] = []
     wanted = from_variables(desired)
-    warning = _told(refusals, lambda: check_version(wanted.version, wanted.allow_vulnerable)) or ""
-    _told(refusals, lambda: check_host(facts.get("host") or {}))
-    cuda: set[str] = _told(refusals, lambda: _cuda(facts, desired)) or set()
+    warning = _attempt(refusals, lambda: check_version(wanted.version, wanted.allow_vulnerable)) or ""
+    _attempt(refusals, lambda: check_host(facts.get("host") or {}))
+    cuda: set[str] = _attempt(refusals, lambda: _cuda(facts, desired)) or set()
     wanted = replace(wanted, cuda=tuple(sorted(cuda)))
     state = from_facts(facts, names(wanted.cuda))
     source = _source(desired)
@@ -79,7 +79,7 @@ def _present(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     return _planned(facts, wanted)
 
 
-def _told(refusals: list[Refused], check: Callable[[], Any]) -> Any:
+def _attempt(refusals: list[Refused], check: Callable[[], Any]) -> Any:
     """Return what C(check) does; what it refuses is kept, so that all is said at once."""
     try:
         return check()

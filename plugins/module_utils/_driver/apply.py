@@ -78,7 +78,7 @@ class DriverReport:
 
 
 def run_stage(system: DriverSystem, desired: DesiredDriver, check: bool) -> DriverReport:
-    """Bring the driver of one host to the desired state.
+    """Apply the desired state to the driver of one host.
 
     :raises Refused: the desired state cannot be met; nothing was touched.
     :raises Stopped: a person has to do something first; in check mode that is a warning.

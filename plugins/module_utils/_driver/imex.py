@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The steps that bring IMEX to what is wanted. Pure.
+"""The steps to the desired state of IMEX. Pure.
 
 When the service ends, the exports of its host end for the importers on other hosts (NVIDIA's IMEX guide, signals). Where ComputeDomains run it, the host has
 its package and the service is masked (cloud-native-docs#453).

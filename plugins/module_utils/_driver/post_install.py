@@ -58,7 +58,7 @@ class PostInstallOutcome:
 
 
 class PostInstall:
-    """Brings what runs into agreement with what is installed; in check mode it only says what it would do."""
+    """Makes what runs what is installed; in check mode it only says what it would do."""
 
     def __init__(self, system: DriverSystem, desired: DesiredDriver, check: bool) -> None:
         self._system = system
@@ -212,7 +212,7 @@ class PostInstall:
             self._system.add_wants(unit)
 
     def reload(self, host: Host) -> None:
-        """Take up the driver on disk without a reboot, or note why that takes one."""
+        """Load the driver on disk without a reboot, or note why that takes one."""
         # The flavour of the facts is that of the loaded modules; on disk the planner has just put the wanted one.
         others = other_build(host, self._desired, written=not self._check)
         reload = plan_reload(

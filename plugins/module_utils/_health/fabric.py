@@ -70,8 +70,8 @@ def fabric(evidence: Evidence, expectation: Expectation) -> Outcome:
     places = _places(evidence.facts)
     nvlink5, rack = SWITCHES_IN_HOST in places, SWITCHES_IN_RACK in places
     managed = has_switches(evidence.facts)
-    told = sum(1 for gpu in gpus if gpu.get("fabric"))
-    if not (managed or rack or told):
+    reported = sum(1 for gpu in gpus if gpu.get("fabric"))
+    if not (managed or rack or reported):
         return skipped("the host has no NVSwitch")
     what = f"{facts.get('nvswitches')} NVSwitches" if facts.get("nvswitches") else "NVLink 5 switches"
     elsewhere = "" if managed else _RACK if rack else _ELSEWHERE
@@ -89,12 +89,12 @@ def fabric(evidence: Evidence, expectation: Expectation) -> Outcome:
             f"Look for Xid 74 and 144 to 150, SXid errors and failed links; {_LOG} shows trunk links",
         )
     if not managed and not rack:
-        return passed(f"{told} GPUs are on a fabric whose switches are not visible on the host")
+        return passed(f"{reported} GPUs are on a fabric whose switches are not visible on the host")
     if not managed:
         found = imex_of(facts)
         running = {True: "runs", False: "does not run", None: "in an unknown state"}[found.active]
         shown = "masked" if found.masked else running
-        return passed(f"{told} GPUs are on the rack's fabric, which this host does not manage; IMEX {shown}")
+        return passed(f"{reported} GPUs are on the rack's fabric, which this host does not manage; IMEX {shown}")
     if manager.get("active") is None:
         return warning(f"{what}; whether the fabric manager runs is unknown", "Look at nvidia-fabricmanager.service")
     return passed(f"{what}, fabric manager {manager.get('version') or 'of unknown version'}")
@@ -192,17 +192,17 @@ def _registration(gpus: Sequence[Mapping[str, Any]], elsewhere: str) -> Outcome 
     """
     texts = []
     for gpu in gpus:
-        told = gpu.get("fabric") or {}
-        if told.get("status"):
-            status = told["status"]
+        reported = gpu.get("fabric") or {}
+        if reported.get("status"):
+            status = reported["status"]
             texts.append(
                 f"GPU {gpu['index']} is not registered with the fabric: state completed, status {status} "
                 f"({_STATUSES.get(status, 'an error that this version does not know')})"
             )
-        broken = [name for name in told.get("degraded") or () if name not in _BEARABLE]
-        if told.get("summary") in ("unhealthy", "unknown") or broken:
+        broken = [name for name in reported.get("degraded") or () if name not in _BEARABLE]
+        if reported.get("summary") in ("unhealthy", "unknown") or broken:
             texts.append(
-                f"GPU {gpu['index']} is {told.get('summary') or 'unhealthy'} ({', '.join(broken) or 'no reason'})"
+                f"GPU {gpu['index']} is {reported.get('summary') or 'unhealthy'} ({', '.join(broken) or 'no reason'})"
             )
     if not texts:
         return None
@@ -213,10 +213,10 @@ def _registration(gpus: Sequence[Mapping[str, Any]], elsewhere: str) -> Outcome 
 def _degraded(gpus: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
     found = []
     for gpu in gpus:
-        told = gpu.get("fabric") or {}
+        reported = gpu.get("fabric") or {}
         names = [
-            *(told.get("degraded") or ()),
-            *(["limited_capacity"] if told.get("summary") == "limited_capacity" else []),
+            *(reported.get("degraded") or ()),
+            *(["limited_capacity"] if reported.get("summary") == "limited_capacity" else []),
         ]
         if names:
             found.append((f"GPU {gpu['index']}", names))

@@ -164,10 +164,10 @@ def memory(evidence: Evidence, _expectation: Expectation) -> Outcome:
     """No GPU waits for a reset to replace bad memory."""
     bad: list[str] = []
     pending: list[str] = []
-    told = False
+    reported = False
     for gpu in evidence.facts.get("gpus") or []:
         errors = gpu.get("errors") or {}
-        told = told or any(value is not None for value in errors.values())
+        reported = reported or any(value is not None for value in errors.values())
         if errors.get("remap_failed"):
             bad.append(f"GPU {gpu['index']} has no spare memory rows left")
         if errors.get("remap_pending"):
@@ -180,7 +180,7 @@ def memory(evidence: Evidence, _expectation: Expectation) -> Outcome:
         return warning(
             "; ".join(pending), "Drain the host and reset the GPUs or reboot; if it recurs, replace the board"
         )
-    if not told:
+    if not reported:
         return skipped("the boards do not report memory errors")
     return passed("no memory error")
 

@@ -57,12 +57,12 @@ def _run(facts: Mapping[str, Any], now: float, duration: float) -> Iterator[Samp
 
 
 def _sources(evidence: Evidence) -> Iterator[Sample]:
-    told = {
+    sources = {
         "nvml": bool((evidence.facts.get("nvml") or {}).get("available")),
         "kernel_log": evidence.xids is not None,
         "systemd": "services" not in (evidence.facts.get("unknown") or {}),
     }
-    for source, success in told.items():
+    for source, success in sources.items():
         yield Sample(Metrics.READ_SUCCESS.value, success, (source,))
 
 

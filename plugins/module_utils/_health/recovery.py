@@ -56,8 +56,8 @@ def recovery_of(name: str) -> Recovery:
 def recovery(evidence: Evidence, _expectation: Expectation) -> Outcome:
     """No GPU waits for a recovery that its driver asks for."""
     gpus = evidence.facts.get("gpus") or []
-    told = {gpu["index"]: str(gpu["recovery_action"]) for gpu in gpus if gpu.get("recovery_action")}
-    wanted = {index: name for index, name in told.items() if name != NONE}
+    reported = {gpu["index"]: str(gpu["recovery_action"]) for gpu in gpus if gpu.get("recovery_action")}
+    wanted = {index: name for index, name in reported.items() if name != NONE}
     if wanted:
         texts = [f"GPU {index} asks for {recovery_of(name).asked} ({name})" for index, name in wanted.items()]
         steps: dict[str, list[int]] = {}
@@ -65,6 +65,6 @@ def recovery(evidence: Evidence, _expectation: Expectation) -> Outcome:
             steps.setdefault(recovery_of(name).remedy, []).append(index)
         remedies = [f"GPU {', '.join(map(str, indexes))}: {remedy}" for remedy, indexes in steps.items()]
         return failed("; ".join(texts), ". ".join(remedies))
-    if not told:
+    if not reported:
         return skipped("neither the driver nor the boards report recovery actions")
-    return passed(f"none is needed on {len(told)} GPUs")
+    return passed(f"none is needed on {len(reported)} GPUs")

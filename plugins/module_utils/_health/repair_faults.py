@@ -232,10 +232,10 @@ def _xids(evidence: Evidence, dealt_with: Sequence[str]) -> Iterator[Fault | str
         entry = CATALOGUE.get(number)
         reason = f"Xid {number} ({entry.description})" if entry else f"Xid {number}, which NVIDIA's catalogue lacks"
         title = gpu_title(gpu) if gpu else f"GPU {error.pci_address}"
-        told = bool(gpu and gpu.get("recovery_action"))
-        if told and number != _CHANGED_RECOVERY:
+        has_action = bool(gpu and gpu.get("recovery_action"))
+        if has_action and number != _CHANGED_RECOVERY:
             yield f"{title} had {reason}; its driver's recovery action says what has to be done"
-        elif told or address in dropped:
+        elif has_action or address in dropped:
             continue
         elif action is Action.NOTHING:
             yield f"{title} had {reason}, for which NVIDIA's catalogue names no action that can be taken here"

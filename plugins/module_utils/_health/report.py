@@ -163,13 +163,13 @@ class HealthReport:
         """One line for a person: the first failure with its next step, or that there is none."""
         failure = self.first_failure
         if failure is None:
-            told = {
+            groups = {
                 ", with warnings": [name for name, outcome in self.outcomes.items() if outcome.status == WARNING],
                 "; not proven": [name for name, outcome in self.outcomes.items() if outcome.status == UNPROVEN],
             }
             return (
                 "Every check passed"
-                + "".join(f"{how}: {', '.join(names)}" for how, names in told.items() if names)
+                + "".join(f"{how}: {', '.join(names)}" for how, names in groups.items() if names)
                 + "."
             )
         name, outcome = failure

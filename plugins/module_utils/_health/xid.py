@@ -144,8 +144,8 @@ def _judge_xid(error: tuple[int, str], texts: Sequence[str], asked: set[str]) ->
     what = f"Xid {number} on {address}{_times(texts)}"
     entry = CATALOGUE.get(number)
     if entry is None:
-        told = ": ".join(text for text in (NAMES.get(number, ""), texts[-1] or "no text") if text)
-        return Finding(what, f"not in NVIDIA's catalogue of {DATE} ({told})", _UNKNOWN)
+        description = ": ".join(text for text in (NAMES.get(number, ""), texts[-1] or "no text") if text)
+        return Finding(what, f"not in NVIDIA's catalogue of {DATE} ({description})", _UNKNOWN)
     meaning = f"{entry.description} ({entry.mnemonic})"
     if entry.immediate is Bucket.XID_154:
         return None if address.lower() in asked else _changed_recovery(what, texts[-1])

@@ -193,7 +193,7 @@ def apply(steps: Plan, source: str | None, version: str, python: str, metrics: s
     systemd.enable(step.target for step in steps.steps if step.kind is Kind.ENABLE_SERVICE)
     for step in steps.steps:
         if step.kind is Kind.START_SERVICE:
-            # A timer that runs already takes up its new times only so.
+            # A timer that runs already has its new times only after a restart.
             systemd.restart(step.target)
 
 

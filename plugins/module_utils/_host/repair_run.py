@@ -139,7 +139,7 @@ class Repair:
         return f"restarted {', '.join(services)}"
 
     def reload(self) -> str:
-        """Take up the driver on disk without a reboot.
+        """Load the driver on disk without a reboot.
 
         :raises NotRepaired: it takes a reboot, or does not load.
         """
@@ -157,7 +157,7 @@ class Repair:
         return "; ".join(map(str, run.outcome.steps)) or "the driver on disk is loaded"
 
     def bring_back(self) -> str:
-        """Bring back what a reset or a reload takes away, by the services that do it at boot: MIG, CDI, settings, compute mode,
+        """Restore what a reset or a reload takes away, by the services that do it at boot: MIG, CDI, settings, compute mode,
         MPS daemons.
 
         :raises NotRepaired: one of them fails.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Bring the recorded MIG layout back at boot, with the code that made it."""
+"""Restore the recorded MIG layout at boot, with the code that made it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def restore_mig(
     lock: str = LOCK_PATH,
     driver_seconds: float = _DRIVER_SECONDS,
 ) -> int:
-    """Bring the GPUs to the recorded layout, say what was done, and return the exit status.
+    """Apply the recorded layout to the GPUs, say what was done, and return the exit status.
 
     :param recorded: the file with the layout; without it there is nothing to do.
     :param driver_seconds: how long to wait for the driver.

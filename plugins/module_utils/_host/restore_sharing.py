@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Bring sharing back at boot: compute mode and time slice, and the settings of MPS daemons as they start."""
+"""Restore sharing at boot: compute mode and time slice, and the settings of MPS daemons as they start."""
 
 from __future__ import annotations
 

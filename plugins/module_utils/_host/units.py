@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The systemd units that bring the recorded state of the GPUs back at boot, as text.
+"""The systemd units that restore the recorded state of the GPUs at boot, as text.
 
 Order at boot: driver, fabric manager, persistence daemon, MIG, CDI, settings, sharing, and only then whoever uses a GPU.
 """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Bring a host's MIG to a plan, whatever happens: try again, and go back to the former layout where it cannot be done.
+"""Apply a plan of MIG to a host, whatever happens: try again, and restore the former layout where it cannot be done.
 
 The plan is made anew from the present state after every surprise, so a run that was cut off anywhere needs no repair
 before the next one. A run ends in one of the ways of C(journal): the desired state is reached, a reboot is required for a part
@@ -107,7 +107,7 @@ def apply(
     try:
         reached, after, setbacks = reach(machine, plan)
     except (NotReached, Refused) as error:
-        raise _go_back(machine, former, error) from error
+        raise _restore(machine, former, error) from error
     outcome = REBOOT_REQUIRED if reached.deferred else REACHED
     machine.journal.end(outcome, "; ".join(reached.deferred.values()))
     return MigOutcome(outcome, reached, tuple(after), machine.done, setbacks)
@@ -169,10 +169,10 @@ def _wake_up(machine: Machine) -> None:
         return
 
 
-def _go_back(machine: Machine, former: Sequence[GpuRecord], error: Exception) -> ApplyFailed:
-    """Bring the former layout back and return the failure to raise."""
+def _restore(machine: Machine, former: Sequence[GpuRecord], error: Exception) -> ApplyFailed:
+    """Restore the former layout and return the failure to raise."""
     why = str(error).rstrip(".")
-    machine.journal.step("go back to the former layout")
+    machine.journal.step("restore the former layout")
     try:
         plan, _after, _setbacks = reach(machine, lambda gpus, no_reset: plan_exact(gpus, former, no_reset))
     except (NotReached, Refused) as second:

@@ -140,7 +140,7 @@ class Machine:
         return f"it is held by {', '.join(holders)}" if holders else None
 
     def change_mode(self, change: GpuChange) -> None:
-        """Bring the MIG mode of a GPU to what the change says, by a reset where that is needed and possible.
+        """Set the MIG mode of a GPU to what the change says, by a reset where that is needed and possible.
 
         :raises StepFailed: the driver said yes and nothing changed.
         :raises NvmlError: the driver refused.

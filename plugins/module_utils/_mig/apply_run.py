@@ -149,7 +149,7 @@ def carry_out(machine: Machine, prepared: Prepared) -> dict[str, Any]:
     try:
         outcome = _change_gpus(machine, prepared, clients)
     except ApplyFailed as error:
-        # The instances of a layout that was brought back are others than those that were there.
+        # The instances of a layout that was restored are others than those that were there.
         problems, _restarted = _follow(machine, clients, error.done.changed_devices, True)
         raise error.with_problems(problems) from error
     except ServicesFailed as error:
@@ -172,7 +172,7 @@ def carry_out(machine: Machine, prepared: Prepared) -> dict[str, Any]:
     if prepared.request.original:
         remove(RECORD_PATH)
         if not last_plan.deferred and not last_plan.left_alone:
-            # What waits for a reboot, or for its users, is brought back by a later run.
+            # What waits for a reboot, or for its users, is restored by a later run.
             remove(original.path_of(machine.journal))
     begun = outcome is not None or prepared.interrupted is not None
     # A run that was cut off may not have come to this.
@@ -303,7 +303,7 @@ def kept_files(journal: Journal) -> tuple[str, str]:
 
 
 def nothing_kept(journal: Journal) -> bool:
-    """Return whether the collection has nothing of this host to bring back."""
+    """Return whether the collection has nothing of this host to restore."""
     return not any(map(_exists, kept_files(journal)))
 
 

@@ -226,8 +226,8 @@ def _same_start(one: Daemon, other: Daemon) -> bool:
     if other.protocol == 3 and any(before and not after for before, after in zip(one.limits_mib, other.limits_mib)):
         return False
     # What a daemon can be told; all else it has from its start.
-    told = replace(one, limits_mib=other.limits_mib, percentage=other.percentage, priority=other.priority)
-    return told == other
+    adjusted = replace(one, limits_mib=other.limits_mib, percentage=other.percentage, priority=other.priority)
+    return adjusted == other
 
 
 def _settings(found: ObservedDaemon, wanted: Daemon) -> list[str]:

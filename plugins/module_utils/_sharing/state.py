@@ -130,8 +130,8 @@ def _daemon(daemon: Daemon, found: Mapping[str, Any] | None) -> ObservedDaemon:
 
     :param found: what facts tell of it, None where it does not answer. Settings that they do not tell are taken for the recorded ones.
     """
-    told = found or {}
-    percentage, limits = told.get("percentage"), told.get("limits")
+    reported = found or {}
+    percentage, limits = reported.get("percentage"), reported.get("limits")
     return ObservedDaemon(
         name=daemon.name,
         configured=daemon,

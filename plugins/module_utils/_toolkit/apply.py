@@ -39,7 +39,7 @@ class ToolkitReport:
 
 
 def run_stage(system: ToolkitSystem, desired: DesiredToolkit, check_mode: bool) -> ToolkitReport:
-    """Bring the toolkit of a host to C(desired).
+    """Apply C(desired) to the toolkit of a host.
 
     :raises Refused: it cannot be met; nothing was installed.
     :raises PackageError: the package manager failed.

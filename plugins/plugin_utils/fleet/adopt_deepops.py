@@ -34,7 +34,7 @@ NAMES = (STRATEGY, RUNTIME, OPERATOR, BRANCH, *OF_DRIVER)
 
 
 @dataclass(frozen=True)
-class Told:
+class DeepOpsVariables:
     """What the variables of a host say.
 
     :param strategy: the MIG strategy of its device plugin, or None.
@@ -46,7 +46,7 @@ class Told:
     notes: tuple[str, ...] = ()
 
 
-def read(variables: Mapping[str, Any], branch: str, cluster_read: bool) -> Told:
+def read(variables: Mapping[str, Any], branch: str, cluster_read: bool) -> DeepOpsVariables:
     """Return what DeepOps' variables say of a host.
 
     :param variables: those of L(NAMES) that the host has.
@@ -58,10 +58,10 @@ def read(variables: Mapping[str, Any], branch: str, cluster_read: bool) -> Told:
         notes.append(
             f"DeepOps: {OPERATOR} is true, so the GPU Operator serves this host. Set gpu_cluster_kubeconfig to adopt what it does"
         )
-    told = str(variables.get(BRANCH) or "")
-    if told and told != branch:
+    pinned = str(variables.get(BRANCH) or "")
+    if pinned and pinned != branch:
         notes.append(
-            f"DeepOps: {BRANCH} is {told}, and the host has branch {branch or 'none'}; what the host has is written"
+            f"DeepOps: {BRANCH} is {pinned}, and the host has branch {branch or 'none'}; what the host has is written"
         )
     unused = [name for name in OF_DRIVER if name in variables]
     if unused:
@@ -69,4 +69,4 @@ def read(variables: Mapping[str, Any], branch: str, cluster_read: bool) -> Told:
             f"DeepOps: {', '.join(unused)} have no equivalent here and are not written. Use the written inventory alone, not beside the old one"
         )
     strategy = variables.get(STRATEGY)
-    return Told(str(strategy) if strategy else None, str(variables.get(RUNTIME) or ""), tuple(notes))
+    return DeepOpsVariables(str(strategy) if strategy else None, str(variables.get(RUNTIME) or ""), tuple(notes))

@@ -137,9 +137,9 @@ def _wrong_limits(
     percentage = mps_limits(0, replicas).active_thread_percentage
     if abs(daemon["percentage"] - percentage) > 0.05:
         yield f"the MPS daemon at {pipe} gives a client {daemon['percentage']:g} % of the threads instead of {percentage} %"
-    told = dict(enumerate(daemon["limits"]))
+    limits = dict(enumerate(daemon["limits"]))
     for gpu in gpus:
-        present = told.get(int(gpu["index"]))
+        present = limits.get(int(gpu["index"]))
         if present is None or not gpu.get("memory_mib"):
             continue
         mib = mps_limits(int(gpu["memory_mib"]), replicas).memory_mib

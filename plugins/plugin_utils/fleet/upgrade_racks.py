@@ -56,7 +56,7 @@ def announcements(nodes: Sequence[Node], budget: Budget, forks: int, groups: Map
     :param forks: how many hosts Ansible works on at a time.
     :param groups: the hosts of each rack by the inventory, whether the run has them or not.
     """
-    told = []
+    texts = []
     for rack, members in _racks(nodes).items():
         waiting = [node for node in members if node.phase not in (DONE, CURRENT) and not node.skip]
         size = len(waiting)
@@ -77,8 +77,8 @@ def announcements(nodes: Sequence[Node], budget: Budget, forks: int, groups: Map
         outside = [host for host in groups.get(rack) or () if host not in present]
         if outside:
             text += f" {shortened(outside)}: not part of this run. The rack stays out of its domain until they have that driver too."
-        told.append(text)
-    return told
+        texts.append(text)
+    return texts
 
 
 def mixed_racks(nodes: Sequence[Node]) -> dict[str, str]:

@@ -29,13 +29,13 @@ _STRATEGY = "DEVICE_LIST_STRATEGY"
 class Configuration(NamedTuple):
     """A configuration and where it was found.
 
-    :param told: device list strategies that the plugin is started with, which beat those of its file; empty where the file decides.
+    :param started_with: device list strategies that the plugin is started with, which beat those of its file; empty where the file decides.
     :param others: further objects of the GPU Operator in the file, if this is one.
     """
 
     name: str
     text: str
-    told: tuple[str, ...] = ()
+    started_with: tuple[str, ...] = ()
     others: tuple[Mapping[str, Any], ...] = ()
 
 
@@ -51,7 +51,7 @@ def lint_files(texts: Mapping[str, str], facts: Mapping[str, Any] | None = None)
     for name, text in texts.items():
         documents = _documents(text)
         for one in _taken_apart(name, text, documents):
-            verdicts[one.name] = lint(one.text, facts, one.told, one.others)
+            verdicts[one.name] = lint(one.text, facts, one.started_with, one.others)
         parts += [together.Part(name, _place(name, document), document) for document in documents]
     for cluster in together.by_cluster(parts):
         for place, report in together.check(cluster):
@@ -99,13 +99,13 @@ def _taken_apart(name: str, text: str, documents: Sequence[Mapping[str, Any]]) -
         if is_claim(document):
             found.append(Configuration(place, _text(document)))
             continue
-        told = _told(document)
+        started_with = _started_with(document)
         inside = list(_inside(document))
         if has_pods(document):
-            found.append(Configuration(place, _text(document), () if inside else told))
-        elif told and not inside:
+            found.append(Configuration(place, _text(document), () if inside else started_with))
+        elif started_with and not inside:
             inside = [(str(document.get("kind") or "values"), "version: v1\n")]
-        found += [Configuration(f"{name}[{path}]", inner, told) for path, inner in inside]
+        found += [Configuration(f"{name}[{path}]", inner, started_with) for path, inner in inside]
     if not found and any(map(together.is_dra_driver, documents)):
         # Of these values nothing is said but together with others.
         return []
@@ -116,7 +116,7 @@ def _text(document: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(document), sort_keys=False)
 
 
-def _told(document: Mapping[str, Any]) -> tuple[str, ...]:
+def _started_with(document: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the strategies that values of the plugin's chart, of HAMi or of the GPU Operator, or a DaemonSet, start the plugin with."""
     if OF_A_CONFIGURATION & set(document):
         return ()

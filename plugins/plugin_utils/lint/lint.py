@@ -45,7 +45,7 @@ class Verdict:
 def lint(
     text: str,
     facts: Mapping[str, Any] | None = None,
-    told: Sequence[str] = (),
+    started_with: Sequence[str] = (),
     others: Sequence[Mapping[str, Any]] = (),
 ) -> Verdict:
     """Check the text of a device plugin configuration file, of an object by which devices of the DRA driver are claimed or that tells the GPU
@@ -54,12 +54,12 @@ def lint(
     :param text: the file.
     :param facts: of the node on which it will be used, as M(gpufleet.nvidia.gpu_info) returns them; what depends on a node
         (its resources, MIG, the limit of MPS on old GPUs) is checked only with them.
-    :param told: device list strategies that the plugin is started with, which beat those of the file.
+    :param started_with: device list strategies that the plugin is started with, which beat those of the file.
     :param others: further objects of the GPU Operator for the same cluster.
     """
     report = Report()
     try:
-        return _lint(text, facts, told, others, report)
+        return _lint(text, facts, started_with, others, report)
     except TooManyFindings:
         message = f"it has more than {MOST} findings: the rest was not checked"
         report.findings.insert(
@@ -71,7 +71,7 @@ def lint(
 def _lint(
     text: str,
     facts: Mapping[str, Any] | None,
-    told: Sequence[str],
+    started_with: Sequence[str],
     others: Sequence[Mapping[str, Any]],
     report: Report,
 ) -> Verdict:
@@ -99,8 +99,8 @@ def _lint(
         return _verdict(report, None)
     if pods.has_pods(document):
         pods.check(document, facts, report)
-        if told:
-            node.check({}, node.node_of(facts), report, told)
+        if started_with:
+            node.check({}, node.node_of(facts), report, started_with)
         return _verdict(report, None)
     _explain_kubernetes_objects(document, report)
     config = schema.config(document, report)
@@ -113,7 +113,7 @@ def _lint(
         return _verdict(report, None)
     # From here on the plugin has read the file; what follows goes wrong later, in the daemon or on the node.
     rules.mps_daemon(config, report)
-    node.check(config, node.node_of(facts), report, told)
+    node.check(config, node.node_of(facts), report, started_with)
     return _verdict(report, effective(config))
 
 

@@ -86,16 +86,16 @@ def mig_devices(gpu: Mapping[str, Any]) -> list[str]:
     return profiles
 
 
-def check(config: Mapping[str, Any], node: LintedNode | None, report: Report, told: Sequence[str] = ()) -> None:
+def check(config: Mapping[str, Any], node: LintedNode | None, report: Report, started_with: Sequence[str] = ()) -> None:
     """Check a decoded configuration against C(node); without a node, say only what depends on one.
 
-    :param told: device list strategies that the plugin is started with, which beat those of the configuration.
+    :param started_with: device list strategies that the plugin is started with, which beat those of the configuration.
     """
     flags = config.get("flags") or {}
     strategy = flags.get("migStrategy") or "none"
     sharing = config.get("sharing") or {}
     mps, time_slicing = sharing.get("mps"), sharing.get("timeSlicing")
-    strategies = list(told) or (flags.get("plugin") or {}).get("deviceListStrategy")
+    strategies = list(started_with) or (flags.get("plugin") or {}).get("deviceListStrategy")
     _cdi(strategies, node, report)
     if node is None:
         return

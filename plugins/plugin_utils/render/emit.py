@@ -25,7 +25,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 #: Texts that PyYAML reads as texts and leaves bare, and that others do not: the Go programs which read these files take numbers as YAML 1.2
-#: writes them, 08 and 12e5 among them, and single letters for truth values (go-yaml, resolve.go).
+#: writes them, 08 and 12e5 among them, and single letters for booleans (go-yaml, resolve.go).
 _NOT_BARE = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?0o[0-7]+|[yYnN]")
 
 

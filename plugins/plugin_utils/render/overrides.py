@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The variables of every host for the generator, where a run tells some hosts otherwise than the inventory.
+"""The variables of every host for the generator, where a run overrides some in the inventory.
 
 Variables given with C(-e) stand above the inventory for every host of it, those outside of C(--limit) among them. The tree describes the
-whole cluster, so to such a host they must not apply: it has what the inventory says, or what an earlier run has told it.
+whole cluster, so to such a host they must not apply: it has what the inventory says, or the overrides of an earlier run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class HostVariables:
     :param hostvars: Ansible's.
     :param extra: those given with C(-e).
     :param hosts: the hosts of this run; empty for all of the inventory.
-    :param earlier: what an earlier run has told a host.
+    :param earlier: the overrides of a host in an earlier run.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class HostVariables:
         cluster = {name: value for name, value in self._extra.items() if name.startswith(_OF_CLUSTER)}
         return {**self._inventory.raw_get(host), **cluster, **wrap_var(dict(self._earlier(host)))}
 
-    def told(self, host: str, template: Template) -> dict[str, Any]:
-        """Return what this run tells C(host) otherwise than the inventory, templates resolved."""
+    def overrides(self, host: str, template: Template) -> dict[str, Any]:
+        """Return the variables of C(host) that differ in this run from the inventory, templates resolved."""
         if not self._extra or (self._hosts and host not in self._hosts):
             return {}
         now, inventory = self.of(host), self._inventory.raw_get(host)

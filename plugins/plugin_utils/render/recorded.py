@@ -29,6 +29,8 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet impor
 #: Where a run has registered what M(gpufleet.nvidia.gpu_info) returned: after the stages changed the host, else before them.
 REGISTERED = ("gpu_facts_now", "gpu_facts_host")
 _SCHEMA = 1
+#: The key of the overrides in the files that sites have of earlier releases.
+_OVERRIDES = "told"
 _KEPT = ("index", "name", "board", "device_id", "architecture", "memory_mib")
 
 
@@ -43,7 +45,7 @@ class RecordedFacts:
         self._fresh: dict[str, Sequence[Mapping[str, Any]]] = {}
         #: Hosts of a pool have the same GPUs: those of 10,000 are one object for each kind of host.
         self._equal: dict[str, Sequence[Mapping[str, Any]]] = {}
-        self._told: dict[str, Mapping[str, Any]] = {}
+        self._overrides: dict[str, Mapping[str, Any]] = {}
         self._unread: dict[str, str] = {}
         self._kept = set(os.listdir(directory)) if directory and os.path.isdir(directory) else set()
 
@@ -76,24 +78,24 @@ class RecordedFacts:
         return list(kept["gpus"]) if kept else _of_bus(cards)
 
     def earlier(self, host: str) -> Mapping[str, Any]:
-        """Return what the run that last read C(host) had told it otherwise than the inventory."""
+        """Return the overrides of the run that last read C(host)."""
         kept = self._read(host)
-        return dict(kept.get("told") or {}) if kept else {}
+        return dict(kept.get(_OVERRIDES) or {}) if kept else {}
 
     def is_fresh(self, host: str) -> bool:
         """Whether this run has read C(host), as far as L(gpus) was asked for it."""
         return host in self._fresh
 
-    def tell(self, host: str, told: Mapping[str, Any]) -> None:
-        """Note what this run tells C(host) otherwise than the inventory; it is kept if the run has read the host."""
-        self._told[host] = told
+    def note_overrides(self, host: str, overrides: Mapping[str, Any]) -> None:
+        """Note the overrides of C(host) in this run; they are kept if the run has read the host."""
+        self._overrides[host] = overrides
 
     def outdated(self) -> Iterator[tuple[str, str]]:
         """Give the path and the text of the file of each host whose facts of this run are not on disk yet."""
         for host, gpus in sorted(self._fresh.items()) if self._directory else ():
             path = os.path.join(self._directory, f"{host}.json")
-            told = {"told": self._told[host]} if self._told.get(host) else {}
-            text = json.dumps({"schema": _SCHEMA, "gpus": gpus, **told}, indent=1, sort_keys=True) + "\n"
+            overrides = {_OVERRIDES: self._overrides[host]} if self._overrides.get(host) else {}
+            text = json.dumps({"schema": _SCHEMA, "gpus": gpus, **overrides}, indent=1, sort_keys=True) + "\n"
             if read_text(path) != text.strip():
                 yield path, text
 
@@ -118,14 +120,14 @@ class RecordedFacts:
         return dict(document)
 
 
-def _told(value: Any, path: str) -> None:
+def _check_overrides(value: Any, path: str) -> None:
     mapping(anything, 256)(value, path)
     for name in value or ():
         if not name.startswith(OF_HOST):
             raise Unfit(f"{path}.{name}", "no such variable describes a host")
 
 
-_FILE = fields({"schema": number(_SCHEMA, _SCHEMA), "told": _told}, required=("schema", "gpus"))
+_FILE = fields({"schema": number(_SCHEMA, _SCHEMA), _OVERRIDES: _check_overrides}, required=("schema", "gpus"))
 
 
 def _of_bus(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:

@@ -16,7 +16,7 @@ import time
 import pytest
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease, lease_renewal
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_lease import Holder, let_go, may_take, take
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_lease import Holder, may_take, release, take
 
 NOW = datetime.datetime(2026, 11, 21, 7, 0, tzinfo=datetime.timezone.utc)
 SPACE = cluster_lease._space()
@@ -117,9 +117,9 @@ def test_taking_renewing_and_giving_back():
     assert cluster.stored["acquireTime"] == first
     with pytest.raises(AnsibleError, match="gpu_node_lease_take_over=true"):
         take(cluster, "default", Holder("other@there", "5-5"), 60, False)
-    let_go(cluster, "default", Holder("other@there", "5-5"))
+    release(cluster, "default", Holder("other@there", "5-5"))
     assert cluster.stored["holderIdentity"] == str(ME)
-    let_go(cluster, "default", ME)
+    release(cluster, "default", ME)
     take(cluster, "default", Holder("other@there", "5-5"), 60, False)
 
 

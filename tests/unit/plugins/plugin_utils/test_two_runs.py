@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_lease import Holder, is_held, let_go, take
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_lease import Holder, is_held, release, take
 from hypothesis import strategies as st
 
 from ...mutation import QUICK, examples_of, property_of
@@ -109,7 +109,7 @@ def simulate(patch, runs, events):
         elif verb == "renew":
             renews(run)
         elif verb == "release" and run.alive:
-            let_go(world, "default", run.holder)
+            release(world, "default", run.holder)
             run.until = -1.0
         elif verb == "die":
             run.alive = False

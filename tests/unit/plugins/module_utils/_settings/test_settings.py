@@ -185,12 +185,12 @@ def test_ecc_is_reset_into_effect_and_the_power_limit_set_after_that():
 def test_a_settled_host_has_nothing_to_do():
     settled = gpu(power=500)
     settled["settings"]["clocks_mhz"].update(graphics=1410, locked_graphics=[1200, 1500])
-    wish = variables(power_limit=500, graphics_clocks=[1200, 1500])
-    record = read(wish).as_dict()
-    assert not stage(facts(settled, record=record), wish).needed
+    wanted = variables(power_limit=500, graphics_clocks=[1200, 1500])
+    record = read(wanted).as_dict()
+    assert not stage(facts(settled, record=record), wanted).needed
     # The driver was loaded anew by hand: nobody remembers a lock, or the clock runs away.
     settled["settings"]["clocks_mhz"]["graphics"] = 1980
-    assert [step.kind.key for step in stage(facts(settled, record=record), wish).steps] == ["lock_clocks"]
+    assert [step.kind.key for step in stage(facts(settled, record=record), wanted).steps] == ["lock_clocks"]
 
 
 def test_what_is_not_described_any_more_goes_back_to_the_boards_own_but_ecc():

@@ -65,11 +65,11 @@ def test_a_compute_mode_is_refused_where_sharing_needs_its_own(options, why):
 
 
 def test_a_compute_mode_is_refused_with_mig():
-    wish = desired(compute_mode="exclusive_process")
+    wanted = desired(compute_mode="exclusive_process")
     with pytest.raises(Refused, match="nvidia_mig_strategy is single"):
-        stage({"gpus": gpus()}, {**wish, "nvidia_mig_strategy": "single"})
+        stage({"gpus": gpus()}, {**wanted, "nvidia_mig_strategy": "single"})
     with pytest.raises(Refused, match="GPU 0 is in MIG mode"):
-        stage({"gpus": gpus(mig={"supported": True, "current": True})}, wish)
+        stage({"gpus": gpus(mig={"supported": True, "current": True})}, wanted)
     assert not stage({"gpus": gpus()}, desired(mode="time_slicing", replicas=4, compute_mode="default")).refusals
 
 

@@ -100,7 +100,7 @@ def findings(document, facts=None):
 def in_a_file(*documents):
     """Return the paths of the errors that the linter finds in each object of one file."""
     return [
-        [finding.path for finding in lint(one.text, None, one.told, one.others).errors]
+        [finding.path for finding in lint(one.text, None, one.started_with, one.others).errors]
         for one in configurations("f", yaml.safe_dump_all(documents))
     ]
 

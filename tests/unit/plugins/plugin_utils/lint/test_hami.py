@@ -156,6 +156,6 @@ def test_it_is_found_in_config_maps_and_in_values_of_the_chart():
         levels = sorted(
             finding.level
             for one in configurations("f", yaml.safe_dump(document))
-            for finding in lint(one.text, None, one.told, one.others).findings
+            for finding in lint(one.text, None, one.started_with, one.others).findings
         )
         assert levels == ["error", "warning"]

@@ -242,19 +242,19 @@ spec: {{template: {{spec: {{containers: [{{env: [{{name: DEVICE_LIST_STRATEGY, v
 )
 def test_a_strategy_in_other_peoples_values_is_held_against_the_node(text, name):
     """It beats that of the file, and is nowhere in it."""
-    (found,) = [one for one in configurations("f", text.format("envvar")) if one.told]
-    assert (found.name, found.told) == (name, ("envvar",))
-    (finding,) = lint(found.text, accepting(), found.told).findings
+    (found,) = [one for one in configurations("f", text.format("envvar")) if one.started_with]
+    assert (found.name, found.started_with) == (name, ("envvar",))
+    (finding,) = lint(found.text, accepting(), found.started_with).findings
     assert (finding.level, finding.path) == ("error", "flags.plugin.deviceListStrategy")
     assert "do not accept envvar" in finding.message and "nvidia_toolkit_device_injection" in finding.remedy
-    assert not lint(found.text, accepting(envvar=True), found.told).findings
+    assert not lint(found.text, accepting(envvar=True), found.started_with).findings
     assert not lint(PLUGIN.format("deviceListStrategy: [envvar]"), accepting(), ("cdi-cri",)).findings
 
 
 def test_the_operator_with_cdi_gives_its_plugin_both_strategies_of_cdi():
     (found,) = configurations("f", "devicePlugin: {enabled: true}\ncdi: {enabled: true}\n")
-    assert found.told == ("cdi-annotations", "cdi-cri")
-    (finding,) = lint(found.text, accepting(containerd="1.6.20"), found.told).findings
+    assert found.started_with == ("cdi-annotations", "cdi-cri")
+    (finding,) = lint(found.text, accepting(containerd="1.6.20"), found.started_with).findings
     assert "do not accept cdi-annotations, cdi-cri" in finding.message
 
 

@@ -76,7 +76,7 @@ def test_a_host_outside_has_what_an_earlier_run_had_told_it():
 def test_without_hosts_it_counts_for_all():
     found = known({"nvidia_mig_layout": NIGHT}, hosts=(), earlier={}.__getitem__)
     assert found.of("b")["nvidia_mig_layout"] == NIGHT
-    assert found.told("b", template) == {"nvidia_mig_layout": NIGHT}
+    assert found.overrides("b", template) == {"nvidia_mig_layout": NIGHT}
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_without_hosts_it_counts_for_all():
 )
 def test_what_differs_from_the_inventory_is_told_with_its_templates_resolved(inventory, extra, told):
     found = known(extra, inventory={**INVENTORY, **inventory})
-    assert found.told("a", template) == told
-    assert found.told("b", template) == {}
+    assert found.overrides("a", template) == told
+    assert found.overrides("b", template) == {}
 
 
 def test_it_is_kept_with_the_facts_of_a_host_that_was_read_and_forgotten_when_it_is_as_described(tmp_path):
@@ -103,7 +103,7 @@ def test_it_is_kept_with_the_facts_of_a_host_that_was_read_and_forgotten_when_it
         recorded = RecordedFacts(str(tmp_path))
         found = recorded.earlier("a")
         recorded.gpus("a", variables)
-        recorded.tell("a", told)
+        recorded.note_overrides("a", told)
         recorded.keep()
         return found
 
