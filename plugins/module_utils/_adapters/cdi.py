@@ -14,8 +14,6 @@ first, as the unit of 1.20.1 does (nvidia-container-toolkit, deployments/systemd
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Collection
 from typing import Callable
 
 from .command import CommandError, Result, find, run
@@ -33,8 +31,6 @@ _CREATE_NODES = ["nvidia-ctk", "system", "create-device-nodes", "--control-devic
 _UNKNOWN_COMMAND = "No help topic"
 _SETTINGS = "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
 _OUTPUT = "NVIDIA_CTK_CDI_OUTPUT_FILE_PATH"
-_MIG_UUID = re.compile(r"MIG-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_ANY_UUID = re.compile(r"(?:MIG|GPU)-[0-9a-fA-F]{8}-")
 
 
 def available() -> bool:
@@ -55,19 +51,6 @@ def settings() -> dict[str, str]:
 def path() -> str:
     """Return where the specification is."""
     return settings().get(_OUTPUT) or DEFAULT_PATH
-
-
-def is_stale(mig_uuids: Collection[str]) -> bool:
-    """Return whether a specification is there that names other MIG devices than the host has.
-
-    A specification that names its devices by their indices only does not tell.
-
-    :param mig_uuids: of the MIG devices that the host has.
-    """
-    text = read_text(path())
-    if text is None or not _ANY_UUID.search(text):
-        return False
-    return set(_MIG_UUID.findall(text)) != set(mig_uuids)
 
 
 def missing_nodes() -> tuple[str, ...]:

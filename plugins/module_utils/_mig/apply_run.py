@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._adapters import cdi
-from .._adapters.cdi_specifications import GPU_KIND
+from .._adapters.cdi_specifications import GPU_KIND, compare, parse_specification
 from .._adapters.command import CommandError
 from .._adapters.files import read_text, remove, write_whole
 from .._formats import utc_time
@@ -337,7 +337,15 @@ def _differs(document: Mapping[str, Any]) -> bool:
 
 
 def _cdi_is_stale(gpus: Sequence[HostGpu]) -> bool:
-    return cdi.is_stale([uuid for gpu in gpus for uuid in gpu.mig_uuids])
+    """Return whether a specification is there that names other MIG devices than the host has."""
+    path = cdi.path()
+    text = read_text(path)
+    try:
+        devices = parse_specification(path, text or "").devices
+    except ValueError:
+        return False
+    missing, stale = compare(devices, [gpu.facts for gpu in gpus if not gpu.state.lost])
+    return any(name.startswith("MIG-") or ":" in name for name in (*missing, *stale))
 
 
 def _warnings(found: MigPlan, selected: DesiredLayout, gpus: Sequence[HostGpu]) -> tuple[str, ...]:

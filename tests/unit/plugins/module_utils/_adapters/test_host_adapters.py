@@ -230,9 +230,6 @@ def test_a_reset_is_of_one_gpu_alone(monkeypatch):
     assert calls == [["nvidia-smi", "-r", "-i", "0000:18:00.0"]]
 
 
-UUID = "MIG-1bb0d6ca-6c5d-5766-8d77-5478c92d3909"
-
-
 @pytest.fixture
 def spec(tmp_path, monkeypatch):
     target = tmp_path / "nvidia.yaml"
@@ -311,22 +308,6 @@ def test_the_sites_settings_decide_where_the_specification_is(spec, monkeypatch)
     assert cdi.settings()["NVIDIA_CTK_DEBUG"] == "true"
     monkeypatch.setattr(cdi, "_SETTINGS", "/nowhere")
     assert cdi.path() == cdi.DEFAULT_PATH
-
-
-@pytest.mark.parametrize(
-    ("text", "stale"),
-    [
-        (None, False),
-        ("devices:\n- name: '0:0'\n", False),
-        (f"- name: {UUID}\n- name: '0:0'\n", False),
-        ("- name: GPU-e696dbe1-2a37-4ed5-a88a-f2a6db88df6f\n", True),
-        (f"- name: {UUID[:-1]}0\n", True),
-    ],
-)
-def test_a_specification_that_names_other_devices_is_stale(spec, text, stale):
-    if text is not None:
-        spec.write_text(text)
-    assert cdi.is_stale([UUID]) is stale
 
 
 def test_the_specification_is_written_with_the_sites_settings_and_read_back(spec):

@@ -341,15 +341,25 @@ def test_totals_over_a_host(make):
     assert total == {"3g.40gb": 3, "1g.10gb": 2}
 
 
-def test_cdi_follows_a_change_and_a_stale_specification(make, monkeypatch):
+@pytest.mark.parametrize("before", ["MIG-of-before", "0:1", "0"])
+def test_cdi_follows_a_change_and_a_stale_specification(make, monkeypatch, tmp_path, before):
     host = make()
     written = []
+    specification = tmp_path / "nvidia.yaml"
+
+    def names(*devices):
+        listed = "".join(f"- name: '{device}'\n" for device in (*devices, "all"))
+        specification.write_text(f"kind: nvidia.com/gpu\ncdiVersion: 0.5.0\ndevices:\n{listed}")
+
+    monkeypatch.setattr(apply_run.cdi, "path", lambda: str(specification))
     monkeypatch.setattr(apply_run.cdi, "available", lambda: True)
     monkeypatch.setattr(apply_run.cdi, "refresh", lambda: written.append(1) or "/run/cdi/nvidia.yaml")
-    monkeypatch.setattr(apply_run.cdi, "is_stale", lambda _uuids: False)
     run(host, one(**{"3g_40gb": 1}))
     assert not run(host, one(**{"3g_40gb": 1}))["changed"] and len(written) == 1
-    monkeypatch.setattr(apply_run.cdi, "is_stale", lambda _uuids: True)
+    (compute,) = host.gpus()[0]["gpu_instances"][0]["compute_instances"]
+    names(compute["uuid"] if before.startswith("MIG-") else "0:0")
+    assert not run(host, one(**{"3g_40gb": 1}))["changed"] and len(written) == 1
+    names(before)
     assert run(host, one(**{"3g_40gb": 1}))["changed"] and len(written) == 2
 
     def broken():
