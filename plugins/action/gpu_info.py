@@ -13,7 +13,7 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.nvml_action import NvmlAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, truth
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true
 
 
 class ActionModule(NvmlAction):
@@ -30,7 +30,7 @@ class ActionModule(NvmlAction):
         facts, unread = facts_of({"gpu": printable(_data_of(said), lines=True, longest=sys.maxsize)})
         if facts is None:
             return {**answer, "failed": True, "msg": f"{task_vars.get('inventory_hostname', 'the host')}: {unread}"}
-        if truth(self._task.args.get("as_text")):
+        if is_true(self._task.args.get("as_text")):
             return {**answer, "gpu_text": json.dumps(facts, separators=(",", ":"))}
         return {**answer, "gpu": facts}
 

@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals, r
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, truth
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
 
 #: What the tasks of the removal need of the variables of the host roles, whose defaults are filled in here.
@@ -57,7 +57,7 @@ class ActionModule(ControllerAction):
         for host in hosts:
             variables = task_vars["hostvars"][host]
             description = describe(host, variables, known, racks=racks)
-            asked = {name: truth(variables.get(f"gpu_remove_{name}")) for name in gone}
+            asked = {name: is_true(variables.get(f"gpu_remove_{name}")) for name in gone}
             gone = {name: gone[name] and asked[name] for name in gone}
             facts, unread = facts_of(registered(variables, "gpu_facts_host"))
             found = list(description.refusals)

@@ -12,7 +12,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals, s
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe, warnings_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, truth
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
 
 
@@ -28,7 +28,7 @@ class ActionModule(ControllerAction):
             facts, unread = facts_of(registered(variables, "gpu_facts_host"))
             work = site_gate.work_of(host, describe(host, variables, known, racks=racks), facts, unread)
             found.append(work)
-            if work.refusals and not truth(variables.get("gpu_facts_skip_refused_hosts")):
+            if work.refusals and not is_true(variables.get("gpu_facts_skip_refused_hosts")):
                 stopping.append(work)
         for warning in warnings_of((work.host, work.stages) for work in found):
             self._display.warning(warning)

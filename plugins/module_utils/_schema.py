@@ -87,7 +87,7 @@ def number(low: int = 0, high: int = _LARGEST, real: bool = False) -> Schema:
     return schema
 
 
-def truth(value: Any, path: str) -> None:
+def boolean(value: Any, path: str) -> None:
     """True or false."""
     if value is not None and not isinstance(value, bool):
         raise Unfit(path, f"{_shown(value)} must be true or false")

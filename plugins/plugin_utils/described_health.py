@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.cuda impor
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import evidence_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import ARGUMENTS, answer
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain, truth
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true, plain
 
 #: The variables that L(described_health) reads.
 VARIABLES = (
@@ -58,7 +58,7 @@ def described_health(variables: Mapping[str, Any]) -> dict[str, Any]:
     if runtime != "none":
         expected["toolkit_version"] = given("nvidia_toolkit_version")
         expected["runtime"] = runtime
-        expected["cdi"] = truth(variables.get("nvidia_toolkit_cdi"))
+        expected["cdi"] = is_true(variables.get("nvidia_toolkit_cdi"))
     # A level that is not asked for any more leaves nothing owed.
     expected["accepted"] = str(variables.get("nvidia_health_dcgm_level") or 0) != "0"
     return {name: value for name, value in expected.items() if value}

@@ -40,7 +40,7 @@ def plain(value: Any) -> Any:
     raise TypeError(f"a value of type {type(value).__name__} is not plain data")
 
 
-def truth(value: Any) -> bool:
+def is_true(value: Any) -> bool:
     """Return what a variable that may be a text, or not be set, says as true or false; what cannot be read so is false."""
     return boolean(plain(value) or False, strict=False)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from .._schema import OUTPUT, Unfit, anything, check, fields, items, mapping, not_null, number, text, truth
+from .._schema import OUTPUT, Unfit, anything, boolean, check, fields, items, mapping, not_null, number, text
 from .schema_version import SCHEMA
 
 _NAME, _TEXT = text(256), text()
@@ -66,8 +66,8 @@ _PROFILES = items(
 )
 _ERRORS = fields(
     {
-        "remap_pending": truth,
-        "remap_failed": truth,
+        "remap_pending": boolean,
+        "remap_failed": boolean,
         **dict.fromkeys(("uncorrected", "remapped_correctable", "remapped_uncorrectable"), number()),
     }
 )
@@ -78,7 +78,7 @@ _PAIR_OF_CLOCKS = items(_MHZ, 2)
 _SETTINGS = fields(
     {
         "power_w": fields(dict.fromkeys(("limit", "default", "min", "max"), _WATTS)),
-        "ecc": fields({"current": truth, "pending": truth}),
+        "ecc": fields({"current": boolean, "pending": boolean}),
         "clocks_mhz": fields(
             {
                 "graphics": _MHZ,
@@ -93,8 +93,8 @@ GPU = fields(
         "minor": _INDEX,
         **dict.fromkeys(("uuid", "pci_address", "name", "board", "device_id", "architecture", "compute_mode"), _NAME),
         "memory_mib": _MIB,
-        "persistence_mode": truth,
-        "mig": fields({"supported": truth, "current": truth, "pending": truth}),
+        "persistence_mode": boolean,
+        "mig": fields({"supported": boolean, "current": boolean, "pending": boolean}),
         "processes": _PROCESSES,
         "gpu_instances": items(_GPU_INSTANCE, 64),
         "profiles": _PROFILES,
@@ -104,22 +104,22 @@ GPU = fields(
             {"state": _NAME, "status": number(), "degraded": items(_NAME, 64), "summary": _NAME, "clique": _NAME}
         ),
         "settings": _SETTINGS,
-        "lost": truth,
+        "lost": boolean,
     },
     required=("index",),
 )
 GPUS = items(GPU, 64)
-_UNIT = fields({"installed": truth, "active": truth, "version": _VERSION})
+_UNIT = fields({"installed": boolean, "active": boolean, "version": _VERSION})
 _VERSIONS = mapping(not_null(_VERSION))
 _DRIVER = fields(
     {
         **dict.fromkeys(("loaded_version", "on_disk_version", "library_version", "flavour", "source"), _VERSION),
         "packages": _VERSIONS,
         "holds": items(_TEXT),
-        "nouveau_loaded": truth,
+        "nouveau_loaded": boolean,
         "modules": items(_NAME),
         "next_kernel": fields(
-            {"release": _NAME, "version": _VERSION, "vermagic": _NAME, "signer": _TEXT, "key_enrolled": truth}
+            {"release": _NAME, "version": _VERSION, "vermagic": _NAME, "signer": _TEXT, "key_enrolled": boolean}
         ),
         **dict.fromkeys(("configured_parameters", "loaded_parameters"), mapping(_TEXT, 256)),
         "dkms": items(fields(dict.fromkeys(("name", "version", "kernel", "state"), _NAME))),
@@ -130,10 +130,10 @@ _RUNTIME = fields(
     {
         **dict.fromkeys(("version", "default_runtime"), _VERSION),
         **dict.fromkeys(("config_path", "binary", "low_level_runtime"), _TEXT),
-        "active": truth,
+        "active": boolean,
         "config_version": number(0, 1000),
-        "nvidia": truth,
-        "cdi": truth,
+        "nvidia": boolean,
+        "cdi": boolean,
         "cgroup_drivers": _VERSIONS,
         "monitors": mapping(_TEXT),
     }
@@ -150,7 +150,7 @@ _DAEMON = fields(
     {
         "pipe_directory": _TEXT,
         "pid": _PID,
-        **dict.fromkeys(("responds", "in_container"), truth),
+        **dict.fromkeys(("responds", "in_container"), boolean),
         "percentage": number(0, 100, real=True),
         "limits": items(_NAME, 64),
         "clients": number(0, 65536),
@@ -196,7 +196,7 @@ _HOST = fields(
         "distribution": _DISTRIBUTION,
         "kernel_packages": items(_NAME),
         "headers_not_offered": items(_NAME, 64),
-        **dict.fromkeys(("root", "secure_boot", "kernel_headers", "container"), truth),
+        **dict.fromkeys(("root", "secure_boot", "kernel_headers", "container"), boolean),
     }
 )
 _FACTS = fields(
@@ -205,7 +205,7 @@ _FACTS = fields(
         "host": _HOST,
         "pci": items(_CARD, 1024),
         "driver": _DRIVER,
-        "nvml": fields({"available": truth, **dict.fromkeys(("reason", "code", "version", "cuda_version"), _TEXT)}),
+        "nvml": fields({"available": boolean, **dict.fromkeys(("reason", "code", "version", "cuda_version"), _TEXT)}),
         "gpus": GPUS,
         "fabric": fields(
             {
@@ -215,7 +215,7 @@ _FACTS = fields(
                 "lacking_modules": items(_NAME, 64),
                 "imex": fields(
                     {
-                        **dict.fromkeys(("active", "enabled", "masked"), truth),
+                        **dict.fromkeys(("active", "enabled", "masked"), boolean),
                         "version": _VERSION,
                         "nodes": items(_NAME, 1024),
                     }
@@ -223,14 +223,14 @@ _FACTS = fields(
             }
         ),
         "mps": items(_DAEMON, 4096),
-        "mps_control": fields({"installed": truth, "multi_user": truth}),
+        "mps_control": fields({"installed": boolean, "multi_user": boolean}),
         "toolkit": fields(
             {
                 "version": _VERSION,
                 "packages": _VERSIONS,
                 "holds": items(_TEXT),
-                "accept_envvar_unprivileged": truth,
-                "accept_volume_mounts": truth,
+                "accept_envvar_unprivileged": boolean,
+                "accept_volume_mounts": boolean,
                 "low_level_runtimes": items(_TEXT),
             }
         ),
@@ -239,7 +239,7 @@ _FACTS = fields(
                 "packages": _VERSIONS,
                 "holds": items(_TEXT),
                 "dcgmi": _TEXT,
-                **dict.fromkeys(("active", "enabled"), truth),
+                **dict.fromkeys(("active", "enabled"), boolean),
             }
         ),
         "runtimes": mapping(_RUNTIME, 64),
@@ -248,14 +248,14 @@ _FACTS = fields(
         "recorded": fields(
             {
                 **dict.fromkeys(("mig", "sharing", "settings", "heal"), mapping(anything)),
-                **dict.fromkeys(("mig_unfinished", "repartition_unfinished", "acceptance_owed"), truth),
+                **dict.fromkeys(("mig_unfinished", "repartition_unfinished", "acceptance_owed"), boolean),
                 "upgrade_state": _NAME,
             }
         ),
         "host_program": fields({"version": _TEXT, "sha256": _NAME, "metrics_directory": _TEXT}),
         "health": _HEALTH,
         "holders": items(_HOLDER, 65536),
-        "mig_parted": fields({"config_path": _TEXT, "config": OUTPUT, "selected": _TEXT, "enabled": truth}),
+        "mig_parted": fields({"config_path": _TEXT, "config": OUTPUT, "selected": _TEXT, "enabled": boolean}),
         "unknown": mapping(_TEXT),
     },
 )

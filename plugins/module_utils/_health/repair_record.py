@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from .._schema import OUTPUT, check, fields, items, number, text, truth
+from .._schema import OUTPUT, boolean, check, fields, items, number, text
 from .repair_actions import Action
 
 SCHEMA = 1
@@ -42,7 +42,7 @@ _RECORD = fields(
         "operator": text(1024),
         "since": text(64),
         "boot_id": text(64),
-        "initial_unschedulable": truth,
+        "initial_unschedulable": boolean,
         "dealt_with": items(text(1024), 1024),
         "attempts": items(
             fields(

@@ -68,7 +68,7 @@ class Clients:
             except CommandError as error:
                 raise ServicesFailed(str(error)) from error
 
-    def bring_back(self, changed: bool) -> tuple[str, ...]:
+    def start_again(self, changed: bool) -> tuple[str, ...]:
         """Start those again that were stopped, and restart the others when the GPUs changed; return which.
 
         :raises ServicesFailed: one does not come back; all others are.

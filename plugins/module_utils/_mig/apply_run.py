@@ -203,7 +203,7 @@ def _follow(
     except (CommandError, OSError) as error:
         problems.append(str(error))
     try:
-        restarted = clients.bring_back(changed)
+        restarted = clients.start_again(changed)
         if begun and not problems:
             machine.journal.followed()
     except (ServicesFailed, OSError) as error:

@@ -22,11 +22,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_reco
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
     OUTPUT,
     Unfit,
+    boolean,
     check,
     fields,
     number,
     text,
-    truth,
 )
 
 from .names import LABEL_PREFIX
@@ -63,7 +63,7 @@ _RECORD = fields(
         "state": text(pattern="|".join(("", *STEPS, DONE, FAILED, REFUSED))),
         **dict.fromkeys(("from", "from_toolkit", "from_kernel", "to", "operator"), text(1024)),
         "wave": number(0, 10**6),
-        "initial_unschedulable": truth,
+        "initial_unschedulable": boolean,
         "failed_reason": OUTPUT,
         "since": text(64),
     }

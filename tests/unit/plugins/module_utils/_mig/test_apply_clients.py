@@ -56,20 +56,20 @@ def test_services_that_were_stopped_are_started_again(systemd):
     clients = Clients(active(["a.service", "b.service"]))
     assert clients.concerned == ("a.service",)
     clients.stop()
-    assert clients.bring_back(True) == ("a.service",)
+    assert clients.start_again(True) == ("a.service",)
     assert systemd.calls == [("stop", "a.service"), ("start", "a.service")]
 
 
 def test_services_that_were_not_stopped_are_restarted_after_a_change(systemd):
     clients = Clients(["a.service"])
-    assert clients.bring_back(False) == () and clients.bring_back(True) == ("a.service",)
+    assert clients.start_again(False) == () and clients.start_again(True) == ("a.service",)
     assert systemd.calls == [("restart", "a.service")]
 
 
 def test_services_that_a_run_before_left_stopped_are_restarted_whatever_happens(systemd):
     clients = Clients(["a.service"], ["c.service", "a.service"])
     assert clients.concerned == ("a.service", "c.service")
-    assert clients.bring_back(False) == ("a.service", "c.service")
+    assert clients.start_again(False) == ("a.service", "c.service")
     assert systemd.calls == [("restart", "a.service"), ("restart", "c.service")]
 
 
@@ -80,10 +80,10 @@ def test_a_service_that_does_not_stop_or_come_back_is_said(systemd):
         clients.stop()
     systemd.broken = {("start", "a.service")}
     with pytest.raises(ServicesFailed, match="it failed"):
-        clients.bring_back(False)
+        clients.start_again(False)
     systemd.broken = {("restart", "a.service")}
     with pytest.raises(ServicesFailed):
-        clients.bring_back(True)
+        clients.start_again(True)
     assert systemd.calls[-1] == ("restart", "b.service"), "one that fails does not keep the others from it"
     systemd.broken = {"systemctl"}
     with pytest.raises(ServicesFailed, match="no answer"):
