@@ -157,7 +157,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.apply imp
     apply,
     observe_and_plan,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import BINARY, DesiredRuntime
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import BINARY, from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan import file_diffs
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.system import RuntimeFailure, engine_for
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
@@ -178,7 +178,7 @@ ARGUMENTS = {
 def run(module: AnsibleModule) -> tuple[RuntimeChange, dict[str, Any]]:
     """Read, plan, apply, read back."""
     params = module.params
-    desired = DesiredRuntime(params["state"] == "present", params["default"], params["enable_cdi"], params["binary"])
+    desired = from_options(params)
     engine = engine_for(params["runtime"], params["binary"], params["config_path"])
     outcome = observe_and_plan(engine, desired, params["restart"], params["disruption"])
     in_force = outcome.after

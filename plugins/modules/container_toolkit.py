@@ -179,13 +179,13 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.reposito
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import TomlError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import AUTO, METHODS, Injection, choose
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import AUTO, METHODS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.apply import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import PATH
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit, credentials_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.floors import DEFAULT_VERSION
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.system import ToolkitSystem
 
@@ -201,34 +201,11 @@ ARGUMENTS: dict[str, Any] = {
 }
 
 
-def desired(params: dict[str, Any]) -> DesiredToolkit:
-    """Return the desired state that the options describe."""
-    repository = params["repository"]
-    return DesiredToolkit(
-        present=params["state"] == "present",
-        version=params["version"],
-        injection=Injection(choose(params["device_injection"], params["runtime"])),
-        runtime=params["runtime"],
-        cdi=params["cdi"],
-        hold=params["hold"],
-        allow_vulnerable=params["allow_vulnerable"],
-        manage_repository=repository.get("manage", True),
-        repository_url=repository.get("url", ""),
-        key_url=repository.get("key_url", ""),
-        key_file=repository.get("key_file", ""),
-        key_fingerprint=repository.get("key_fingerprint", ""),
-        credentials=credentials_of(
-            **{name: repository.get(name) or "" for name in ("url", "key_url", "username", "password")},
-            manage=repository.get("manage", True),
-        ),
-    )
-
-
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
         with Stopwatch() as watch:
-            report = run_stage(ToolkitSystem(fetching(open_url)), desired(module.params), module.check_mode)
+            report = run_stage(ToolkitSystem(fetching(open_url)), from_options(module.params), module.check_mode)
     except Refused as refusal:
         refuse(module, refusal)
     except TomlError as error:

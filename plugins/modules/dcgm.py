@@ -112,7 +112,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError, manager_for
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.apply import Failed, run_stage
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.desired import DesiredDcgm
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.desired import from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.packages import CUDA_VERSIONS, DEFAULT_VERSION
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import package_manager
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -128,23 +128,12 @@ ARGUMENTS: dict[str, Any] = {
 }
 
 
-def desired(params: dict[str, Any]) -> DesiredDcgm:
-    """Return the desired state that the options describe."""
-    return DesiredDcgm(
-        present=params["state"] == "present",
-        version=params["version"],
-        cuda=tuple(params["cuda"]),
-        hold=params["hold"],
-        allow_vulnerable=params["allow_vulnerable"],
-    )
-
-
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
         with Stopwatch() as watch, exclusive(module.params["lock_timeout"]):
             manager = manager_for(package_manager(HostFiles()) or "unknown")
-            report = run_stage(manager, desired(module.params), module.check_mode)
+            report = run_stage(manager, from_options(module.params), module.check_mode)
     except Refused as refusal:
         refuse(module, refusal)
     except (Failed, PackageError, CommandError) as error:

@@ -127,6 +127,17 @@ def test_every_domain_has_one_shape(domain):
     assert "plan" in within("stage")
 
 
+def test_no_module_reads_its_options_into_a_desired_state_itself():
+    """The variables of the role and the options of the module are read by one function, in the domain's desired.py."""
+    wrong = [
+        f"{file.name}:{node.lineno} makes a {ast.unparse(node.func)}"
+        for file in sorted((PLUGINS / "modules").glob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and re.fullmatch(r"(.*\.)?Desired\w+", ast.unparse(node.func))
+    ]
+    assert not wrong
+
+
 def test_the_graph_is_drawn_from_every_kind_of_import():
     """The reader of imports itself: relative, absolute, and of modules of a folder."""
     found = set(imported(PLUGINS / "plugin_utils" / "lint" / "lint.py"))

@@ -28,12 +28,18 @@ class DesiredDcgm:
     allow_vulnerable: bool = False
 
 
-def from_variables(desired: Mapping[str, Any]) -> DesiredDcgm:
+def from_variables(variables: Mapping[str, Any]) -> DesiredDcgm:
     """Return the desired state in the role's variables, under their full names."""
+    names = ("state", "version", "cuda", "hold", "allow_vulnerable")
+    return from_options({name: variables[f"{PREFIX}{name}"] for name in names})
+
+
+def from_options(options: Mapping[str, Any]) -> DesiredDcgm:
+    """Return the desired state in the module's options."""
     return DesiredDcgm(
-        present=desired[f"{PREFIX}state"] == "present",
-        version=str(desired[f"{PREFIX}version"]),
-        cuda=tuple(desired[f"{PREFIX}cuda"]),
-        hold=desired[f"{PREFIX}hold"],
-        allow_vulnerable=desired[f"{PREFIX}allow_vulnerable"],
+        present=options["state"] == "present",
+        version=str(options["version"]),
+        cuda=tuple(options["cuda"]),
+        hold=options["hold"],
+        allow_vulnerable=options["allow_vulnerable"],
     )

@@ -35,6 +35,17 @@ class DesiredRuntime:
     binary: str = BINARY
 
 
+def from_variables(variables: Mapping[str, Any]) -> DesiredRuntime:
+    """Return the desired state in the role's variables, under their full names."""
+    options = {"default": variables["nvidia_toolkit_default_runtime"], "enable_cdi": variables["nvidia_toolkit_cdi"]}
+    return from_options({**options, "state": "present", "binary": BINARY})
+
+
+def from_options(options: Mapping[str, Any]) -> DesiredRuntime:
+    """Return the desired state in the module's options."""
+    return DesiredRuntime(options["state"] == "present", options["default"], options["enable_cdi"], options["binary"])
+
+
 @dataclass(frozen=True)
 class FileChange:
     """A file before and after; None means that it is not there."""

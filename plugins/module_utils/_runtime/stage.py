@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import _injection as injection
 from .._plan import Refused, StagePlan
-from .desired import BINARY, DesiredRuntime, Effective
+from .desired import BINARY, Effective, from_variables
 from .plan import plan_effective
 
 
@@ -37,7 +37,7 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         return StagePlan("runtime", True, unknown=f"{injection.VARIABLE} is refused")
     if refusal is not None:
         return StagePlan("runtime", True, refusals=(refusal,))
-    wanted = DesiredRuntime(True, desired["nvidia_toolkit_default_runtime"], desired["nvidia_toolkit_cdi"])
+    wanted = from_variables(desired)
     # Facts of an older reading, without a key, prove nothing.
     binary = found.get("binary", BINARY) or "not named"
     effective = Effective(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._adapters.credentials import Credentials, checked_credentials, refuse_credentials_in
-from .._injection import CDI, Injection, read
+from .._injection import CDI, Injection, choose, read
 from .floors import DEFAULT_VERSION
 
 PREFIX = "nvidia_toolkit_"
@@ -58,34 +58,49 @@ class DesiredToolkit:
     credentials: Credentials | None = None
 
 
-def from_variables(desired: Mapping[str, Any]) -> DesiredToolkit:
+def from_variables(variables: Mapping[str, Any]) -> DesiredToolkit:
     """Return the desired state in the role's variables, under their full names.
 
     :raises Refused: they contradict each other.
     """
+    injection = read(variables)
+    names = ("version", "runtime", "cdi", "hold", "allow_vulnerable")
+    options = {name: variables[f"{PREFIX}{name}"] for name in names}
+    repository = {
+        name: variables.get(f"{PREFIX}repository_{name}") or ""
+        for name in ("url", "key_url", "key_file", "key_fingerprint", "username", "password")
+    }
+    repository["manage"] = variables[f"{PREFIX}manage_repository"]
+    return from_options({**options, "state": "present", "repository": repository}, injection)
+
+
+def from_options(options: Mapping[str, Any], injection: Injection | None = None) -> DesiredToolkit:
+    """Return the desired state in the module's options.
+
+    :param injection: how devices reach containers, where more than the options decides it.
+    :raises Refused: they contradict each other.
+    """
+    repository = options["repository"]
+    manage = repository.get("manage", True)
+    texts = {name: repository.get(name) or "" for name in ("url", "key_url", "username", "password")}
     return DesiredToolkit(
-        version=str(desired["nvidia_toolkit_version"]),
-        injection=read(desired),
-        runtime=desired["nvidia_toolkit_runtime"],
-        cdi=desired["nvidia_toolkit_cdi"],
-        hold=desired["nvidia_toolkit_hold"],
-        allow_vulnerable=desired["nvidia_toolkit_allow_vulnerable"],
-        manage_repository=desired["nvidia_toolkit_manage_repository"],
-        repository_url=desired["nvidia_toolkit_repository_url"],
-        key_url=desired["nvidia_toolkit_repository_key_url"],
-        key_file=desired["nvidia_toolkit_repository_key_file"],
-        key_fingerprint=desired["nvidia_toolkit_repository_key_fingerprint"],
-        credentials=credentials_of(
-            url=desired["nvidia_toolkit_repository_url"],
-            key_url=desired["nvidia_toolkit_repository_key_url"],
-            username=desired.get("nvidia_toolkit_repository_username") or "",
-            password=desired.get("nvidia_toolkit_repository_password") or "",
-            manage=desired["nvidia_toolkit_manage_repository"],
-        ),
+        present=options["state"] == "present",
+        version=str(options["version"]),
+        injection=injection or Injection(choose(options["device_injection"], options["runtime"])),
+        runtime=options["runtime"],
+        cdi=options["cdi"],
+        hold=options["hold"],
+        allow_vulnerable=options["allow_vulnerable"],
+        manage_repository=manage,
+        repository_url=texts["url"],
+        key_url=texts["key_url"],
+        key_file=repository.get("key_file", ""),
+        key_fingerprint=repository.get("key_fingerprint", ""),
+        credentials=_credentials(**texts, manage=manage),
     )
 
 
-def credentials_of(url: str, key_url: str, username: str, password: str, manage: bool) -> Credentials | None:
+def _credentials(url: str, key_url: str, username: str, password: str, manage: bool) -> Credentials | None:
     """Return what the mirror asks for.
 
     :raises Refused: it stands in an address, or cannot be taken as it is.
