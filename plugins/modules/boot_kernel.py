@@ -74,7 +74,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import b
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.boot_kernel import Grub
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.source import Source
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_reader import HostReader
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.boot_kernel import plan as plan_boot
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.next_kernel import read_next_kernel
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.next_kernel import module_problem
@@ -89,7 +89,7 @@ class NotChosen(Exception):
     """GRUB's programs reported success, and what they wrote says otherwise."""
 
 
-def read(source: Source, release: str) -> tuple[Grub, dict[str, Any]]:
+def read(source: HostReader, release: str) -> tuple[Grub, dict[str, Any]]:
     """Return what GRUB boots, and the part of the facts that says whether that has the driver."""
     disk, _reason = kernel.module_on_disk(source.files, kernel.running_kernel(), source.run)
     driver = {"on_disk_version": disk.version if disk else None, **read_next_kernel(source, disk, release)}
@@ -104,7 +104,7 @@ def apply(grub: Grub, plan: Plan) -> None:
 
 def run(module: AnsibleModule) -> tuple[Plan, dict[str, Any]]:
     """Read, plan, apply, read back."""
-    source, release = Source(HostFiles()), module.params["release"]
+    source, release = HostReader(HostFiles()), module.params["release"]
     grub, driver = read(source, release)
     plan = plan_boot(grub, release) if release else Plan()
     problem = module_problem(driver)

@@ -201,7 +201,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.zip_impo
 compile_once()
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.source import Source
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_reader import HostReader
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import since_start
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import (
     SUBSETS,
@@ -226,7 +226,7 @@ def main() -> None:
             msg=f"Failed to read the host's files: root is {files.root}, which is not a directory. "
             "Give the directory that the host's file system is mounted at."
         )
-    document = read_document(Source(files), module.params["_pynvml_archive"], module.params["gather"])
+    document = read_document(HostReader(files), module.params["_pynvml_archive"], module.params["gather"])
     # Ansible looks at every value of a result, on the host as on the controller: one text is one value.
     facts = {"gpu_text": json.dumps(document)} if module.params["as_text"] else {"gpu": document}
     module.exit_json(changed=False, pynvml_missing=pynvml_is_wanted(files, document), seconds=since_start(), **facts)

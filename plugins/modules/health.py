@@ -266,7 +266,7 @@ msg:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.source import Source
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_reader import HostReader
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import pynvml_is_wanted
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.evidence import collect
@@ -282,7 +282,7 @@ def main() -> None:
     files = HostFiles()
     with Stopwatch() as watch:
         evidence = collect(
-            Source(files),
+            HostReader(files),
             parameters["_pynvml_archive"],
             parameters["cuda_check"],
             parameters["cuda_timeout"],

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .source import Source
+from .host_reader import HostReader
 
 #: The kind of the specification of the GPUs.
 GPU_KIND = "nvidia.com/gpu"
@@ -112,7 +112,7 @@ def compare(devices: Sequence[str], gpus: Sequence[Mapping[str, Any]]) -> tuple[
     return missing, sorted(stale)
 
 
-def read_cdi(source: Source, gpus: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
+def read_cdi(source: HostReader, gpus: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
     """Return the part C(cdi) of the facts.
 
     :param gpus: the part C(gpus) of the facts, or None where NVML does not answer: then nothing can be compared.

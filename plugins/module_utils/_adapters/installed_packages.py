@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from .command import CommandError
 from .host_files import HostFiles
+from .host_reader import HostReader
 from .package_databases import (
     InstalledPackage,
     RpmDatabase,
@@ -19,7 +20,6 @@ from .package_databases import (
     parse_versionlock_toml,
     parse_zypper_locks,
 )
-from .source import Source
 
 _TOOLKIT = re.compile(r"(lib)?nvidia-container")
 _DCGM = re.compile(r"datacenter-gpu-manager")
@@ -85,7 +85,7 @@ def from_dpkg(text: str) -> list[InstalledPackage]:
     return [package for package in parse_dpkg_status(text, _is_read) if package.state == "installed"]
 
 
-def read_packages(source: Source, manager: str | None) -> tuple[list[InstalledPackage] | None, list[str] | None]:
+def read_packages(source: HostReader, manager: str | None) -> tuple[list[InstalledPackage] | None, list[str] | None]:
     """Return the installed packages of NVIDIA and of kernels and what is held, or None for both where that cannot be known.
 
     :param manager: C(apt), C(dnf) or C(zypper).
@@ -103,7 +103,7 @@ def read_packages(source: Source, manager: str | None) -> tuple[list[InstalledPa
     return None, None
 
 
-def _read_rpm(source: Source) -> list[InstalledPackage] | None:
+def _read_rpm(source: HostReader) -> list[InstalledPackage] | None:
     root = "/" if source.files.local else source.files.root
     try:
         found = RpmDatabase(root, lambda command, **_options: source.run(command)).installed(*_RPM_PATTERNS)

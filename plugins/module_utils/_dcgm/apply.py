@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from .._adapters import kernel, systemd
 from .._adapters.host_files import HostFiles
+from .._adapters.host_reader import run_command
 from .._adapters.installed_packages import is_dcgm
 from .._adapters.packages import Package, PackageError, PackageManager, Transaction
-from .._adapters.source import run_command
 from .._formats.unit_names import DCGM_UNIT
 from .._plan import Plan, Refused, Step
 from .._steps import Kind

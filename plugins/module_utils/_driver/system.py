@@ -16,6 +16,7 @@ from .._adapters.credentials import for_server_of
 from .._adapters.downloads import Fetch
 from .._adapters.files import read_text, remove, write_whole
 from .._adapters.host_files import HostFiles
+from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import is_kernel_package
 from .._adapters.kernel import UNLOAD_ORDER, reference_count
 from .._adapters.openpgp import key_of_digest, verified_key
@@ -23,7 +24,6 @@ from .._adapters.packages import PackageManager, manager_for
 from .._adapters.packages_apt import Apt
 from .._adapters.processes import device_holders
 from .._adapters.repositories import Repository, check_url
-from .._adapters.source import Source
 from .._distributions.distributions import MODULE_KEY
 from .._facts import not_offered
 from .._facts.document import read_document
@@ -64,7 +64,7 @@ class DriverSystem:
 
         :raises Refused: it is not supported.
         """
-        facts = read_document(Source(self._files))
+        facts = read_document(HostReader(self._files))
         host = from_facts(facts)
         if self._manager is None:
             self._manager = manager_for(host.distribution.manager)

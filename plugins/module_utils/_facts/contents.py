@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any, Callable
 
 from .._adapters.cdi_specifications import read_cdi
+from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import kernel_packages
 from .._adapters.pci import PciDevice, read_pci_devices
-from .._adapters.source import Source
 from .._boards.lookup import find_board
 from .._printable import LONGEST_OUTPUT, printable
 from .driver import read_driver
@@ -45,7 +45,7 @@ def shape_pci(device: PciDevice) -> dict[str, Any]:
 
 
 def read_contents(
-    source: Source,
+    source: HostReader,
     subsets: Sequence[str],
     nvml_answer: Callable[[], dict[str, Any]],
     services_answer: Callable[[], Services],
@@ -102,7 +102,7 @@ def _shown(name: str, part: Any) -> Any:
     return printable(part, lines=True, longest=LONGEST_OUTPUT) if name in _WITH_OUTPUT else printable(part)
 
 
-def _holders(source: Source) -> list[dict[str, Any]]:
+def _holders(source: HostReader) -> list[dict[str, Any]]:
     from .._adapters.processes import device_holders
 
     scan = device_holders(source.files)

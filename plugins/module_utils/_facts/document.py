@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._adapters.host_files import HostFiles
-from .._adapters.source import Source, begin
+from .._adapters.host_reader import HostReader, begin
 from .._runtimes import RUNTIMES
 from .library import library_path
 from .nvml import begin_gpus
@@ -26,7 +26,7 @@ SUBSETS = ("errors", "health", "holders", "mig_parted", "profiles")
 _ASKED = (*(runtime.program for runtime in RUNTIMES.values()), "nv-fabricmanager")
 
 
-def read_document(source: Source, archive: str | None = None, subsets: Sequence[str] = ()) -> dict[str, Any]:
+def read_document(source: HostReader, archive: str | None = None, subsets: Sequence[str] = ()) -> dict[str, Any]:
     """Return the facts document of the host.
 
     :param archive: a zip file with pynvml that was sent for this call.

@@ -14,9 +14,9 @@ from typing import Any
 
 from .._adapters import kernel
 from .._adapters.host_files import HostFiles
+from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import from_nvidia, is_driver, read_packages
 from .._adapters.package_databases import InstalledPackage
-from .._adapters.source import Source
 from .._formats import module_parameters as parameters
 from .library import LIBRARY, library_path, library_version
 from .next_kernel import read_next_kernel
@@ -41,7 +41,7 @@ def driver_source(files: HostFiles, packages: Sequence[InstalledPackage], presen
 
 
 def read_driver(
-    source: Source, manager: str | None, services: Services
+    source: HostReader, manager: str | None, services: Services
 ) -> tuple[dict[str, Any], list[InstalledPackage] | None]:
     """Return the part C(driver) of the facts, and NVIDIA's installed packages for the parts that need them."""
     files = source.files
@@ -90,7 +90,7 @@ def _driver_packages(packages: Sequence[InstalledPackage]) -> dict[str, str]:
     return {package.name: package.version for package in packages if is_driver(package.name)}
 
 
-def _read_library(source: Source) -> str | None:
+def _read_library(source: HostReader) -> str | None:
     path = library_path(source.files)
     if path is None:
         source.note("driver.library_version", f"{LIBRARY} is not installed")

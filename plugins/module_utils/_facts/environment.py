@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import is_dcgm, is_toolkit
 from .._adapters.package_databases import InstalledPackage
 from .._adapters.pci import PciDevice
 from .._adapters.pynvml_loader import HOST_PROGRAM
-from .._adapters.source import Source
 from .._boards.lookup import find_board
 from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
 from .._formats.driver_versions import driver_version_in
@@ -51,7 +51,7 @@ _PROGRAM_VERSION = "/usr/local/lib/gpufleet/VERSION"
 
 
 def read_fabric(
-    source: Source,
+    source: HostReader,
     pci: Sequence[PciDevice] | None,
     services: Services,
     state: str | None,
@@ -88,7 +88,7 @@ def read_fabric(
     return found
 
 
-def _read_imex(source: Source, services: Services, packages: Sequence[InstalledPackage] | None) -> dict[str, Any]:
+def _read_imex(source: HostReader, services: Services, packages: Sequence[InstalledPackage] | None) -> dict[str, Any]:
     """Return what the host has of IMEX; C(version) is that of its package, C(nodes) the lines of its file."""
     text = source.files.read(NODES_FILE)
     versions = [driver_version_in(one.version) for one in packages or () if one.name.startswith("nvidia-imex")]
@@ -102,7 +102,7 @@ def _read_imex(source: Source, services: Services, packages: Sequence[InstalledP
 
 
 def read_toolkit(
-    source: Source, packages: Sequence[InstalledPackage] | None, locks: Sequence[str] | None
+    source: HostReader, packages: Sequence[InstalledPackage] | None, locks: Sequence[str] | None
 ) -> dict[str, Any]:
     """Return the part C(toolkit).
 
@@ -136,7 +136,7 @@ def read_toolkit(
 
 
 def read_dcgm(
-    source: Source, packages: Sequence[InstalledPackage] | None, locks: Sequence[str] | None, services: Services
+    source: HostReader, packages: Sequence[InstalledPackage] | None, locks: Sequence[str] | None, services: Services
 ) -> dict[str, Any]:
     """Return the part C(dcgm): its packages, its program, and its host engine.
 
@@ -175,7 +175,7 @@ def toolkit_version(packages: dict[str, str]) -> str | None:
     return None
 
 
-def read_kubelet(source: Source, services: Services) -> dict[str, Any]:
+def read_kubelet(source: HostReader, services: Services) -> dict[str, Any]:
     """Return the part C(kubelet). k3s and RKE2 bring their own, which runs when they do."""
     programs = ("kubelet", *(runtime.program for runtime in DISTRIBUTIONS.values()))
     return {
@@ -184,7 +184,7 @@ def read_kubelet(source: Source, services: Services) -> dict[str, Any]:
     }
 
 
-def read_recorded(source: Source) -> dict[str, Any]:
+def read_recorded(source: HostReader) -> dict[str, Any]:
     """Return the part C(recorded): what the host program restores at boot; None where nothing is recorded.
 
     C(heal) is what was tried to repair the host. C(mig_unfinished) says whether the last change of MIG was cut off before its end,
@@ -215,7 +215,7 @@ def read_recorded(source: Source) -> dict[str, Any]:
     return found
 
 
-def _mig_unfinished(source: Source) -> bool:
+def _mig_unfinished(source: HostReader) -> bool:
     text = source.files.read(JOURNAL_PATH)
     if text is None or is_over(lines_of(text)):
         return False
@@ -226,7 +226,7 @@ def _mig_unfinished(source: Source) -> bool:
     return last is not None and last.open
 
 
-def _upgrade_state(source: Source) -> str | None:
+def _upgrade_state(source: HostReader) -> str | None:
     text = source.files.read(UPGRADE_RECORD)
     try:
         recorded = json.loads(text) if text else None
@@ -236,7 +236,7 @@ def _upgrade_state(source: Source) -> str | None:
     return str(recorded.get("state") or "") or None if isinstance(recorded, dict) else None
 
 
-def read_host_program(source: Source) -> dict[str, Any]:
+def read_host_program(source: HostReader) -> dict[str, Any]:
     """Return the part C(host_program).
 
     C(metrics_directory) is where the host writes metrics every minute; None where no timer is enabled for it.

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._adapters import command
-from .._adapters.source import Source
+from .._adapters.host_reader import HostReader
 from .._health.cuda import in_use, is_auto, obstacle, reason_unproven
 from .._health.evidence import SUBSETS, evidence_of
 from .._health.fabric import is_forming
@@ -23,7 +23,7 @@ _FABRIC_PAUSE = 3.0
 
 
 def collect(
-    source: Source,
+    source: HostReader,
     archive: str | None,
     cuda_check: Sequence[str],
     cuda_limit: float,

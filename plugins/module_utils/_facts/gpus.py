@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from .._adapters import locked_clocks
+from .._adapters.host_reader import HostReader
 from .._adapters.nvml import Nvml, open_nvml
 from .._adapters.nvml_facts import shape_gpu
 from .._adapters.nvml_health import fabric_of, memory_errors, recovery_action
@@ -18,7 +19,6 @@ from .._adapters.nvml_library import NvmlError, NvmlUnavailable
 from .._adapters.nvml_settings import settings_of
 from .._adapters.nvml_types import GpuInstanceProfile
 from .._adapters.pynvml_loader import PynvmlMissing
-from .._adapters.source import Source
 from .._boards.lookup import is_complete
 from .._settings.state import shape_settings
 from .nvml import unavailable
@@ -84,7 +84,7 @@ def slowest(states: Collection[str | None]) -> str | None:
 _NVML_NAMES = {"nvml_version": "version", "cuda_version": "cuda_version"}
 
 
-def read_gpus(source: Source, archive: str | None, subsets: Sequence[str] = ()) -> dict[str, Any]:
+def read_gpus(source: HostReader, archive: str | None, subsets: Sequence[str] = ()) -> dict[str, Any]:
     """Return the parts C(nvml) and C(gpus) of the facts, C(fabric_state), and why anything of it is C(unknown).
 
     :param archive: a zip file with pynvml that was sent for this call.

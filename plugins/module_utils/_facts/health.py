@@ -13,7 +13,7 @@ from typing import Any
 
 from .._adapters import command
 from .._adapters.command import CommandError
-from .._adapters.source import Source
+from .._adapters.host_reader import HostReader
 from .._health.cuda import DEMO_SUITE, PROGRAMS
 from .._health.report import CommandAnswer, Sxid, Xid
 from .._health.xid import parse_sxids, parse_xids
@@ -24,7 +24,7 @@ KERNEL_LOG = "/dev/kmsg"
 _RECORD = 8192
 
 
-def read_health(source: Source) -> dict[str, Any]:
+def read_health(source: HostReader) -> dict[str, Any]:
     """Return how C(nvidia-smi) ended (None where it is not installed), a program of the CUDA samples, and the Xid and SXid errors of the kernel's log."""
     if not source.files.local:
         source.note("health", "only the running host can tell")
@@ -40,7 +40,7 @@ def read_health(source: Source) -> dict[str, Any]:
     }
 
 
-def _cuda_program(source: Source) -> str | None:
+def _cuda_program(source: HostReader) -> str | None:
     for name in PROGRAMS:
         path = f"{DEMO_SUITE}/{name}"
         found = source.files.find_program(name) or (path if source.files.exists(path) else None)

@@ -13,7 +13,7 @@ from typing import Any
 
 from .._adapters import kernel
 from .._adapters.host_files import HostFiles
-from .._adapters.source import Source
+from .._adapters.host_reader import HostReader
 from . import not_offered
 
 #: The families that the collection knows, by os-release's ID and, where that is not listed, its ID_LIKE.
@@ -55,7 +55,7 @@ def parse_os_release(text: str) -> dict[str, str | None]:
     }
 
 
-def read_host(source: Source) -> dict[str, Any]:
+def read_host(source: HostReader) -> dict[str, Any]:
     """Return the part C(host) of the facts."""
     files = source.files
     release = files.read("/etc/os-release") or files.read("/usr/lib/os-release")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from .._adapters.source import Source
+from .._adapters.host_reader import HostReader
 from .._printable import LONGEST_OUTPUT
 
 SERVICE = "nvidia-mig-manager.service"
@@ -23,7 +23,7 @@ _DROP_INS = f"/etc/systemd/system/{SERVICE}.d/*.conf"
 _SETTING = re.compile(r"MIG_PARTED_(SELECTED_CONFIG|CONFIG_FILE)=([^\s\"']+)")
 
 
-def read_mig_parted(source: Source) -> dict[str, Any] | None:
+def read_mig_parted(source: HostReader) -> dict[str, Any] | None:
     """Return the configuration file, the selected configuration, and whether it is applied at boot; None where there is no such file."""
     files = source.files
     settings: dict[str, str] = {}

@@ -14,10 +14,10 @@ import os
 from typing import Any
 
 from .._adapters.command import CommandError
+from .._adapters.host_reader import HostReader
 from .._adapters.mps_control import MpsControl, MpsError, multi_user_option_of
 from .._adapters.mps_control3 import MpsControl3
 from .._adapters.processes import ProgramProcess, program_processes
-from .._adapters.source import Source
 from .._sharing.mps_instances import ROOT, is_instance
 
 CONTROL = "nvidia-cuda-mps-control"
@@ -34,7 +34,7 @@ def is_daemon(process: ProgramProcess) -> bool:
     return process.command_line[0].endswith(CONTROL) and any(word in ("-d", "-f") for word in process.command_line[1:])
 
 
-def read_mps_control(source: Source) -> dict[str, Any]:
+def read_mps_control(source: HostReader) -> dict[str, Any]:
     """Return the part C(mps_control) of the facts: what the installed release of the control program can do.
 
     C(multi_user) is None where the program is not installed.
@@ -49,7 +49,7 @@ def read_mps_control(source: Source) -> dict[str, Any]:
     }
 
 
-def read_mps(source: Source) -> list[dict[str, Any]]:
+def read_mps(source: HostReader) -> list[dict[str, Any]]:
     """Return the part C(mps) of the facts, by process id."""
     processes = program_processes(source.files, CONTROL, SERVER)
     daemons = [process for process in processes if is_daemon(process)]
@@ -92,7 +92,7 @@ def read_mps(source: Source) -> list[dict[str, Any]]:
     return found
 
 
-def _pipe_on_host(source: Source, pipe: str) -> str | None:
+def _pipe_on_host(source: HostReader, pipe: str) -> str | None:
     """Return where the host has a pipe directory of the device plugin's daemon, or None when it is none of the plugin's.
 
     Which directory that is, the container says: only what lies where the plugin makes it is taken.
@@ -104,7 +104,7 @@ def _pipe_on_host(source: Source, pipe: str) -> str | None:
     return there if source.files.is_directory(there) and source.files.resolve(there) == there else None
 
 
-def _devices(source: Source, daemon: ProgramProcess) -> int:
+def _devices(source: HostReader, daemon: ProgramProcess) -> int:
     """Return how many devices a daemon serves: those that it was started for, or all GPUs."""
     named = (daemon.environment or {}).get("CUDA_VISIBLE_DEVICES")
     count = len(source.files.names("/proc/driver/nvidia/gpus")) if named is None else len(named.split(","))
@@ -125,7 +125,7 @@ def speaks_3(process: ProgramProcess) -> bool:
     return (named or (given[-1] if given else "2")) == "3"
 
 
-def _ask(source: Source, path: str, daemon: MpsControl | MpsControl3, servers: list[int]) -> dict[str, Any]:
+def _ask(source: HostReader, path: str, daemon: MpsControl | MpsControl3, servers: list[int]) -> dict[str, Any]:
     try:
         percentage = daemon.thread_percentage()
         if percentage is None:
@@ -138,7 +138,7 @@ def _ask(source: Source, path: str, daemon: MpsControl | MpsControl3, servers: l
     return {"responds": True, "percentage": percentage, "clients": clients}
 
 
-def _limits(source: Source, path: str, daemon: MpsControl | MpsControl3, devices: int) -> list[str] | None:
+def _limits(source: HostReader, path: str, daemon: MpsControl | MpsControl3, devices: int) -> list[str] | None:
     """Return the memory limit of a client on each device as the daemon prints it, empty for none; or None when it does not tell them."""
     found = []
     for ordinal in range(devices):

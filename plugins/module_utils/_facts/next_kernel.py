@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from .._adapters import boot_kernel, kernel, module_signing
+from .._adapters.host_reader import HostReader
 from .._adapters.kernel import DiskModule
-from .._adapters.source import Source
 
 _PATH = "driver.next_kernel"
 
 
-def read_next_kernel(source: Source, running: DiskModule | None, release: str = "") -> dict[str, Any]:
+def read_next_kernel(source: HostReader, running: DiskModule | None, release: str = "") -> dict[str, Any]:
     """Return the entry C(next_kernel) of the facts; nothing where that is the running kernel, or not known.
 
     :param running: the module on the disk for the running kernel.
@@ -38,7 +38,7 @@ def read_next_kernel(source: Source, running: DiskModule | None, release: str = 
     return {"next_kernel": found}
 
 
-def _key_enrolled(source: Source, disk: DiskModule, loaded: DiskModule | None) -> bool | None:
+def _key_enrolled(source: HostReader, disk: DiskModule, loaded: DiskModule | None) -> bool | None:
     """Return whether a kernel with Secure Boot takes what signed the module; None where that is not known.
 
     :param loaded: the module that the running kernel has loaded; None where that is not the one on the disk.

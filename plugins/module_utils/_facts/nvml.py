@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Callable
 
 from .._adapters.host_files import HostFiles
-from .._adapters.source import Source
+from .._adapters.host_reader import HostReader
 from .isolated import Isolated, begin_isolated
 from .library import LIBRARY, library_path
 
@@ -29,7 +29,7 @@ def unavailable(code: str, reason: str) -> dict[str, Any]:
     }
 
 
-def begin_gpus(source: Source, archive: str | None, subsets: Sequence[str] = ()) -> Callable[[], dict[str, Any]]:
+def begin_gpus(source: HostReader, archive: str | None, subsets: Sequence[str] = ()) -> Callable[[], dict[str, Any]]:
     """Start to read the GPUs, and return what waits for the parts C(nvml) and C(gpus) of the facts, and C(fabric_state).
 
     :param archive: a zip file with pynvml that was sent for this call.
@@ -57,7 +57,7 @@ def begin_gpus(source: Source, archive: str | None, subsets: Sequence[str] = ())
     return wait
 
 
-def _noted(source: Source, answer: dict[str, Any]) -> dict[str, Any]:
+def _noted(source: HostReader, answer: dict[str, Any]) -> dict[str, Any]:
     for path, reason in answer.pop("unknown").items():
         source.note(path, reason)
     return answer

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from .._adapters.host_files import HostFiles
-from .._adapters.source import Source
+from .._adapters.host_reader import HostReader
 from .._runtime.state import Configuration, containerd_configuration, crio_configuration, docker_configuration
 from .._runtimes import DISTRIBUTIONS, RUNTIMES
 from .._versions import version_in
@@ -28,7 +28,7 @@ _READERS: Mapping[str, Callable[[HostFiles], Configuration]] = {
 }
 
 
-def read_runtimes(source: Source, services: Services) -> dict[str, Any]:
+def read_runtimes(source: HostReader, services: Services) -> dict[str, Any]:
     """Return the part C(runtimes) of the facts: the installed ones by name."""
     found: dict[str, dict[str, Any]] = {}
     for name, runtime in RUNTIMES.items():

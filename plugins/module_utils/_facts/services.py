@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from .. import _runtimes as runtimes
 from .._adapters.command import CommandError
-from .._adapters.source import Source
+from .._adapters.host_reader import HostReader
 from .._adapters.systemd import Unit
 
 #: Units that the facts tell about, without their suffix.
@@ -48,7 +48,7 @@ class Services:
         return any(name in self.units and self.units[name].exists for name in names)
 
 
-def read_services(source: Source) -> Services:
+def read_services(source: HostReader) -> Services:
     """Return what systemd says, or an empty answer (with the reason noted) where it does not run."""
     if not source.files.local:
         source.note("services", f"systemd cannot be queried about the host at {source.files.root}")

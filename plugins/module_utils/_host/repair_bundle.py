@@ -15,7 +15,7 @@ from typing import Any
 from .._adapters.command import CommandError, find, run
 from .._adapters.files import write_whole
 from .._adapters.host_files import HostFiles
-from .._adapters.source import Source
+from .._adapters.host_reader import HostReader
 from .._facts.document import read_document
 from .._facts.health import kernel_log
 from .._health.repair_places import BUNDLES
@@ -48,7 +48,7 @@ def write_bundle(
     lacking: list[str] = []
     _write(folder, "reason.txt", f"{reason}\n")
     _write(folder, "attempts.json", _as_json(record))
-    facts = read_document(Source(HostFiles()), archive, ("errors", "health", "holders"))
+    facts = read_document(HostReader(HostFiles()), archive, ("errors", "health", "holders"))
     _write(folder, "facts.json", _as_json(facts))
     log = kernel_log()
     if log is None:

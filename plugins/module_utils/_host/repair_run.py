@@ -17,7 +17,7 @@ from typing import Any
 from .._adapters import gpu_clients, systemd
 from .._adapters.command import CommandError
 from .._adapters.host_files import HostFiles
-from .._adapters.source import Source
+from .._adapters.host_reader import HostReader
 from .._driver.desired import DesiredDriver
 from .._driver.post_install import PostInstall
 from .._driver.system import DriverSystem
@@ -175,4 +175,4 @@ class Repair:
         return self.restart(present, ()) if present else "nothing is recorded"
 
     def _facts(self) -> Mapping[str, Any]:
-        return read_document(Source(HostFiles()), self._archive, ("errors", "holders"))
+        return read_document(HostReader(HostFiles()), self._archive, ("errors", "holders"))

@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 from .._adapters.files import read_text, write_whole
 from .._adapters.host_files import HostFiles
+from .._adapters.host_reader import HostReader
 from .._adapters.lock import LOCK_PATH, Locked, exclusive
 from .._adapters.processes import unit_of
-from .._adapters.source import Source
 from .._facts.evidence import collect
 from .._facts.health import kernel_log
 from .._health.checks import CHECKS
@@ -37,7 +37,7 @@ _CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified"
 
 def write_metrics(
     directory: str,
-    read: Callable[[], Evidence] = lambda: collect(Source(HostFiles()), None, (), 0.0),
+    read: Callable[[], Evidence] = lambda: collect(HostReader(HostFiles()), None, (), 0.0),
     log: Callable[[], str | None] = kernel_log,
     counts: str = COUNTS,
     lock: str = LOCK_PATH,

@@ -28,10 +28,10 @@ READING = f"""
     import sys
     sys.path.insert(0, {COLLECTIONS!r})
     from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
-    from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.source import Source
+    from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_reader import HostReader
     from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import nvml
     nvml.NVML_LIMIT = float(os.environ["LIMIT"])
-    answer(nvml.begin_gpus(Source(HostFiles()), None, ("errors",))())
+    answer(nvml.begin_gpus(HostReader(HostFiles()), None, ("errors",))())
     """
 SECOND = "0000:2a:00.0"
 NOW = datetime.datetime(2026, 11, 23, tzinfo=datetime.timezone.utc)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.source import Source
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_reader import HostReader
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
 
 
@@ -86,8 +86,8 @@ class Tree:
     def files(self) -> HostFiles:
         return HostFiles(str(self.root))
 
-    def source(self, local: bool = True) -> Source:
-        return Source(
+    def source(self, local: bool = True) -> HostReader:
+        return HostReader(
             HostFiles(str(self.root), local=local), run=self._run, units=self._units, mps=self._mps, mps3=self._mps3
         )
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.source import Source, begin
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_reader import HostReader, begin
 
 
 def test_programs_that_are_begun_run_side_by_side_and_once():
@@ -20,7 +20,7 @@ def test_programs_that_are_begun_run_side_by_side_and_once():
         both.wait()
         return Result(tuple(arguments), 0, f"version of {arguments[0]}", "")
 
-    source = Source(HostFiles(), run=run)
+    source = HostReader(HostFiles(), run=run)
     source.begin(("containerd", "--version"))
     source.begin(("crio", "--version"))
     assert source.output("a", ("containerd", "--version")) == "version of containerd"
@@ -32,14 +32,14 @@ def test_a_begun_program_that_fails_is_unknown():
     def run(arguments):
         raise CommandError(arguments, "no answer within 15 s")
 
-    source = Source(HostFiles(), run=run)
+    source = HostReader(HostFiles(), run=run)
     source.begin(("containerd", "--version"))
     assert source.output("runtimes.containerd.version", ("containerd", "--version")) is None
     assert "no answer within 15 s" in source.unknown["runtimes.containerd.version"]
 
 
 def test_programs_of_this_host_are_not_begun_for_another(tmp_path):
-    Source(HostFiles(str(tmp_path)), run=lambda _arguments: pytest.fail("not of that host")).begin(("crio",))
+    HostReader(HostFiles(str(tmp_path)), run=lambda _arguments: pytest.fail("not of that host")).begin(("crio",))
 
 
 def test_what_a_function_raises_is_raised_where_it_is_waited_for():

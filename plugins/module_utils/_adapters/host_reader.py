@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where facts come from: the host's files, its commands, and the list of what could not be found out."""
+"""Read what facts are made of, the host's files and its commands, and keep why anything could not be found out."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def begin(function: Callable[[], _Result]) -> Callable[[], _Result]:
 
 
 @dataclass
-class Source:
+class HostReader:
     """Everything that reading facts needs from outside.
 
     :param run: runs a command of the host. With another host's root only commands that take files are run.
