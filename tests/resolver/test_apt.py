@@ -213,6 +213,22 @@ def test_a_package_that_was_cut_off_while_it_was_unpacked_is_unpacked_again(syst
     assert made.read() == before
 
 
+def test_the_first_package_that_was_unpacked_before_power_was_lost_goes_back(system):
+    """dpkg does not configure it beside the older packages that it needs in its version, and apt chooses no other version of what is not named."""
+    made = system("debian-archive", ("debian", "12"))
+    made.bring(DesiredDriver(version="535.261.03", source="distribution", flavour="proprietary", **VULNERABLE))
+    before = made.read()
+    status = Path(made.manager._root) / "var/lib/dpkg/status"
+    head, package, tail = status.read_text().partition("Package: nvidia-smi\n")
+    entry, end, rest = tail.partition("\n\n")
+    newer = entry.replace("535.261.03-1", "535.309.01-0+deb12u1").replace(" ok installed", " ok unpacked")
+    status.write_text(head + package + newer + end + rest)
+    assert made.manager.interrupted() == ("nvidia-smi",)
+    made.manager.repair()
+    assert made.manager.interrupted() == ()
+    assert made.read() == before
+
+
 def test_a_branch_that_debian_does_not_have_is_refused_with_what_it_has(system):
     made = system("debian-archive", ("debian", "12"))
     with pytest.raises(Refused, match=r"do not offer branch 580.*535\.309\.01"):

@@ -42,6 +42,8 @@ _ENVIRONMENT = {
 }
 # A user's changed configuration file is kept; an unchanged one is replaced by the package's new one.
 _KEEP_CONFIGURATION = ("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold")
+#: Of packages whose files are all there.
+_UNCONFIGURED = ("unpacked", "half-configured")
 _LOCKED = re.compile(r"lock (?:file )?.*(?:is held by|was locked by)|Could not get lock|is locked by another process")
 
 
@@ -71,7 +73,7 @@ class Apt(WithoutStreams):
         return found
 
     def interrupted(self) -> tuple[str, ...]:
-        half = {"half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending"}
+        half = {"half-installed", *_UNCONFIGURED, "triggers-awaited", "triggers-pending"}
         names = [name for name, _version, state in self._status() if state in half]
         journal = os.path.join(self._root, "var/lib/dpkg/updates")
         if any(entry.isdigit() for entry in list_directory(journal)):
@@ -91,6 +93,22 @@ class Apt(WithoutStreams):
         # dependencies are met it leaves alone, as if dpkg would configure it: that has to be named.
         # A pin may want an older version of it than the one that was being unpacked.
         named = self._to_reinstall()
+        fixed = self._fix(named)
+        if fixed.rc != 0:
+            # Where power was lost before what a package needs in its version was unpacked, too, apt finds no other version of it unless it is named.
+            named = tuple(
+                sorted({*named, *(name for name, _version, state in self._status() if state in _UNCONFIGURED)})
+            )
+            fixed = self._fix(named)
+        if fixed.rc != 0:
+            checked(done, "repair the interrupted package database")
+            checked(fixed, "repair the interrupted package database")
+
+    def _fix(self, named: Sequence[str]) -> Result:
+        """Have apt mend what is broken.
+
+        :param named: packages to unpack again, at the version that its pins want.
+        """
         holds = self.holds() if named else ()
         fixed = self._apt_get(
             "install",
@@ -100,11 +118,9 @@ class Apt(WithoutStreams):
             *_KEEP_CONFIGURATION,
             *(("--reinstall", "--no-install-recommends", *named) if named else ()),
         )
-        if fixed.rc != 0:
-            checked(done, "repair the interrupted package database")
-            checked(fixed, "repair the interrupted package database")
         # apt takes the hold off a package that is named.
         self.hold([Package(name) for name in named if name.partition(":")[0] in holds])
+        return fixed
 
     def offered(self, names: Iterable[str]) -> tuple[Package, ...]:
         wanted = sorted(set(names))
