@@ -18,8 +18,9 @@ import contextlib
 import json
 import os
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -111,11 +112,17 @@ KINDS = {
 }
 
 
+@dataclass(frozen=True)
 class Nodes(Demo):
-    """The nodes, which one set of variables after the other describes."""
+    """The nodes, which one set of variables after the other describes.
+
+    :param pools: of one node each, named after it, and what they differ in.
+    """
+
+    pools: Mapping[str, dict[str, Any]] = field(default_factory=lambda: POOLS)
 
     def describe(self, variables: dict[str, Any], **of_pool: dict[str, Any]) -> None:
-        children = {pool: {"vars": {**own, **of_pool.get(pool, {})}} for pool, own in POOLS.items()}
+        children = {pool: {"vars": {**own, **of_pool.get(pool, {})}} for pool, own in self.pools.items()}
         hosts = {"gpu_hosts": {"vars": {**COMMON, **variables}, "children": children}}
         self.inventory.write_text(json.dumps(hosts))
 
@@ -132,7 +139,7 @@ class Nodes(Demo):
             self.play("site")
             self.kubectl("label", "nodes", "--all", f"{LABEL}-")
         self.become(variables)
-        assert self.expected() == {f"node-{pool}": kind.resources for pool in POOLS}, "what is rendered"
+        assert self.expected() == {f"node-{pool}": kind.resources for pool in self.pools}, "what is rendered"
         self.offers_what_is_rendered()
 
     def become(self, variables: dict[str, Any], *arguments: str) -> None:
@@ -143,9 +150,9 @@ class Nodes(Demo):
         if variables.get("nvidia_sharing_mode") == "mps":
             # A new configuration reaches the nodes of an MPS pool when somebody deletes the plugin's pods: the nodes are drained here.
             self.kubectl("delete", "pods", "-n", "nvidia-gpu", "-l", PLUGIN)
-        wait_for(self._plugin_is_ready, 180)
+        wait_for(self.plugin_is_ready, 180)
 
-    def _plugin_is_ready(self) -> bool:
+    def plugin_is_ready(self) -> bool:
         """One plugin on each node, and none of before: what those offered stays on the node until the new ones have registered."""
         pods = self.get("pods", "-n", "nvidia-gpu", "-l", PLUGIN)["items"]
         ready = [
