@@ -238,13 +238,18 @@ def test_a_handle_that_was_good_dies_with_its_gpu(machine: VirtualMachine) -> No
     assert machine.nvml(script) == [None, "GpuIsLost"]
 
 
-def test_fabric(machine: VirtualMachine) -> None:
-    machine.start("h100-80gb-sxm", "--nvswitch=4")
-    state = """
+def fabric_state(gpu: int) -> str:
+    """The script that asks how far a GPU's registration with its fabric is, by NVML's number."""
+    return f"""
         info = c_nvmlGpuFabricInfo_v3_t()
-        nvmlDeviceGetGpuFabricInfoV(nvmlDeviceGetHandleByIndex(0), byref(info))
+        nvmlDeviceGetGpuFabricInfoV(nvmlDeviceGetHandleByIndex({gpu}), byref(info))
         answer(info.state)
         """
+
+
+def test_fabric(machine: VirtualMachine) -> None:
+    machine.start("h100-80gb-sxm", "--nvswitch=4")
+    state = fabric_state(0)
     assert machine.nvml(state) == 2
     machine.gpu("fabric", "completed")
     assert machine.nvml(state) == 3
@@ -253,11 +258,7 @@ def test_fabric(machine: VirtualMachine) -> None:
 
 def test_the_gpus_of_nvlink5_wait_for_a_fabric_manager_after_every_load_of_the_driver(machine: VirtualMachine) -> None:
     machine.start("b200-180gb", "--count=8")
-    state = """
-        info = c_nvmlGpuFabricInfo_v3_t()
-        nvmlDeviceGetGpuFabricInfoV(nvmlDeviceGetHandleByIndex(7), byref(info))
-        answer(info.state)
-        """
+    state = fabric_state(7)
     assert machine.nvml(state) == 2
     machine.gpu("fabric", "completed")
     assert machine.nvml(state) == 3
