@@ -14,9 +14,11 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 TOOLS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpufleet" / "tools"
+_MODULE = "github.com/containerd/containerd"
 _TAGS = "no_btrfs no_devmapper no_zfs no_aufs"
 
 
@@ -38,12 +40,41 @@ def debian_program(package: str, program: str) -> Path:
 
 def containerd(version: str) -> Path:
     """Return containerd C(version), such as C(2.1.5), built with the Go toolchain."""
-    path = TOOLS / f"containerd-{version}"
+    return _built(version, f"containerd-{version}", "./cmd/containerd")
+
+
+def runtime_options(version: str) -> Path:
+    """Return the program of runtime_options.go, built with the code of containerd C(version)."""
+
+    def add(source: Path) -> None:
+        program = Path(__file__).with_name("runtime_options.go").read_text()
+        if not version.startswith("2."):
+            for new, old in (
+                (
+                    'generate "github.com/containerd/containerd/v2/internal/cri/config"',
+                    f'generate "{_MODULE}/pkg/cri/server"',
+                ),
+                ("containerd/v2/internal/cri/config", "containerd/pkg/cri/config"),
+                ("go-toml/v2", "go-toml"),
+                ("GenerateRuntimeOptions(runtime)", "GenerateRuntimeOptions(runtime, criconfig.Config{})"),
+            ):
+                program = program.replace(new, old)
+            exported = "package server\n\nvar GenerateRuntimeOptions = generateRuntimeOptions\n"
+            (source / "pkg" / "cri" / "server" / "exported.go").write_text(exported)
+        (source / "cmd" / "runtime_options").mkdir()
+        (source / "cmd" / "runtime_options" / "main.go").write_text(program)
+
+    return _built(version, f"containerd-runtime-options-{version}", "./cmd/runtime_options", add)
+
+
+def _built(version: str, name: str, package: str, prepare: Callable[[Path], None] | None = None) -> Path:
+    """Return a program of containerd's source, which C(prepare) may add to, from the cache."""
+    path = TOOLS / name
     if path.exists():
         return path
     if shutil.which("go") is None:
         raise ToolMissing("there is no Go toolchain to build containerd with")
-    module = "github.com/containerd/containerd" + ("/v2" if version.startswith("2.") else "")
+    module = _MODULE + ("/v2" if version.startswith("2.") else "")
     described = json.loads(_run(["go", "mod", "download", "-json", f"{module}@v{version}"], Path("/")))
     TOOLS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="gpufleet-containerd-") as folder:
@@ -51,13 +82,13 @@ def containerd(version: str) -> Path:
         shutil.copytree(described["Dir"], source, ignore=shutil.ignore_patterns("vendor"))
         for place, _folders, _files in os.walk(source):
             os.chmod(place, 0o755)
-        for name in ("go.mod", "go.sum"):
-            (source / name).chmod(0o644)
-        built = Path(folder) / "containerd"
+        for changed in ("go.mod", "go.sum"):
+            (source / changed).chmod(0o644)
+        if prepare:
+            prepare(source)
+        built = Path(folder) / name
         flags = f"-s -w -X {module}/version.Version=v{version}"
-        _run(
-            ["go", "build", "-mod=mod", "-ldflags", flags, "-tags", _TAGS, "-o", str(built), "./cmd/containerd"], source
-        )
+        _run(["go", "build", "-mod=mod", "-ldflags", flags, "-tags", _TAGS, "-o", str(built), package], source)
         shutil.move(built, path)
     return path
 

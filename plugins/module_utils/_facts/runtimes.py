@@ -13,18 +13,20 @@ from .._adapters.host_files import HostFiles
 from .._adapters.host_reader import HostReader
 from .._runtime.state import Configuration, containerd_configuration, crio_configuration, docker_configuration
 from .._runtimes import DISTRIBUTIONS, RUNTIMES
-from .._versions import version_in
+from .._versions import numbers, version_in
 from .services import Services
 
-#: Who reads the configuration of a runtime.
-_READERS: Mapping[str, Callable[[HostFiles], Configuration]] = {
-    "containerd": containerd_configuration("/etc/containerd/config.toml"),
-    "docker": docker_configuration,
-    "crio": crio_configuration,
-    **{
-        name: containerd_configuration(f"/var/lib/rancher/{name}/agent/etc/containerd/config.toml")
-        for name in DISTRIBUTIONS
-    },
+
+def _generated(main: str) -> Callable[[HostFiles, tuple[int, ...]], Configuration]:
+    return lambda files, _version: containerd_configuration(main, files)
+
+
+#: Who reads the configuration of a runtime of a version, where that is known. Of k3s and RKE2 it is not containerd's.
+_READERS: Mapping[str, Callable[[HostFiles, tuple[int, ...]], Configuration]] = {
+    "containerd": lambda files, version: containerd_configuration("/etc/containerd/config.toml", files, version),
+    "docker": lambda files, _version: docker_configuration(files),
+    "crio": lambda files, _version: crio_configuration(files),
+    **{name: _generated(f"/var/lib/rancher/{name}/agent/etc/containerd/config.toml") for name in DISTRIBUTIONS},
 }
 
 
@@ -35,13 +37,14 @@ def read_runtimes(source: HostReader, services: Services) -> dict[str, Any]:
         if source.files.find_program(runtime.program) is None:
             continue
         answer = source.output(f"runtimes.{name}.version", (runtime.program, "--version"))
+        version = version_in(answer) if answer else None
         try:
-            configuration = _READERS[name](source.files)
+            configuration = _READERS[name](source.files, numbers(version or ""))
         except ValueError as error:
             source.note(f"runtimes.{name}.nvidia", f"the configuration cannot be read: {error}")
             configuration = None
         found[name] = {
-            "version": version_in(answer) if answer else None,
+            "version": version,
             "active": services.active(*runtime.units),
             "config_path": configuration.path if configuration else None,
             "config_version": configuration.version if configuration else None,

@@ -16,6 +16,8 @@ from .._adapters.cdi_specifications import GPU_KIND
 from .._formats.mps_commands import limit_text
 from .._mig import record
 from .._mig import state as mig_state
+from .._runtime.desired import DesiredRuntime
+from .._runtime.stage import steps_from_facts
 from .._sharing import mps_units
 from .._sharing.host import Daemon, HostSharing
 from .._steps import gpu_title
@@ -61,7 +63,15 @@ def runtime(evidence: Evidence, expectation: Expectation) -> Outcome:
         if facts.get("cdi") and expectation.cdi:
             return passed(f"{name} {facts.get('version')} injects GPUs by CDI")
         return failed(f"{name} does not know the runtime nvidia", _TOOLKIT_ROLE)
-    default = "the default" if facts.get("default_runtime") == "nvidia" else "a runtime class"
+    is_default = facts.get("default_runtime") == "nvidia"
+    steps = (
+        steps_from_facts(name, facts, DesiredRuntime(default=is_default, enable_cdi=False))
+        if expectation.runtime
+        else ()
+    )
+    if steps:
+        return failed(f"the runtime nvidia of {name} is not right: {steps[0].why}", _TOOLKIT_ROLE)
+    default = "the default" if is_default else "a runtime class"
     return passed(f"{name} {facts.get('version') or 'of unknown version'}: nvidia is {default}")
 
 

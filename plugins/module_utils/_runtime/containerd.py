@@ -13,6 +13,9 @@ Which file is edited, and why:
   the main file alone; where it does not, the setting goes into the main file, because adding an import would be a
   change of what else is read. A main file that is missing imports nothing, whatever C(containerd config default) says.
 
+Keys are read in every spelling that containerd accepts (containerd_keys.py) and written in its own. A second spelling
+of what is set in the runtime nvidia is removed; the tables of other runtimes are left as they are.
+
 nvidia-ctk has left drop-ins of its own in three places. They repeat the CRI plugin's section as it once was and hide
 later changes of the main file; they are moved aside.
 """
@@ -21,12 +24,24 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .._formats.toml_edit import BEGIN, append_tables, is_marked, remove_table, restore, set_values, settle, unset
+from .._formats.toml_edit import (
+    BEGIN,
+    append_tables,
+    is_marked,
+    remove_table,
+    render,
+    restore,
+    set_value,
+    set_values,
+    settle,
+    unset,
+)
 from .._formats.toml_read import Document, Path, dig, parse
 from .._plan import Refused
+from .containerd_keys import imports_of, merged, spellings, version_by_format
 from .desired import NAME, DesiredRuntime, Effective, FileChange, Files
 
 MAIN = "/etc/containerd/config.toml"
@@ -77,9 +92,14 @@ def edit(
             _refuse_rivals(version, documents, target, main)
         else:
             after.update({path: _without_default(text) for path, text in base.items() if path != target})
-        after[target] = _with_runtime(version, documents, desired, target, main, made=_is_ours(files.get(target)))
+        document = documents.get(target, parse(""))
+        number = _config_version(documents.get(main, document) if not document.statements else document, version)
+        settings = _settings(version, number, merged(_data(documents), version), desired)
+        after[target] = _with_runtime(document, number, settings, made=_is_ours(files.get(target)))
+        after.update({path: _one_spelling(text, settings) for path, text in after.items() if text})
+        warnings = tuple(_ambiguous(version, documents))
         if desired.enable_cdi and version < (1, 7):
-            warnings = (f"containerd {_dotted(version)} has no CDI; it came with 1.7",)
+            warnings += (f"containerd {_dotted(version)} has no CDI; it came with 1.7",)
     else:
         after.update({path: _without(text) for path, text in base.items()})
     if own in files:
@@ -92,18 +112,8 @@ def edit(
     return Files(tuple(changes), (*warnings, *moved))
 
 
-def _with_runtime(
-    version: tuple[int, ...],
-    documents: Mapping[str, Document],
-    desired: DesiredRuntime,
-    target: str,
-    main: str,
-    made: bool,
-) -> str:
-    """Return the text of the file C(target) with the runtime nvidia. C(made): it is (or was) not there without us."""
-    document = documents.get(target, parse(""))
-    number = _config_version(documents.get(main, document) if not document.statements else document, version)
-    settings = _settings(version, number, documents, desired)
+def _with_runtime(document: Document, number: int, settings: Mapping[Path, Any], made: bool) -> str:
+    """Return the text of the file with the runtime nvidia. C(made): it is (or was) not there without us."""
     if document.statements:
         return set_values(document.text, settings)
     text = append_tables(document.text, _as_tables({("version",): number, **settings}))
@@ -126,15 +136,11 @@ def is_leftover(text: str) -> bool:
     )
 
 
-def imports_of(path: str, text: str) -> tuple[str, ...]:
-    """Return the absolute patterns that the file C(path) imports, in order."""
-    patterns = parse(text).data.get("imports", [])
-    folder = posixpath.dirname(path)
-    return tuple(
-        posixpath.normpath(pattern if pattern.startswith("/") else posixpath.join(folder, pattern))
-        for pattern in (patterns if isinstance(patterns, list) else [])
-        if isinstance(pattern, str)
-    )
+def importing(text: str, paths: list[str]) -> str:
+    """Return C(text) with nothing but C(paths) imported, however the key was spelled."""
+    for path in spellings(parse(text).data, ("imports",)):
+        text = unset(text, path)
+    return set_value(text, ("imports",), paths)
 
 
 def effective(dump: str) -> Effective:
@@ -142,10 +148,11 @@ def effective(dump: str) -> Effective:
 
     :raises TomlError: the text is not TOML.
     """
-    document = parse(dump)
-    number = document.data.get("version", 1)
+    printed = parse(dump).data
+    data = merged([printed], version_by_format(printed))
+    number = data.get("version", 1)
     paths = dict.fromkeys((_CRI.get(number, _CRI[4]) if isinstance(number, int) else _CRI[4], *_CRI.values()))
-    section: dict[str, Any] = next((found for found in map(document.get, paths) if found), {})
+    section: dict[str, Any] = next((found for found in (dig(data, path) for path in paths) if found), {})
     runtimes = dig(section, ("containerd", "runtimes"), {})
     cdi = dig(section, ("enable_cdi",))
     return Effective(
@@ -174,7 +181,7 @@ def _change(path: str, before: str | None, after: str | None) -> FileChange:
 
 def _target(version: tuple[int, ...], documents: Mapping[str, Document], main: str, own: str) -> str:
     if version >= (2,):
-        covered = main in documents and any(covers(p, own) for p in imports_of(main, documents[main].text))
+        covered = main in documents and any(covers(p, own) for p in imports_of(main, documents[main].text, version))
         # A runtime or a default that the main file has already is changed where it stands.
         if covered and not _mentions_nvidia(documents[main]):
             return own
@@ -203,27 +210,31 @@ def _config_version(document: Document, version: tuple[int, ...]) -> int:
     return number if isinstance(number, int) and number in _CRI else 1
 
 
+def _data(documents: Mapping[str, Document]) -> list[dict[str, Any]]:
+    return [document.data for document in documents.values()]
+
+
 def _settings(
-    version: tuple[int, ...], number: int, documents: Mapping[str, Document], desired: DesiredRuntime
+    version: tuple[int, ...], number: int, data: Mapping[str, Any], desired: DesiredRuntime
 ) -> dict[Path, Any]:
-    """Return every setting that is wanted, by path."""
+    """Return every setting that is wanted, by path. C(data): what all files are together, as containerd reads them."""
     # containerd 2 keeps the new names in files of version 1, and only some of its releases know the old ones.
     cri = _CRI[3] if number == 1 and version >= (2,) else _CRI[number]
     containerd = (*cri, "containerd")
-    inherited = _inherited(documents, cri)
+    inherited = _inherited(data, cri)
     options = {key: value for key, value in inherited.pop("options", {}).items() if key != "BinaryName"}
-    options["SystemdCgroup"] = _systemd_cgroup(documents)
+    options["SystemdCgroup"] = _systemd_cgroup(data)
     settings: dict[Path, Any] = {}
     if desired.default:
         settings[(*containerd, "default_runtime_name")] = NAME
-    elif _merged(documents, (*containerd, "default_runtime_name")) == NAME:
+    elif dig(data, (*containerd, "default_runtime_name")) == NAME:
         settings[(*containerd, "default_runtime_name")] = "runc"
-    cdi = _merged(documents, (*cri, "enable_cdi"))
+    cdi = dig(data, (*cri, "enable_cdi"))
     # containerd 2 enables CDI by itself; what a file says beats that.
     if desired.enable_cdi and (cdi is not None or (1, 7) <= version < (2,)):
         settings[(*cri, "enable_cdi")] = True
     tables: dict[Path, dict[str, Any]] = {}
-    if version < (2,) and not any(document.get((*containerd, "runtimes")) for document in documents.values()):
+    if version < (2,) and not dig(data, (*containerd, "runtimes")):
         # containerd 1.x drops its built-in runc as soon as any runtime is configured, and the CRI plugin then fails.
         tables[(*containerd, "runtimes", "runc")] = {"runtime_type": RUNTIME_TYPE}
         tables[(*containerd, "runtimes", "runc", "options")] = {"SystemdCgroup": options["SystemdCgroup"]}
@@ -233,19 +244,36 @@ def _settings(
     return settings
 
 
-def _merged(documents: Mapping[str, Document], path: Path) -> Any:
-    """Return a setting as it is after all imports: the last file that has it wins."""
-    found = [document.get(path) for document in documents.values()]
-    return next((value for value in reversed(found) if value is not None), None)
+def _one_spelling(text: str, settings: Mapping[Path, Any]) -> str:
+    """Return C(text) with no other spelling of what is set in the runtime nvidia."""
+    for path in settings:
+        if path[4:5] == (NAME,):
+            for other in spellings(parse(text).data, path):
+                text = unset(text, other) if other != path else text
+    return text
 
 
-def _inherited(documents: Mapping[str, Document], cri: Path) -> dict[str, Any]:
+def _ambiguous(version: tuple[int, ...], documents: Mapping[str, Document]) -> Iterator[str]:
+    """Yield what to know about options of runc that are there twice: containerd 1 and 2 take different ones."""
+    for path, document in documents.items():
+        for cri in dict.fromkeys(_CRI.values()):
+            for name in ("BinaryName", "SystemdCgroup"):
+                option = (*cri, "containerd", "runtimes", "runc", "options", name)
+                found = spellings(document.data, option)
+                if len(found) > 1:
+                    value = dig(merged([document.data], version), option)
+                    taken = "none of them" if value is None else f"the value {render(value)}"
+                    keys = " and ".join(place[-1] for place in found)
+                    yield f"{path}: the options of runc have {keys}; containerd {_dotted(version)} takes {taken}"
+
+
+def _inherited(data: Mapping[str, Any], cri: Path) -> dict[str, Any]:
     """Return runc's explicit settings, which hold for the runtime nvidia as well because it calls runc."""
-    default = _merged(documents, (*cri, "containerd", "default_runtime_name"))
+    default = dig(data, (*cri, "containerd", "default_runtime_name"))
     for name in ("runc", default):
         if not isinstance(name, str) or name == NAME:
             continue
-        runtime = _merged(documents, (*cri, "containerd", "runtimes", name))
+        runtime = dig(data, (*cri, "containerd", "runtimes", name))
         if isinstance(runtime, dict) and runtime.get("runtime_type", RUNTIME_TYPE) in ("", RUNTIME_TYPE):
             settings = {key: value for key, value in _explicit(runtime).items() if key != "runtime_type"}
             return {**settings, "options": _explicit(runtime.get("options", {}))}
@@ -257,36 +285,36 @@ def _explicit(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if value and not isinstance(value, dict)}
 
 
-def _systemd_cgroup(documents: Mapping[str, Document]) -> bool:
+def _systemd_cgroup(data: Mapping[str, Any]) -> bool:
     """Return whether runc (or else the default runtime) uses systemd's cgroups, in whatever version that is written."""
     for cri in (_CRI[4], _CRI[2], _CRI[1]):
-        default = _merged(documents, (*cri, "containerd", "default_runtime_name"))
+        default = dig(data, (*cri, "containerd", "default_runtime_name"))
         for name in ("runc", default):
             if not isinstance(name, str):
                 continue
-            value = _merged(documents, (*cri, "containerd", "runtimes", name, "options", "SystemdCgroup"))
+            value = dig(data, (*cri, "containerd", "runtimes", name, "options", "SystemdCgroup"))
             if isinstance(value, bool):
                 return value
-        if _merged(documents, (*cri, "systemd_cgroup")) is True:
+        if dig(data, (*cri, "systemd_cgroup")) is True:
             return True
     return False
 
 
 def _without(text: str) -> str:
     """Return C(text) without the runtime nvidia, whoever configured it."""
-    document = parse(text)
+    data = parse(text).data
     for cri in dict.fromkeys(_CRI.values()):
-        if document.get((*cri, "containerd", "runtimes", NAME)) is not None:
-            text = remove_table(text, (*cri, "containerd", "runtimes", NAME))
+        for path in spellings(data, (*cri, "containerd", "runtimes", NAME)):
+            text = remove_table(text, path)
     return _without_default(text)
 
 
 def _without_default(text: str) -> str:
     """Return C(text) without nvidia as the default runtime."""
-    document = parse(text)
+    data = parse(text).data
     for cri in dict.fromkeys(_CRI.values()):
-        if document.get((*cri, "containerd", "default_runtime_name")) == NAME:
-            text = unset(text, (*cri, "containerd", "default_runtime_name"))
+        for path in spellings(data, (*cri, "containerd", "default_runtime_name")):
+            text = unset(text, path) if dig(data, path) == NAME else text
     return text
 
 

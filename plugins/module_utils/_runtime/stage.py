@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import _injection as injection
-from .._plan import Refused, StagePlan
-from .desired import BINARY, Effective, from_variables
+from .._plan import Refused, StagePlan, Step
+from .desired import BINARY, DesiredRuntime, Effective, from_variables
 from .plan import plan_effective
 
 
@@ -37,7 +37,13 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         return StagePlan("runtime", True, unknown=f"{injection.VARIABLE} is refused")
     if refusal is not None:
         return StagePlan("runtime", True, refusals=(refusal,))
-    wanted = from_variables(desired)
+    steps = steps_from_facts(runtime, found, from_variables(desired))
+    unknown = None if found.get("version") else f"{runtime} does not say its version"
+    return StagePlan("runtime", bool(steps) or unknown is not None, steps, unknown)
+
+
+def steps_from_facts(runtime: str, found: Mapping[str, Any], desired: DesiredRuntime) -> tuple[Step, ...]:
+    """Return what has to change according to the facts of a runtime."""
     # Facts of an older reading, without a key, prove nothing.
     binary = found.get("binary", BINARY) or "not named"
     effective = Effective(
@@ -45,6 +51,4 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         found.get("default_runtime"),
         False if injection.is_switched_off(runtime, found) else None,
     )
-    steps = plan_effective(runtime, wanted, effective, found)
-    unknown = None if found.get("version") else f"{runtime} does not say its version"
-    return StagePlan("runtime", bool(steps) or unknown is not None, steps, unknown)
+    return plan_effective(runtime, desired, effective, found)

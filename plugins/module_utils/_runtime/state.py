@@ -12,10 +12,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Callable
+from typing import Any
 
 from .._adapters.host_files import HostFiles
 from .._formats.toml_read import dig, loads
+from .containerd_keys import merged, read_all, top, version_by_format
 
 
 @dataclass(frozen=True)
@@ -48,30 +49,29 @@ class Configuration:
     low_level_runtime: str | None = None
 
 
-def parse_containerd(texts: Sequence[str]) -> Configuration:
+def parse_containerd(texts: Sequence[str], version: tuple[int, ...] = ()) -> Configuration:
     """Return what containerd's main file and its imports, in order, say; without the path.
 
+    :param version: of containerd; empty: of the one that generated the files.
     :raises TomlError: one of them is no TOML.
     """
-    version, default, cdi, legacy = 1, "runc", None, False
+    files = [loads(text) for text in texts]
+    data = merged(files, version or version_by_format(files[0]))
+    default, cdi, legacy = "runc", None, False
     runtimes: dict[str, dict[str, Any]] = {}
-    for position, text in enumerate(texts):
-        data = loads(text)
-        if position == 0:
-            version = int(data.get("version", 1))
-        for plugin in (data.get("plugins") or {}).values():
-            # "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime" or "cri", whichever version is written.
-            for name, runtime in dig(plugin, ("containerd", "runtimes"), {}).items():
-                runtimes.setdefault(name, {}).update(dig(runtime, ("options",), {}))
-            default = dig(plugin, ("containerd", "default_runtime_name"), default)
-            cdi = dig(plugin, ("enable_cdi",), cdi)
-            legacy = dig(plugin, ("systemd_cgroup",), legacy)
+    for plugin in data["plugins"].values():
+        # "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime" or "cri", whichever version is written.
+        for name, runtime in dig(plugin, ("containerd", "runtimes"), {}).items():
+            runtimes.setdefault(name, {}).update(dig(runtime, ("options",), {}))
+        default = dig(plugin, ("containerd", "default_runtime_name"), default)
+        cdi = dig(plugin, ("enable_cdi",), cdi)
+        legacy = dig(plugin, ("systemd_cgroup",), legacy)
     nvidia = runtimes.get("nvidia")
     # runc says it, or else the default runtime, or else the plugin as a whole: as _runtime/containerd.py reads it.
     said = [runtimes.get(name, {}).get("SystemdCgroup") for name in ("runc", default)]
     other = next((value for value in said if isinstance(value, bool)), legacy)
     return Configuration(
-        version=version,
+        version=int(top(files[0], (2,)).get("version", 1)),
         nvidia=nvidia is not None,
         binary=(nvidia or {}).get("BinaryName"),
         default_runtime=default,
@@ -134,16 +134,13 @@ def parse_crio(texts: Sequence[str]) -> Configuration:
     )
 
 
-def containerd_configuration(main: str) -> Callable[[HostFiles], Configuration]:
-    def read(files: HostFiles) -> Configuration:
-        text = files.read(main)
-        if text is None:
-            return Configuration()
-        imported = [path for pattern in loads(text).get("imports", []) for path in files.glob(pattern) if path != main]
-        texts = [text, *(files.read(path) or "" for path in imported)]
-        return replace(parse_containerd(texts), path=main)
+def containerd_configuration(main: str, files: HostFiles, version: tuple[int, ...] = ()) -> Configuration:
+    """Return what containerd's files on a host say; C(version) as in L(parse_containerd).
 
-    return read
+    :raises TomlError: one of them is no TOML.
+    """
+    texts = read_all(main, files.read, files.glob, version or (2,))
+    return replace(parse_containerd([*texts.values()], version), path=main) if texts else Configuration()
 
 
 def docker_configuration(files: HostFiles) -> Configuration:

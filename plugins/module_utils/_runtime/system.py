@@ -18,9 +18,9 @@ from typing import Any, Callable, Protocol
 
 from .._adapters.command import CommandError, Result, find, run
 from .._adapters.files import list_directory, read_bytes, read_text
-from .._formats.toml_edit import set_value
 from .._versions import numbers, version_in
 from . import containerd, crio, docker, rancher
+from .containerd_keys import imports_of, read_all
 from .desired import DesiredRuntime, Effective, Files
 from .plan import Merged, Service
 
@@ -86,16 +86,7 @@ class Containerd:
         self.version = _version(runner, "containerd")
 
     def files(self) -> dict[str, str]:
-        texts: dict[str, str] = {}
-        pending = [self._main]
-        while pending:
-            path = pending.pop(0)
-            text = None if path in texts else _text(path)
-            if text is None:
-                continue
-            texts[path] = text
-            for pattern in containerd.imports_of(path, text):
-                pending.extend(sorted(glob.glob(pattern)))
+        texts = read_all(self._main, _text, glob.glob, self.version)
         for path in containerd.LEFTOVERS:
             text = None if path in texts else _text(path)
             if text is not None:
@@ -113,28 +104,23 @@ class Containerd:
             if text is None:
                 dump = _output(self._run, ["containerd", "config", "default"])
             else:
-                _write(main, set_value(text, ("imports",), imported) if imported else text)
+                _write(main, containerd.importing(text, imported) if imported else text)
                 dump = _output(self._run, ["containerd", "--config", main, "config", "dump"])
         section = containerd.section(dump)
         return Merged(containerd.effective(dump), json.dumps(section, sort_keys=True))
 
     def _copies(self, files: Mapping[str, str], folder: str) -> list[str]:
         """Copy the imported files, in the order in which they are read, and return where the copies are."""
-        order: list[str] = []
-        pending = [self._main]
-        while pending:
-            path = pending.pop(0)
-            if path in order or path not in files:
-                continue
-            order.append(path)
-            for pattern in containerd.imports_of(path, files[path]):
-                pending.extend(sorted(other for other in files if containerd.covers(pattern, other)))
+        order = read_all(
+            self._main,
+            files.get,
+            lambda pattern: (path for path in files if containerd.covers(pattern, path)),
+            self.version,
+        )
         copies = []
-        for number, path in enumerate(order[1:]):
-            copy = os.path.join(folder, f"{number:04d}.toml")
-            text = files[path]
-            _write(copy, set_value(text, ("imports",), []) if containerd.imports_of(path, text) else text)
-            copies.append(copy)
+        for number, (path, text) in enumerate(list(order.items())[1:]):
+            copies.append(os.path.join(folder, f"{number:04d}.toml"))
+            _write(copies[-1], containerd.importing(text, []) if imports_of(path, text, self.version) else text)
         return copies
 
     def present(self, files: Mapping[str, str]) -> Merged:

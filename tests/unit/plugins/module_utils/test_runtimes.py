@@ -57,7 +57,8 @@ def test_a_runtime_is_named_in_the_table_and_by_who_reads_or_writes_its_configur
         if names.search(code):
             found.add(path.relative_to(ROOT / "plugins").as_posix())
     assert found <= NAMED | {
-        f"module_utils/_runtime/{name}.py" for name in ("containerd", "crio", "docker", "rancher", "state")
+        f"module_utils/_runtime/{name}.py"
+        for name in ("containerd", "containerd_keys", "crio", "docker", "rancher", "state")
     }
 
 

@@ -64,8 +64,13 @@ runtime_type = "io.containerd.runc.v2"
         ([V3_CGROUPS], {"version": 3, "nvidia": True, "cgroup_driver": "cgroupfs", "other_cgroup_driver": "systemd"}),
         ([V1], {"version": 1, "nvidia": True, "cgroup_driver": "cgroupfs"}),
         (
-            ["[plugins.cri]\nsystemd_cgroup = true\n", V1],
+            [V1 + "[plugins.cri]\nsystemd_cgroup = true\n"],
             {"version": 1, "nvidia": True, "cgroup_driver": "cgroupfs", "other_cgroup_driver": "systemd"},
+        ),
+        # containerd 1.x replaces a plugin's section as a whole.
+        (
+            ["[plugins.cri]\nsystemd_cgroup = true\n", V1],
+            {"version": 1, "nvidia": True, "cgroup_driver": "cgroupfs", "other_cgroup_driver": "cgroupfs"},
         ),
         ([""], {"version": 1}),
     ],

@@ -13,6 +13,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import containerd
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.containerd import MAIN, effective
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.containerd_keys import imports_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import DesiredRuntime
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -309,8 +310,8 @@ class TestImports:
 
     def test_patterns_are_absolute(self):
         text = 'imports = ["conf.d/*.toml", "/a/b.toml", 3]\n'
-        assert containerd.imports_of(MAIN, text) == ("/etc/containerd/conf.d/*.toml", "/a/b.toml")
-        assert containerd.imports_of(MAIN, "imports = 'x'\n") == ()
+        assert imports_of(MAIN, text, (2,)) == ("/etc/containerd/conf.d/*.toml", "/a/b.toml")
+        assert imports_of(MAIN, "imports = 'x'\n", (2,)) == ()
 
 
 class TestCdi:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import containerd
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import containerd_keys
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import system as module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import DesiredRuntime
 
@@ -68,7 +68,7 @@ class TestContainerd:
     def dump(command):
         with open(command[2], encoding="utf-8") as handle:
             text = handle.read()
-        for path in containerd.imports_of(command[2], text):
+        for path in containerd_keys.imports_of(command[2], text, (2,)):
             with open(path, encoding="utf-8") as handle:
                 text += "".join(line for line in handle if not line.startswith(("version", "imports")))
         return text
