@@ -12,7 +12,7 @@ short_description: Decide for all hosts of a run what to repair, and how
 version_added: 0.1.0
 description:
   - Plans the least disruptive action that can resolve the faults of each host, from NVML's recovery action, or NVIDIA's catalogue of Xid errors if
-    the driver reports none, and from earlier attempts on the host.
+    the driver reports none but shows the error in another way than in the kernel log, and from earlier attempts on the host.
   - Fails and repairs nothing if more hosts than O(breaker_hosts) need a repair at once, or if O(breaker_same_xid) of them have the same Xid error.
   - A host that cannot be read, or on which an upgrade or a repartition was interrupted, is refused; the others continue.
   - Reads the variable C(gpu_facts_host) of each host, which an earlier task registers from M(gpufleet.nvidia.gpu_info) with V(errors), V(health) and

@@ -219,6 +219,10 @@ def test_an_error_of_the_log_is_acted_on_once_where_the_driver_does_not_tell(fle
         HOST,
         'virtual-gpu xid --gpu 0 --number 119 --text "pid=4711, name=train.py, Timeout after 6s of waiting for RPC response from GPU0 GSP!"',
     )
+    alone = heal(fleet)
+    assert alone.rc == 0 and alone.quiet(HOST), alone.text
+    assert "The driver shows no fault beside this text" in " ".join(alone.text.split())
+    fleet.lab.sh(HOST, "virtual-gpu memory --gpu 0 --uncorrected 1")
     run = heal(fleet)
     assert run.rc == 0, run.text[-4000:]
     assert "Xid 119 (GSP RPC Timeout)" in run.text

@@ -86,7 +86,7 @@ def read_contents(
     if "health" in subsets:
         from .health import read_health
 
-        document["health"] = read_health(source)
+        document["health"] = read_health(source, document["pci"])
     if "holders" in subsets:
         document["holders"] = _holders(source)
     if "mig_parted" in subsets:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,8 +15,8 @@ from .._adapters import command
 from .._adapters.command import CommandError
 from .._adapters.host_reader import HostReader
 from .._health.cuda import DEMO_SUITE, PROGRAMS
-from .._health.report import CommandAnswer, Sxid, Xid
-from .._health.xid import parse_sxids, parse_xids
+from .._health.kernel_log import distinct, errors_in
+from .._health.report import CommandAnswer, Xid
 
 #: Seconds. A GPU that hangs keeps nvidia-smi for minutes; eight GPUs without persistence mode take about ten seconds.
 NVIDIA_SMI_LIMIT = 60.0
@@ -24,19 +24,23 @@ KERNEL_LOG = "/dev/kmsg"
 _RECORD = 8192
 
 
-def read_health(source: HostReader) -> dict[str, Any]:
-    """Return how C(nvidia-smi) ended (None where it is not installed), a program of the CUDA samples, and the Xid and SXid errors of the kernel's log."""
+def read_health(source: HostReader, devices: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
+    """Return how C(nvidia-smi) ended (None where it is not installed), a program of the CUDA samples, and the Xid and SXid errors of the kernel's log.
+
+    :param devices: the part C(pci) of the facts.
+    """
     if not source.files.local:
         source.note("health", "only the running host can tell")
         return {"nvidia_smi": None, "cuda_program": None, "xids": None, "sxids": None}
     present = source.files.find_program("nvidia-smi") is not None
     log = kernel_log()
+    errors = distinct(error for _number, error in errors_in(log or "", devices))
     return {
         # -L lists the GPUs, which makes it talk to every one of them.
         "nvidia_smi": asdict(answer_of(("nvidia-smi", "-L"), NVIDIA_SMI_LIMIT)) if present else None,
         "cuda_program": _cuda_program(source),
-        "xids": None if log is None else [asdict(xid) for xid in xids_in(log)],
-        "sxids": None if log is None else [asdict(sxid) for sxid in sxids_in(log)],
+        "xids": None if log is None else [asdict(error) for error in errors if isinstance(error, Xid)],
+        "sxids": None if log is None else [asdict(error) for error in errors if not isinstance(error, Xid)],
     }
 
 
@@ -56,16 +60,6 @@ def answer_of(arguments: Sequence[str], limit: float) -> CommandAnswer:
     except CommandError as error:
         return CommandAnswer(None, error.reason)
     return CommandAnswer(result.rc, f"{result.stdout}\n{result.stderr}".strip())
-
-
-def xids_in(log: str) -> list[Xid]:
-    """Return the Xid errors in the kernel's log, each once."""
-    return list(dict.fromkeys(parse_xids(log)))
-
-
-def sxids_in(log: str) -> list[Sxid]:
-    """Return the SXid errors in the kernel's log, each once."""
-    return list(dict.fromkeys(parse_sxids(log)))
 
 
 def kernel_log(path: str = KERNEL_LOG) -> str | None:

@@ -5,24 +5,23 @@
 """Counters of the errors in the kernel's log, which overwrites its oldest records. Pure.
 
 Every record of the log has a number that only grows until the next boot (Documentation/ABI/testing/dev-kmsg of the kernel). What was counted
-is kept with the number of the last record that was looked at, so that no error is counted twice and none is lost when its record is
+is kept with the number of the last error's record, so that no error is counted twice and none is lost when its record is
 overwritten later.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .xid import action_of, parse_sxids, parse_xids, severity_of_sxid
+from .kernel_log import errors_in
+from .report import Xid
+from .xid import action_of, severity_of_sxid
 
 SCHEMA = 1
-#: C(priority,number,microseconds,flags;text); lines that go on with a record begin with a space.
-_RECORD = re.compile(r"^\d+,(\d+),\d+,[^;]*;(.*)$", re.MULTILINE)
 #: More different errors than this are no sign of anything any more, and each is a time series.
 _MOST = 1000
 
@@ -33,7 +32,7 @@ _Key = tuple[str, int, str]
 class ErrorCounts:
     """How many errors of each kind were logged since the boot.
 
-    :param last: number of the last record that was looked at; -1 before the first.
+    :param last: number of the record of the last error; -1 before the first.
     :param xids: by PCI address, number and action (see L(xid.action_of)).
     :param sxids: by PCI address, number and severity.
     """
@@ -69,21 +68,17 @@ def _counted(rows: Any) -> dict[_Key, int]:
     return {(str(address), int(number), str(kind)): int(count) for address, number, kind, count in rows}
 
 
-def counted(before: ErrorCounts, log: str) -> ErrorCounts:
-    """Return C(before) and the errors of the records of C(log) that are newer.
-
-    :param log: what /dev/kmsg gave.
-    """
+def counted(before: ErrorCounts, log: str, devices: Sequence[Mapping[str, Any]] | None) -> ErrorCounts:
+    """Return C(before) and the errors of the records of C(log) that are newer (see L(kernel_log.errors_in))."""
     xids, sxids, last = Counter(before.xids), Counter(before.sxids), before.last
-    for match in _RECORD.finditer(log):
-        number = int(match.group(1))
+    for number, error in errors_in(log, devices):
         if number <= before.last:
             continue
         last = max(last, number)
-        for xid in parse_xids(match.group(2)):
-            _add(xids, (xid.pci_address, xid.number, action_of(xid)))
-        for sxid in parse_sxids(match.group(2)):
-            _add(sxids, (sxid.pci_address, sxid.number, severity_of_sxid(sxid)))
+        if isinstance(error, Xid):
+            _add(xids, (error.pci_address, error.number, action_of(error)))
+        else:
+            _add(sxids, (error.pci_address, error.number, severity_of_sxid(error)))
     return ErrorCounts(before.boot_id, last, dict(xids), dict(sxids))
 
 

@@ -5,7 +5,8 @@
 """The faults of a host, each with the smallest action that can end it, and what people should know beside them. Pure.
 
 NVML's recovery action goes before NVIDIA's catalogue of Xid errors: the log keeps an error until the next boot, also after the GPU was reset,
-while the driver takes back what it asks for once that was done. So the catalogue decides for GPUs of which the driver tells nothing.
+while the driver takes back what it asks for once that was done. So the catalogue decides for GPUs of which the driver tells nothing, and only where
+the driver shows the error in another way, too: a text alone takes no host out of service.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ HOST = "host"
 #: The number of the Xid that announces another recovery action.
 _CHANGED_RECOVERY = 154
 _SITE = "Run gpufleet.nvidia.site on this host"
+_TEXT_ALONE = "The driver shows no fault beside this text in the kernel's log, so nothing is repaired; if programs fail, drain the host and do so ({})"
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def find_faults(evidence: Evidence, expectation: Expectation, dealt_with: Sequen
         *_bus(evidence, expectation),
         *_gpus(evidence),
         *_xids(evidence, dealt_with),
-        *_sxids(evidence, dealt_with),
+        *_sxids(evidence, expectation, dealt_with),
         *_fabric(evidence, expectation),
         *_services(evidence, expectation),
     ):
@@ -239,18 +241,36 @@ def _xids(evidence: Evidence, dealt_with: Sequence[str]) -> Iterator[Fault | str
             continue
         elif action is Action.NOTHING:
             yield f"{title} had {reason}, for which NVIDIA's catalogue names no action that can be taken here"
+        elif gpu and _shown(evidence, gpu):
+            yield Fault(subject_of(gpu), f"xid_{number}", title, reason, action, remedy=_people(action))
         else:
-            subject = subject_of(gpu) if gpu else f"{address}.0"
-            yield Fault(subject, f"xid_{number}", title, reason, action, remedy=_people(action))
+            yield f"{title} had {reason}. {_TEXT_ALONE.format(action.value)}"
 
 
-def _sxids(evidence: Evidence, dealt_with: Sequence[str]) -> Iterator[Fault]:
+def _shown(evidence: Evidence, gpu: Mapping[str, Any]) -> bool:
+    """Whether the driver shows an error of a GPU in another way than by its text in the log."""
+    errors = gpu.get("errors") or {}
+    return (
+        (evidence.nvidia_smi is not None and evidence.nvidia_smi.rc != 0)
+        or gpu.get("recovery_action") not in (None, NONE)
+        or bool((gpu.get("fabric") or {}).get("degraded"))
+        or any(errors.get(name) for name in ("uncorrected", "remap_pending", "remap_failed"))
+    )
+
+
+def _sxids(evidence: Evidence, expectation: Expectation, dealt_with: Sequence[str]) -> Iterator[Fault | str]:
+    shown = fabric.fabric(evidence, expectation).status == FAILED or any(
+        _shown(evidence, gpu) for gpu in evidence.facts.get("gpus") or ()
+    )
     for error in dict.fromkeys(evidence.sxids or ()):
         action = of_sxid(error)
         if action is Action.NOTHING or error_key(error) in dealt_with:
             continue
         reason = f"the NVSwitch {error.pci_address} had SXid {error.number} ({error.text or 'no text'})"
-        yield _host(f"sxid_{error.number}", reason, action, every_gpu=True)
+        if shown:
+            yield _host(f"sxid_{error.number}", reason, action, every_gpu=True)
+        else:
+            yield f"{reason}. {_TEXT_ALONE.format(action.value)}"
 
 
 def _fabric(evidence: Evidence, expectation: Expectation) -> Iterator[Fault | str]:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The driver's Xid errors and the NVSwitches' SXid errors in the kernel's log: read, and judged by NVIDIA's catalogue.
+"""The driver's Xid errors and the NVSwitches' SXid errors in the kernel's log, judged by NVIDIA's catalogue.
 
 They are told, with a remedy each, and never fail a host: the log keeps them until the next boot, also after the GPU was reset. Whether
 a GPU may be used is what the driver's recovery action says (recovery.py).
@@ -46,9 +46,6 @@ _REMEDIES = {
 _UNKNOWN = f"Look it up in NVIDIA's catalogue, which may be newer than that of {DATE}. {_SUPPORT}"
 _CONTAINED = "Restart the application that it ended; a reset of the GPU, when there is time, replaces the memory"
 
-_XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]+)\): (\d+)(?:,\s*(.*))?")
-#: Such as C(nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error (First)).
-_SXID = re.compile(r"SXid \(PCI:([0-9A-Fa-f:.]+)\): (\d+)(?:,\s*(.*))?")
 #: Of Xids 144 to 150: C(145, RLW_REMAP Nonfatal XC0 i0 Link 00 (...)).
 _SEVERITY = re.compile(r"\b(Nonfatal|Fatal)\b")
 #: Of Xid 154: C(GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)).
@@ -67,16 +64,6 @@ class Finding:
     what: str
     meaning: str
     remedy: str
-
-
-def parse_xids(text: str) -> list[Xid]:
-    """Return the Xid errors in the kernel's log, in order."""
-    return [Xid(int(match.group(2)), match.group(1), (match.group(3) or "").strip()) for match in _XID.finditer(text)]
-
-
-def parse_sxids(text: str) -> list[Sxid]:
-    """Return the SXid errors of NVSwitches in the kernel's log, in order."""
-    return [Sxid(int(match.group(2)), match.group(1), (match.group(3) or "").strip()) for match in _SXID.finditer(text)]
 
 
 def xid(evidence: Evidence, _expectation: Expectation) -> Outcome:

@@ -72,7 +72,7 @@ def write_metrics(
     errors = parse_counts(read_text(counts), read_text(_BOOT_ID) or "")
     text = log()
     if text is not None:
-        errors = counted(errors, text)
+        errors = counted(errors, text, evidence.facts.get("pci"))
         write_whole(counts, errors.as_text(), mode=0o600)
     write_whole(path, expose(readings(evidence, report, errors, time.time(), time.monotonic() - began)))
     say(report.message)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.kernel_log import errors_in
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import Policy, RepairPlan, plan_repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Record
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, Evidence, Expectation
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import parse_xids
 from virtual_machine import VERSION
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ def planned(machine: VirtualMachine, limit: float = 60) -> RepairPlan:
         "recorded": {},
     }
     smi = machine.smi("-L")
-    evidence = Evidence(facts, CommandAnswer(smi.returncode, smi.stdout), parse_xids(log.read_text()), [])
+    xids = [error for _number, error in errors_in(log.read_text(), facts["pci"])]
+    evidence = Evidence(facts, CommandAnswer(smi.returncode, smi.stdout), xids, [])
     return plan_repair(evidence, Expectation(), Record(), Policy(NOW))
 
 
@@ -125,11 +126,16 @@ FAULTS = {
         Action.RESTART_SERVICE,
         Action.NOTHING,
     ),
-    # The log keeps an error until the next boot; here no record says that it was dealt with.
-    "an error where the driver tells nothing": (
+    "a text in the log where the driver tells nothing": (
         ["fail nvmlDeviceGetFieldValues NOT_SUPPORTED", "xid --gpu 1 --number 119"],
+        Action.NOTHING,
+        Action.NOTHING,
+        Action.NOTHING,
+    ),
+    "an error that the counters of the driver without recovery action confirm": (
+        ["fail nvmlDeviceGetFieldValues NOT_SUPPORTED", "xid --gpu 1 --number 48", "memory --gpu 1 --uncorrected 1"],
         Action.RESET_GPU,
-        Action.RESET_GPU,
+        Action.NOTHING,
         Action.NOTHING,
     ),
     "an error that the driver has an answer to": (

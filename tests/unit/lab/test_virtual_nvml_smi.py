@@ -10,7 +10,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import parse_xids
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.kernel_log import errors_in
 
 if TYPE_CHECKING:
     from virtual_machine import VirtualMachine
@@ -198,4 +198,5 @@ def test_an_xid_is_written_as_the_driver_writes_it(machine: VirtualMachine, tmp_
     text = "GPU has fallen off the bus."
     machine.gpu("xid", "--gpu", "1", "--number", "79", "--text", text)
     assert log.read_text().endswith(f";NVRM: Xid (PCI:0000:2a:00): 79, {text}\n")
-    assert [(xid.number, xid.pci_address) for xid in parse_xids(log.read_text())] == [(79, "0000:2a:00")]
+    pci = [{"address": "0000:2a:00.0", "kind": "gpu"}]
+    assert [(xid.number, xid.pci_address) for _, xid in errors_in(log.read_text(), pci)] == [(79, "0000:2a:00")]

@@ -113,7 +113,7 @@ LOST = {"index": 0, "pci_address": "0000:18:00.0", "lost": True}
 @pytest.mark.parametrize(
     ("number", "gpu"),
     [
-        (119, {**GPU, "recovery_action": None}),
+        (119, {**GPU, "recovery_action": None, "errors": {"uncorrected": 1}}),
         # The driver says what to do about its GPU, and not that a hundred others ask for the same.
         (119, {**GPU, "recovery_action": "gpu_reset"}),
         (79, LOST),

@@ -10,16 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.health import sxids_in, xids_in
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import CHECKS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.error_counts import ErrorCounts, counted
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.exposition import expose
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.kernel_log import distinct, errors_in
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.readings import readings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
     CommandAnswer,
     Evidence,
     Expectation,
     HealthReport,
+    Xid,
     evaluate,
 )
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import healthy_facts
@@ -49,14 +50,18 @@ class Fault:
             gpu["fabric"] = {"state": "completed", "status": 0, "degraded": [], "summary": "healthy"}
             gpu["errors"].update(remapped_correctable=0, remapped_uncorrectable=0)
         self.spoil(facts)
-        return Evidence(facts, self.nvidia_smi, xids_in(self.log), sxids_in(self.log))
+        errors = distinct(error for _number, error in errors_in(self.log, facts["pci"]))
+        xids = [error for error in errors if isinstance(error, Xid)]
+        return Evidence(facts, self.nvidia_smi, xids, [error for error in errors if not isinstance(error, Xid)])
 
     def report(self) -> HealthReport:
         return evaluate(CHECKS, self.evidence(), Expectation())
 
     def text(self, now: float = 0.0) -> str:
         """What the host program writes C(now)."""
-        return expose(readings(self.evidence(), self.report(), counted(ErrorCounts("boot"), self.log), now, 1.25))
+        evidence = self.evidence()
+        counts = counted(ErrorCounts("boot"), self.log, evidence.facts["pci"])
+        return expose(readings(evidence, self.report(), counts, now, 1.25))
 
 
 def record(number: int, text: str) -> str:

@@ -82,7 +82,7 @@ def healthy_facts():
             {"address": address, "kind": "gpu", "board": "h100-80gb-sxm", "kernel_driver": "nvidia"}
             for address in ADDRESSES
         ]
-        + [{"address": "0000:01:00.0", "kind": "nvswitch", "kernel_driver": "nvidia-nvswitch"}],
+        + [{"address": "0000:05:00.0", "kind": "nvswitch", "kernel_driver": "nvidia-nvswitch"}],
         "driver": {
             "loaded_version": "580.126.09",
             "on_disk_version": "580.126.09",

@@ -8,7 +8,6 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import error_counts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.error_counts import (
     ErrorCounts,
-    counted,
     parse_counts,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Sxid, Xid
@@ -21,6 +20,13 @@ from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health
 
 XID = "NVRM: Xid (PCI:0000:18:00): 119, pid=1, Timeout"
 KEY = ("0000:18:00", 119, "reset_gpu")
+
+
+PCI = [{"address": "0000:18:00.0", "kind": "gpu"}, {"address": "0000:05:00.0", "kind": "nvswitch"}]
+
+
+def counted(before, log):
+    return error_counts.counted(before, log, PCI)
 
 
 def test_an_error_that_comes_again_counts_again_and_is_never_counted_twice():
@@ -39,7 +45,7 @@ def test_what_was_overwritten_in_the_log_stays_counted():
 def test_lines_that_go_on_with_a_record_and_text_that_looks_like_one():
     log = record(5, XID) + " SUBSYSTEM=pci\n DEVICE=+pci:0000:18:00.0\n" + record(6, f"5,9,1,-;{XID}")
     found = counted(ErrorCounts("boot"), log)
-    assert (found.xids, found.last) == ({KEY: 2}, 6)
+    assert (found.xids, found.last) == ({KEY: 1}, 5)
 
 
 def test_counts_survive_in_a_file_until_the_next_boot():

@@ -20,6 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report imp
     Sxid,
     Xid,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid_catalogue import ALWAYS_FATAL_SXIDS, CATALOGUE
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import ADDRESSES, healthy_facts
 
 NOW = datetime.datetime(2026, 11, 23, 12, 0, 0, tzinfo=datetime.timezone.utc)
@@ -74,6 +75,14 @@ def silent(facts):
     """The driver tells nothing of recovery actions."""
     for gpu in facts["gpus"]:
         gpu["recovery_action"] = None
+
+
+def silent_with(**errors):
+    def spoil(facts):
+        silent(facts)
+        facts["gpus"][0]["errors"].update(errors)
+
+    return spoil
 
 
 def lost(facts):
@@ -217,21 +226,59 @@ XID = Xid(119, "0000:18:00", "pid=1, name=x, Timeout")
 def test_the_driver_itself_goes_before_the_catalogue():
     told = plan(xids=[XID])
     assert told.action is Action.NOTHING and "Xid 119" in told.notes[0]
-    found = plan(silent, xids=[XID])
+    found = plan(silent_with(uncorrected=1), xids=[XID])
     assert (found.action, found.gpus, found.errors) == (Action.RESET_GPU, (FIRST,), {119})
 
 
 def test_an_error_is_acted_on_once():
-    repaired = Record(state="done", boot_id="this-boot", dealt_with=plan(silent, xids=[XID]).dealt_with)
-    assert plan(silent, repaired, [XID]).action is Action.NOTHING
+    confirmed = silent_with(uncorrected=1)
+    repaired = Record(state="done", boot_id="this-boot", dealt_with=plan(confirmed, xids=[XID]).dealt_with)
+    assert plan(confirmed, repaired, [XID]).action is Action.NOTHING
     again = Xid(119, "0000:18:00", "pid=2, name=x, Timeout")
-    assert plan(silent, repaired, [XID, again]).action is Action.RESET_GPU
+    assert plan(confirmed, repaired, [XID, again]).action is Action.RESET_GPU
     other_boot = Record(state="done", boot_id="another", dealt_with=repaired.dealt_with)
-    assert plan(silent, other_boot, [XID]).action is Action.RESET_GPU
+    assert plan(confirmed, other_boot, [XID]).action is Action.RESET_GPU
 
 
-def test_a_fatal_error_of_a_switch_resets_all_gpus_with_it():
-    found = plan(sxids=[Sxid(20034, "0000:05:00.0", "Fatal, Link 30 LTSSM Fault Up")])
+SXID = Sxid(20034, "0000:05:00.0", "Fatal, Link 30 LTSSM Fault Up")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({"xids": [Xid(number, "0000:18:00", "pid=1, name=x")]} for number in sorted({*CATALOGUE, 999})),
+        {"xids": [Xid(154, "0000:18:00", "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)")]},
+        # Of a GPU that the host does not have.
+        {"xids": [Xid(79, "0000:99:00", "")]},
+        *({"sxids": [Sxid(number, "0000:05:00.0", "Fatal")]} for number in sorted({*ALWAYS_FATAL_SXIDS, 20034})),
+    ],
+    ids=str,
+)
+def test_a_text_in_the_log_alone_takes_nothing_out_of_service(given):
+    found = plan(silent, **given)
+    assert (found.action, found.decided, found.needed, found.disturbed) == (Action.NOTHING, (), False, ())
+
+
+@pytest.mark.parametrize("sign", ["uncorrected", "remap_pending", "remap_failed"])
+def test_a_second_sign_of_the_driver_confirms_an_error(sign):
+    found = plan(silent_with(**{sign: True}), xids=[Xid(48, "0000:18:00", "")])
+    assert (FIRST, "xid_48") in found.keys
+    other = plan(silent_with(**{sign: True}), xids=[Xid(48, "0000:2a:00", "")])
+    assert (SECOND, "xid_48") not in other.keys
+
+
+def test_an_nvidia_smi_that_fails_confirms_an_error():
+    assert plan(silent, xids=[XID], smi=CommandAnswer(15, "GPU is lost")).action is Action.RESET_GPU
+
+
+def _degraded(facts):
+    facts["gpus"][1]["fabric"] = {"state": "completed", "status": 0, "degraded": ["bandwidth"], "summary": "unhealthy"}
+
+
+@pytest.mark.parametrize("sign", [_degraded, lambda facts: facts["fabric"].update(state="in_progress")])
+def test_a_fatal_error_of_a_switch_resets_all_gpus_with_it(sign):
+    assert "SXid 20034" in " ".join(plan(sxids=[SXID]).notes)
+    found = plan(sign, sxids=[SXID])
     assert (found.action, found.gpus, found.emptied) == (Action.RESET_GPU, ADDRESSES, ADDRESSES)
     assert "NVSwitches" in found.together
 

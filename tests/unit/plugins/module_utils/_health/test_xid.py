@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Expectation, Sxid, Xid
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import parse_sxids, parse_xids, xid
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid_catalogue import (
     ALWAYS_FATAL_SXIDS,
     CATALOGUE,
@@ -19,33 +19,6 @@ REBOOT_154 = "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Re
 
 def numbers(bucket):
     return {number for number, entry in CATALOGUE.items() if entry.immediate is bucket}
-
-
-def test_xids():
-    log = (
-        "4,1021,12345,-;NVRM: Xid (PCI:0000:18:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
-        "6,1022,12346,-;usb 1-1: new device\n"
-        "4,1023,12347,-;NVRM: Xid (PCI:0000:2a:00): 13, Graphics Exception\n"
-        "4,1024,12348,-;NVRM: Xid (PCI:0000:2a:00): 43\n"
-    )
-    assert parse_xids(log) == [
-        Xid(79, "0000:18:00", "pid='<unknown>', name=<unknown>, GPU has fallen off the bus."),
-        Xid(13, "0000:2a:00", "Graphics Exception"),
-        Xid(43, "0000:2a:00", ""),
-    ]
-
-
-def test_the_switches_errors_are_told_apart_from_the_gpus():
-    log = (
-        "4,1,2,-;nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error (First)\n"
-        "4,1,3,-;nvidia-nvswitch0: SXid (PCI:0000:00:00.0): 20034, Fatal, Link 30 LTSSM Fault Up\n"
-        "4,1,4,-;NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus.\n"
-    )
-    assert parse_sxids(log) == [
-        Sxid(12028, "0000:05:00.0", "Non-fatal, Link 32 egress non-posted PRIV error (First)"),
-        Sxid(20034, "0000:00:00.0", "Fatal, Link 30 LTSSM Fault Up"),
-    ]
-    assert [error.number for error in parse_xids(log)] == [79]
 
 
 def test_the_catalogue():

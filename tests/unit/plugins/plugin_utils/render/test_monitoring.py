@@ -56,9 +56,14 @@ def test_every_fault_has_an_alert_and_every_alert_of_a_check_a_fault():
     assert len({alert.name for alert in ALL}) == len(ALL)
 
 
-def _without_recovery_action(facts):
+def _uncorrected_without_recovery_action(facts):
     for gpu in facts["gpus"]:
         gpu["recovery_action"] = None
+        gpu["errors"]["uncorrected"] = 1
+
+
+def _degraded_fabric(facts):
+    facts["gpus"][0]["fabric"]["degraded"] = ["bandwidth"]
 
 
 def _new_driver_on_disk(facts):
@@ -66,7 +71,11 @@ def _new_driver_on_disk(facts):
 
 
 #: Where heal acts on a fault in some cases only: what makes the fault such a case.
-ACTED_ON = {"GpufleetXid": _without_recovery_action, "GpufleetDriverVersionsDiffer": _new_driver_on_disk}
+ACTED_ON = {
+    "GpufleetXid": _uncorrected_without_recovery_action,
+    "GpufleetSxid": _degraded_fabric,
+    "GpufleetDriverVersionsDiffer": _new_driver_on_disk,
+}
 
 
 @pytest.mark.parametrize("alert", ALL, ids=lambda alert: alert.name)
