@@ -10,6 +10,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.numbers import whole_number
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import text_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import evidence_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import Policy, RepairPlan, plan_repair
@@ -133,11 +134,8 @@ def _expected(variables: Mapping[str, Any]) -> Expectation:
     given = {name: plain(variables.get(name)) for name in VARIABLES}
     named = plain(variables.get("nvidia_health_expect")) or {}
     expected = {**described_health(given), **(named if isinstance(named, dict) else {})}
-    gpus = expected.get("gpus")
     # Only what a repair can end: a driver of another version than described is not broken.
-    return Expectation(
-        gpus=int(gpus) if gpus is not None and str(gpus).isdigit() else None, cdi=bool(expected.get("cdi")) or None
-    )
+    return Expectation(gpus=whole_number(str(expected.get("gpus"))), cdi=bool(expected.get("cdi")) or None)
 
 
 def _refuse(node: str, facts: Mapping[str, Any], nodes: Mapping[str, Any] | None) -> None:

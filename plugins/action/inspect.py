@@ -78,6 +78,7 @@ class _Host:
     sharing: dict[str, Any] = field(default_factory=dict)
     replicas: dict[str, int] = field(default_factory=dict)
     slice_mib: int | None = None
+    hami: bool = False
     notes: list[str] = field(default_factory=list)
     choices: Choices | None = None
     match: NodeMatch = BY_NAME
@@ -91,7 +92,8 @@ class _Host:
             dict(found.replicas),
             None,
         )
-        if sharing.backend == "hami":
+        self.hami = sharing.backend == "hami"
+        if self.hami:
             self.replicas = {GPU: HAMI_SPLIT}
         elif sharing.mode == "mps" and sharing.mps_manager == "host":
             self.slice_mib = sharing.slice_mib
@@ -315,7 +317,8 @@ def _node(host: str, about: _Host, variables: Any, cluster: _Cluster | None) -> 
         except Refused as refusal:
             if any(pod.resources and not pod.ended for pod in pods):
                 notes.append(f"which pod holds which device is not known: {refusal.message}")
-    return usage.node_usage(name, address, facts, about.replicas, (*held, *claimed), pods, None, about.slice_mib, notes)
+    given = (*held, *claimed)
+    return usage.node_usage(name, address, facts, about.replicas, given, pods, None, about.slice_mib, notes, about.hami)
 
 
 def _resources(about: _Host, node: str, cluster: _Cluster | None) -> Resources:

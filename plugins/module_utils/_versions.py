@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 _IN_TEXT = re.compile(r"(?<![\w.])v?(\d+\.\d+(?:\.\d+)?[\w.~+-]*)")
-_NUMBERS = re.compile(r"(?:\d+:)?v?(\d+(?:\.\d+)*)")
+_NUMBERS = re.compile(r"(?:[0-9]+:)?v?([0-9]{1,18}(?:\.[0-9]{1,18})*)")
 
 
 def version_in(text: str) -> str | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible.errors import AnsibleError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.numbers import whole_number
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, parse_time
 
 NAME = "gpufleet-upgrade"
@@ -72,7 +73,8 @@ def is_gone(holder: str, here: Holder) -> bool:
     where, _slash, process = holder.rpartition("/")
     pid, start, space = [*process.split("-"), "", ""][:3]
     mine = where == here.where and space == here.process.rpartition("-")[2]
-    return mine and pid.isdigit() and _start_of(int(pid)) != start
+    number = whole_number(pid)
+    return mine and number is not None and _start_of(number) != start
 
 
 def may_take(lease: Mapping[str, Any] | None, here: Holder, now: datetime.datetime, force: bool) -> str | None:

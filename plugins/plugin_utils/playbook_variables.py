@@ -35,7 +35,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables imp
 )
 
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "playbooks")
-_SHARE = re.compile(r"[0-9]+%?")
+_SHARE = re.compile(r"[0-9]{1,18}%?")
 
 #: Playbooks for hosts that need not be in the group gpu_hosts.
 ANY_HOST = ("adopt", "doctor")

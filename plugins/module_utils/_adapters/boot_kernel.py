@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .._formats.numbers import whole_number
 from .command import run
 from .host_files import HostFiles
 
@@ -143,4 +144,5 @@ def _names(entry: str, release: str) -> bool:
 
 def release_order(release: str) -> list[tuple[int, int, str]]:
     """Order releases as people do: numbers by their value."""
-    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"(\d+)", release) if part]
+    parts = ((whole_number(part), part) for part in re.split("([0-9]+)", release) if part)
+    return [(0, 0, part) if number is None else (1, number, "") for number, part in parts]

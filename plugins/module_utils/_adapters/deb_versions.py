@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from .._formats.numbers import whole_number
+
 
 def deb_compare(left: str, right: str) -> int:
     """Compare two Debian package versions (Debian Policy, section 5.6.12): negative, zero or positive."""
@@ -23,7 +25,7 @@ def _deb_parts(version: str) -> tuple[int, str, str]:
     if not separator:
         epoch, rest = "0", version
     upstream, _dash, revision = rest.rpartition("-") if "-" in rest else (rest, "", "0")
-    return int(epoch), upstream, revision
+    return whole_number(epoch) or 0, upstream, revision
 
 
 def _deb_text(left: str, right: str) -> int:
@@ -35,7 +37,10 @@ def _deb_text(left: str, right: str) -> int:
 
 
 def _zip_runs(left: str, right: str) -> list[tuple[tuple[str, int], tuple[str, int]]]:
-    runs = [[(part[0], int(part[1] or 0)) for part in re.findall(r"(\D*)(\d*)", text)] for text in (left, right)]
+    runs = [
+        [(part[0], whole_number(part[1]) or 0) for part in re.findall("([^0-9]*)([0-9]{0,18})", text)]
+        for text in (left, right)
+    ]
     length = max(len(runs[0]), len(runs[1]))
     for run in runs:
         run.extend([("", 0)] * (length - len(run)))

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Callable
 
+from .._formats.numbers import whole_number
 from .command import CommandError, Result
 from .host_files import HostFiles
 
@@ -100,8 +101,7 @@ def is_loaded(files: HostFiles, name: str) -> bool:
 
 def reference_count(files: HostFiles, name: str) -> int | None:
     """Return how many users module C(name) has, or None where it is not loaded or does not say."""
-    text = files.read(f"/sys/module/{name}/refcnt")
-    return int(text) if text and text.lstrip("-").isdigit() else None
+    return whole_number(files.read(f"/sys/module/{name}/refcnt"))
 
 
 def loaded_version(files: HostFiles) -> str | None:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from .._formats.numbers import whole_number
 from .._plan import Refused
 from .files import read_text
 
@@ -74,5 +75,4 @@ def _wait(descriptor: int, path: str, timeout: float) -> None:
 
 
 def _holder(path: str) -> int | None:
-    text = read_text(path) or ""
-    return int(text) if text.isdigit() else None
+    return whole_number(read_text(path))

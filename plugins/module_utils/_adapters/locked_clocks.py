@@ -32,7 +32,7 @@ def parse(text: str | None) -> Locks:
             }
             for uuid, locks in found.items()
         }
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError):
         return {}
 
 

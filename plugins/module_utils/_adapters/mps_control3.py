@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .._formats import mps_commands
+from .._formats.numbers import whole_number
 from . import command, files
 from .mps_control import PROGRAM, MpsDaemon, MpsError
 
@@ -103,8 +104,8 @@ class MpsControl3(MpsDaemon):
         """Return the process ids of the clients of C(server), each once, however many devices it uses."""
         names = {name for name, pid in self._servers().items() if pid == server}
         rows = mps_commands.rows(self.ask(["client", "list", "--all", _CSV]))
-        found = [int(row[0]) for row in rows if len(row) > 1 and row[0].isdigit() and row[1] in names]
-        return tuple(dict.fromkeys(found))
+        found = (whole_number(row[0]) for row in rows if len(row) > 1 and row[1] in names)
+        return tuple(dict.fromkeys(pid for pid in found if pid is not None))
 
     def quit(self, seconds: int = 10) -> None:
         """End the daemon and all servers."""
@@ -118,4 +119,4 @@ class MpsControl3(MpsDaemon):
 
     def _servers(self) -> dict[str, int | None]:
         rows = mps_commands.rows(self.ask(["server", "list", _CSV]))
-        return {row[0]: int(row[2]) if row[2].isdigit() else None for row in rows if len(row) > 2}
+        return {row[0]: whole_number(row[2]) for row in rows if len(row) > 2}

@@ -15,6 +15,7 @@ import re
 import stat
 from dataclasses import dataclass
 
+from .._formats.numbers import whole_number
 from .host_files import HostFiles
 
 _POD = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
@@ -152,7 +153,7 @@ def program_processes(files: HostFiles, *programs: str) -> tuple[ProgramProcess,
 
 
 def _process_ids(files: HostFiles) -> list[int]:
-    return sorted(int(name) for name in files.names("/proc") if name.isdigit())
+    return sorted(pid for pid in map(whole_number, files.names("/proc")) if pid is not None)
 
 
 def _open_devices(files: HostFiles, pid: int, node: str | None) -> tuple[str, ...]:
@@ -187,7 +188,7 @@ def _environment(files: HostFiles, pid: int) -> dict[str, str] | None:
 def _parent(files: HostFiles, pid: int) -> int:
     # The name in parentheses may hold spaces and parentheses itself: the fields begin after the last one.
     fields = (files.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
-    return int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else 0
+    return whole_number(fields[1]) or 0 if len(fields) > 1 else 0
 
 
 def _user(files: HostFiles, pid: int) -> int | None:

@@ -10,10 +10,13 @@ What a setting really is, is known only from reading it back; the observed answe
 
 from __future__ import annotations
 
+import math
 import re
 
+from .numbers import whole_number
+
 _MIB_PER_GIB = 1024
-_LIMIT = re.compile(r"(?P<number>[0-9]+)(?P<unit>[GMK]?)")
+_LIMIT = re.compile(r"(?P<number>[0-9]{1,15})(?P<unit>[GMK]?)")
 _NO_LIMIT = ("", "-", "0", "none", "unlimited")
 
 #: C(sockaddr_un.sun_path) holds 108 bytes and the daemon adds C(/control_privileged); longer directories fail at start.
@@ -26,15 +29,16 @@ def percentage(answer: str) -> float | None:
     A float here is the health contract of MPS, the same as the device plugin's.
     """
     try:
-        return float(answer.strip())
+        number = float(answer.strip())
     except ValueError:
         return None
+    return number if math.isfinite(number) else None
 
 
 def pids(answer: str) -> tuple[int, ...]:
     """Return the process ids of a server or client list; an empty answer, or one that is a sentence, holds none."""
-    lines = [line.strip() for line in answer.splitlines()]
-    return tuple(int(line) for line in lines if line.isdigit())
+    found = (whole_number(line.strip()) for line in answer.splitlines())
+    return tuple(pid for pid in found if pid is not None)
 
 
 def limit_text(mib: int) -> str:

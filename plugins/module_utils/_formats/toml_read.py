@@ -35,6 +35,8 @@ _INTEGER = re.compile(
     rf"(?:[+-]?{_DECIMAL}|0x[0-9A-Fa-f](?:_?[0-9A-Fa-f])*|0o[0-7](?:_?[0-7])*|0b[01](?:_?[01])*)(?![0-9A-Za-z_.+-])"
 )
 _BOOLEAN = re.compile(r"(?:true|false)(?![0-9A-Za-z_.+-])")
+#: Python refuses to read longer integers.
+_LONGEST_NUMBER = 4000
 #: In the order in which they are tried. Python reads numbers with underscores and prefixes as TOML does.
 _SCALARS: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
     (_BOOLEAN, lambda word: word == "true"),
@@ -326,6 +328,8 @@ def _value(text: str, position: int) -> TomlValue:
         return _inline_table(text, position)
     for pattern, convert in _SCALARS:
         found = pattern.match(text, position)
+        if found and len(found.group()) > _LONGEST_NUMBER:
+            raise TomlError("the number is too long", text, position)
         if found:
             return TomlValue(position, found.end(), convert(found.group()))
     raise TomlError("expected a value", text, position)

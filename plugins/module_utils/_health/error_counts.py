@@ -60,7 +60,7 @@ def parse_counts(text: str | None, boot_id: str) -> ErrorCounts:
         if document["schema"] != SCHEMA or document["boot_id"] != boot_id:
             return ErrorCounts(boot_id)
         return ErrorCounts(boot_id, int(document["last"]), _counted(document["xids"]), _counted(document["sxids"]))
-    except (KeyError, TypeError, ValueError):
+    except (ArithmeticError, KeyError, TypeError, ValueError):
         return ErrorCounts(boot_id)
 
 

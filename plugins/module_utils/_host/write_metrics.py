@@ -20,6 +20,7 @@ from .._adapters.lock import LOCK_PATH, Locked, exclusive
 from .._adapters.processes import unit_of
 from .._facts.evidence import collect
 from .._facts.health import kernel_log
+from .._formats.numbers import whole_number
 from .._health.checks import CHECKS
 from .._health.error_counts import counted, parse_counts
 from .._health.exposition import expose
@@ -97,5 +98,5 @@ def left_over_processes(files: HostFiles | None = None, own: int | None = None) 
             continue
         for root in _CGROUPS:
             listed = (host.read(f"{root}{group}/cgroup.procs") or "").split()
-            found.update(int(pid) for pid in listed if pid.isdigit())
+            found.update(pid for pid in map(whole_number, listed) if pid is not None)
     return sorted(found - {os.getpid() if own is None else own})

@@ -19,7 +19,7 @@ from .._boards.model import GpuInstanceProfile
 from .._plan import Refused
 
 _NAME = re.compile(
-    r"^(?:(?P<c>[1-9]\d*)c\.)?(?P<g>[1-9]\d*)g\.(?P<gb>[1-9]\d*)gb"
+    r"^(?:(?P<c>[1-9][0-9]{0,3})c\.)?(?P<g>[1-9][0-9]{0,3})g\.(?P<gb>[1-9][0-9]{0,5})gb"
     r"(?:\+(?P<plus>[a-z0-9.]+(?:,[a-z0-9.]+)*)|-(?P<minus>[a-z0-9.]+(?:,[a-z0-9.]+)*))?$"
 )
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._boards.lookup import normalize_device_id
+from .._formats.numbers import whole_number
 from .._plan import Refused
 from .state import board_of
 
@@ -55,8 +56,8 @@ def _is(item: Any, gpu: Mapping[str, Any], path: str) -> bool:
     if isinstance(item, int) and not isinstance(item, bool):
         return bool(gpu.get("index") == item)
     if isinstance(item, str):
-        if item.isdecimal():
-            return bool(gpu.get("index") == int(item))
+        if whole_number(item) is not None:
+            return bool(gpu.get("index") == whole_number(item))
         if item.upper().startswith("GPU-"):
             return str(gpu.get("uuid") or "").lower() == item.lower()
         address = normalize_address(item)

@@ -29,7 +29,7 @@ from .desired import NAME, DesiredRuntime, Effective, FileChange, Files
 _BLOCK = re.compile(rf"(?:\A|\n){re.escape(BEGIN)}\n.*?{re.escape(END)}(?:\n|\Z)", re.DOTALL)
 #: Templates that keep the detection of runtimes: the base template, or its list of found runtimes.
 _DETECTS = re.compile(r"\{\{-?\s*template\s+\"base\"\s+\.\s*-?\}\}|\.ExtraRuntimes\b")
-_VERSION = re.compile(r"^\s*version\s*=\s*(\d+)", re.MULTILINE)
+_VERSION = re.compile(r"^\s*version\s*=\s*([0-9]{1,4})\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)

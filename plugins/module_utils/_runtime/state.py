@@ -57,6 +57,7 @@ def parse_containerd(texts: Sequence[str], version: tuple[int, ...] = ()) -> Con
     """
     files = [loads(text) for text in texts]
     data = merged(files, version or version_by_format(files[0]))
+    number = top(files[0], (2,)).get("version", 1)
     default, cdi, legacy = "runc", None, False
     runtimes: dict[str, dict[str, Any]] = {}
     for plugin in data["plugins"].values():
@@ -71,7 +72,7 @@ def parse_containerd(texts: Sequence[str], version: tuple[int, ...] = ()) -> Con
     said = [runtimes.get(name, {}).get("SystemdCgroup") for name in ("runc", default)]
     other = next((value for value in said if isinstance(value, bool)), legacy)
     return Configuration(
-        version=int(top(files[0], (2,)).get("version", 1)),
+        version=number if isinstance(number, int) else 1,
         nvidia=nvidia is not None,
         binary=(nvidia or {}).get("BinaryName"),
         default_runtime=default,

@@ -18,6 +18,7 @@ from typing import Any, Callable, Protocol
 
 from .._adapters.command import CommandError, Result, find, run
 from .._adapters.files import list_directory, read_bytes, read_text
+from .._formats.numbers import whole_number
 from .._versions import numbers, version_in
 from . import containerd, crio, docker, rancher
 from .containerd_keys import imports_of, read_all
@@ -309,7 +310,7 @@ def _summary(effective: Effective) -> Merged:
 def pending_since(unit: str) -> int | None:
     """Return when (microseconds of the monotonic clock) files of C(unit) were changed in this boot, or None."""
     boot, _separator, moment = (read_text(f"{PENDING_FOLDER}/restart-{unit}") or "").partition(" ")
-    return int(moment) if boot == read_text("/proc/sys/kernel/random/boot_id") and moment.isdigit() else None
+    return whole_number(moment) if boot == read_text("/proc/sys/kernel/random/boot_id") else None
 
 
 def _service(
@@ -328,13 +329,13 @@ def _service(
         return Service()
     properties = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
     since = pending_since(unit)
-    started = properties.get("ActiveEnterTimestampMonotonic", "0")
+    started = whole_number(properties.get("ActiveEnterTimestampMonotonic", "0"))
     return Service(
         unit=unit,
         active=properties.get("ActiveState") in ("active", "reloading"),
         kill_mode=kill_mode or properties.get("KillMode", "process"),
         containers=containers,
-        restart_pending=since is not None and started.isdigit() and int(started) < since,
+        restart_pending=since is not None and started is not None and started < since,
         keeps_containers=keeps,
     )
 

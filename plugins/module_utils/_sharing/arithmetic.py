@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from .._plan import Refused
 
-_MEMORY = re.compile(r"\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z]*)\s*")
+_MEMORY = re.compile(r"\s*(?P<number>[0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?P<unit>[A-Za-z]*)\s*")
 _MIB_PER_UNIT = {"MiB": 1, "GiB": 1024, "TiB": 1024 * 1024}
 _LIKELY_UNIT = {"m": "MiB", "mb": "MiB", "mi": "MiB", "mib": "MiB", "g": "GiB", "gb": "GiB", "gi": "GiB", "gib": "GiB"}
 

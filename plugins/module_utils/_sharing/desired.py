@@ -104,7 +104,7 @@ def _resource(key: str, path: str) -> str:
 
 def _number(desired: Mapping[str, Any], name: str, default: int) -> int:
     value = desired.get(name, default)
-    if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
+    if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9]{1,18}\s*", value):
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise Refused(name, f"{value!r} must be an integer", "Write it without quotes and unit, such as 4.")

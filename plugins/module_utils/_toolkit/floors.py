@@ -47,7 +47,7 @@ VULNERABILITIES = (
     Vulnerability(("CVE-2026-24260",), "1.19.0", "1.19.1", 8.5),
 )
 
-_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:[-~](rc\.?\d+))?")
+_VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})(?:[-~](rc\.?[0-9]+))?")
 
 
 def version_key(version: str) -> tuple[int, int, int, int]:

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.numbers import whole_number
+
 from .devices import Holding
 from .pods import quantity
 
@@ -96,7 +98,7 @@ def holdings(
 
 def _pool(spec: Mapping[str, Any]) -> tuple[str, int]:
     pool = spec.get("pool") or {}
-    return str(pool.get("name")), int(pool.get("generation") or 0)
+    return str(pool.get("name")), whole_number(str(pool.get("generation"))) or 0
 
 
 def _kind(attributes: Mapping[str, Any]) -> str:

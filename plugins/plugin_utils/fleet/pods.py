@@ -17,7 +17,9 @@ _MIRROR = "kubernetes.io/config.mirror"
 #: HAMi's resources beside the number of GPUs: amounts of memory and compute, not devices.
 _AMOUNTS = frozenset({"nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"})
 _HAMI = "hami.io/vgpu-devices-allocated"
-_QUANTITY = re.compile(r"([0-9]+)(k|M|G|Ki|Mi|Gi|[eE][0-9])?")
+_HAMI_DEVICE = re.compile("([A-Za-z0-9-]{1,64}),NVIDIA,([0-9]{1,7}),[0-9]{1,3}")
+_LONGEST_ANNOTATION = 65536
+_QUANTITY = re.compile(r"([0-9]{1,18})(k|M|G|Ki|Mi|Gi|[eE][0-9])?")
 _SUFFIXES = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "Ki": 1024, "Mi": 1024**2, "Gi": 1024**3}
 
 
@@ -26,7 +28,7 @@ class Pod:
     """What an eviction has to know of a pod.
 
     :param controller: the kind of what says that it made the pod; None where nothing does.
-    :param hami: the GPUs that HAMi's scheduler gave it, each with the memory in MiB.
+    :param hami: the GPUs that HAMi's scheduler gave it, each with the memory in MiB. It counts only on nodes that HAMi serves.
     """
 
     namespace: str
@@ -71,6 +73,8 @@ class Pod:
 def read(document: Mapping[str, Any]) -> Pod:
     """Return the pod of an object of the API."""
     metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
+    asked = [_gpus(one) for one in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))]
+    devices = sum(count for one in asked for name, count in one.items() if name not in _AMOUNTS)
     owners = [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
     volumes = spec.get("volumes") or ()
     return Pod(
@@ -85,16 +89,17 @@ def read(document: Mapping[str, Any]) -> Pod:
         resources=requested(spec),
         claims=bool(spec.get("resourceClaims")),
         controller_uid=str(owners[0].get("uid") or "") if owners else "",
-        hami=_given_by_hami(str((metadata.get("annotations") or {}).get(_HAMI) or "")),
+        hami=_given_by_hami(str((metadata.get("annotations") or {}).get(_HAMI) or ""), devices),
     )
 
 
-def _given_by_hami(text: str) -> tuple[tuple[str, int], ...]:
-    """Read HAMi's annotation: containers end with a semicolon, devices with a colon, each is C(uuid,vendor,MiB,percent)."""
-    fields = [device.split(",") for container in text.split(";") for device in container.split(":")]
-    return tuple(
-        (found[0], int(found[2])) for found in fields if len(found) == 4 and found[1] == "NVIDIA" and found[2].isdigit()
-    )
+def _given_by_hami(text: str, most: int) -> tuple[tuple[str, int], ...]:
+    """Read HAMi's annotation: containers end with a semicolon, devices with a colon, each is C(uuid,vendor,MiB,percent).
+
+    Whoever makes a pod can write one, so it is of no more devices than the pod asks for, and none has more memory than a device can have.
+    """
+    found = (_HAMI_DEVICE.fullmatch(device) for device in re.split("[;:]", text[:_LONGEST_ANNOTATION]))
+    return tuple((device.group(1), int(device.group(2))) for device in found if device)[:most]
 
 
 def quantity(value: Any) -> int:

@@ -158,6 +158,7 @@ def node_usage(
     users: Mapping[str, Mapping[str, int]] | None = None,
     slice_mib: int | None = None,
     notes: Sequence[str] = (),
+    hami: bool = False,
 ) -> NodeUsage:
     """Return the use of GPUs of one node.
 
@@ -167,6 +168,7 @@ def node_usage(
     :param pods: the pods on the node.
     :param users: who else holds devices, such as L(process_users) where there is no cluster.
     :param slice_mib: memory of one replica of a GPU, where an MPS daemon of the host sets it.
+    :param hami: whether HAMi serves the node. Elsewhere its annotation on a pod says nothing.
     """
     living = {pod.uid: pod for pod in pods if not pod.ended}
     held: dict[str, dict[str, int]] = {device: dict(names) for device, names in (users or {}).items()}
@@ -181,12 +183,12 @@ def node_usage(
     for holding in holdings:
         pod = living.get(holding.pod_uid)
         # What the kubelet gave in HAMi's name is not the GPU that the pod is on.
-        if pod is not None and not pod.hami:
+        if pod is not None and not (hami and pod.hami):
             give(pod, holding.device)
             if holding.memory_mib:
                 amounts = memory.setdefault(holding.device, {})
                 amounts[pod.title] = amounts.get(pod.title, 0) + holding.memory_mib
-    for pod in living.values():
+    for pod in living.values() if hami else ():
         for device, mib in pod.hami:
             give(pod, device)
             amounts = memory.setdefault(device, {})

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.numbers import whole_number
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 from .text import shortened
@@ -76,12 +77,12 @@ class Budget:
         :raises Refused: C(max_unavailable) is not a number and no percentage.
         """
         text = str(self.max_unavailable).strip()
-        number = text[:-1] if text.endswith("%") else text
-        if not number.isdecimal() or len(number) > 9 or (text.endswith("%") and int(number) > 100):
+        number = whole_number(text[:-1] if text.endswith("%") else text)
+        if number is None or number >= 10**9 or (text.endswith("%") and number > 100):
             raise Refused(
                 "max_unavailable", f"{text!r} must be a number of nodes, or a percentage of them", "Write 2 or 25%."
             )
-        allowed = fleet * int(number) // 100 if text.endswith("%") else int(number)
+        allowed = fleet * number // 100 if text.endswith("%") else number
         return max(1, allowed)
 
 

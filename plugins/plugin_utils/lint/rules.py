@@ -20,7 +20,7 @@ from .finding import Report, near
 #: A GPU that is divided more often than this by time slicing is probably a mistake; the plugin itself knows no bound.
 MANY_TIME_SLICES = 100
 
-_MIG = re.compile(r"nvidia\.com/mig-(?P<slices>[0-9]+)g\.(?P<gb>[0-9]+)gb([.-][a-z0-9.]+)?")
+_MIG = re.compile(r"nvidia\.com/mig-(?P<slices>[0-9]{1,4})g\.(?P<gb>[0-9]{1,6})gb([.-][a-z0-9.]+)?")
 _PROFILE = re.compile(r"(?P<slices>[0-9]+)g\.(?P<gb>[0-9]+)gb")
 # The GB of a profile's name are computed from the memory that a driver reports, so they differ a little between drivers.
 _NAMES_DIFFER_BY = 0.2

@@ -104,7 +104,7 @@ def kubernetes_version(cluster: Cluster) -> tuple[int, int]:
     :raises Refused: C(gpu_kubernetes_version) is none.
     """
     text = str(cluster.options["version"])
-    match = re.fullmatch(r"v?(\d+)\.(\d+)(?:\.\d+.*)?", text)
+    match = re.fullmatch(r"v?([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]+.*)?", text)
     if match is None:
         raise Refused(
             "gpu_kubernetes_version", f"{text!r} must be a minor version of Kubernetes", 'Write it in quotes: "1.34".'

@@ -71,7 +71,9 @@ def test_loaded_modules_are_the_drivers_own(tree):
     assert kernel.loaded_modules(tree.files) == ("gdrdrv", "nvidia", "nvidia_uvm")
 
 
-@pytest.mark.parametrize(("text", "count"), [("12\n", 12), ("0", 0), ("-1", -1), ("", None)])
+@pytest.mark.parametrize(
+    ("text", "count"), [("12\n", 12), ("0", 0), ("-1", None), ("--1", None), ("²", None), ("", None)]
+)
 def test_reference_count(tree, text, count):
     tree.write("/sys/module/nvidia/refcnt", text)
     assert kernel.reference_count(tree.files, "nvidia") == count

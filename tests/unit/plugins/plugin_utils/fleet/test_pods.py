@@ -5,8 +5,11 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import usage
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import evictions as evictions_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read, requested
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 SETS = frozenset({"uid-of-DaemonSet"})
 MIG = "nvidia.com/mig-1g.10gb"
@@ -128,3 +131,50 @@ def test_a_pod_that_is_ending_already_is_waited_for_and_blocks_nothing():
 def test_with_uids_only_those_leave_whatever_they_asked_for():
     found = evictions([pod("a"), pod("b", limits={})], uids=["uid-b"])
     assert [item.name for item in found.evict] == ["b"]
+
+
+HAMI = "hami.io/vgpu-devices-allocated"
+
+
+@pytest.mark.parametrize(
+    ("text", "given_devices"),
+    [
+        ("GPU-1,NVIDIA,4096,30:;", (("GPU-1", 4096),)),
+        ("GPU-1,NVIDIA,\u00b2,1:;", ()),
+        ("GPU-1,NVIDIA,\u0664,1:;GPU-2,NVIDIA,1024,0:;", (("GPU-2", 1024),)),
+        (f"GPU-1,NVIDIA,{'9' * 5000},1:;", ()),
+        ("GPU-1,NVIDIA,99999999,1:;GPU-1,NVIDIA,-1,1:;GPU-1,NVIDIA,1.5,1:;GPU-1,NVIDIA,,1:;", ()),
+        ("GPU-1,MLU,4096,30:;", ()),
+        # No more devices than the pod asks for.
+        ("GPU-1,NVIDIA,1,1:;" * 10_000, (("GPU-1", 1),)),
+    ],
+)
+def test_what_an_annotation_of_hami_says(text, given_devices):
+    assert pod(metadata={"annotations": {HAMI: text}}).hami == given_devices
+
+
+_FIELDS = st.one_of(
+    st.sampled_from(["GPU-0", "GPU-1", "NVIDIA", "4096", "\u00b2", "-1", "9" * 5000]), st.text(max_size=8)
+)
+_ANNOTATIONS = st.one_of(
+    st.text(), st.lists(st.one_of(_FIELDS, st.sampled_from([",", ":", ";"])), max_size=20).map("".join)
+)
+
+
+def _harms_no_other(annotation, other):
+    gpus = [{"index": i, "uuid": f"GPU-{i}", "memory_mib": 81920, "mig": {"current": False}} for i in range(2)]
+    honest = pod("honest", metadata={"annotations": {HAMI: "GPU-0,NVIDIA,4096,30:;"}})
+    hostile = pod("hostile", metadata={"annotations": {HAMI: annotation, other[:60]: other}})
+    assert evictions([honest, hostile]).evict == (honest, hostile)
+    node = usage.node_usage("n", "", {"gpus": gpus}, {"nvidia.com/gpu": 10}, (), [honest, hostile], hami=True)
+    assert node.gpus[0].shares[0].held_mib["jobs/honest"] == 4096
+
+
+@given(_ANNOTATIONS, st.text())
+def test_no_annotation_of_a_pod_fails_a_run_or_changes_what_another_has(annotation, other):
+    _harms_no_other(annotation, other)
+
+
+@pytest.mark.slow
+def test_no_annotation_of_10000_does():
+    settings(max_examples=10_000, deadline=None)(given(_ANNOTATIONS, st.text())(_harms_no_other))()

@@ -182,16 +182,17 @@ def test_slices_of_an_mps_daemon_of_the_host_have_the_size_that_was_asked_for():
 
 def test_hami_says_on_the_pod_which_gpu_it_has_and_how_much_of_it():
     given = {"hami.io/vgpu-devices-allocated": "GPU-0,NVIDIA,4096,30:GPU-1,NVIDIA,4096,30:;GPU-0,NVIDIA,1024,0:;"}
-    pods = [pod("a", {"nvidia.com/gpu": "2", "nvidia.com/gpumem": "4096"}, annotations=given)]
+    pods = [pod("a", {"nvidia.com/gpu": "3", "nvidia.com/gpumem": "4096"}, annotations=given)]
     # The kubelet believes that it gave other devices.
-    node = usage.node_usage(
-        "n", "", {"gpus": [whole(0), whole(1)]}, {"nvidia.com/gpu": 10}, held("a", "GPU-1", "3"), pods
-    )
+    there = ("n", "", {"gpus": [whole(0), whole(1)]}, {"nvidia.com/gpu": 10}, held("a", "GPU-1", "3"), pods)
+    node = usage.node_usage(*there, hami=True)
     assert [gpu.taken(usage.MEMORY) for gpu in node.gpus] == [5120, 4096]
     assert [gpu.taken(usage.UNITS) for gpu in node.gpus] == [2, 1]
     assert not node.waiting
     assert ["a", "jobs", "5", "4"] in [line.split() for line in usage_text.details([node]).splitlines()]
     assert "2 of 10 slices, 5 GiB" in usage_html.page([node], "t", "w")
+    elsewhere = usage.node_usage(*there)
+    assert [gpu.taken(usage.UNITS) for gpu in elsewhere.gpus] == [0, 1], "where HAMi does not run, nothing is believed"
 
 
 def test_pods_on_no_node_are_listed_with_what_they_ask_for():
