@@ -34,12 +34,39 @@ _PREFIXES = (
 )
 #: Found by Ansible itself, which removes it from what a module says.
 _DISCOVERED = ("discovered_interpreter_", "ansible_discovered_interpreter_")
-_NOT_TAKEN = frozenset({"ansible_facts", "ansible_facts_cacheable", "add_host", "add_group"})
+#: What Ansible itself reads of a result, much of it in the process of all hosts, by what it has to be; None is not taken from a host. From
+#: ansible-core 2.18 to 2.21: the strategy plugins, TaskExecutor, the results' classes and the callbacks. All other names are data of the module.
+_READ_BY_ANSIBLE: Mapping[str, tuple[type, ...] | None] = {
+    **dict.fromkeys(("changed", "failed", "skipped", "unreachable", "_ansible_parsed", "_ansible_no_log"), (bool,)),
+    "rc": (int, type(None)),
+    **dict.fromkeys(("msg", "skip_reason", "stdout", "stderr", "module_stdout", "module_stderr"), (str,)),
+    **dict.fromkeys(("stdout_lines", "stderr_lines", "warnings", "deprecations"), (list,)),
+    "diff": (dict, list),
+    "invocation": (dict,),
+    **dict.fromkeys(
+        (
+            *("ansible_facts", "ansible_facts_cacheable", "ansible_stats", "add_host", "add_group", "results", "item"),
+            *(
+                "ansible_job_id",
+                "async_result",
+                "started",
+                "finished",
+                "attempts",
+                "retries",
+                "include",
+                "include_args",
+            ),
+            *("include_file", "include_variables", "failed_when_result", "changed_when_result"),
+            *("ansible_loop", "ansible_loop_var", "ansible_index_var", "ansible_async_watchdog_pid", "elapsed"),
+        )
+    ),
+}
+#: Characters and values of an answer. That of a host with many GPUs has less than a tenth of it.
+_LARGEST = 16 * 2**20
 #: Parts of a result that ansible-core keeps as objects of its own, which become text where a template reads them.
 _OF_CONTROLLER = frozenset({"warnings", "deprecations", "exception", "failed_when_suppressed_exception"})
 #: Callbacks of ansible.posix that write a document for programs to standard output, which any line in between spoils.
 _DOCUMENTS = frozenset({"json", "jsonl"})
-_OF_ANSIBLE = frozenset({"_ansible_parsed", "_ansible_no_log"})
 
 
 def is_ours(name: Any) -> bool:
@@ -47,16 +74,53 @@ def is_ours(name: Any) -> bool:
     return str(name).lstrip("_").startswith(_PREFIXES)
 
 
-def own(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what may be taken of the answer of a module on a host: its result, and no variables, hosts and terminal sequences."""
-    kept = {
-        name: printable(value, lines=True, longest=sys.maxsize)
-        for name, value in answer.items()
-        if name not in _NOT_TAKEN and (not str(name).startswith("_ansible_") or name in _OF_ANSIBLE)
-    }
+def own(answer: Mapping[str, Any], host: str = "") -> dict[str, Any]:
+    """Return what may be taken of the answer of a module on a host: its result, and no variables, hosts, statistics and terminal sequences.
+
+    :raises AnsibleActionFail: it would end more than the task of this host.
+    """
+    kept, left = {}, _LARGEST
+    for name, value in answer.items():
+        types = _READ_BY_ANSIBLE.get(name, () if not str(name).startswith("_ansible_") else None)
+        if types is None or not str(name).isidentifier():
+            continue
+        # Ansible may have made objects of its own of these, which no host can send.
+        of_ansible = [value] if name == "exception" else value if name == "warnings" and isinstance(value, list) else []
+        if (types and not isinstance(value, types)) or any(isinstance(one, _NO_TEXT) for one in of_ansible):
+            allowed = " or ".join(one.__name__ for one in types) or "str"
+            raise AnsibleActionFail(
+                f"{host}: {name} of a module's answer is {printable(repr(value))[:60]}, and must be {allowed}. {_LOOK}"
+            )
+        left -= _size([name, value], left)
+        if left < 0:
+            raise AnsibleActionFail(
+                f"{host}: a module's answer has more than {_LARGEST} characters and values. {_LOOK}"
+            )
+        kept[name] = printable(value, lines=True, longest=sys.maxsize)
     facts = answer.get("ansible_facts")
-    found = {name: value for name, value in facts.items() if str(name).startswith(_DISCOVERED)} if facts else {}
+    found = (
+        {name: value for name, value in facts.items() if str(name).startswith(_DISCOVERED)}
+        if isinstance(facts, Mapping)
+        else {}
+    )
     return {**kept, "ansible_facts": found} if found else kept
+
+
+_NO_TEXT = (bool, int, float, dict, list)
+_LOOK = "The host may be compromised, or its Python is broken: look at it before the next run."
+
+
+def _size(value: Any, most: int) -> int:
+    """Return how many characters and values plain data has, or more than C(most) as soon as it has more."""
+    found, rest = 0, [value]
+    while rest and found <= most:
+        one = rest.pop()
+        found += len(one) if isinstance(one, str) else 1
+        if isinstance(one, Mapping):
+            rest += [*one, *one.values()]
+        elif isinstance(one, (list, tuple)):
+            rest += one
+    return found
 
 
 class _Facts:
@@ -168,7 +232,12 @@ class HostAction(FleetAction):
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result, begun = super().run(tmp, task_vars), time.monotonic()
-        return {**result, **own(self.ask(task_vars or {})), "elapsed": round(time.monotonic() - begun, 1)}
+        given = task_vars or {}
+        return {
+            **result,
+            **own(self.ask(given), str(given.get("inventory_hostname"))),
+            "elapsed": round(time.monotonic() - begun, 1),
+        }
 
     def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         """Return the host's answer as it came."""

@@ -15,6 +15,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpufleet.nvidia.tests.unit.roles.hostile_results import outcome
 
 pytestmark = [
     pytest.mark.lab,
@@ -90,3 +91,10 @@ def test_the_main_job_and_then_nothing_to_do(fleet, tarball, tmp_path, python_of
     for playbook in ("plan", "verify", "inspect", "render"):
         run = fleet.play(playbook, **where)
         assert run.rc == 0, run.text
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_whatever_a_host_answers_the_others_go_on(tmp_path, python_of, release):
+    status, went_on, text = outcome(tmp_path, programs_of(release, python_of))
+    assert status == 2, text[-3000:]
+    assert {name for name, on in went_on.items() if not on} == {name for name in went_on if name.startswith("refused")}

@@ -99,7 +99,8 @@ class Fleet:
         }
         (folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
 
-    def run(self, playbook: str, *arguments: str) -> subprocess.CompletedProcess:
+    def run(self, playbook: str, *arguments: str, programs: Path | None = None) -> subprocess.CompletedProcess:
+        """Run a playbook, by the ansible-core whose programs are in a folder."""
         (self.folder / "answers.json").write_text(json.dumps(self.answers))
         environment = {
             **os.environ,
@@ -111,7 +112,7 @@ class Fleet:
             "ANSIBLE_REMOTE_TMP": str(self.folder / "tmp"),
         }
         environment.pop("ANSIBLE_CONFIG", None)
-        program = str(Path(sys.executable).parent / "ansible-playbook")
+        program = str((programs or Path(sys.executable).parent) / "ansible-playbook")
         command = [program, "-i", str(self.folder / "inventory.yml"), playbook, *arguments]
         return subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=600, check=False, cwd=self.folder

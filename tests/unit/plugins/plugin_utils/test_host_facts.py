@@ -4,11 +4,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import _Facts, is_ours, own
+from ansible.errors import AnsibleActionFail
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import host_facts
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import _READ_BY_ANSIBLE, _Facts, is_ours, own
+from ansible_collections.gpufleet.nvidia.tests.unit.roles.hostile_results import DROPPED, REFUSED
+from hypothesis import given
+from hypothesis import strategies as st
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 #: Modules that run on a host and whose result Ansible itself makes: they carry no facts.
@@ -95,6 +101,51 @@ def test_of_an_answer_only_the_result_is_kept():
 @pytest.mark.parametrize("facts", [None, {}, {"x": 1}])
 def test_without_a_discovered_interpreter_no_facts_are_left(facts):
     assert own({"ansible_facts": facts}) == {}
+
+
+@pytest.mark.parametrize("poison", DROPPED, ids=str)
+def test_what_ansible_reads_for_all_hosts_is_not_taken_from_one(poison):
+    assert own({"changed": True, **poison}, "a") == {"changed": True}
+
+
+@pytest.mark.parametrize("poison", [*REFUSED, {"exception": [1]}], ids=str)
+def test_what_is_of_another_type_fails_its_host(poison):
+    with pytest.raises(
+        AnsibleActionFail, match=r"^a: .* of a module's answer is .*, and must be .*The host may be compromised"
+    ):
+        own({"gpu": {}, **poison}, "a")
+
+
+@pytest.mark.parametrize(
+    "answer", [{"a": "x" * 1000}, {"a": [["x" * 100]] * 11}, {"a": {"b": [0] * 1001}}, {"x" * 9: {"y" * 999: 1}}]
+)
+def test_an_answer_without_bounds_fails_its_host(monkeypatch, answer):
+    monkeypatch.setattr(host_facts, "_LARGEST", 1000)
+    with pytest.raises(AnsibleActionFail, match="a: a module's answer has more than 1000 characters and values"):
+        own({"gpu": {}, **answer, "b": "x"}, "a")
+    assert own({"gpu": {}, "a": "x" * 900}, "a")
+
+
+_NAMES = st.one_of(st.sampled_from(sorted(_READ_BY_ANSIBLE)), st.text(max_size=8))
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(_NAMES, _JSON, max_size=5))
+def test_an_answer_is_taken_in_or_fails_its_host(answer):
+    try:
+        taken = own(answer, "a")
+    except AnsibleActionFail as failure:
+        assert str(failure).startswith("a: ")
+        return
+    for name, value in taken.items():
+        types = _READ_BY_ANSIBLE.get(name, ())
+        assert types is not None and (not types or isinstance(value, types))
+        assert not name.startswith("_ansible_") or name in ("_ansible_parsed", "_ansible_no_log")
+    json.dumps(taken).encode()
 
 
 def test_names_of_the_collection_are_told_from_others():
