@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Callable
 
 from ._printable import LONGEST_OUTPUT, printable
 from ._steps import Kind, sentence
@@ -149,6 +149,41 @@ def steps_diff(name: str, steps: Sequence[Step]) -> dict[str, str]:
     """Return the steps of a plan as one part of C(--diff): on a bare host nothing else shows what would be done."""
     text = "".join(f"{step}\n" for step in steps)
     return {"before_header": f"{name}: steps", "after_header": f"{name}: steps", "before": "", "after": text}
+
+
+class NotInEffect(Exception):
+    """Every step was carried out, and the plan that is made of what is read back is not empty."""
+
+
+def carry_out(
+    what: str,
+    plan: Plan,
+    apply: Callable[[Plan], None],
+    plan_again: Callable[[], Plan],
+    rounds: int = 1,
+    waits: Callable[[Step], bool] = lambda _step: False,
+) -> tuple[tuple[Step, ...], list[Step]]:
+    """Apply a plan, read back by planning again, and return the steps that were carried out, and those that wait for something.
+
+    :param what: what is done, such as C(set up DCGM).
+    :param plan_again: reads the host and plans; a refusal then means that somebody changed the host meanwhile.
+    :param rounds: how often to apply what is left: more than one where only the first steps bring what later ones are planned from.
+    :param waits: whether a step is completed by a reset or a reboot that was not allowed.
+    :raises NotInEffect: another step is left.
+    """
+    done: list[Step] = []
+    left = plan
+    for _round in range(rounds):
+        apply(left)
+        done += left.steps
+        try:
+            left = plan_again()
+        except Refused as refusal:
+            raise NotInEffect(f"Failed to {what}: every step was carried out, but then: {refusal.message}") from refusal
+        if all(waits(step) for step in left.steps):
+            return tuple(done), list(left.steps)
+    needed = "; ".join(str(step) for step in left.steps if not waits(step))
+    raise NotInEffect(f"Failed to {what}: every step was carried out, but these are still needed: {needed}")
 
 
 #: What C(reboot) in the data of a step says: as the host was when it was read, the step needs one; who has the driver open was not read.

@@ -180,10 +180,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.reposito
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import TomlError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import AUTO, METHODS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.apply import Failed, run_stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.apply import run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import PATH
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.floors import DEFAULT_VERSION
@@ -210,7 +210,7 @@ def main() -> None:
         refuse(module, refusal)
     except TomlError as error:
         module.fail_json(msg=f"Failed to read {PATH}: {error}. Correct the file by hand; nothing was changed.")
-    except (Failed, PackageError, KeyRefused, UrlRefused, CommandError) as error:
+    except (NotInEffect, PackageError, KeyRefused, UrlRefused, CommandError) as error:
         module.fail_json(msg=str(error), exception=traceback.format_exc())
     succeed(
         module,

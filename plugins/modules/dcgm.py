@@ -111,11 +111,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_fil
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError, manager_for
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.apply import Failed, run_stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.apply import run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.desired import from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.packages import CUDA_VERSIONS, DEFAULT_VERSION
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import package_manager
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 
 ARGUMENTS: dict[str, Any] = {
@@ -136,7 +136,7 @@ def main() -> None:
             report = run_stage(manager, from_options(module.params), module.check_mode)
     except Refused as refusal:
         refuse(module, refusal)
-    except (Failed, PackageError, CommandError) as error:
+    except (NotInEffect, PackageError, CommandError) as error:
         module.fail_json(msg=str(error))
     packages = dict(report.after.packages)
     succeed(module, "DCGM", report.plan, packages=packages, active=report.after.active, seconds=watch.seconds)

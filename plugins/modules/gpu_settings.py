@@ -148,7 +148,13 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlError, NvmlUnavailable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import (
+    NotInEffect,
+    Plan,
+    Refused,
+    Step,
+    carry_out,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import Settings, read
@@ -187,17 +193,24 @@ def run(module: AnsibleModule) -> tuple[Plan, dict[str, Any]]:
     wanted = described(module.params)
     means = Means(module.params["reset"] == "auto", module.params["reboot"] == "allow")
     with exclusive(module.params["lock_timeout"]):
-        record = apply.record()
-        if not wanted.anything and record is None:
+        if not wanted.anything and apply.record() is None:
             # Nothing was ever set here, so nobody has to ask the GPUs.
             return _without_record(module), answer(wanted, [])
         with open_nvml(module.params["_pynvml_archive"]) as nvml:
-            found = plan_settings(apply.observe(nvml, wanted), wanted, record, means)
-            waiting: list[int] = []
+
+            def planned() -> Plan:
+                return plan_settings(apply.observe(nvml, wanted), wanted, apply.record(), means)
+
+            found = planned()
+            pending = [step for step in found.steps if apply.awaits_reboot(step)]
             if found.changes and not module.check_mode:
-                waiting = apply.apply(found, wanted, nvml)
-                apply.prove(nvml, wanted, waiting)
-    pending = [step for step in found.steps if step.kind is Kind.SET_ECC and step.data.get("reboot")]
+                _done, pending = carry_out(
+                    "apply the settings of the GPUs",
+                    found,
+                    lambda steps: apply.apply(steps, wanted, nvml),
+                    planned,
+                    waits=apply.awaits_reboot,
+                )
     return found, answer(wanted, pending)
 
 
@@ -238,7 +251,7 @@ def main() -> None:
             warning = f"The GPUs cannot be queried yet ({error}); their settings are planned once the driver is loaded."
             succeed(module, _NAME, Plan(warnings=(warning,)), changed=True)
         module.fail_json(msg=f"{error}. Run gpufleet.nvidia.site (role nvidia_driver) first.")
-    except (apply.SettingsError, NvmlError) as error:
+    except (apply.SettingsError, NotInEffect, NvmlError) as error:
         module.fail_json(msg=str(error), exception=traceback.format_exc())
 
 

@@ -212,7 +212,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_ve
     branch_of,
     is_driver_version,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Plan, Refused, carry_out
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import apply as sharing_apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_removal
@@ -292,17 +292,21 @@ def run(module: AnsibleModule) -> tuple[Plan, HostSharing]:
         wanted = host_sharing(
             sharing, [shape_gpu(gpu) for gpu in nvml.gpus() if not gpu.lost], branch, observed.multi_user
         )
-        plan = sharing_plan.plan(observed, wanted, module.params["disruption"])
+
+        def planned(seen: Observed) -> Plan:
+            return sharing_plan.plan(seen, wanted, module.params["disruption"])
+
+        plan = planned(observed)
         alone = one_user_at_a_time(sharing, wanted)
         if alone and plan.changes:
             plan = replace(plan, warnings=(*plan.warnings, alone))
         if plan.changes and not module.check_mode:
-            sharing_apply.apply(plan, wanted, nvml)
-            left = sharing_plan.differences(sharing_apply.observe(nvml), wanted)
-            if left:
-                raise sharing_apply.SharingError(
-                    f"The sharing of this host was applied but is not as requested: {'; '.join(left)}"
-                )
+            carry_out(
+                "apply the sharing of this host",
+                plan,
+                lambda steps: sharing_apply.apply(steps, wanted, nvml),
+                lambda: planned(sharing_apply.observe(nvml)),
+            )
     return plan, wanted
 
 
@@ -314,13 +318,12 @@ def remove(module: AnsibleModule) -> tuple[Plan, HostSharing]:
             nvml = opened.enter_context(open_nvml(module.params["_pynvml_archive"]))
         found, plan = _plan_removal(module, nvml)
         if plan.changes and not module.check_mode:
-            mps_removal.apply(plan, nvml)
-            _observed, left = _plan_removal(module, nvml)
-            if left.changes:
-                raise sharing_apply.SharingError(
-                    "The sharing of this host was removed, but these steps are still needed: "
-                    + "; ".join(str(step) for step in left.steps)
-                )
+            carry_out(
+                "remove the sharing of this host",
+                plan,
+                lambda steps: mps_removal.apply(steps, nvml),
+                lambda: _plan_removal(module, nvml)[1],
+            )
     return plan, mps_removal.wanted(found)
 
 
@@ -345,7 +348,7 @@ def main() -> None:
             warning = f"The GPUs cannot be queried yet ({error}); the sharing is planned once the driver is loaded."
             succeed(module, _NAME, Plan(warnings=(warning,)), changed=True)
         module.fail_json(msg=f"{error}. Run gpufleet.nvidia.site (role nvidia_driver) first.")
-    except sharing_apply.SharingError as error:
+    except (sharing_apply.SharingError, NotInEffect) as error:
         module.fail_json(msg=str(error), exception=traceback.format_exc())
 
 

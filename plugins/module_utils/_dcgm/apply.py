@@ -15,7 +15,7 @@ from .._adapters.host_reader import run_command
 from .._adapters.installed_packages import is_dcgm
 from .._adapters.packages import Package, PackageError, PackageManager, Transaction
 from .._formats.unit_names import DCGM_UNIT
-from .._plan import Plan, Refused, Step
+from .._plan import Plan, Refused, Step, carry_out
 from .._steps import Kind
 from .desired import DesiredDcgm
 from .packages import CORE, names
@@ -24,10 +24,6 @@ from .state import DcgmState
 
 #: What the new packages bring (the host engine's unit) is only seen once they are there.
 _ROUNDS = 2
-
-
-class Failed(Exception):
-    """Everything was carried out, and reading back does not show what was wanted."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,7 @@ def run_stage(manager: PackageManager, desired: DesiredDcgm, check_mode: bool) -
     :raises Refused: it cannot be met; nothing was installed.
     :raises PackageError: the package manager failed.
     :raises CommandError: the host engine does not start or stop.
-    :raises Failed: what is read back is something else.
+    :raises NotInEffect: what is read back is something else.
     """
     state = read(manager, desired)
     if check_mode and desired.present and not desired.cuda and state.driver is None:
@@ -77,20 +73,18 @@ def run_stage(manager: PackageManager, desired: DesiredDcgm, check_mode: bool) -
         if planned.changes and desired.present:
             _try(manager, state, desired)
         return DcgmReport(planned, state)
-    done: list[Step] = []
-    left = planned
-    for _round in range(_ROUNDS):
-        for step in left.steps:
+
+    def apply(steps: Plan) -> None:
+        for step in steps.steps:
             _APPLIERS[step.kind](manager, state, desired, step)
-        done.extend(left.steps)
+
+    def plan_again() -> Plan:
+        nonlocal state
         state = read(manager, desired)
-        left = plan(state, desired)
-        if not left.changes:
-            return DcgmReport(replace(planned, steps=tuple(done)), state)
-    raise Failed(
-        "Failed to set up DCGM: every step was carried out, but these are still needed: "
-        + "; ".join(str(step) for step in left.steps)
-    )
+        return plan(state, desired)
+
+    done, _waiting = carry_out("set up DCGM", planned, apply, plan_again, _ROUNDS)
+    return DcgmReport(replace(planned, steps=done), state)
 
 
 def _try(manager: PackageManager, state: DcgmState, desired: DesiredDcgm) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from .._adapters import files, gpu_clients, locked_clocks, nvml_settings
@@ -23,12 +23,12 @@ from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from . import desired
 from .desired import RECORD, Settings
-from .plan import Means, ObservedGpu, differences, plan
+from .plan import Means, ObservedGpu, plan
 from .state import shape_settings
 
 
 class SettingsError(Exception):
-    """A step could not be carried out, or what is read back is not what was set."""
+    """A step could not be carried out."""
 
 
 def observe(nvml: Nvml, wanted: Settings) -> list[ObservedGpu]:
@@ -60,30 +60,22 @@ def record(path: str = RECORD) -> Settings | None:
         return None
 
 
-def apply(steps: Plan, wanted: Settings, nvml: Nvml, reset: Callable[[str], str] | None = None) -> list[int]:
-    """Carry out the steps, and return the GPUs whose ECC waits for a reboot, by index.
+def apply(steps: Plan, wanted: Settings, nvml: Nvml, reset: Callable[[str], str] | None = None) -> None:
+    """Carry out the steps.
 
     :param reset: resets the GPU at a PCI address and returns what the tool said.
     :raises SettingsError: a step failed; running again goes on from there.
     """
-    resets = {int(step.data["index"]) for step in steps.steps if step.kind is Kind.RESET_GPU}
     for step in steps.steps:
         try:
             _apply(step, wanted, nvml, reset or _reset)
         except (CommandError, NvmlError, OSError) as error:
             raise SettingsError(f"Failed to {step.what}: {error}") from error
-    ecc = {int(step.data["index"]) for step in steps.steps if step.kind is Kind.SET_ECC}
-    return sorted(ecc - resets)
 
 
-def prove(nvml: Nvml, wanted: Settings, waiting: Sequence[int] = ()) -> None:
-    """Compare what is read back with what was wanted.
-
-    :raises SettingsError: they differ.
-    """
-    left = differences([gpu for gpu in observe(nvml, wanted) if not gpu.gpu.get("lost")], wanted, waiting)
-    if left:
-        raise SettingsError(f"The settings of the GPUs were applied but are not as requested: {'; '.join(left)}")
+def awaits_reboot(step: Step) -> bool:
+    """Whether the step is made complete by a reboot alone."""
+    return step.kind is Kind.SET_ECC and "reboot" in step.data
 
 
 def restore(nvml: Nvml, wanted: Settings) -> list[str]:
@@ -98,14 +90,12 @@ def restore(nvml: Nvml, wanted: Settings) -> list[str]:
             steps = plan([gpu], lost, lost, Means()).steps
             for step in steps:
                 _apply(step, lost, nvml, _reset)
-            failed += differences([gpu for gpu in observe(nvml, lost) if gpu.index in _changed(steps)], lost)
+            if steps:
+                again = [seen for seen in observe(nvml, lost) if seen.index == gpu.index]
+                failed += [f"still needed: {step}" for step in plan(again, lost, lost, Means()).steps]
         except (Refused, CommandError, NvmlError, OSError) as error:
             failed.append(f"{gpu.title}: {error}")
     return failed
-
-
-def _changed(steps: Sequence[Step]) -> set[int]:
-    return {int(step.data["index"]) for step in steps}
 
 
 def _apply(step: Step, wanted: Settings, nvml: Nvml, reset: Callable[[str], str]) -> None:

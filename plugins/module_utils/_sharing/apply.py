@@ -56,6 +56,8 @@ def observe(nvml: Nvml | None) -> Observed:
     }
     gpus = []
     for gpu in nvml.gpus() if nvml else ():
+        if gpu.lost:
+            continue
         foreign = tuple(
             process.pid for process in gpu.processes or () if process.type == "C" and process.pid not in ours
         )

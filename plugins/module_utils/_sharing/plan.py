@@ -65,34 +65,6 @@ def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") ->
     )
 
 
-def differences(observed: Observed, wanted: HostSharing) -> list[str]:
-    """Return what still differs from the desired state, as sentences; empty when the host is as described."""
-    left = []
-    if wanted.compute_mode:
-        left += [
-            f"the compute mode of GPU {gpu.index} is {gpu.compute_mode}, not {wanted.compute_mode}"
-            for gpu in observed.gpus
-            if gpu.compute_mode != wanted.compute_mode
-        ]
-    present = {daemon.name: daemon for daemon in observed.daemons}
-    for daemon in wanted.daemons:
-        found = present.get(daemon.name)
-        if found is None or not found.responds:
-            left.append(f"the MPS daemon {daemon.name} does not answer at {daemon.pipe_directory}")
-            continue
-        left += [f"the MPS daemon {daemon.name} has {text}" for text in _settings(found, daemon)]
-        if found.shm is False:
-            left.append(f"the MPS daemon {daemon.name} has another /dev/shm than {daemon.shm_directory or 'the host'}")
-        if not found.enabled:
-            left.append(f"the MPS daemon {daemon.name} would not come back after a reboot")
-    left += [
-        f"the MPS daemon {name} still runs"
-        for name in present
-        if name not in {daemon.name for daemon in wanted.daemons}
-    ]
-    return left
-
-
 def _compute_modes(gpus: Sequence[ObservedGpu], wanted: HostSharing) -> list[Step]:
     steps = []
     for gpu in gpus:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from .._adapters.packages import Package, PackageError, PackageManager, Transaction
-from .._plan import Plan, Refused, Step
+from .._plan import Plan, Refused, Step, carry_out
 from .._steps import Kind
 from . import cdi
 from .desired import PACKAGES, DesiredToolkit
@@ -22,10 +22,6 @@ from .system import ToolkitSystem
 
 #: What the new packages bring (units, their settings) is only seen once they are there.
 _ROUNDS = 2
-
-
-class Failed(Exception):
-    """Everything was carried out, and reading back does not show what was wanted."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +39,7 @@ def run_stage(system: ToolkitSystem, desired: DesiredToolkit, check_mode: bool) 
 
     :raises Refused: it cannot be met; nothing was installed.
     :raises PackageError: the package manager failed.
-    :raises Failed: what is read back is something else.
+    :raises NotInEffect: what is read back is something else.
     """
     state = system.read(desired)
     planned = plan(state, desired)
@@ -54,22 +50,19 @@ def run_stage(system: ToolkitSystem, desired: DesiredToolkit, check_mode: bool) 
     if any(step.kind is Kind.ADD_REPOSITORY for step in planned.steps):
         # A key that is not the right one is found before the first step.
         system.repository(desired)
-    done: list[Step] = []
-    after, left = state, planned
-    for _round in range(_ROUNDS):
-        for step in left.steps:
+    after = state
+
+    def apply(steps: Plan) -> None:
+        for step in steps.steps:
             _APPLIERS[step.kind](system, after, desired, step)
-        done.extend(left.steps)
+
+    def plan_again() -> Plan:
+        nonlocal after
         after = system.read(desired)
-        left = plan(after, desired)
-        if not left.changes:
-            break
-    else:
-        raise Failed(
-            "Failed to set up the container toolkit: every step was carried out, but these are still needed: "
-            + "; ".join(str(step) for step in left.steps)
-        )
-    return ToolkitReport(replace(planned, steps=tuple(done)), state, after, _version(after))
+        return plan(after, desired)
+
+    done, _waiting = carry_out("set up the container toolkit", planned, apply, plan_again, _ROUNDS)
+    return ToolkitReport(replace(planned, steps=done), state, after, _version(after))
 
 
 def _wanted(desired: DesiredToolkit) -> str:

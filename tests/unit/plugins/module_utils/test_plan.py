@@ -6,7 +6,15 @@ from __future__ import annotations
 
 import json
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, StagePlan, Step
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import (
+    NotInEffect,
+    Plan,
+    Refused,
+    StagePlan,
+    Step,
+    carry_out,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind, sentence
 
 
@@ -69,3 +77,46 @@ def test_stage_plan_is_plain_data():
         "refusals": [{"thing": "a", "reason": "b", "remedy": "", "message": "a: b."}],
         "warnings": ["w"],
     }
+
+
+RECORD = Step(Kind.RECORD_SHARING, "sharing", "it is restored from there after a reboot")
+ECC = Step(Kind.SET_ECC, "0000:18:00.0", "it is on", ("the host",), {"index": 0, "ecc": "off", "reboot": "needed"})
+
+
+def _host(*plans):
+    """A host whose plans come one after the other, and what was applied to it."""
+    applied, left = [], list(plans)
+    return applied, lambda plan: applied.extend(plan.steps), lambda: left.pop(0)
+
+
+def test_what_is_left_of_a_plan_is_applied_again_as_often_as_is_said():
+    applied, apply, again = _host(Plan((RECORD,)), Plan())
+    assert carry_out("share", Plan((ECC,)), apply, again, rounds=2) == ((ECC, RECORD), [])
+    assert applied == [ECC, RECORD]
+    _applied, apply, again = _host(Plan((RECORD,)))
+    with pytest.raises(
+        NotInEffect, match="Failed to share: every step was carried out, but these are still needed: record"
+    ):
+        carry_out("share", Plan((ECC,)), apply, again)
+
+
+def test_only_what_waits_for_a_reboot_may_be_left():
+    def waits(step):
+        return "reboot" in step.data
+
+    _applied, apply, again = _host(Plan((ECC,)))
+    assert carry_out("share", Plan((ECC,)), apply, again, waits=waits) == ((ECC,), [ECC])
+    _applied, apply, again = _host(Plan((ECC, RECORD)))
+    with pytest.raises(NotInEffect) as raised:
+        carry_out("share", Plan((ECC,)), apply, again, waits=waits)
+    assert "ECC" not in str(raised.value)
+
+
+def test_a_refusal_after_the_steps_does_not_say_that_nothing_was_changed():
+    def again():
+        raise Refused("GPU 0", "it is in use by python3 (pid 7)", "Drain the host first.")
+
+    with pytest.raises(
+        NotInEffect, match=r"every step was carried out, but then: GPU 0: it is in use by python3 \(pid 7\)"
+    ):
+        carry_out("share", Plan((ECC,)), lambda _plan: None, again)

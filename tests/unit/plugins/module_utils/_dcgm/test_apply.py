@@ -11,10 +11,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm import apply
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.apply import Failed, run_stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.apply import run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.desired import DesiredDcgm
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.packages import names
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused
 
 WANTED = names(["13"])
 
@@ -209,7 +209,7 @@ def test_a_cut_off_transaction_is_repaired_first(host):
 
 def test_an_engine_that_does_not_stay_is_a_failure(host):
     host.start = lambda _name: None
-    with pytest.raises(Failed, match=r"still needed: start nvidia-dcgm\.service"):
+    with pytest.raises(NotInEffect, match=r"still needed: start nvidia-dcgm\.service"):
         run(host)
 
     def refuse(name):

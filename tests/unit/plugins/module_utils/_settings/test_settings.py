@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_fil
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.settings import setting_differences
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import restore_settings
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused, carry_out
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import Settings, read, recorded
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import Means, ObservedGpu, plan
@@ -252,10 +252,19 @@ def host(tmp_path, monkeypatch):
 def brought(host, wanted, means=RESET):
     """Read, plan, apply, read back, as the module does."""
     with open_nvml() as nvml:
-        found = plan(apply.observe(nvml, wanted), wanted, apply.record(), means)
-        waiting = apply.apply(found, wanted, nvml, reset=host._reset)
-        apply.prove(nvml, wanted, waiting)
-    return [step.kind.key for step in found.steps]
+
+        def planned():
+            return plan(apply.observe(nvml, wanted), wanted, apply.record(), means)
+
+        done, waiting = carry_out(
+            "apply the settings of the GPUs",
+            planned(),
+            lambda steps: apply.apply(steps, wanted, nvml, reset=host._reset),
+            planned,
+            waits=apply.awaits_reboot,
+        )
+    assert all(step.disturbs for step in waiting)
+    return [step.kind.key for step in done]
 
 
 def shown(host):
@@ -331,7 +340,7 @@ def test_somebody_who_came_since_the_plan_keeps_the_gpu(host):
 def test_a_value_that_the_driver_drops_is_seen(host, monkeypatch):
     virtual = host(count=1)
     monkeypatch.setattr(apply.nvml_settings, "set_power_limit", lambda *_arguments: None)
-    with pytest.raises(apply.SettingsError, match="is 700 W, not 500 W"):
+    with pytest.raises(NotInEffect, match=r"still needed: set the power limit GPU 0 .* to 500 W \(it is 700 W\)"):
         brought(virtual, Settings(power_limit=500))
 
 

@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import MpsError, MpsNotRunning
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import ProgramProcess
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.mps_commands import limit_text
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, carry_out
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import apply as sharing_apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import plan as sharing_plan
@@ -51,6 +51,7 @@ class Machine:
         self.failing = None
         self.compute = {0: "default", 1: "default"}
         self.processes = {0: [], 1: []}
+        self.lost = set()
         self.systemd = True
         self.multi_user = False
         self.protocol_3 = True
@@ -128,7 +129,13 @@ class Machine:
     # NVML
     def gpus(self):
         return [
-            SimpleNamespace(index=index, uuid=f"GPU-{index}", compute_mode=mode, processes=self.processes[index])
+            SimpleNamespace(
+                index=index,
+                uuid=f"GPU-{index}",
+                compute_mode=mode,
+                processes=self.processes[index],
+                lost=index in self.lost,
+            )
             for index, mode in self.compute.items()
         ]
 
@@ -222,7 +229,8 @@ def machine(tmp_path, monkeypatch):
 
 
 def bring(machine, wanted, disruption="refuse"):
-    plan = sharing_plan.plan(sharing_apply.observe(machine), wanted, disruption)
-    sharing_apply.apply(plan, wanted, machine)
-    assert sharing_plan.differences(sharing_apply.observe(machine), wanted) == []
-    return [step.what for step in plan.steps]
+    def planned():
+        return sharing_plan.plan(sharing_apply.observe(machine), wanted, disruption)
+
+    done, _waiting = carry_out("share", planned(), lambda plan: sharing_apply.apply(plan, wanted, machine), planned)
+    return [step.what for step in done]

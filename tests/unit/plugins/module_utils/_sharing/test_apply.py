@@ -42,6 +42,14 @@ def test_a_host_is_brought_to_its_desired_state_and_stays_there(machine):
     assert bring(machine, DESIRED) == []
 
 
+def test_a_gpu_that_fell_off_the_bus_keeps_nobody_from_sharing_the_others(machine):
+    machine.lost.add(1)
+    machine.compute[1] = None
+    bring(machine, DESIRED)
+    assert machine.compute == {0: "exclusive_process", 1: None}
+    assert bring(machine, DESIRED) == []
+
+
 def test_unit_files_that_are_right_need_no_reload(machine):
     bring(machine, DESIRED)
     bring(machine, HostSharing(compute_mode="default"))

@@ -71,7 +71,6 @@ def actions(plan):
 def test_nothing_to_do_when_the_host_is_as_described():
     sharing = desired()
     assert not sharing_plan.plan(observed(sharing, clients=(7,)), sharing).changes
-    assert sharing_plan.differences(observed(sharing), sharing) == []
 
 
 def test_a_bare_host_gets_mode_daemon_and_record():
@@ -130,20 +129,16 @@ def test_a_daemon_that_would_not_survive_a_reboot_is_enabled():
     assert actions(sharing_plan.plan(observed(sharing, enabled=False), sharing)) == [("enable_mps_daemon", "node")]
 
 
-def test_differences_name_what_reading_back_showed():
+def test_what_differs_is_a_step_each():
     sharing = desired()
-    left = sharing_plan.differences(observed(sharing, limits=("8G", None), enabled=False, mode="default"), sharing)
-    assert left == [
-        "the compute mode of GPU 0 is default, not exclusive_process",
-        "the compute mode of GPU 1 is default, not exclusive_process",
-        "the MPS daemon node has limit 8G on device 0 in place of 4096 MiB",
-        "the MPS daemon node has limit none on device 1 in place of 4096 MiB",
-        "the MPS daemon node would not come back after a reboot",
+    state = observed(sharing, limits=("8G", None), enabled=False, mode="default", clients=(812,))
+    assert [str(step) for step in sharing_plan.plan(state, sharing).steps] == [
+        *(f"set compute mode GPU {index} (it is default, the desired state is exclusive_process)" for index in (0, 1)),
+        "set MPS defaults node (limit 8G on device 0 in place of 4096 MiB; limit none on device 1 in place of 4096 MiB)",
+        "enable MPS daemon node (it would not come back after a reboot)",
     ]
-    assert sharing_plan.differences(Observed(), desired())[-1].startswith(
-        "the MPS daemon node does not answer at /run/nvidia/mps/"
-    )
-    assert sharing_plan.differences(observed(desired()), HostSharing()) == ["the MPS daemon node still runs"]
+    assert actions(sharing_plan.plan(Observed(), desired()))[0] == ("start_mps_daemon", "node")
+    assert actions(sharing_plan.plan(observed(desired()), HostSharing()))[0] == ("stop_mps_daemon", "node")
 
 
 def test_time_slice_is_set_once():
@@ -252,11 +247,14 @@ def test_only_clients_in_pods_have_shared_memory_of_their_own():
     assert [daemon.shm_directory for daemon in desired(scope="gpu").daemons] == ["", ""]
 
 
-def test_differences_name_shared_memory_that_is_not_the_clients():
+def test_a_daemon_with_other_shared_memory_than_its_clients_is_started_anew():
     sharing = desired()
     (found,) = observed(sharing).daemons
-    state = dataclasses.replace(observed(sharing), daemons=(dataclasses.replace(found, shm=False),))
-    assert sharing_plan.differences(state, sharing) == [f"the MPS daemon node has another /dev/shm than {SHM}"]
+    state = dataclasses.replace(observed(sharing, clients=()), daemons=(dataclasses.replace(found, shm=False),))
+    assert actions(sharing_plan.plan(state, sharing, "force")) == [
+        ("stop_mps_daemon", "node"),
+        ("start_mps_daemon", "node"),
+    ]
 
 
 @pytest.mark.parametrize(

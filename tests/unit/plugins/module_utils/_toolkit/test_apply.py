@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection, choose
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import apply, system
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import PATH, low_level_runtimes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import PACKAGES, DesiredToolkit
@@ -328,7 +328,7 @@ def test_absent(host):
 
 def test_what_does_not_stick_is_a_failure(host, monkeypatch):
     monkeypatch.setattr(host.manager, "hold", lambda _packages: None)
-    with pytest.raises(apply.Failed, match="still needed: hold"):
+    with pytest.raises(NotInEffect, match="still needed: hold"):
         run(host)
 
 
