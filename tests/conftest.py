@@ -14,6 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from .whole import Whole
+from .whole import add_option as pytest_addoption
+
+__all__ = ["pytest_addoption"]
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 COLLECTIONS = REPOSITORY / "build" / "collections"
 
@@ -48,6 +53,10 @@ def _never_judge_the_machine() -> None:
 
 
 _never_judge_the_machine()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Whole(config), "whole")
 
 
 @pytest.fixture(scope="session")
