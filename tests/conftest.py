@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from . import times
 from .whole import Whole
 from .whole import add_option as pytest_addoption
 
@@ -57,6 +58,7 @@ _never_judge_the_machine()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Whole(config), "whole")
+    times.configure(config)
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,8 @@
 
 A test, a class, a file (C(pytestmark)) or a case (C(pytest.param(..., marks=pytest.mark.by_name))) with the mark C(by_name) runs only with C(--whole),
 with C(GPUFLEET_WHOLE=1) in the environment (C(make test-all), C(make test TIERS=lab WHOLE=yes)), or where the command line names that very test
-(C(FILE::TEST)). What did not run is named at the end and is in no count of what passed. L(sampled) and L(examples) mark and shrink matrices and
-properties. None of it changes what a test asserts.
+(C(FILE::TEST)). What did not run is named at the end and is in no count of what passed. L(sampled), L(some) and L(examples) shrink matrices, loops
+and properties. None of it changes what a test asserts.
 """
 
 from __future__ import annotations
@@ -34,6 +34,15 @@ def whole() -> bool:
 def examples(everything: int, default: int | None = None) -> int:
     """How many examples a property gets: C(everything) in a whole run, C(default) otherwise (a tenth)."""
     return everything if whole() else (everything // 10 if default is None else default)
+
+
+def some(values: Iterable[Any]) -> list[Any]:
+    """Return what a test loops over: all of it in a whole run, otherwise a tenth (and ten at least), drawn with a fixed seed and in its order."""
+    every = list(values)
+    if whole():
+        return every
+    kept = random.Random(SEED).sample(range(len(every)), min(max(10, len(every) // 10), len(every)))
+    return [every[number] for number in sorted(kept)]
 
 
 def sampled(names: str | tuple[str, ...], cases: Iterable[Any], default: int, **options: Any) -> pytest.MarkDecorator:

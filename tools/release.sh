@@ -2,7 +2,8 @@
 # Make everything that a release consists of, below build/release/VERSION, from the commit that is checked out:
 #   tools/release.sh VERSION [--write] [--scratch]
 # The working tree stays as it is; with --write it gets the version and the changelog of the release, to be committed and tagged by a person.
-# --scratch takes the files as they lie there, for a try: a release is made of a commit.
+# --scratch takes the files as they lie there, for a try: a release is made of a commit, which has passed make test-all (it runs that first;
+# TESTED=yes where this very commit passed it elsewhere).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -23,6 +24,11 @@ if [ -z "$scratch" ] && [ -n "$(git status --porcelain)" ]; then
     git status --short >&2
     echo "The working tree has changes that are in no commit. Commit them or put them away (git stash): a release is made of a commit." >&2
     exit 1
+fi
+# A release is a commit that passed everything: here (build/tested), or where somebody says that it did.
+if [ -z "$scratch" ] && [ "${TESTED:-}" != yes ] && [ "$(cat build/tested 2>/dev/null || true)" != "$(git rev-parse HEAD)" ]; then
+    make test-all
+    [ -e build/tested ] || { echo "Some tiers did not run, as said above: run them, then make release TESTED=yes" >&2; exit 1; }
 fi
 
 if [ "$(cat .venv-release/.requirements 2>/dev/null || true)" != "$(cksum <requirements/release.txt)" ]; then

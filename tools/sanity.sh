@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Run ansible-test sanity on what the collection's tarball holds: it works only in .../ansible_collections/<namespace>/<name>.
-# Arguments go to ansible-test (for example: tools/sanity.sh --test validate-modules).
+#   tools/sanity.sh --oldest-and-newest   by the oldest and the newest Python of what is supported, not by those between them
+# Other arguments go to ansible-test (for example: tools/sanity.sh --test validate-modules).
 set -eu
 cd "$(dirname "$0")/.."
 repository=$(pwd)
@@ -32,4 +33,16 @@ fi
 
 cd "$copy"
 # The virtual environment leads: ansible-test looks for its own Python in PATH.
-PATH="$repository/.venv/bin:$path" ansible-test sanity --venv --color no "$@"
+PATH=$repository/.venv/bin:$path
+if [ "${1:-}" = --oldest-and-newest ]; then
+    shift
+    # What compiles and imports the files is asked of both; all else asks one Python.
+    if command -v python3.9 >/dev/null; then
+        ansible-test sanity --venv --color no --python 3.9 --test compile --test import "$@"
+    else
+        echo "There is no Python 3.9, the oldest that hosts may have, on this machine: not asked (pyenv install 3.9)."
+    fi
+    for newest in 3.13 3.12 3.11; do ! command -v "python$newest" >/dev/null || break; done
+    set -- --python "$newest" "$@"
+fi
+ansible-test sanity --venv --color no "$@"

@@ -1,24 +1,39 @@
 #!/usr/bin/env bash
-# Run the tiers of the tests, each with its own set-up: tools/test.sh [TIER...]. Without an argument all but BY_NAME.
-#   JOBS=2     how many tiers run side by side, beside the quick ones that run first
-#   AGAIN=yes  a tier that failed beside others is tried once more by itself (its failed files alone, where pytest runs it), and the
-#              summary says so: a fault fails again, a machine that had too much to do at once does not. AGAIN=no: never.
-# What a tier prints is in build/test/TIER.log; what it printed is shown where it failed.
+# Run the tiers of the tests, each with its own set-up: tools/test.sh [--all] [TIER...]. Without a tier: all but BY_NAME, and of each its sample.
+#   --all       all tiers, and everything in them (make test-all). Where the tree is a commit and nothing failed, build/tested names it.
+#   WHOLE=yes   everything in the tiers that are named: tests/whole.py says what a sample is
+#   JOBS=2      how many tiers run side by side, beside the quick ones that run first
+#   CORES=2     how many cores are used in all: tiers times their workers times what Go takes is never more
+#   AGAIN=yes   a tier that failed beside others is tried once more by itself (its failed files alone, where pytest runs it). What passes
+#               only then is a defect: the last lines name each such test. AGAIN=no: it has failed.
+# What a tier prints is in build/test/TIER.log; what it printed is shown where it failed. Where the time went is in build/test/times.json.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 #: In the order in which they start: the quick ones that fail first, then the long ones, so that none of them is left for the end.
+#: `programs` builds what `nodes` and `cluster` wait for.
 FIRST=(unit lint)
-BESIDE=(nodes slow lab resolver sanity molecule cluster charts oldest-python importer docs eda)
+BESIDE=(programs lab nodes slow cluster molecule resolver sanity charts importer oldest-python docs eda)
 BY_NAME=(upgrade debian dkms pods gitops bench)
 NEED_ROOT=" lab cluster nodes pods gitops upgrade debian resolver dkms molecule bench "
-JOBS=${JOBS:-2}
-AGAIN=${AGAIN:-yes}
+NEED_GO=" programs cluster nodes pods gitops upgrade debian charts importer "
 #: Exit status of a tier that cannot run here; the last line that it printed says why.
 CANNOT_RUN=77
-
 logs=build/test
+
+# One place decides who gets how many cores. Tiers wait for one another's hosts, disks and packages more than for a worker of their own.
+CORES=${CORES:-$(nproc)}
+AGAIN=${AGAIN:-yes}
 export ANSIBLE_COLLECTIONS_PATH="$PWD/build/collections"
+is_whole() { [[ -n "${GPUFLEET_WHOLE:-}" ]]; }
+[ "${WHOLE:-}" != yes ] || export GPUFLEET_WHOLE=1
+tested=
+if [ "${1:-}" = --all ]; then
+    shift
+    [ $# -gt 0 ] || tested=yes
+    export GPUFLEET_WHOLE=1
+    [ $# -gt 0 ] || set -- "${FIRST[@]}" "${BESIDE[@]}" "${BY_NAME[@]}"
+fi
 
 # Run pytest so that the files with failures are known afterwards, and those alone where they are named in AGAIN_FILES.
 run_pytest() {
@@ -28,25 +43,37 @@ run_pytest() {
         shift
         set -- "${files[@]}" "$@"
     fi
-    .venv/bin/python -m pytest -o cache_dir="$logs/cache-$tier" --durations=10 --durations-min=10 "$@"
+    # One worker is pytest itself. L(begin) gives WORKERS.
+    # shellcheck disable=SC2153
+    [ "$WORKERS" = 1 ] || set -- "$@" -n "$WORKERS" --dist "${dist:-worksteal}"
+    export GOMAXPROCS=$((CORES / JOBS / WORKERS > 0 ? CORES / JOBS / WORKERS : 1))
+    GPUFLEET_TIMES=$logs/times/$tier.json .venv/bin/python -m pytest -o cache_dir="$logs/cache-$tier" "$@"
+}
+# Run commands side by side, as many as the tier has workers, and fail at the end with what each that failed had printed.
+side_by_side() {
+    # shellcheck disable=SC2016 # the shell that it is for expands it
+    printf '%s\0' "$@" | xargs -0 -P "$WORKERS" -n 1 "$BASH" -c '
+        begun=$(date +%s)
+        if said=$(eval "$1" 2>&1); then echo "$1: passed in $(($(date +%s) - begun)) s"; else printf "%s: FAILED\n%s\n" "$1" "$said"; exit 1; fi' -
 }
 
-tier_unit() {
-    run_pytest tests/unit -n "$(nproc)" --cov --cov-report=term --cov-fail-under=90
-}
+tier_unit() { run_pytest tests/unit --cov --cov-report=term --cov-fail-under=90; }
+# The longest first. A linter keeps what it knows in a folder that git ignores, and a second run is quicker.
 tier_lint() {
     tools/system-packages.sh shellcheck=shellcheck
-    .venv/bin/ruff check .
-    .venv/bin/ruff format --check .
-    .venv/bin/mypy --package ansible_collections.gpufleet.nvidia.plugins
-    .venv/bin/yamllint --strict .
-    shellcheck tools/*.sh .ci/run
-    .venv/bin/ansible-lint --offline --profile production
-    .venv/bin/antsibull-changelog lint
+    side_by_side \
+        ".venv/bin/ansible-lint --offline --profile production --exclude roles" \
+        ".venv/bin/ansible-lint --offline --profile production roles" \
+        ".venv/bin/mypy --package ansible_collections.gpufleet.nvidia.plugins" \
+        ".venv/bin/antsibull-changelog lint" \
+        "shellcheck tools/*.sh .ci/run" \
+        ".venv/bin/yamllint --strict ." \
+        ".venv/bin/ruff check . && .venv/bin/ruff format --check ."
 }
+tier_programs() { GOMAXPROCS=$((CORES / JOBS > 0 ? CORES / JOBS : 1)) .venv/bin/python tools/needs.py --build; }
 tier_sanity() {
     tools/system-packages.sh shellcheck=shellcheck
-    tools/sanity.sh
+    if is_whole; then tools/sanity.sh; else tools/sanity.sh --oldest-and-newest; fi
 }
 tier_importer() {
     tools/importer.sh
@@ -54,39 +81,41 @@ tier_importer() {
     tools/release.sh 99.0.0 --scratch
 }
 tier_docs() { tools/docs.sh; }
-tier_oldest-python() { tools/oldest-python.sh; }
+tier_oldest-python() { tools/oldest-python.sh -n "$([ "$WORKERS" = 1 ] && echo 0 || echo "$WORKERS")"; }
 # Journals are synced to disk at every step: in memory that costs nothing.
 tier_slow() {
     memory=$(mktemp -d -p /dev/shm)
     trap 'rm -rf "$memory"' EXIT
-    run_pytest tests/unit -m slow -n auto --basetemp="$memory/tests"
+    run_pytest tests/unit -m slow --basetemp="$memory/tests"
 }
-tier_resolver() { run_pytest tests/resolver -m resolver -n auto; }
+tier_resolver() { run_pytest tests/resolver -m resolver; }
 tier_eda() {
     tools/eda.sh
     run_pytest tests/eda -m eda
 }
 tier_charts() { run_pytest tests/charts -m charts; }
-# Two files at a time: lab hosts boot, and packages are installed, while a processor waits.
-tier_lab() { run_pytest tests/lab -m "lab and not upgrade" -n 2 --dist loadfile; }
+tier_lab() { dist=loadfile run_pytest tests/lab -m "lab and not upgrade"; }
+# The cluster's files share hosts: one worker.
+tier_cluster() { WORKERS=1 run_pytest tests/cluster -m cluster; }
+tier_nodes() { WORKERS=1 run_pytest tests/cluster -m nodes; }
+tier_pods() { WORKERS=1 run_pytest tests/cluster -m pods; }
+tier_gitops() { WORKERS=1 run_pytest tests/cluster -m gitops; }
 tier_dkms() {
-    run_pytest tests/lab -m dkms
-    run_pytest tests/cluster -m dkms
+    WORKERS=1 run_pytest tests/lab -m dkms
+    WORKERS=1 run_pytest tests/cluster -m dkms
 }
-tier_cluster() { run_pytest tests/cluster -m cluster; }
-tier_nodes() { run_pytest tests/cluster -m nodes; }
-tier_pods() { run_pytest tests/cluster -m pods; }
-tier_gitops() { run_pytest tests/cluster -m gitops; }
 tier_upgrade() {
-    run_pytest tests/cluster -m upgrade
-    run_pytest tests/lab -m upgrade
+    WORKERS=1 run_pytest tests/cluster -m upgrade
+    WORKERS=1 run_pytest tests/lab -m upgrade
 }
-tier_debian() { run_pytest tests/cluster -m debian; }
+tier_debian() { WORKERS=1 run_pytest tests/cluster -m debian; }
 # The whole job, one that changes nothing, and whether the others can be read: by name they run one by one (make molecule).
-tier_molecule() { tools/molecule.sh --syntax default inspect; }
+tier_molecule() {
+    if is_whole; then tools/molecule.sh --syntax all; else tools/molecule.sh --syntax default inspect; fi
+}
 tier_bench() { .venv/bin/python tests/bench/run.py; }
 
-# A tier runs in a shell of its own: `set -e` has no effect below `if`.
+# A tier runs in a shell of its own: `set -e` has no effect below `if`. It gets its share of the cores from L(begin).
 if [ "${1:-}" = --one ]; then
     tier=$2
     mkdir -p "$logs"
@@ -96,6 +125,8 @@ fi
 
 tiers=("$@")
 [ ${#tiers[@]} -gt 0 ] || tiers=("${FIRST[@]}" "${BESIDE[@]}")
+JOBS=${JOBS:-2}
+for most in "$CORES" "${#tiers[@]}"; do [ "$JOBS" -le "$most" ] || JOBS=$most; done
 for tier in "${tiers[@]}"; do
     if ! declare -F "tier_$tier" >/dev/null; then
         echo "There is no tier '$tier'. The tiers are: ${FIRST[*]} ${BESIDE[*]} ${BY_NAME[*]}" >&2
@@ -103,10 +134,13 @@ for tier in "${tiers[@]}"; do
     fi
 done
 
+# It needs no more than the machine's Python, and ends the run where it could only fail late.
+"${PYTHON:-python3}" tools/needs.py "${tiers[@]}"
 tools/setup.sh
-rm -rf "$logs"
+# The environment of the oldest Python stays.
 mkdir -p "$logs/running"
-passed=() failed=() skipped=() again=()
+rm -rf "$logs"/*.log "$logs"/cache-* "$logs"/times "$logs"/running/* "$logs"/times.json build/tested
+passed=() failed=() skipped=() again=() seconds=()
 declare -A begun=() tier_of=()
 
 # A line a minute, so that a person sees that it goes on.
@@ -119,21 +153,28 @@ heartbeat() {
         done
     done
 }
+is_first() { [[ " ${FIRST[*]} " == *" $1 "* ]]; }
 begin() {
     begun[$1]=$SECONDS
     touch "$logs/running/$1"
-    setsid "$BASH" tools/test.sh --one "$1" >"$logs/$1.log" 2>&1 &
+    local beside=$JOBS workers
+    ! is_first "$1" || beside=1
+    workers=$((CORES / beside > 0 ? CORES / beside : 1))
+    CORES=$CORES JOBS=$beside WORKERS=$workers setsid "$BASH" tools/test.sh --one "$1" >"$logs/$1.log" 2>&1 &
     tier_of[$!]=$1
 }
 # The counts of pytest, where the tier has them.
 counts() { grep -E '^[0-9]+ (passed|failed|skipped|error).* in [0-9.]+s' "$logs/$1.log" | tail -1 || true; }
+left_out() { sed -n 's/^\([0-9]* tests run by name only\): .*/   \1, listed in build\/test\/'"$1"'.log: make test TIERS='"$1"' WHOLE=yes/p' "$logs/$1.log"; }
 finish() {
     local tier=$1 status=$2 took=$((SECONDS - begun[$1]))
     rm -f "$logs/running/$tier"
+    seconds+=("$tier=$took")
     case $status in
         0)
             passed+=("$tier")
             echo "== $tier: passed in $took s $(counts "$tier")"
+            left_out "$tier"
             ;;
         "$CANNOT_RUN")
             skipped+=("$tier")
@@ -163,8 +204,14 @@ for tier in "${tiers[@]}"; do
         skipped+=("$tier")
         continue
     fi
+    if [[ $NEED_GO == *" $tier "* ]] && ! command -v go >/dev/null; then
+        echo "== $tier: SKIPPED, it builds programs of Go's and there is no go: install Go 1.26 or newer and put it into PATH"
+        skipped+=("$tier")
+        continue
+    fi
     limit=$JOBS
-    [[ " ${FIRST[*]} " != *" $tier "* ]] || limit=1
+    # One of the quick tiers has all cores.
+    if is_first "$tier" || [[ ${#tier_of[@]} = 1 && " ${FIRST[*]} " == *" ${tier_of[*]} "* ]]; then limit=1; fi
     while [ ${#tier_of[@]} -ge "$limit" ]; do await_one; done
     echo "== $tier: begins ($logs/$tier.log)"
     begin "$tier"
@@ -173,28 +220,43 @@ while [ ${#tier_of[@]} -gt 0 ]; do await_one; done
 
 first_failed=("${failed[@]}")
 failed=()
+# The tests that failed in a tier's last run of pytest.
+last_failed() {
+    .venv/bin/python -c 'import json, pathlib, sys
+path = pathlib.Path(sys.argv[1])
+print(*sorted(json.loads(path.read_text())) if path.exists() else (), sep="\n")' "$logs/cache-$1/v/cache/lastfailed"
+}
 for tier in "${first_failed[@]}"; do
-    if [ "$AGAIN" != yes ] || [ "$JOBS" = 1 ] || [[ " ${FIRST[*]} " == *" $tier "* ]]; then
+    if [ "$AGAIN" != yes ] || [ "$JOBS" = 1 ] || is_first "$tier"; then
         failed+=("$tier")
         continue
     fi
-    AGAIN_FILES=$(.venv/bin/python -c 'import json, pathlib, sys
-path = pathlib.Path(sys.argv[1])
-print(*sorted({name.split("::")[0] for name in json.loads(path.read_text())}) if path.exists() else ())' \
-        "$logs/cache-$tier/v/cache/lastfailed")
+    names=$(last_failed "$tier")
+    AGAIN_FILES=$(cut -d: -f1 <<<"$names" | sort -u | tr '\n' ' ')
     export AGAIN_FILES
     mv "$logs/$tier.log" "$logs/$tier-first.log"
     echo "== $tier: once more, by itself: ${AGAIN_FILES:-the whole tier}"
     begin "$tier"
     await_one
     unset AGAIN_FILES
-    [[ " ${failed[*]} " == *" $tier "* ]] || again+=("$tier")
+    # What failed again is in the list anew.
+    while read -r name; do
+        [ -z "$name" ] || grep -qxF -- "$name" <(last_failed "$tier") || again+=("$name")
+    done <<<"$names"
+    [ -n "$names" ] || [[ " ${failed[*]} " == *" $tier "* ]] || again+=("$tier")
 done
 
 echo
+.venv/bin/python tests/times.py "$logs" "${seconds[@]}"
+echo
 echo "Tiers passed: ${passed[*]:-none}"
-[ ${#skipped[@]} -eq 0 ] || echo "Tiers skipped: ${skipped[*]}"
-[ ${#again[@]} -eq 0 ] || echo "Tiers that FAILED beside others and passed by themselves ($logs/TIER-first.log): ${again[*]}"
+[ ${#skipped[@]} -eq 0 ] || echo "Tiers NOT RUN: ${skipped[*]}"
+if [ ${#again[@]} -gt 0 ]; then
+    echo "PASSED ONLY ON A SECOND TRY, by themselves; each is a defect whose cause is to be found (why they failed: $logs/TIER-first.log):"
+    printf '   %s\n' "${again[@]}"
+fi
 [ ${#failed[@]} -eq 0 ] || echo "Tiers FAILED: ${failed[*]}"
-echo "${#passed[@]} passed, ${#failed[@]} failed, ${#skipped[@]} skipped"
+echo "${#passed[@]} passed, ${#failed[@]} failed, ${#skipped[@]} not run, ${#again[@]} tests passed only on a second try, in $((SECONDS / 60)) minutes"
 [ ${#failed[@]} -eq 0 ]
+# What make release asks for.
+if [ -n "$tested" ] && [ ${#skipped[@]} -eq 0 ] && [ -z "$(git status --porcelain)" ]; then git rev-parse HEAD >build/tested; fi

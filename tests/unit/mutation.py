@@ -17,11 +17,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-QUICK, ALL = 60, 10_000
+from ..whole import examples
+
+QUICK, ALL = 60, examples(10_000)
 
 
 def examples_of(tests=1):
-    """Return the marker of a test over examples: some, and in the slow tier its part of the 10,000 that each kind of document gets.
+    """Return the marker of a test over examples: some, and in the slow tier its part of what each kind of document gets: 1,000, and 10,000 in a whole run.
 
     :param tests: over how many tests, or parameters of one, those of its kind are spread.
     """

@@ -71,6 +71,7 @@ def run(tmp_path):
     return pytest_on
 
 
+@pytest.mark.slow
 def test_the_default_run_names_what_it_leaves_out_and_counts_it_nowhere(run):
     said = run("-n", "1")
     assert "5 passed" in said
@@ -79,12 +80,14 @@ def test_the_default_run_names_what_it_leaves_out_and_counts_it_nowhere(run):
     assert "another_tier" not in said
 
 
+@pytest.mark.slow
 def test_a_whole_run_leaves_nothing_out(run):
     said = run("--whole")
     assert "15 passed, 1 deselected" in said and "by name only" not in said
     assert "examples: 1000 1000" in said
 
 
+@pytest.mark.slow
 def test_a_test_that_the_command_line_names_runs(run):
     said = run("test_it.py::test_matrix", "test_it.py::test_short")
     assert "11 passed" in said and "examples: 100 7" in said
@@ -94,9 +97,14 @@ def test_a_test_that_the_command_line_names_runs(run):
 def test_the_environment_says_whether_a_run_is_whole(monkeypatch, value, said):
     monkeypatch.setenv(whole.VARIABLE, value)
     assert whole.whole() is said
+    assert (len(whole.some(range(300))) == 300) is said
 
 
-def test_a_sample_is_the_same_in_every_run():
+def test_a_sample_is_the_same_in_every_run(monkeypatch):
+    monkeypatch.delenv(whole.VARIABLE, raising=False)
+    assert whole.some(range(30)) == whole.some(range(30)) and len(whole.some(range(30))) == 10
+    assert whole.some("abc") == ["a", "b", "c"] and len(whole.some(range(1000))) == 100
+
     def kept():
         (_names, cases) = whole.sampled("number", range(1000), default=5).args
         return [case for case in cases if isinstance(case, int)]
