@@ -31,6 +31,8 @@ LEVELS = ("real", "lab", "resolver", "plan")
 REFUSED = "refused"
 #: Behind the number of a test that no run without arguments has.
 BY_NAME = "\N{DAGGER}"
+#: The mark of tests and cases that no run without --whole has (tests/whole.py).
+CASE = "by_name"
 #: Each is a table of the page.
 AREAS = frozenset({"driver", "unconfirmed", "kernel", "toolkit", "runtime", "fabric", "trap"})
 _FOLDERS = {"tests/lab": "lab", "tests/resolver": "resolver", "tests/unit": "plan"}
@@ -64,7 +66,7 @@ class Proof:
     """What one test says of one cell.
 
     :param test: path and name, without its parameters.
-    :param tier: the tier that has it, where that runs by name only.
+    :param tier: the tier that has it, where that runs by name only; L(CASE) where the test, or this case of it, does.
     """
 
     area: str
@@ -106,7 +108,7 @@ def proofs_of(item: Any, mark: Any) -> list[Proof]:
     found = level or next(name for folder, name in _FOLDERS.items() if path.startswith(f"{folder}/"))
     name = f"{path}::{getattr(item, 'originalname', item.name)}"
     marks = {each.name for each in item.iter_markers()}
-    tier = next((tier for tier in tiers_by_name() if tier in marks), "")
+    tier = next((tier for tier in tiers_by_name() if tier in marks), CASE if CASE in marks else "")
     return [Proof(area, column, row, found, note, name, tier) for row in rows]
 
 
@@ -127,7 +129,9 @@ def collected() -> list[Proof]:
         if f"pytest.mark.{MARK}(" in file.read_text(encoding="utf-8")
     ]
     collector = Collector()
-    status = pytest.main(["--collect-only", "-qqq", "-m", "", "-p", "no:cacheprovider", *files], plugins=[collector])
+    status = pytest.main(
+        ["--collect-only", "-qqq", "--whole", "-m", "", "-p", "no:cacheprovider", *files], plugins=[collector]
+    )
     if status:
         raise SystemExit(f"pytest could not collect {' '.join(files)}: {status}")
     return list(collector.proofs)
@@ -145,12 +149,11 @@ def page(proofs: Sequence[Proof]) -> str:
     astray = sorted({proof.area for proof in proofs} - AREAS)
     if astray:
         raise SystemExit(f"No such area: {astray}")
-    by_name = {proof.test: proof.tier for proof in proofs if proof.tier}
-    numbers = {
-        test: f"{number}{BY_NAME if test in by_name else ''}"
-        for number, test in enumerate(dict.fromkeys(proof.test for proof in proofs), 1)
-    }
-    tiers = ", ".join(f"`make test TIERS={tier}`" for tier in sorted({*by_name.values()}))
+    # Of a matrix some cases run by default: the mark is that of a cell, and of the test where none of them does.
+    by_default = {proof.test for proof in proofs if not proof.tier}
+    numbers = {test: number for number, test in enumerate(dict.fromkeys(proof.test for proof in proofs), 1)}
+    by_name = sorted({proof.tier for proof in proofs if proof.tier})
+    tiers = ", ".join("`make test-all`" if tier == CASE else f"`make test TIERS={tier}`" for tier in by_name)
     table = _Tables(proofs, numbers)
     distributions = {
         "-".join(key): f"{_REBUILDS[key[0]]} {key[1]}" if key[0] in _REBUILDS else row.name
@@ -208,7 +211,7 @@ def page(proofs: Sequence[Proof]) -> str:
             {"": "proof"},
         ),
         "## Tests\n\n| number | test |\n|---|---|",
-        *(f"| {number} | `{test}` |" for test, number in numbers.items()),
+        *(f"| {number}{'' if test in by_default else BY_NAME} | `{test}` |" for test, number in numbers.items()),
     ]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -226,7 +229,7 @@ def _remark(row: Any) -> str:
 class _Tables:
     """The tables of the page; every proof has to be in one of them."""
 
-    def __init__(self, proofs: Sequence[Proof], numbers: Mapping[str, str]) -> None:
+    def __init__(self, proofs: Sequence[Proof], numbers: Mapping[str, int]) -> None:
         self._proofs, self._numbers = proofs, numbers
 
     def of(
@@ -258,8 +261,13 @@ class _Tables:
         texts = []
         for level in (*LEVELS, REFUSED):
             for note in dict.fromkeys(proof.note for proof in proofs if proof.level == level):
-                mine = {one.test for one in proofs if (one.level, one.note) == (level, note)}
-                tests = [number for test, number in self._numbers.items() if test in mine]
+                here = [one for one in proofs if (one.level, one.note) == (level, note)]
+                mine, by_default = {one.test for one in here}, {one.test for one in here if not one.tier}
+                tests = [
+                    f"{number}{'' if test in by_default else BY_NAME}"
+                    for test, number in self._numbers.items()
+                    if test in mine
+                ]
                 shown = level if level == REFUSED else f"**{level}**"
                 texts.append(f"{shown} {', '.join(tests)}" + (f" ({note})" if note else ""))
         return "; ".join(texts)

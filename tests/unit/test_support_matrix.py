@@ -98,5 +98,16 @@ def test_a_test_that_runs_by_name_only_is_marked_wherever_it_is_named(matrix):
     assert "(`make test TIERS=dkms`, `make test TIERS=upgrade`)" in text
 
 
+def test_a_case_that_runs_by_name_only_is_marked_in_its_cell_alone(matrix):
+    text = matrix.page(
+        [
+            *matrix.proofs_of(*item("tests/lab/a.py", rows=["debian-12"], tiers=["lab"])),
+            *matrix.proofs_of(*item("tests/lab/a.py", rows=["debian-13"], tiers=["lab", "by_name"])),
+        ]
+    )
+    assert "| Debian 12 | **lab** 1 |" in text and "| Debian 13 | **lab** 1\N{DAGGER} |" in text
+    assert "| 1 | `tests/lab/a.py::test_x` |" in text and "(`make test-all`)" in text
+
+
 def test_the_tiers_that_run_by_name_are_those_of_the_script(matrix):
     assert {"dkms", "debian", "upgrade"} <= set(matrix.tiers_by_name())
