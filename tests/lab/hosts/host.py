@@ -22,6 +22,7 @@ from pathlib import Path
 from .cgroup import remove_cgroup
 from .commands import run
 from .paths import LAB_SOURCE, HostPaths, write_whole
+from .prepare import hardware_command
 from .progress import LabError
 from .spec import HostSpec
 
@@ -44,7 +45,7 @@ class Host:
         self.paths = paths
         self.machine = f"{lab}-{spec.name}"
 
-    def create(self, lower: Sequence[Path], repository: Path, authorized_key: str, prepare: list[list[str]]) -> str:
+    def create(self, lower: Sequence[Path], repository: Path, authorized_key: str) -> str:
         """Make the host's disk; return the public part of its ssh host key."""
         paths = self.paths
         for directory in (paths.upper, paths.work, paths.root, paths.containerd):
@@ -71,7 +72,7 @@ class Host:
             "hostname": self.name,
             "lower": [str(path) for path in lower],
             "repository": str(repository),
-            "prepare": prepare,
+            "hardware": hardware_command(self.spec) if self.spec.boards else [],
         }
         paths.settings.write_text(json.dumps(settings, indent=1), encoding="utf-8")
         return (ssh / "ssh_host_ed25519_key.pub").read_text(encoding="ascii")

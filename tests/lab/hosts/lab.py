@@ -30,7 +30,7 @@ from .layer import ensure_layer
 from .mirror import find_mirror
 from .needs import ensure
 from .ports import free_ports, given_ports
-from .prepare import after_first_boot, before_first_boot
+from .prepare import ensure_disk
 from .progress import LabError, Progress
 from .repository import ensure_repository, prepare_programs, repository_variables
 from .spec import HostSpec, host_from_json, host_to_json
@@ -98,7 +98,6 @@ class Lab:
 
         def wait(host: Host) -> None:
             seconds = host.wait_until_running()
-            self._finish(host)
             say(f"{host.name}: {host.state()}, ssh on 127.0.0.1:{host.port} ({seconds:.1f} s)")
 
         self._for_all(hosts, wait)
@@ -115,19 +114,6 @@ class Lab:
         number = json.loads(self.paths.state.read_text(encoding="utf-8")).get("network")
         return None if number is None else Cluster(self.paths, number, specs, self._progress)
 
-    def _finish(self, host: Host) -> None:
-        """What needs a running host, once."""
-        done = host.paths.directory / "finished"
-        if done.exists():
-            return
-        repository = Path(json.loads(self.paths.state.read_text(encoding="utf-8"))["repository"])
-        for arguments in after_first_boot(host.spec, repository):
-            result = host.execute(arguments, capture=True)
-            if result.returncode:
-                said = (result.stderr or result.stdout).strip().splitlines()[-5:]
-                raise LabError(f"Failed to prepare {host.name}: {' '.join(arguments)} said: {' '.join(said)}")
-        done.touch()
-
     def _create(self, specs: Sequence[HostSpec], kubernetes: str) -> None:
         mirror = find_mirror()
         with ThreadPoolExecutor(max_workers=1) as pool:
@@ -137,6 +123,7 @@ class Lab:
             layer = ensure_layer(self._progress)
             programs.result()
         repository = ensure_repository(base, self._progress)
+        disks = {spec: ensure_disk(spec, base, layer, repository, self._progress) for spec in specs}
         nodes = any(spec.node != "none" for spec in specs)
         above = ensure_node_layers(specs, base, kubernetes, self._progress) if nodes else {}
         directory = self.paths.directory
@@ -164,8 +151,8 @@ class Lab:
             known: list[str] = []
             for spec in specs:
                 host = Host(self.name, spec, ports[spec.name], self.paths.host(spec.name))
-                lower = [*above.get(spec.node, ()), layer, base / "root"]
-                key = host.create(lower, repository, public, before_first_boot(spec, repository))
+                lower = [*above.get(spec.node, ()), disks[spec], layer, base / "root"]
+                key = host.create(lower, repository, public)
                 if cluster and spec.node != "none":
                     cluster.configure(spec.name, host.paths.upper)
                 known.append(f"[127.0.0.1]:{host.port} {' '.join(key.split()[:2])}\n")

@@ -46,7 +46,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT):
             signal.signal(number, self._signalled)
         self._mount()
-        self._prepare()
+        self._build_in()
         write_whole(self._paths.pid, f"{os.getpid()}\n")
         while not self._down:
             status = self._boot_once()
@@ -84,19 +84,13 @@ class Supervisor:
         options = f"lowerdir={lower},upperdir={self._paths.upper},workdir={self._paths.work},index=off,xino=off"
         subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, self._paths.root], check=True)
 
-    def _prepare(self) -> None:
-        """What is done to a new host's disk before it is switched on for the first time."""
-        done = self._paths.directory / "prepared"
-        if done.exists():
-            return
-        repository = self._paths.root / REPOSITORY_IN_HOST.lstrip("/")
-        repository.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["mount", "--bind", self._settings["repository"], repository], check=True)
-        try:
-            for arguments in self._settings["prepare"]:
-                subprocess.run(["chroot", self._paths.root, *arguments], check=True, stdin=subprocess.DEVNULL)
-        finally:
-            subprocess.run(["umount", repository], check=True)
+    def _build_in(self) -> None:
+        """Put the boards into a new host, before it is switched on for the first time."""
+        done = self._paths.directory / "built-in"
+        if not done.exists() and self._settings["hardware"]:
+            subprocess.run(
+                ["chroot", self._paths.root, *self._settings["hardware"]], check=True, stdin=subprocess.DEVNULL
+            )
         done.touch()
 
     def _boot_once(self) -> int:

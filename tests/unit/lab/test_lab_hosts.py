@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import os
-import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +24,7 @@ from hosts import cache, needs
 from hosts.inventory import inventory_text
 from hosts.mirror import choose_addresses, machine_sources
 from hosts.paths import LabPaths
-from hosts.prepare import after_first_boot, before_first_boot, hardware_command
+from hosts.prepare import hardware_command
 from hosts.progress import LabError, Progress
 from hosts.spec import DEMO, DEMO_NODES, Boards, HostSpec, as_nodes, host_from_json, host_to_json, parse_spec
 from packages import driver
@@ -137,13 +136,11 @@ def test_hosts_become_nodes_with_debians_containerd_unless_they_name_another() -
     assert [host.node for host in as_nodes((HostSpec("a", "pool", ()), named))] == ["containerd-1.6", "containerd-2.4"]
 
 
-def test_what_is_done_to_a_disk(tmp_path: Path) -> None:
+def test_the_boards_of_a_specification_are_built_in() -> None:
     spec = HostSpec("a", "pool", (Boards("h100-80gb-sxm", 4), Boards("t4", 1)), nvswitch=2, headers=False)
     command = hardware_command(spec)
     words = "virtual-gpu create --seed a --board h100-80gb-sxm --count 4 --board t4 --count 1 --nvswitch 2"
     assert " ".join(command) == words
-    assert before_first_boot(spec, tmp_path) == [["depmod", platform.release()], command]
-    assert after_first_boot(spec, tmp_path) == []
 
 
 def test_inventory_has_every_host_in_its_pool() -> None:
