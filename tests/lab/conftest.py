@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -22,6 +23,12 @@ import yaml
 from ..result_shape import misshapen
 
 LAB = Path(__file__).resolve().parent / "lab"
+sys.path.insert(0, str(LAB.parent))
+
+from hosts.lab import Lab
+from hosts.progress import LabError, Progress
+from warm_ansible import WarmAnsible
+
 REPOSITORY = LAB.parents[2]
 TOOLS = REPOSITORY / ".venv" / "bin"
 #: Nothing listens there: the port of discard, which no lab host gets.
@@ -33,6 +40,7 @@ class LabUnderTest:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._lab = Lab(name, Progress())
 
     def run(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Call the lab's command line: its output is shown when a test fails."""
@@ -43,22 +51,29 @@ class LabUnderTest:
             pytest.fail(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done
 
+    def execute(self, host: str, *command: str, stdin: str | bytes | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a program in a host: what C(lab exec) does, without a start of Python each time."""
+        try:
+            return self._lab.host(host).execute(command, capture=True, stdin=stdin)
+        except LabError as error:
+            pytest.fail(str(error))
+
     def sh(self, host: str, script: str, *, check: bool = True) -> str:
         """Run a shell script in a host and return what it wrote."""
-        done = self.run("exec", host, "--", "bash", "-euo", "pipefail", "-c", script, check=False)
+        done = self.execute(host, "bash", "-euo", "pipefail", "-c", script)
         if check and done.returncode:
             pytest.fail(f"{script!r} in {host}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done.stdout
 
     def write(self, host: str, path: str, content: str | bytes) -> None:
         """Write a file into a host."""
-        command = [str(LAB), "exec", "--name", self.name, host, "--", "tee", path]
-        text = content.encode() if isinstance(content, str) else content
-        subprocess.run(command, input=text, stdout=subprocess.DEVNULL, check=True)
+        done = self.execute(host, "sh", "-c", 'cat > "$1"', "sh", path, stdin=content)
+        if done.returncode:
+            pytest.fail(f"{path} in {host} cannot be written: {done.stderr}")
 
     def status(self, host: str, script: str) -> int:
         """Run a shell script in a host and return its exit status."""
-        return self.run("exec", host, "--", "bash", "-c", script, check=False).returncode
+        return self.execute(host, "bash", "-c", script).returncode
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +185,7 @@ class Fleet:
         name = str(playbook) if isinstance(playbook, Path) else f"gpufleet.nvidia.{playbook}"
         line = [str(programs / "ansible-playbook"), "-i", str(self.inventory), name]
         line += ["-e", f"gpu_kubernetes_output_directory={self.gitops}", *options]
-        return line, {**self._environment(), "ANSIBLE_COLLECTIONS_PATH": str(collections)}
+        return line, {**_environment(), "ANSIBLE_COLLECTIONS_PATH": str(collections)}
 
     def play(self, playbook: str | Path, *options: str, timeout: float = 1800, **where: Path) -> Played:
         """Run a playbook of the collection, or a file.
@@ -178,9 +193,7 @@ class Fleet:
         :param where: C(programs) and C(collections) of L(command).
         """
         line, environment = self.command(playbook, *options, **where)
-        done = subprocess.run(
-            line, env=environment, capture_output=True, text=True, timeout=timeout, check=False, cwd=self.folder
-        )
+        done = _warm_ansible().run(line, environment, self.folder, timeout)
         text = f"{done.stdout}\n{done.stderr}"
         return Played(done.returncode, text, _recap(done.stdout))
 
@@ -192,8 +205,7 @@ class Fleet:
         (answers / host).unlink(missing_ok=True)
         line = [str(TOOLS / "ansible"), "-i", str(self.inventory), host, "-m", f"gpufleet.nvidia.{name}"]
         line += [*(["-a", json.dumps(arguments)] if arguments else []), "-t", str(answers), *options]
-        environment = self._environment()
-        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
+        done = _warm_ansible().run(line, _environment(), self.folder, timeout)
         self.shown = " ".join((done.stdout + done.stderr).split())
         if not (answers / host).exists():
             pytest.fail(f"{' '.join(line)}: {done.stdout}{done.stderr}")
@@ -208,14 +220,20 @@ class Fleet:
         facts: dict[str, Any] = answer["gpu"]
         return facts
 
-    def _environment(self) -> dict[str, str]:
-        return {
-            **os.environ,
-            "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections"),
-            "ANSIBLE_CONFIG": str(REPOSITORY / "examples" / "ansible.cfg"),
-            "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_DEVEL_WARNING": "0",
-        }
+
+def _environment() -> dict[str, str]:
+    return {
+        **os.environ,
+        "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections"),
+        "ANSIBLE_CONFIG": str(REPOSITORY / "examples" / "ansible.cfg"),
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_DEVEL_WARNING": "0",
+    }
+
+
+@functools.cache
+def _warm_ansible() -> WarmAnsible:
+    return WarmAnsible(TOOLS, _environment())
 
 
 @pytest.fixture(scope="module")

@@ -148,7 +148,7 @@ class Host:
         return done.stdout.strip() if done.stdout else ""
 
     def execute(
-        self, arguments: Sequence[str], *, capture: bool = False, stdin: str | None = None
+        self, arguments: Sequence[str], *, capture: bool = False, stdin: str | bytes | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a program in the host's namespaces, without a network connection: it works while ssh does not.
 
@@ -160,11 +160,13 @@ class Host:
                 f"Failed to run a program in {self.name}: the host is off. Start it with 'lab start {self.name}'."
             )
         terminal = f"TERM={os.environ.get('TERM', 'dumb')}"
-        return subprocess.run(
+        done = subprocess.run(
             ["setpriv", f"--bounding-set={_DROPPED}", "nsenter", f"--target={leader}", "--mount", "--uts", "--ipc", "--pid", "--cgroup", "--root",
              "env", "--chdir=/root", "-i", _PATH, "HOME=/root", "USER=root", "LANG=C.UTF-8", terminal, *arguments],
-            capture_output=capture, text=True, input=stdin, check=False,
+            capture_output=capture, input=stdin.encode() if isinstance(stdin, str) else stdin, check=False,
         )  # fmt: skip
+        output, errors = (None if said is None else said.decode() for said in (done.stdout, done.stderr))
+        return subprocess.CompletedProcess(done.args, done.returncode, output, errors)
 
     def power_cut(self) -> None:
         """End every process of the host at once, as a power cut does, and boot it again."""

@@ -1,0 +1,150 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Ansible's command line without the time that its start takes: a process that has imported Ansible is forked for every call.
+
+Nearly half of what a call of a module costs the controller is the import of Ansible, and the tests of the lab make many hundred calls. Nothing else is
+kept: each call is a process of its own, which loads the collection, its plugins and the inventory anew. Ansible reads its settings (C(ANSIBLE_*)) when it
+is imported, so that a call with others, or of another release, is started as usual.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+class WarmAnsible:
+    """The programs C(ansible) and C(ansible-playbook) in one folder, with one set of settings."""
+
+    def __init__(self, programs: Path, environment: Mapping[str, str]) -> None:
+        self._programs = programs
+        self._settings = _settings(environment)
+        self._lock = threading.Lock()
+        self._orders, theirs = _pair()
+        command = [str(programs / "python"), __file__, str(theirs.fileno())]
+        self._process = subprocess.Popen(command, env=dict(environment), pass_fds=[theirs.fileno()])
+        theirs.close()
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """End it when the last call has ended; it removes Ansible's temporary folder."""
+        self._orders.close()
+        self._process.wait()
+
+    def run(
+        self, line: Sequence[str], environment: Mapping[str, str], folder: Path, timeout: float
+    ) -> subprocess.CompletedProcess[str]:
+        """Do what C(subprocess.run) does with this command line, and capture what it says."""
+        program = Path(line[0])
+        if program.parent != self._programs or _settings(environment) != self._settings:
+            return subprocess.run(
+                line, env=environment, capture_output=True, text=True, timeout=timeout, check=False, cwd=folder
+            )
+        order = {"line": [program.name, *line[1:]], "environment": dict(environment), "folder": str(folder)}
+        ours, theirs = _pair()
+        with (
+            tempfile.TemporaryFile() as given,
+            tempfile.TemporaryFile() as output,
+            tempfile.TemporaryFile() as errors,
+            ours,
+        ):
+            with theirs, self._lock:
+                given.write(json.dumps(order).encode())
+                given.flush()
+                files = [given.fileno(), output.fileno(), errors.fileno(), theirs.fileno()]
+                socket.send_fds(self._orders, [b"run"], files)
+            status = _status(ours, line, timeout)
+            for file in (output, errors):
+                file.seek(0)
+            return subprocess.CompletedProcess(line, status, output.read().decode(), errors.read().decode())
+
+
+def _status(call: socket.socket, line: Sequence[str], timeout: float) -> int:
+    process = int(call.recv(16))
+    call.settimeout(timeout)
+    try:
+        said = call.recv(16)
+    except TimeoutError:
+        os.killpg(process, signal.SIGKILL)
+        raise subprocess.TimeoutExpired(line, timeout) from None
+    return int(said) if said else -signal.SIGKILL
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def _settings(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith("ANSIBLE_") or name == "HOME"}
+
+
+def _serve(orders: socket.socket) -> None:
+    from ansible.cli.adhoc import AdHocCLI
+    from ansible.cli.playbook import PlaybookCLI
+
+    programs = {"ansible": AdHocCLI, "ansible-playbook": PlaybookCLI}
+    # What is there already need not be looked at, and so copied, in every process.
+    gc.freeze()
+    while True:
+        message, files, _flags, _address = socket.recv_fds(orders, 16, 4)
+        if not message:
+            break
+        if os.fork() == 0:
+            orders.close()
+            _call(programs, *files)
+        for file in files:
+            os.close(file)
+        _reap(os.WNOHANG)
+    _reap(0)
+
+
+def _reap(options: int) -> None:
+    try:
+        while os.waitpid(-1, options)[0]:
+            pass
+    except ChildProcessError:
+        return
+
+
+def _call(programs: Mapping[str, Any], given: int, output: int, errors: int, call: int) -> None:
+    """Be the process of one call; does not return."""
+    os.setsid()
+    status: object = 1
+    with socket.socket(fileno=call) as said:
+        said.send(b"%d" % os.getpid())
+        try:
+            order = json.loads(os.pread(given, os.fstat(given).st_size, 0))
+            for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (output, 1), (errors, 2)):
+                os.dup2(source, target)
+                os.close(source)
+            os.environ.clear()
+            os.environ.update(order["environment"])
+            os.chdir(order["folder"])
+            sys.argv = order["line"]
+            programs[sys.argv[0]].cli_executor(sys.argv)
+        except SystemExit as end:
+            status = end.code
+        except BaseException:
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        said.send(b"%d" % (status if isinstance(status, int) else status is not None))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])))
