@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,10 @@ from ..result_shape import misshapen
 LAB = Path(__file__).resolve().parent / "lab"
 sys.path.insert(0, str(LAB.parent))
 
+from hosts import cache, paths
 from hosts.lab import Lab
 from hosts.progress import LabError, Progress
+from hosts.spec import host_to_json, parse_spec
 from warm_ansible import WarmAnsible
 
 REPOSITORY = LAB.parents[2]
@@ -50,6 +53,12 @@ class LabUnderTest:
         if check and done.returncode:
             pytest.fail(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done
+
+    def up(self, folder: Path, *hosts: dict[str, Any]) -> None:
+        """Bring it up with these hosts."""
+        spec = folder / "lab.json"
+        spec.write_text(json.dumps({"hosts": list(hosts)}), encoding="utf-8")
+        self.run("up", "--spec", str(spec))
 
     def execute(self, host: str, *command: str, stdin: str | bytes | None = None) -> subprocess.CompletedProcess[str]:
         """Run a program in a host: what C(lab exec) does, without a start of Python each time."""
@@ -85,9 +94,7 @@ def make_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
         lab = LabUnderTest(name)
         lab.run("down")
         labs.append(lab)
-        spec = tmp_path_factory.mktemp(name) / "lab.json"
-        spec.write_text(json.dumps({"hosts": list(hosts)}), encoding="utf-8")
-        lab.run("up", "--spec", str(spec))
+        lab.up(tmp_path_factory.mktemp(name), *hosts)
         return lab
 
     yield make
@@ -244,6 +251,67 @@ def make_fleet(make_lab: Callable[..., LabUnderTest], tmp_path_factory: pytest.T
         return Fleet(make_lab(name, *hosts), tmp_path_factory.mktemp(f"{name}-fleet"))
 
     return make
+
+
+#: What L(converged_fleet) describes: whole GPUs. The driver comes at its default version, the toolkit for the host's containerd.
+CONVERGED = {"nvidia_mig_strategy": "none", "gpu_node_kubernetes": False}
+
+
+@pytest.fixture(scope="module")
+def converged_fleet(make_fleet: Callable[..., Fleet], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Fleet]:
+    """Bring up hosts on which C(site) has nothing left to do, in seconds.
+
+    The collection itself brings one host of each kind to that state, once per content of its sources; what it wrote there is the snapshot from which all
+    such hosts start. Variables are those of the pools, and part of the kind, as the boards are.
+    """
+
+    def make(name: str, *hosts: dict[str, Any], **variables: Any) -> Fleet:
+        wanted = {**CONVERGED, **variables}
+        folder = tmp_path_factory.mktemp(f"{name}-snapshots")
+        fleet = make_fleet(name, *({**host, "snapshot": _converged(host, wanted, folder)} for host in hosts))
+        pools: dict[str, dict[str, Any]] = {}
+        for host in hosts:
+            pools.setdefault(host["group"], {"hosts": [], "vars": wanted})["hosts"].append(host["name"])
+        fleet.describe(pools)
+        return fleet
+
+    return make
+
+
+def _converged(host: dict[str, Any], variables: dict[str, Any], folder: Path) -> str:
+    """The name of the snapshot of such a host, which is made if it is not there yet."""
+    bare = {**host, "name": "converged", "group": "pool"}
+    (spec,) = parse_spec({"hosts": [bare]})
+    repository, layers = Lab("converged", Progress()).layers([spec])
+    below = [path.parent.name if path.name == "root" else path.name for path in layers[spec]]
+    key = cache.content_hash(host_to_json(spec), variables, below, repository.name, _installing_sources())
+    name = f"site-{key}"
+
+    def build(directory: Path) -> None:
+        lab = LabUnderTest(f"make-{name}")
+        try:
+            lab.up(folder, bare)
+            fleet = Fleet(lab, folder)
+            fleet.describe({"pool": {"hosts": ["converged"], "vars": variables}})
+            site = fleet.play("site", "--skip-tags", "cluster")
+            assert site.rc == 0, site.text
+            lab.run("stop", "converged")
+            Lab(lab.name, Progress()).host("converged").copy_disk(directory)
+        finally:
+            lab.run("down")
+
+    cache.build_once(paths.snapshots(), name, "a converged host", Progress(), build)
+    return name
+
+
+@functools.cache
+def _installing_sources() -> str:
+    """What a run of C(site) depends on in this checkout, and the release of Ansible."""
+    folders = ("plugins", "roles", "playbooks", "meta")
+    files = sorted(path for name in folders for path in (REPOSITORY / name).rglob("*") if path.is_file())
+    files = [path for path in files if path.suffix != ".pyc"]
+    names = [str(path.relative_to(REPOSITORY)) for path in files]
+    return cache.content_hash(names, cache.files_hash(files), metadata.version("ansible-core"))
 
 
 def _recap(text: str) -> dict[str, dict[str, int]]:

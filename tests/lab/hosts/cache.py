@@ -84,11 +84,11 @@ def build_once(
     return target, True
 
 
-def prune(parent: Path, in_use: Collection[Path]) -> None:
-    """Remove what no lab uses and nobody has used for two weeks; old bases are a gigabyte each."""
+def prune(parent: Path, in_use: Collection[Path], seconds: int = _KEPT_SECONDS) -> None:
+    """Remove what no lab uses and nobody has used for so long; old bases are a gigabyte each."""
     if not parent.is_dir():
         return
-    oldest = time.time() - _KEPT_SECONDS
+    oldest = time.time() - seconds
     with (parent / ".lock").open("a") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)

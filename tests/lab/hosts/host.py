@@ -33,6 +33,12 @@ _KERNEL_THREAD = 0x00200000
 #: A bound for what hangs: several labs may boot on few cores.
 _BOOT_SECONDS = 300.0
 _RUNNING = ("running", "degraded")
+#: Identity, boards, logs, and what no boot keeps.
+_OF_ONE_HOST = (
+    "etc/ssh/ssh_host_*", "etc/ssh/sshd_config.d/port.conf", "root/.ssh", "root/.ansible", "etc/machine-id",
+    "etc/hostname", "etc/hosts", "etc/resolv.conf", "var/lib/virtual-gpu", "var/lib/systemd/random-seed",
+    "var/lib/dbus/machine-id", "var/log/journal/*", "run/*", "tmp/*", "var/tmp/*", "var/cache/apt/archives/*.deb",
+)  # fmt: skip
 
 
 class Host:
@@ -76,6 +82,23 @@ class Host:
         }
         paths.settings.write_text(json.dumps(settings, indent=1), encoding="utf-8")
         return (ssh / "ssh_host_ed25519_key.pub").read_text(encoding="ascii")
+
+    def copy_disk(self, target: Path) -> None:
+        """Copy what was written on the host's disk since it was made, without what must differ from host to host.
+
+        :raises LabError: the host is on.
+        """
+        if self.supervisor():
+            raise LabError(
+                f"Failed to copy the disk of {self.name}: the host is on. Stop it with 'lab stop {self.name}'."
+            )
+        run(["cp", "--archive", "--reflink=auto", f"{self.paths.upper}/.", target])
+        for pattern in _OF_ONE_HOST:
+            for path in target.glob(pattern):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
 
     def supervisor(self) -> int | None:
         """The process id of the host's supervisor while it runs."""

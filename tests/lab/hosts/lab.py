@@ -35,6 +35,8 @@ from .progress import LabError, Progress
 from .repository import ensure_repository, prepare_programs, repository_variables
 from .spec import HostSpec, host_from_json, host_to_json
 
+_SNAPSHOTS_KEPT = 2 * 24 * 3600
+
 
 class Lab:
     """The lab of a name, whether it is up or not."""
@@ -114,7 +116,11 @@ class Lab:
         number = json.loads(self.paths.state.read_text(encoding="utf-8")).get("network")
         return None if number is None else Cluster(self.paths, number, specs, self._progress)
 
-    def _create(self, specs: Sequence[HostSpec], kubernetes: str) -> None:
+    def layers(self, specs: Sequence[HostSpec]) -> tuple[Path, dict[HostSpec, list[Path]]]:
+        """The package repository, and what the disk of each host lies on, the uppermost first; what is not there yet is built.
+
+        :raises LabError: it cannot be built, or there is no such snapshot.
+        """
         mirror = find_mirror()
         with ThreadPoolExecutor(max_workers=1) as pool:
             # The base mostly waits for the network and the toolkit for the compiler: side by side.
@@ -123,7 +129,13 @@ class Lab:
             layer = ensure_layer(self._progress)
             programs.result()
         repository = ensure_repository(base, self._progress)
-        disks = {spec: ensure_disk(spec, base, layer, repository, self._progress) for spec in specs}
+        kept = {spec: [_snapshot(spec)] if spec.snapshot else [] for spec in specs}
+        installed = {spec: ensure_disk(spec, base, layer, repository, self._progress) for spec in specs}
+        return repository, {spec: [*kept[spec], installed[spec], layer, base / "root"] for spec in specs}
+
+    def _create(self, specs: Sequence[HostSpec], kubernetes: str) -> None:
+        repository, layers = self.layers(specs)
+        base = layers[specs[0]][-1].parent
         nodes = any(spec.node != "none" for spec in specs)
         above = ensure_node_layers(specs, base, kubernetes, self._progress) if nodes else {}
         directory = self.paths.directory
@@ -151,8 +163,7 @@ class Lab:
             known: list[str] = []
             for spec in specs:
                 host = Host(self.name, spec, ports[spec.name], self.paths.host(spec.name))
-                lower = [*above.get(spec.node, ()), disks[spec], layer, base / "root"]
-                key = host.create(lower, repository, public)
+                key = host.create([*above.get(spec.node, ()), *layers[spec]], repository, public)
                 if cluster and spec.node != "none":
                     cluster.configure(spec.name, host.paths.upper)
                 known.append(f"[127.0.0.1]:{host.port} {' '.join(key.split()[:2])}\n")
@@ -232,6 +243,15 @@ def all_labs(progress: Progress) -> list[Lab]:
     return [Lab(state.parent.name, progress) for state in sorted(paths.labs().glob("*/lab.json"))]
 
 
+def _snapshot(spec: HostSpec) -> Path:
+    path = paths.snapshots() / spec.snapshot
+    if not path.is_dir():
+        raise LabError(f"Failed to make {spec.name}: there is no snapshot '{spec.snapshot}' in {path.parent}.")
+    # The time of the last use, for the pruning.
+    os.utime(path)
+    return path
+
+
 def _prune_cache() -> None:
     in_use: set[Path] = set()
     for settings in paths.labs().glob("*/hosts/*/host.json"):
@@ -242,6 +262,8 @@ def _prune_cache() -> None:
             in_use.update((lower, lower.parent))
     for parent in (paths.bases(), paths.layers(), paths.repositories()):
         cache.prune(parent, in_use)
+    # A change of what they were made with makes new ones.
+    cache.prune(paths.snapshots(), in_use, _SNAPSHOTS_KEPT)
 
 
 def purge(progress: Progress) -> None:

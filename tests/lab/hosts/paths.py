@@ -137,6 +137,11 @@ def layers() -> Path:
     return cache_root() / "layers"
 
 
+def snapshots() -> Path:
+    """Disks of hosts that were kept, by name."""
+    return cache_root() / "snapshots"
+
+
 def repositories() -> Path:
     """Generated package repositories, by content hash."""
     return cache_root() / "repositories"

@@ -17,7 +17,8 @@ from .progress import LabError
 
 _HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,39}[a-z0-9])?")
 _GROUP_NAME = re.compile(r"[a-z_][a-z0-9_]*")
-_HOST_KEYS = {"name", "group", "boards", "nvswitch", "driver", "headers", "node"}
+_SNAPSHOT = re.compile(r"[a-z0-9-]*")
+_HOST_KEYS = {"name", "group", "boards", "nvswitch", "driver", "headers", "node", "snapshot"}
 _DRIVERS = ("none", "installed")
 _NODES = ("none", "containerd-1.6", "containerd-2.4")
 
@@ -34,6 +35,7 @@ class Boards:
 class HostSpec:
     """One host: its pool (an inventory group below gpu_hosts), its hardware and what is on its disk.
 
+    :param snapshot: the kept disk that it starts from; it has boards, keys and names of its own.
     :param node: whether it is a node of the lab's Kubernetes cluster, by the container runtime of its kubelet.
     """
 
@@ -44,6 +46,7 @@ class HostSpec:
     driver: str = "none"
     headers: bool = True
     node: str = "none"
+    snapshot: str = ""
 
 
 DEMO = (
@@ -127,6 +130,9 @@ def _host(entry: Any, path: str) -> HostSpec:
     node = entry.get("node", "none")
     if node not in _NODES:
         raise LabError(f"Failed to read {path}.node: {node!r} must be one of {', '.join(_NODES)}.")
+    snapshot = entry.get("snapshot", "")
+    if not isinstance(snapshot, str) or not _SNAPSHOT.fullmatch(snapshot):
+        raise LabError(f"Failed to read {path}.snapshot: {snapshot!r} is not the name of a snapshot [a-z0-9-].")
     if not isinstance(headers, bool):
         raise LabError(f"Failed to read {path}.headers: {headers!r} must be true or false.")
     if isinstance(nvswitch, bool) or not isinstance(nvswitch, int) or not 0 <= nvswitch <= 16:
@@ -142,6 +148,7 @@ def _host(entry: Any, path: str) -> HostSpec:
         driver=driver,
         headers=headers,
         node=node,
+        snapshot=snapshot,
     )
 
 
