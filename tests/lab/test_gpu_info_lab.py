@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
@@ -23,17 +21,11 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="the lab needs root: run this as root"),
 ]
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-LAB = REPOSITORY / "tests" / "lab" / "lab"
-ANSIBLE = REPOSITORY / ".venv" / "bin" / "ansible"
-NAME = "gpu-info-tests"
 BOARDS = [{"board": "a100-40gb", "count": 2}]
-SPEC = {
-    "hosts": [
-        {"name": "facts-bare", "group": "facts", "boards": BOARDS, "nvswitch": 2},
-        {"name": "facts-driver", "group": "facts", "boards": BOARDS, "driver": "installed"},
-    ]
-}
+HOSTS = (
+    {"name": "facts-bare", "group": "facts", "boards": BOARDS, "nvswitch": 2},
+    {"name": "facts-driver", "group": "facts", "boards": BOARDS, "driver": "installed"},
+)
 NEWER = "580.178.04"
 OLDER = "580.95.05"
 
@@ -41,46 +33,17 @@ OLDER = "580.95.05"
 class Lab:
     """The two hosts, and the ways to change and to read them."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        spec = folder / "spec.json"
-        spec.write_text(json.dumps(SPEC))
-        self._lab("up", "--name", NAME, "--spec", str(spec))
-        self.inventory = self._lab("inventory", "--name", NAME).strip()
-
-    def down(self) -> None:
-        self._lab("down", "--name", NAME)
+    def __init__(self, fleet) -> None:
+        self.fleet = fleet
+        self.module = fleet.module
 
     def run(self, host: str, *command: str) -> str:
-        return self._lab("exec", "--name", NAME, host, "--", *command)
+        done = self.fleet.lab.execute(host, *command)
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout
 
     def state(self, host: str) -> dict:
         return json.loads(self.run(host, "virtual-gpu", "show"))
-
-    def module(self, host: str, name: str, arguments: dict | None = None, *options: str) -> dict:
-        answers = self.folder / "answers"
-        (answers / host).unlink(missing_ok=True)
-        done = subprocess.run(
-            [
-                str(ANSIBLE),
-                "-i",
-                self.inventory,
-                host,
-                "-m",
-                f"gpufleet.nvidia.{name}",
-                *(("-a", json.dumps(arguments)) if arguments else ()),
-                "-t",
-                str(answers),
-                *options,
-            ],
-            env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections")},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert (answers / host).exists(), f"{done.stdout}{done.stderr}"
-        return json.loads((answers / host).read_text())
 
     def facts(self, host: str, arguments: dict | None = None, *options: str) -> dict:
         answer = self.module(host, "gpu_info", arguments, *options)
@@ -89,44 +52,23 @@ class Lab:
 
     def doctor(self) -> tuple[int, str, dict]:
         """Run the playbook doctor on all hosts, which nobody described: exit status, what it prints, and its report."""
-        inventory, report = self.folder / "names.json", self.folder / "doctor.json"
-        hosts = json.loads(self._ansible("ansible-inventory", "--list"))["_meta"]["hostvars"]
-        connection = {
-            host: {name: value for name, value in variables.items() if name.startswith("ansible_")}
-            for host, variables in hosts.items()
-        }
-        inventory.write_text(json.dumps({"all": {"hosts": connection}}))
-        command = [str(ANSIBLE.with_name("ansible-playbook")), "-i", str(inventory), "gpufleet.nvidia.doctor"]
-        environment = {
-            **os.environ,
-            "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections"),
-            "ANSIBLE_NOCOLOR": "1",
-        }
-        done = subprocess.run(
-            [*command, "-e", f"gpu_doctor_report={report}"],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert report.exists(), done.stdout + done.stderr
-        return done.returncode, done.stdout, json.loads(report.read_text())
-
-    def _ansible(self, program: str, *arguments: str) -> str:
-        command = [str(ANSIBLE.with_name(program)), "-i", self.inventory, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-    def _lab(self, *arguments: str) -> str:
-        done = subprocess.run([str(LAB), *arguments], capture_output=True, text=True, timeout=600, check=False)
-        assert done.returncode == 0, f"lab {' '.join(arguments)}: {done.stdout}{done.stderr}"
-        return done.stdout
+        report = self.fleet.folder / "doctor.json"
+        described = self.fleet.inventory
+        self.fleet.inventory = self.fleet.folder / "names.json"
+        reached = {name: value for name, value in self.fleet.variables.items() if name.startswith("ansible_")}
+        hosts = {host: {"ansible_port": port} for host, port in self.fleet.ports.items()}
+        self.fleet.inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": reached}}))
+        try:
+            done = self.fleet.play("doctor", "-e", f"gpu_doctor_report={report}")
+        finally:
+            self.fleet.inventory = described
+        assert report.exists(), done.text
+        return done.rc, done.text, json.loads(report.read_text())
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    hosts = Lab(tmp_path_factory.mktemp("lab"))
-    yield hosts
-    hosts.down()
+def lab(make_fleet):
+    return Lab(make_fleet("gpu-info-tests", *HOSTS))
 
 
 def versions(facts):
@@ -235,7 +177,14 @@ def test_device_nodes_that_refuse(lab):
     assert versions(facts) == (NEWER,) * 3
 
 
-@pytest.mark.parametrize(("fault", "reason"), [("kill", "killed its caller"), ("hang:100", "no answer within 60 s")])
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("kill", "killed its caller"),
+        # The minute for which it is waited.
+        pytest.param("hang:100", "no answer within 60 s", marks=pytest.mark.by_name),
+    ],
+)
 def test_a_library_that_kills_or_hangs(lab, fault, reason):
     lab.run("facts-driver", "virtual-gpu", "fail", "nvmlDeviceGetName", fault)
     started = time.monotonic()

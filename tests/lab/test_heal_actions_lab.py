@@ -242,7 +242,9 @@ def test_slurm_gives_the_host_no_job_while_it_is_repaired_and_its_jobs_are_waite
     fleet.lab.write(
         HOST,
         "/root/job.sh",
-        "#!/bin/bash\nvirtual-gpu run --gpu 1 --pid $$ --name job\ntouch /run/job-runs\nsleep 25\nsinfo --noheader --format=%T > /run/state\n"
+        "#!/bin/bash\nvirtual-gpu run --gpu 1 --pid $$ --name job\ntouch /run/job-runs\n"
+        "for _ in {1..600}; do sinfo --noheader --format=%T | grep -q ^drain && break; sleep 0.2; done; sleep 3\n"
+        "sinfo --noheader --format=%T > /run/state\n"
         "virtual-gpu stop --pid $$\ntouch /run/job-ended\n",
     )
     fleet.lab.sh(HOST, "cd /root && sbatch --quiet job.sh && until test -e /run/job-runs; do sleep 0.5; done")

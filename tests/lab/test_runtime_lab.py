@@ -251,27 +251,30 @@ def test_dockerd_of_debian_takes_the_file(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def lab(make_lab):
-    made = make_lab(
-        "runtime-tests",
-        {"name": HOST, "group": "runtime", "boards": [{"board": "h100-80gb-sxm", "count": 1}], "headers": False},
-    )
-    made.sh(HOST, _START_CONTAINER)
+def fleet(make_fleet):
+    host = {"name": HOST, "group": "runtime", "boards": [{"board": "h100-80gb-sxm", "count": 1}], "headers": False}
+    made = make_fleet("runtime-tests", host)
+    made.lab.sh(HOST, _START_CONTAINER)
     return made
+
+
+@pytest.fixture
+def lab(fleet):
+    return fleet.lab
 
 
 @needs_root
 class TestOnAHost:
     """containerd of Debian under a real systemd, with a container that runs through everything."""
 
-    def module(self, lab, *arguments, fails=False):
-        environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections")}
-        inventory = lab.run("inventory").stdout.strip()
-        command = [str(REPOSITORY / ".venv" / "bin" / "ansible"), "-i", inventory, HOST, "-o"]
-        command += ["-m", "gpufleet.nvidia.container_runtime", "-a", " ".join(["runtime=containerd", *arguments])]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-        assert (done.returncode != 0) is fails, done.stdout + done.stderr
-        return json.loads(done.stdout[done.stdout.index("{") :])
+    @pytest.fixture
+    def module(self, fleet):
+        def call(*, fails=False, **arguments):
+            answer = fleet.module(HOST, "container_runtime", {"runtime": "containerd", **arguments})
+            assert ("restarted" not in answer) is fails, answer
+            return answer
+
+        return call
 
     def facts(self, lab):
         """What must and what must not change: start of containerd, pid of the container, text of the file."""
@@ -282,10 +285,10 @@ class TestOnAHost:
         ).split("\n")
 
     @pytest.mark.proves("runtime", "", rows=["containerd"], note="Debian's, with running containers")
-    def test_configured_repeated_and_undone_while_a_container_runs(self, lab):
+    def test_configured_repeated_and_undone_while_a_container_runs(self, lab, module):
         started, name, process, cri, text = self.facts(lab)[:5]
         assert (name, cri) == ("survivor", "ok")
-        first = self.module(lab)
+        first = module()
         assert first["changed"]
         assert first["restarted"]
         assert first["effective"]["nvidia"] == "/usr/bin/nvidia-container-runtime"
@@ -293,41 +296,41 @@ class TestOnAHost:
         assert now[0] != started
         # The container's process is the same one, and the CRI plugin is loaded.
         assert now[1:4] == [name, process, "ok"]
-        again = self.module(lab)
+        again = module()
         assert not again["changed"]
         assert not again["restarted"]
         assert self.facts(lab) == now
-        self.module(lab, "state=absent")
+        module(state="absent")
         assert self.facts(lab)[1:5] == [name, process, "ok", text]
 
-    def test_a_comment_changes_the_file_and_restarts_nothing(self, lab):
-        self.module(lab)
+    def test_a_comment_changes_the_file_and_restarts_nothing(self, lab, module):
+        module()
         started = self.facts(lab)[0]
         lab.sh(HOST, "echo '# a note' >> /etc/containerd/config.toml")
-        assert not self.module(lab)["changed"]
+        assert not module()["changed"]
         assert self.facts(lab)[0] == started
 
-    def test_a_run_that_was_cut_off_before_the_restart(self, lab):
+    def test_a_run_that_was_cut_off_before_the_restart(self, lab, module):
         started = self.facts(lab)[0]
         lab.sh(
             HOST,
             "mkdir -p /run/gpufleet; echo $(cat /proc/sys/kernel/random/boot_id) 999999999999999 "
             "> /run/gpufleet/restart-containerd.service",
         )
-        outcome = self.module(lab)
+        outcome = module()
         assert [step["kind"] for step in outcome["steps"]] == ["restart_service"]
         assert self.facts(lab)[0] != started
-        assert not self.module(lab)["changed"]
+        assert not module()["changed"]
 
-    def test_files_that_are_broken_are_refused_untouched(self, lab):
+    def test_files_that_are_broken_are_refused_untouched(self, lab, module):
         lab.sh(HOST, "cp /etc/containerd/config.toml /root/good; echo '[[[' >> /etc/containerd/config.toml")
         before = self.facts(lab)
-        failed = self.module(lab, "default=true", fails=True)
+        failed = module(default=True, fails=True)
         assert "expected a key" in failed["msg"]
         assert self.facts(lab) == before
         lab.sh(HOST, "cp /root/good /etc/containerd/config.toml")
 
-    def test_a_unit_that_kills_containers_is_refused(self, lab):
+    def test_a_unit_that_kills_containers_is_refused(self, lab, module):
         lab.sh(
             HOST,
             "mkdir -p /run/systemd/system/containerd.service.d; "
@@ -335,12 +338,12 @@ class TestOnAHost:
             "systemctl daemon-reload",
         )
         before = self.facts(lab)
-        failed = self.module(lab, "default=true", fails=True)
+        failed = module(default=True, fails=True)
         assert "KillMode=control-group" in failed["msg"]
         assert self.facts(lab) == before
         lab.sh(HOST, "rm /run/systemd/system/containerd.service.d/kill.conf; systemctl daemon-reload")
 
-    def test_a_configuration_with_which_cri_cannot_load_is_refused(self, lab):
+    def test_a_configuration_with_which_cri_cannot_load_is_refused(self, lab, module):
         """containerd 1.6 would start with it, and only its CRI plugin fail: the exit status would lie."""
         lab.sh(
             HOST,
@@ -349,7 +352,7 @@ class TestOnAHost:
             ">> /etc/containerd/config.toml",
         )
         before = self.facts(lab)
-        assert "the default runtime kata is not configured" in self.module(lab, "enable_cdi=false", fails=True)["msg"]
+        assert "the default runtime kata is not configured" in module(enable_cdi=False, fails=True)["msg"]
         assert self.facts(lab) == before
         lab.sh(HOST, "cp /root/good /etc/containerd/config.toml")
 

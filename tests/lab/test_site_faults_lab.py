@@ -19,6 +19,7 @@ import subprocess
 import time
 
 import pytest
+from ansible_collections.gpufleet.nvidia.tests.whole import examples
 
 pytestmark = [
     pytest.mark.lab,
@@ -245,7 +246,7 @@ def test_runs_that_are_killed_anywhere_can_be_repeated(fleet):
     fleet.describe(POOLS)
     fleet.lab.sh(MPS, "true")
     chance = random.Random(20260731)
-    for _round in range(4):
+    for _round in range(examples(4, 2)):
         line, environment = fleet.command("site")
         player = subprocess.Popen(
             line,
