@@ -87,10 +87,10 @@ class Supervisor:
     def _build_in(self) -> None:
         """Put the boards into a new host, before it is switched on for the first time."""
         done = self._paths.directory / "built-in"
-        if not done.exists() and self._settings["hardware"]:
-            subprocess.run(
-                ["chroot", self._paths.root, *self._settings["hardware"]], check=True, stdin=subprocess.DEVNULL
-            )
+        # A host of an older lab has its boards already.
+        hardware = self._settings.get("hardware")
+        if hardware and not done.exists():
+            subprocess.run(["chroot", self._paths.root, *hardware], check=True, stdin=subprocess.DEVNULL)
         done.touch()
 
     def _boot_once(self) -> int:
