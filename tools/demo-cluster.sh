@@ -17,6 +17,8 @@ up() {
         echo "The nodes boot as containers and need root. As root: make demo-cluster" >&2
         exit 1
     fi
+    # What is in the way is said before the first of those minutes.
+    PYTHONPATH=tests/lab PYTHONDONTWRITEBYTECODE=1 python3 -m nodes.needs
     tools/setup.sh
     mkdir -p "$output"
     # On two cores, and once: what is built is kept in the cache.

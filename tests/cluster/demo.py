@@ -32,6 +32,7 @@ class Demo:
     :param inventory: what the pools should be.
     :param spec: of the lab; None for the demo's.
     :param kubernetes: the version of the cluster; empty for the lab's default.
+    :param program: the lab, which may be another checkout's.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Demo:
     inventory: Path = REPOSITORY / "examples" / "fleet"
     spec: Path | None = None
     kubernetes: str = ""
+    program: Path = LAB
 
     @property
     def tree(self) -> Path:
@@ -46,7 +48,7 @@ class Demo:
 
     def lab(self, action: str, *arguments: str) -> str:
         done = subprocess.run(
-            [LAB, action, "--name", self.name, *arguments], capture_output=True, text=True, check=False
+            [self.program, action, "--name", self.name, *arguments], capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, f"lab {action} {' '.join(arguments)}: {done.stdout}{done.stderr}"
         return done.stdout
@@ -69,8 +71,12 @@ class Demo:
         """The inventory that says how to reach the hosts."""
         return self.lab("inventory").strip()
 
+    @property
+    def inventories(self) -> list[str]:
+        return [str(self.inventory), self.hosts]
+
     def play(self, playbook: str, *arguments: str) -> str:
-        inventories = ["-i", str(self.inventory), "-i", self.hosts]
+        inventories = [word for path in self.inventories for word in ("-i", path)]
         program = REPOSITORY / ".venv" / "bin" / "ansible-playbook"
         tree = f"gpu_kubernetes_output_directory={self.folder / 'gitops'}"
         environment = {
@@ -92,12 +98,16 @@ class Demo:
         self.play(playbook, "-e", json.dumps(values))
         return json.loads(path.read_text())
 
-    def install(self) -> None:
-        """From nothing to nodes with the releases that the tree names."""
+    def boot(self) -> None:
+        """From nothing to nodes with nothing on them."""
         self.lab("down")
         spec = ["--spec", str(self.spec)] if self.spec else []
         version = ["--kubernetes", self.kubernetes] if self.kubernetes else []
         self.lab("up", "--nodes", *version, *spec)
+
+    def install(self) -> None:
+        """From nothing to nodes with the releases that the tree names."""
+        self.boot()
         self.play("site")
         self.lab("charts", str(self.tree))
 
@@ -111,6 +121,12 @@ class Demo:
     @property
     def capacity(self) -> dict[str, Any]:
         return json.loads((self.tree / "capacity.json").read_text())
+
+    def node_of(self, pool: str) -> str:
+        """The only node of a pool."""
+        nodes = self.capacity["nodes"].items()
+        (found,) = [name for name, node in nodes if node["configuration"] == pool]
+        return found
 
     def get(self, *arguments: str) -> Any:
         return json.loads(self.kubectl("get", *arguments, "-o", "json"))

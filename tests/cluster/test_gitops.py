@@ -11,6 +11,9 @@ Synced as rendered, but for the charts: the Applications are sent to the lab's H
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -21,11 +24,15 @@ PLUGINS = ("-l", f"app.kubernetes.io/name={PLUGIN}")
 
 @pytest.fixture(scope="module")
 def gitops(tmp_path_factory):
-    """Nodes, Argo CD and a first commit of the demo's tree, synced."""
-    from demo import wait_for
+    """Nodes, Argo CD and a first commit of the demo's tree, synced; all of it from a checkout below /tmp, which Argo CD has a place of its own at."""
+    from demo import REPOSITORY, wait_for
     from gitops import GitOps
 
-    found = GitOps(f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-gitops", tmp_path_factory.mktemp("gitops"))
+    checkout = Path(tempfile.mkdtemp(prefix="gpufleet-checkout-", dir="/tmp"))
+    for part in ("tests/lab", "tests/cluster", "tests/charts"):
+        shutil.copytree(REPOSITORY / part, checkout / part)
+    name = f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-gitops"
+    found = GitOps(name, tmp_path_factory.mktemp("gitops"), program=checkout / "tests" / "lab" / "lab")
     found.lab("down")
     try:
         found.lab("up", "--nodes")
@@ -35,6 +42,7 @@ def gitops(tmp_path_factory):
         yield found
     finally:
         found.lab("down")
+        shutil.rmtree(checkout)
 
 
 def expected(gitops):

@@ -33,13 +33,16 @@ from .network import Network
 NAMESPACE = "argocd"
 _CRDS = ("application", "applicationset", "appproject")
 # The file of Debian's redis-tools is the server too, if it is called so. The package redis-server would also start one on the machine.
-_REDIS = "redis-check-rdb"
+REDIS = "redis-check-rdb"
 _PORTS = {"git": 9418, "redis": 6379, "repo-server": 8081, "repo-server metrics": 8084, "charts": 8879}
 #: The controller shows its metrics at all addresses, so the port is another in every lab.
 _FIRST_METRICS_PORT = 21080
 #: In place of three minutes: nobody who looks on waits for the next look at the repository.
 _LOOKS_EVERY = 5
 _READY_WITHIN = 60.0
+#: Of unshare. Argo CD keeps checkouts and a socket of a fixed name in /tmp, so each of its programs has one of its own, which goes when it ends;
+#: everything else has the machine's, where the checkout of the lab may be.
+_OWN_TMP = ("--mount", "sh", "-c", 'mount -t tmpfs tmpfs /tmp && exec "$@"', "sh")
 
 
 class ArgoCD:
@@ -84,7 +87,7 @@ class ArgoCD:
         """
         if _supervisor(self._lab) is None:
             program = programs.tools(("argocd",), self._progress)[0]
-            needs.ensure(self._progress, [] if needs.found(_REDIS) else ["redis-tools"])
+            needs.ensure(self._progress, [] if needs.found(REDIS) else ["redis-tools"])
             self._prepare(program)
             self._start()
         until = time.monotonic() + _READY_WITHIN
@@ -98,13 +101,13 @@ class ArgoCD:
         """Start the programs; they end when the calling process ends."""
         redis = f"{self._address}:{_PORTS['redis']}"
         repository_server = f"{self._address}:{_PORTS['repo-server']}"
-        every = f"{_LOOKS_EVERY}s"
+        every, program = f"{_LOOKS_EVERY}s", str(programs.tools(("argocd",), self._progress)[0])
         # Each without a program between, which would end alone.
         return [
             self._run("redis-server", [
                 "--bind", self._address, "--port", str(_PORTS["redis"]), "--protected-mode", "no", "--save", "",
                 "--dir", str(self.data),
-            ], executable=needs.found(_REDIS)),
+            ], executable=needs.found(REDIS)),
             self._run("git-daemon", [
                 f"--listen={self._address}", f"--port={_PORTS['git']}", f"--base-path={self.git_directory}",
                 "--export-all", "--enable=receive-pack", "--reuseaddr",
@@ -113,18 +116,18 @@ class ArgoCD:
                 "-m", "http.server", "--bind", self._address, str(_PORTS["charts"]), "--directory", str(self.data / "charts"),
             ], executable=sys.executable),
             self._run("argocd-repo-server", [
-                f"--address={self._address}", f"--port={_PORTS['repo-server']}", "--disable-tls", f"--redis={redis}",
+                *_OWN_TMP, program, f"--address={self._address}", f"--port={_PORTS['repo-server']}", "--disable-tls", f"--redis={redis}",
                 f"--metrics-address={self._address}", f"--metrics-port={_PORTS['repo-server metrics']}",
                 f"--revision-cache-expiration={every}",
-            ], executable=str(self._program())),
+            ], executable=needs.found("unshare")),
             self._run("argocd-application-controller", [
-                f"--kubeconfig={self._plane.kubeconfig}", f"--namespace={NAMESPACE}", f"--redis={redis}",
+                *_OWN_TMP, program, f"--kubeconfig={self._plane.kubeconfig}", f"--namespace={NAMESPACE}", f"--redis={redis}",
                 f"--repo-server={repository_server}", "--repo-server-plaintext",
                 # A busy machine is slow, and no reason to call a chart unreadable.
                 "--repo-server-timeout-seconds=180",
                 f"--app-resync={_LOOKS_EVERY}", "--app-resync-jitter=0",
                 f"--metrics-port={_FIRST_METRICS_PORT + self._number}",
-            ], executable=str(self._program())),
+            ], executable=needs.found("unshare")),
         ]  # fmt: skip
 
     def _run(self, name: str, arguments: list[str], executable: str | None = None) -> subprocess.Popen[bytes]:
@@ -150,9 +153,6 @@ class ArgoCD:
                 [name, *arguments], executable=executable, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 cwd=self.data, env=environment, preexec_fn=end_with_parent,
             )  # fmt: skip
-
-    def _program(self) -> Path:
-        return programs.tools(("argocd",), self._progress)[0]
 
     def _prepare(self, program: Path) -> None:
         """Make the repositories, and the objects that Argo CD keeps its settings in."""
@@ -187,11 +187,9 @@ class ArgoCD:
 
     def _start(self) -> None:
         environment = {**os.environ, "PYTHONPATH": str(paths.LAB_SOURCE), "PYTHONDONTWRITEBYTECODE": "1"}
-        # It keeps checkouts and a socket of a fixed name in /tmp: it has one of its own, which goes when it ends.
-        own = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /tmp && exec "$@"', "sh"]
         with (self.data / "supervisor.log").open("ab") as log:
             process = subprocess.Popen(
-                [*own, sys.executable, "-m", "nodes.argocd", str(self._lab.directory)],
+                [sys.executable, "-m", "nodes.argocd", str(self._lab.directory)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd="/", env=environment,
                 start_new_session=True,
             )  # fmt: skip

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ sys.path[:0] = [str(TESTS / "lab"), str(TESTS / "cluster")]
 
 from gitops import state
 from hosts.progress import LabError
+from nodes import needs
 from nodes.publication import from_the_lab
 from pod_slices import pod_slice, table
 
@@ -115,3 +117,16 @@ def test_an_application_is_done_at_the_commit_when_synced_and_healthy():
     failed = {"phase": "Running", "message": 'namespaces "nvidia-gpu" not found'}
     text = state(application(["abc"], "OutOfSync", "Missing", operationState=failed), "abc")
     assert text == 'OutOfSync, Missing Running: namespaces "nvidia-gpu" not found'
+
+
+def test_what_is_in_the_way_of_argo_cd_is_said_before_anything_is_built(monkeypatch, tmp_path):
+    """A machine without Go, and a cache that Argo CD, which has a /tmp of its own, would not find its program in."""
+    (tmp_path / "stat").symlink_to(shutil.which("stat"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", "/tmp/cache")
+    found = needs.obstacles()
+    assert [text for text in found if text.startswith("go is missing: ") and "Install Go 1.26 or newer" in text]
+    (below,) = [text for text in found if "argocd would be below /tmp" in text]
+    assert "XDG_CACHE_HOME" in below
+    monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/elsewhere")
+    assert not [text for text in needs.obstacles() if "argocd would be below /tmp" in text]
