@@ -26,6 +26,8 @@ NAMESPACE = "nvidia-gpu"
 _DISCOVERY = "node-feature-discovery"
 _PLUGIN = "nvidia-device-plugin"
 _CLAIMS = "dra-driver-nvidia-gpu"
+#: In place of once a minute: what a node has changes under the eyes of somebody who waits for its labels.
+_LOOKS_OFTEN = ("worker.config.core.sleepInterval=3s",)
 
 
 class Charts:
@@ -49,7 +51,7 @@ class Charts:
         self._plane.kubectl("apply", "--server-side", "-f", str(self._tree / "objects"))
         releases = [path.stem for path in sorted((self._tree / "values").glob(f"{_PLUGIN}-*.yaml"))]
         plugin, discovery = programs.chart(_PLUGIN), programs.chart("nfd-master")
-        self.release(_DISCOVERY, discovery)
+        self.release(_DISCOVERY, discovery, _LOOKS_OFTEN)
         if (self._tree / "values" / f"{_CLAIMS}.yaml").exists():
             self.release(_CLAIMS, programs.chart(programs.CLAIMS[0]))
         with ThreadPoolExecutor(max_workers=3) as pool:
@@ -60,7 +62,7 @@ class Charts:
             self._plane.kubectl("apply", "--server-side", "-f", str(labels))
 
     def release(self, name: str, chart: Path, settings: Sequence[str] = ()) -> None:
-        """Install or upgrade one release with its rendered values."""
+        """Install or upgrade one release with its rendered values, and these above them."""
         values = self._tree / "values" / f"{name}.yaml"
         words = [word for setting in settings for word in ("--set-string", setting)]
         self.helm("upgrade", "--install", name, str(chart), "--values", str(values), *words)

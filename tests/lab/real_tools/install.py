@@ -72,7 +72,7 @@ class Tool:
 
 
 # Without optimisation and debug data they are built in half the time, and run as they are built otherwise.
-_QUICKLY = ("-trimpath", "-gcflags=all=-N -l -dwarf=false")
+QUICKLY = ("-trimpath", "-gcflags=all=-N -l -dwarf=false")
 # Tags of containerd's own build without the storage drivers that need libraries.
 _CONTAINERD = ("-tags", "no_btrfs,no_devmapper,no_zfs")
 # Tags of CRI-O's own build without the libraries that need a compiler: GPGME, seccomp, and storage drivers.
@@ -167,7 +167,7 @@ def _build(go: str, tool: Tool, work: Path) -> None:
     # A proxy that has to fetch a module first may answer one request late; what was fetched is kept.
     for attempt in range(1, _ATTEMPTS + 1):
         done = subprocess.run(
-            [go, "build", "-mod=readonly", *_QUICKLY, *tool.options, "-o", tool.name, package],
+            [go, "build", "-mod=readonly", *QUICKLY, *tool.options, "-o", tool.name, package],
             cwd=work,
             env=environment,
             capture_output=True,
