@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where the chart is, and which Kubernetes it is tested with."""
+"""Where the chart is, and for which Kubernetes it is rendered."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "gpufleet-nvidia"
-KUBERNETES = "1.34.4"
+KUBERNETES = "1.37.2"

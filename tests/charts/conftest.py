@@ -54,12 +54,31 @@ def helm(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def cluster():
-    """Return a real control plane."""
+def newest():
+    """Return a real control plane of the newest release, which all files share."""
     from nodes.control_plane import control_plane
 
     with control_plane() as plane:
         yield plane
+
+
+def _releases():
+    from nodes.programs import KUBERNETES, OLDEST_KUBERNETES
+
+    return [KUBERNETES, pytest.param(OLDEST_KUBERNETES, marks=pytest.mark.by_name)]
+
+
+@pytest.fixture(scope="session", params=_releases())
+def cluster(request):
+    """Return a real control plane; a whole run asks everything of the oldest release, too."""
+    from nodes.control_plane import control_plane
+    from nodes.programs import KUBERNETES
+
+    if request.param == KUBERNETES:
+        yield request.getfixturevalue("newest")
+    else:
+        with control_plane(request.param) as plane:
+            yield plane
 
 
 @pytest.fixture(scope="session")

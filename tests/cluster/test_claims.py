@@ -4,41 +4,26 @@
 
 """A pool that NVIDIA's own DRA driver serves: one GPU as a whole, the other in MIG devices, claimed by the rendered examples.
 
-The driver is 0.5.0 from its own chart, for which the values are rendered; Kubernetes is the newest, and the oldest that serves claims.
+The driver is 0.5.0 from its own chart, for which the values are rendered; Kubernetes is the newest and, by name, the oldest that serves claims.
 """
 
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 import yaml
-from demo import Demo, devices, wait_for
+from demo import devices, wait_for
 from hosts.progress import LabError
-from nodes.programs import KUBERNETES, NEWEST_KUBERNETES
+from nodes.programs import KUBERNETES, OLDEST_KUBERNETES
+from pool_nodes import CDI
 from releases import Releases
 
-NODE, GPU = "node-claims", "gpu.nvidia.com"
-SPEC = {
-    "hosts": [
-        {
-            "name": NODE,
-            "group": "claims",
-            "boards": [{"board": "h100-80gb-sxm", "count": 2}],
-            "driver": "installed",
-            "node": "containerd-2.4",
-        }
-    ]
-}
+NODE, GPU = CDI, "gpu.nvidia.com"
 DESCRIBED = {
-    "nvidia_driver_branch": "580",
-    "nvidia_driver_state": "unmanaged",
-    "nvidia_toolkit_version": "1.20.0",
     "nvidia_sharing_backend": "dra",
     "nvidia_mig_strategy": "mixed",
     "nvidia_mig_layout": [{"devices": [1], "instances": {"3g.40gb": 1, "1g.10gb": 2}}],
-    "gpu_kubernetes_cluster": "demo",
 }
 RUNTIME_CLASS = {
     "apiVersion": "node.k8s.io/v1",
@@ -50,20 +35,12 @@ DEVICES = {GPU: 1, "mig.nvidia.com/1g.10gb": 2, "mig.nvidia.com/3g.40gb": 1}
 EXAMPLES = {GPU: "claims-gpu", "mig.nvidia.com/1g.10gb": "claims-mig-1g-10gb"}
 
 
-@pytest.fixture(scope="module", params=[NEWEST_KUBERNETES, KUBERNETES])
-def node(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("claims")
-    spec, inventory = folder / "lab.json", folder / "inventory.json"
-    spec.write_text(json.dumps(SPEC))
-    described = {**DESCRIBED, "gpu_kubernetes_version": request.param}
-    inventory.write_text(json.dumps({"gpu_hosts": {"vars": described, "children": {"claims": {}}}}))
-    name = f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-claims"
-    found = Demo(name, folder, inventory, spec, request.param)
-    try:
-        found.install()
-        yield found
-    finally:
-        found.lab("down")
+@pytest.fixture(scope="module", params=[KUBERNETES, pytest.param(OLDEST_KUBERNETES, marks=pytest.mark.by_name)])
+def node(request, make_pools):
+    found = make_pools({"claims": [NODE]}, request.param)
+    found.describe({**DESCRIBED, "gpu_kubernetes_version": request.param})
+    found.site()
+    return found
 
 
 def claiming(node, example, count, **more):

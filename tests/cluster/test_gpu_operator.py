@@ -11,7 +11,6 @@ for them. Its RuntimeClass is made by hand: the controller asks for an API versi
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -19,32 +18,24 @@ from pathlib import Path
 
 import pytest
 import yaml
-from demo import Demo, wait_for
+from demo import wait_for
 from hosts.progress import Progress
 from nodes import programs
+from nodes.programs import KUBERNETES
+from pool_nodes import CDI, VARIABLE, PoolNodes
 
 NAMESPACE = "nvidia-gpu"
-TRAINING, CLAIMS = "node-training", "node-claims"
+TRAINING, CLAIMS = CDI, VARIABLE
 PLUGIN, MANAGER = "nvidia-device-plugin-daemonset", "nvidia-mig-manager"
 DEPLOY, FILE, LAYOUT = (
     "nvidia.com/gpu.deploy.device-plugin",
     "nvidia.com/device-plugin.config",
     "nvidia.com/mig.config",
 )
-SPEC = {
-    "hosts": [
-        {"name": f"node-{pool}", "group": pool, "boards": [{"board": "h100-80gb-sxm", "count": 2}]}
-        | {"driver": "none", "node": "containerd-2.4"}
-        for pool in ("training", "claims")
-    ]
-}
 BOARDS = {"gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 2}]}
 COMMON = {
     **BOARDS,
-    "nvidia_driver_branch": "580",
-    "nvidia_toolkit_version": "1.20.0",
-    "gpu_kubernetes_cluster": "demo",
-    "gpu_kubernetes_version": "1.34",
+    "gpu_kubernetes_version": KUBERNETES,
     "gpu_kubernetes_stack": "gpu_operator",
     "gpu_kubernetes_mig_manager": "operator",
     "gpu_kubernetes_node_feature_discovery": False,
@@ -65,7 +56,7 @@ RUNTIME_CLASS = {
 }
 
 
-class Operated(Demo):
+class Operated(PoolNodes):
     """Two nodes and the controller, which runs on this machine."""
 
     @property
@@ -128,29 +119,22 @@ class Operated(Demo):
 
 
 @pytest.fixture(scope="module")
-def operated(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("operator")
-    spec, inventory = folder / "lab.json", folder / "inventory.json"
-    spec.write_text(json.dumps(SPEC))
-    children = {pool: {"vars": variables} for pool, variables in POOLS.items()}
-    inventory.write_text(json.dumps({"gpu_hosts": {"vars": COMMON, "children": children}}))
-    found = Operated(f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-operator", folder, inventory, spec)
+def operated(make_pools):
+    found = make_pools({"training": [TRAINING], "claims": [CLAIMS]}, kind=Operated)
     process = None
     try:
-        found.lab("down")
-        found.lab("up", "--nodes", "--spec", str(spec))
+        found.describe(COMMON, POOLS)
         found.play("render")
         found.prepare()
         found.kubectl("create", "--validate=ignore", "-f", "-", text=found.policy())
         process = found.controller()
         wait_for(lambda: MANAGER in found.daemon_sets() or process.poll() is not None, 120)
-        assert process.poll() is None, (folder / "operator.log").read_text()[-3000:]
+        assert process.poll() is None, (found.folder / "operator.log").read_text()[-3000:]
         yield found
     finally:
         if process:
             process.kill()
             process.wait()
-        found.lab("down")
 
 
 def environment(container):

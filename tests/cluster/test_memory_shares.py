@@ -11,53 +11,30 @@ a feature gate, because the scheduler of 1.34 gives shares of the first GPU of a
 from __future__ import annotations
 
 import copy
-import json
-import os
 from collections import Counter
 
 import pytest
 import yaml
-from demo import Demo, devices, wait_for
-from nodes.programs import NEWEST_KUBERNETES
+from demo import devices, wait_for
+from nodes.programs import KUBERNETES
+from pool_nodes import SMALL
 
-NODE, GPU = "node-memory", "gpu.nvidia.com"
+NODE, GPU = SMALL, "gpu.nvidia.com"
 SEVEN, TWENTY = "memory-7gib-over-1", "memory-20gib-over-2"
-SPEC = {
-    "hosts": [
-        {
-            "name": NODE,
-            "group": "memory",
-            "boards": [{"board": "l40s-48gb", "count": 2}],
-            "driver": "installed",
-            "node": "containerd-2.4",
-        }
-    ]
-}
 DESCRIBED = {
-    "nvidia_driver_branch": "580",
-    "nvidia_driver_state": "unmanaged",
-    "nvidia_toolkit_version": "1.20.0",
     "nvidia_sharing_backend": "dra",
     "nvidia_sharing_memory_slice": "4GiB",
-    "gpu_kubernetes_cluster": "demo",
-    "gpu_kubernetes_version": NEWEST_KUBERNETES,
+    "gpu_kubernetes_version": KUBERNETES,
     "gpu_kubernetes_requests": [{"memory": "7GiB"}, {"memory": "20GiB", "gpus": 2}],
 }
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("memory-shares")
-    spec, inventory = folder / "lab.json", folder / "inventory.json"
-    spec.write_text(json.dumps(SPEC))
-    inventory.write_text(json.dumps({"gpu_hosts": {"children": {"memory": {"vars": DESCRIBED}}}}))
-    name = f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-memory"
-    found = Demo(name, folder, inventory, spec, NEWEST_KUBERNETES)
-    try:
-        found.install()
-        yield found
-    finally:
-        found.lab("down")
+def nodes(make_pools):
+    found = make_pools({"memory": [NODE]})
+    found.describe(DESCRIBED)
+    found.site()
+    return found
 
 
 def start(nodes, example, count):

@@ -23,7 +23,7 @@ import yaml
 from demo import REPOSITORY, Demo, devices, wait_for
 from hosts.paths import LabPaths
 from nodes.cluster import control_plane_of
-from nodes.programs import KUBERNETES, NEWEST_KUBERNETES
+from nodes.programs import KUBERNETES, OLDEST_KUBERNETES
 
 NODES = ("node-a", "node-b")
 MIGRATED = "gpufleet.github.io/migrated-to"
@@ -193,7 +193,7 @@ class Pool(Demo):
         assert sorted(published) == ([] if server == "device-plugin" else list(NODES))
 
 
-@pytest.fixture(scope="module", params=[NEWEST_KUBERNETES, KUBERNETES])
+@pytest.fixture(scope="module", params=[KUBERNETES, OLDEST_KUBERNETES])
 def pool(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("migrate")
     spec, inventory = folder / "lab.json", folder / "inventory.json"
@@ -227,12 +227,12 @@ def app(pool, name):
     ]
 
 
-@pytest.mark.parametrize("pool", [NEWEST_KUBERNETES], indirect=True)
+@pytest.mark.parametrize("pool", [KUBERNETES], indirect=True)
 def test_the_newest_kubernetes_serves_extended_resources_by_dra_without_a_gate(pool):
     plane = control_plane_of(LabPaths(pool.name))
     assert (plane.enabled("DRAExtendedResource"), plane.gates) == (True, {})
     versions = {node["status"]["nodeInfo"]["kubeletVersion"] for node in pool.nodes().values()}
-    assert versions == {f"v{NEWEST_KUBERNETES}"}
+    assert versions == {f"v{KUBERNETES}"}
 
 
 def test_the_same_deployments_run_before_during_and_after_and_back_again(pool):
@@ -282,7 +282,7 @@ STEPS = ("started", "waiting-for-jobs", "evicting", "installing", "chosen", "ver
 BACK_STEPS = ("installing", "chosen", "done")
 
 
-@pytest.mark.parametrize("pool", [NEWEST_KUBERNETES], indirect=True)
+@pytest.mark.parametrize("pool", [KUBERNETES], indirect=True)
 def test_a_run_that_is_killed_at_every_step_and_between_two_nodes_is_continued_there_and_back(pool):
     """Each run starts from what the one before left on the nodes; a pod of each Deployment runs at every moment."""
     first, second = NODES

@@ -15,9 +15,9 @@ import yaml
 from demo import devices, wait_for
 from releases import Releases
 
-#: By way of injection, a node that has MIG devices, and what one of them is called there.
-NODES = {"cdi": "gpu-training-1", "volume_mounts": "gpu-batch-1"}
-RESOURCES = {"gpu-training-1": "nvidia.com/mig-1g.10gb", "gpu-batch-1": "nvidia.com/gpu"}
+#: By way of injection, a pool that has MIG devices, and what one of them is called there.
+POOLS = {"cdi": "training", "volume_mounts": "batch"}
+RESOURCES = {"cdi": "nvidia.com/mig-1g.10gb", "volume_mounts": "nvidia.com/gpu"}
 IMAGE = "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0"
 MAGIC = "/var/run/nvidia-container-devices"
 DEV_NULL = {"hostPath": {"path": "/dev/null"}}
@@ -93,15 +93,17 @@ GREEDY = "asks-for-one-and-names-all"
 class Tried:
     """What became of the pods.
 
-    :param there: devices of every node.
-    :param logs: by node and container.
+    :param nodes: by way of injection.
+    :param there: devices of the node of each way.
+    :param logs: by way and container.
     """
 
+    nodes: dict[str, str] = field(default_factory=dict)
     there: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     logs: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def log(self, way: str, attempt: str, runtime_class: str) -> str:
-        return self.logs[NODES[way], f"{attempt}-{runtime_class}"]
+        return self.logs[way, f"{attempt}-{runtime_class}"]
 
 
 def container(name: str, attempt: Attempt, here: dict[str, list[str]]) -> dict[str, Any]:
@@ -139,19 +141,20 @@ def pod(
 
 
 @pytest.fixture(scope="module")
-def tried(demo):
+def tried(example_fleet):
     """Every attempt on every node, all at once: what each container wrote."""
-    found = Tried()
+    demo = example_fleet
+    found = Tried({way: demo.node_of(pool) for way, pool in POOLS.items()})
     pods = []
-    for node in NODES.values():
+    for way, node in found.nodes.items():
         listing = demo.lab("exec", node, "--", "nvidia-smi", "-L")
         mig = devices(listing)
         whole = [uuid for uuid in devices(listing.replace("MIG-", "")) if uuid.startswith("GPU-")]
-        here = found.there[node] = {"GPU": whole, "MIG": mig}
+        here = found.there[way] = {"GPU": whole, "MIG": mig}
         for name, attempt in ATTEMPTS.items():
             for title, runtime_class in CLASSES.items():
                 pods.append(pod(node, f"{name}-{title}", runtime_class, attempt, [container("main", attempt, here)]))
-        greedy = Attempt("all", limits={RESOURCES[node]: "1"})
+        greedy = Attempt("all", limits={RESOURCES[way]: "1"})
         both = [container("main", greedy, here), container("neighbour", Attempt("all"), here)]
         pods.append(pod(node, GREEDY, "nvidia", greedy, both))
     demo.kubectl("create", "-f", "-", text=yaml.safe_dump_all([*NAMED, *pods]))
@@ -168,8 +171,8 @@ def tried(demo):
         for line in everything.splitlines():
             where, _space, text = line.partition(" ")
             _pod, name, of = where.strip("[]").split("/")
-            node = next(node for node in NODES.values() if name.endswith(node))
-            key = (node, name.removesuffix(f"-{node}") + ("" if of == "main" else f"-{of}"))
+            way, node = next(one for one in found.nodes.items() if name.endswith(one[1]))
+            key = (way, name.removesuffix(f"-{node}") + ("" if of == "main" else f"-{of}"))
             found.logs[key] = found.logs.get(key, "") + text + "\n"
         yield found
     finally:
@@ -188,7 +191,7 @@ def sees_none(log: str) -> bool:
 
 @pytest.mark.parametrize("runtime_class", CLASSES)
 @pytest.mark.parametrize("attempt", CLOSED)
-@pytest.mark.parametrize("way", NODES)
+@pytest.mark.parametrize("way", POOLS)
 def test_a_pod_gets_no_gpu_that_it_was_not_given(tried, way, attempt, runtime_class):
     log = tried.log(way, attempt, runtime_class)
     assert sees_none(log), log
@@ -196,11 +199,11 @@ def test_a_pod_gets_no_gpu_that_it_was_not_given(tried, way, attempt, runtime_cl
 
 @pytest.mark.parametrize("runtime_class", CLASSES)
 @pytest.mark.parametrize("attempt", NEVER_STARTS)
-@pytest.mark.parametrize("way", NODES)
-def test_a_container_with_the_hosts_files_by_proc_is_never_started(demo, tried, way, attempt, runtime_class):
+@pytest.mark.parametrize("way", POOLS)
+def test_a_container_with_the_hosts_files_by_proc_is_never_started(example_fleet, tried, way, attempt, runtime_class):
     """runc's own word; with another one the mount would be that of dev-of-the-host, which gives no GPU."""
-    assert not devices(tried.logs.get((NODES[way], f"{attempt}-{runtime_class}"), ""))
-    pod = demo.get("pod", f"{attempt}-{runtime_class}-{NODES[way]}")
+    assert not devices(tried.logs.get((way, f"{attempt}-{runtime_class}"), ""))
+    pod = example_fleet.get("pod", f"{attempt}-{runtime_class}-{tried.nodes[way]}")
     (ended,) = [one["state"]["terminated"] for one in pod["status"]["containerStatuses"]]
     assert 'error mounting "/proc/1/root/dev"' in ended["message"]
 
@@ -218,26 +221,26 @@ def test_a_mount_at_the_magic_path_gives_no_gpu_by_cdi_or_without_the_runtime_cl
 def test_without_policies_a_hostpath_at_the_magic_path_stays_open_under_volume_mounts(tried, attempt):
     """The roles' README says so: only Pod Security or the policies keep such pods out."""
     log = tried.log("volume_mounts", attempt, "runtime-class")
-    here = tried.there[NODES["volume_mounts"]]
+    here = tried.there["volume_mounts"]
     expected = {"all": here["MIG"], "gpu": here["GPU"][:1], "mig": here["MIG"][:1]}[attempt.split("-")[2]]
     assert devices(log) == sorted(expected), log
 
 
 @pytest.mark.parametrize("runtime_class", CLASSES)
-@pytest.mark.parametrize("way", NODES)
+@pytest.mark.parametrize("way", POOLS)
 def test_without_policies_a_privileged_pod_has_every_gpu(tried, way, runtime_class):
     """As on any node: only Pod Security or the policies keep such pods out."""
     log = tried.log(way, "privileged", runtime_class)
-    nodes = {f"/dev/nvidia{index}" for index in range(len(tried.there[NODES[way]]["GPU"]))}
+    nodes = {f"/dev/nvidia{index}" for index in range(len(tried.there[way]["GPU"]))}
     assert nodes <= set(log.splitlines()), log
 
 
-@pytest.mark.parametrize("way", NODES)
-def test_a_debug_container_in_a_pod_with_a_gpu_is_given_none(demo, tried, way):
+@pytest.mark.parametrize("way", POOLS)
+def test_a_debug_container_in_a_pod_with_a_gpu_is_given_none(example_fleet, tried, way):
     """It starts in the pod's runtime class, and its image says all."""
-    node = NODES[way]
-    greedy = Attempt(limits={RESOURCES[node]: "1"})
-    main = {**container("main", greedy, tried.there[node]), "command": ["sleep", "86400"]}
+    demo, node = example_fleet, tried.nodes[way]
+    greedy = Attempt(limits={RESOURCES[way]: "1"})
+    main = {**container("main", greedy, tried.there[way]), "command": ["sleep", "86400"]}
     item = pod(node, "debugged", "nvidia", greedy, [main])
     name = item["metadata"]["name"]
     demo.kubectl("create", "-f", "-", text=json.dumps(item))
@@ -253,18 +256,19 @@ def test_a_debug_container_in_a_pod_with_a_gpu_is_given_none(demo, tried, way):
     assert sees_none(log), log
 
 
-@pytest.mark.parametrize("way", NODES)
+@pytest.mark.parametrize("way", POOLS)
 def test_a_container_that_asks_for_one_and_names_all_gets_one_and_its_neighbour_none(tried, way):
-    here = tried.there[NODES[way]]["MIG"]
-    (given,) = devices(tried.logs[NODES[way], GREEDY])
+    here = tried.there[way]["MIG"]
+    (given,) = devices(tried.logs[way, GREEDY])
     assert given in here
-    neighbour = tried.logs[NODES[way], f"{GREEDY}-neighbour"]
+    neighbour = tried.logs[way, f"{GREEDY}-neighbour"]
     assert sees_none(neighbour), neighbour
 
 
-def test_the_rendered_policies_refuse_the_pod_that_stays_open_and_admit_the_example(demo):
+def test_the_rendered_policies_refuse_the_pod_that_stays_open_and_admit_the_example(example_fleet):
     """With the tree's own values of the chart, and nothing but the mode changed."""
-    node = NODES["volume_mounts"]
+    demo = example_fleet
+    node = demo.node_of(POOLS["volume_mounts"])
     attempt = OPEN_TO_VOLUME_MOUNTS["magic-path-all"]
     here = {"GPU": ["GPU-0"], "MIG": ["MIG-0"]}
     taking = pod(node, "refused", "nvidia", attempt, [container("main", attempt, here)])

@@ -15,6 +15,7 @@ import os
 import pytest
 from crio_node import use_crio
 from demo import wait_for
+from nodes.programs import OLDEST_KUBERNETES
 from test_pods_day_two import starts
 from test_pool_kinds import GPU, KINDS, PLUGIN, Nodes, fill_with
 
@@ -23,14 +24,14 @@ SPEC = {
     "hosts": [
         {
             "name": NODE,
-            "group": "crio",
+            "group": "gpu_hosts",
             "boards": [{"board": "h100-80gb-sxm", "count": 2}],
             "driver": "installed",
             "node": "containerd-2.4",
         }
     ]
 }
-POOLS = {"crio": {"nvidia_toolkit_runtime": "crio"}}
+OWN = {"crio": {"nvidia_toolkit_runtime": "crio"}}
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +40,10 @@ def nodes(tmp_path_factory):
     spec = folder / "lab.json"
     spec.write_text(json.dumps(SPEC))
     name = f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-crio"
-    found = Nodes(name, folder, folder / "inventory.json", spec, pools=POOLS)
+    # CRI-O 1.34 is for the Kubernetes of its number.
+    found = Nodes(name, folder, folder / "inventory.json", spec, OLDEST_KUBERNETES, pools={"crio": [NODE]}, own=OWN)
     try:
-        found.lab("down")
-        found.lab("up", "--nodes", "--spec", str(spec))
+        found.boot()
         use_crio(found, NODE)
         yield found
     finally:

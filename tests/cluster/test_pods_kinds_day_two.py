@@ -28,9 +28,10 @@ import pytest
 import yaml
 from demo import devices, wait_for
 from fleet import NEW, OLD
+from pool_nodes import SPEC
 from test_pods_day_two import living, starts
 from test_pods_mps import LIMIT, PERCENTAGE
-from test_pool_kinds import GPU, HOST, KINDS, MIXED, MPS, OVER_TWO, POOLS, SHARED, SINGLE, SLICES, SPEC, Kind, Nodes
+from test_pool_kinds import GPU, HOST, HOSTS, KINDS, MIXED, MPS, OVER_TWO, POOLS, SHARED, SINGLE, SLICES, Kind, Nodes
 
 
 @dataclass(frozen=True)
@@ -185,9 +186,10 @@ def nodes(tmp_path_factory) -> Iterator[Nodes]:
     folder = tmp_path_factory.mktemp("day-two")
     spec = folder / "lab.json"
     # site installs the driver, so that it is the one to upgrade from.
-    spec.write_text(json.dumps({"hosts": [{**host, "driver": "none"} for host in SPEC["hosts"]]}))
+    members = [host for host in SPEC["hosts"] if [host["name"]] in HOSTS.values()]
+    spec.write_text(json.dumps({"hosts": [{**host, "driver": "none"} for host in members]}))
     name = f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-days"
-    found = Nodes(name, folder, folder / "inventory.json", spec)
+    found = Nodes(name, folder, folder / "inventory.json", spec, pools=HOSTS)
     try:
         yield found
     finally:
@@ -204,8 +206,7 @@ def with_mig() -> list[bool]:
 def full(nodes, with_mig, request) -> Iterator[Full]:
     kind = KINDS[request.param]
     if with_mig != ["nvidia_mig_layout" in kind.variables]:
-        nodes.lab("down")
-        nodes.lab("up", "--nodes", "--spec", str(nodes.spec))
+        nodes.boot()
         with_mig[:] = ["nvidia_mig_layout" in kind.variables]
     nodes.switch(kind, **of_driver(OLD))
     found = Full(nodes, kind, CHANGES[request.param])

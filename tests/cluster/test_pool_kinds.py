@@ -5,9 +5,10 @@
 """Every kind of pool, by every way in which devices reach containers: on a node whose containerd injects CDI devices, on one whose containerd
 cannot and is given volume mounts, and on one that accepts the environment variable, as NVIDIA ships it.
 
-The hosts are changed from one kind to the next as a site changes them: other variables, site, the rendered tree synced. After each
-change the nodes offer what capacity.json says, and have its labels; the rendered example runs until they are full, and its containers see
-exactly theirs.
+There is a node of each way, and they are pools of different kinds. By default each kind comes once, and each way has kinds of MIG, of whole GPUs
+or time slices, and of MPS; a whole run has every kind by every way. The hosts are changed from one kind to the next as a site changes them: other
+variables, site, the rendered tree synced. After each change the nodes offer what capacity.json says, and have its labels; the rendered example
+runs until they are full, and its containers see exactly theirs.
 N GiB over M GPUs is shown with time slices. The device plugin 0.19, the newest that can be built here, refuses a container that asks for two
 slices of MPS whatever its configuration says (C(internal/rm/rm.go), C(ValidateRequest)); 0.20 does not (its pull request 1762).
 """
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -25,33 +25,16 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.clients import LABEL, PAUSED
-from demo import Demo, wait_for
-from test_nodes import devices
+from demo import devices, wait_for
+from pool_nodes import PoolNodes, nonzero
 
-SPEC = {
-    "hosts": [
-        {
-            "name": f"node-{pool}",
-            "group": pool,
-            "boards": [{"board": "h100-80gb-sxm", "count": 2}],
-            "driver": "installed",
-        }
-        | {"node": node}
-        for pool, node in (("mounts", "containerd-1.6"), ("cdi", "containerd-2.4"), ("variable", "containerd-2.4"))
-    ]
-}
 #: What they differ in. The lab's own inventory says volume_mounts for the one with containerd 1.6.
 POOLS: dict[str, dict[str, Any]] = {
     "mounts": {},
     "cdi": {},
     "variable": {"nvidia_toolkit_device_injection": "envvar"},
 }
-COMMON = {
-    "nvidia_driver_branch": "580",
-    "nvidia_driver_state": "unmanaged",
-    "nvidia_toolkit_version": "1.20.0",
-    "gpu_kubernetes_cluster": "demo",
-}
+HOSTS = {pool: [f"node-{pool}"] for pool in POOLS}
 PLUGIN = "app.kubernetes.io/name=nvidia-device-plugin"
 GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
 
@@ -64,22 +47,25 @@ class Kind:
     :param resources: that a node with 2 x H100 80GB then offers.
     :param examples: rendered ones, without the pool's name, to how many devices a container is given. They are for the first of the resources.
     :param shares: how many containers are given the same device.
-    :param mode_changes: whether MIG is switched off for it, which nobody who has a GPU open survives.
     """
 
     variables: dict[str, Any]
     resources: dict[str, int]
     examples: dict[str, int]
     shares: int = 1
-    mode_changes: bool = False
+
+    @property
+    def mig(self) -> bool:
+        return "nvidia_mig_strategy" in self.variables
 
 
+REQUESTS = "gpu_kubernetes_requests"
 SLICES = {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 3}
 OVER_TWO = {
     "nvidia_sharing_mode": "time_slicing",
     "nvidia_sharing_memory_slice": "20GiB",
     "nvidia_sharing_gpus_per_pod": 2,
-    "gpu_kubernetes_requests": [{"memory": "40GiB", "gpus": 2}],
+    REQUESTS: [{"memory": "40GiB", "gpus": 2}],
 }
 MPS = {"nvidia_sharing_mode": "mps", "nvidia_sharing_memory_slice": "20GiB"}
 HOST = {**MPS, "nvidia_sharing_mps_manager": "host"}
@@ -103,7 +89,7 @@ KINDS = {
         shares=2,
     ),
     "MIG single": Kind(SINGLE, {GPU: 6}, {"gpu": 1}),
-    "whole GPUs": Kind(WHOLE, {GPU: 2}, {"gpu": 1}, mode_changes=True),
+    "whole GPUs": Kind(WHOLE, {GPU: 2}, {"gpu": 1}),
     "time slicing, N GiB over M GPUs": Kind(OVER_TWO, {GPU: 6}, {"gpu": 1, "40gib-over-2": 2}, shares=3),
     "time slicing, renamed": Kind({**SLICES, "nvidia_sharing_rename": True}, {SHARED: 6}, {"gpu-shared": 1}, shares=3),
     "MPS by the host": Kind(HOST, {GPU: 6}, {"gpu": 1}, shares=3),
@@ -113,41 +99,70 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Nodes(Demo):
+class Nodes(PoolNodes):
     """The nodes, which one set of variables after the other describes.
 
-    :param pools: of one node each, named after it, and what they differ in.
+    :param own: what the pools differ in.
     """
 
-    pools: Mapping[str, dict[str, Any]] = field(default_factory=lambda: POOLS)
+    own: Mapping[str, dict[str, Any]] = field(default_factory=lambda: POOLS)
 
-    def describe(self, variables: dict[str, Any], **of_pool: dict[str, Any]) -> None:
-        children = {pool: {"vars": {**own, **of_pool.get(pool, {})}} for pool, own in self.pools.items()}
-        hosts = {"gpu_hosts": {"vars": {**COMMON, **variables}, "children": children}}
-        self.inventory.write_text(json.dumps(hosts))
+    def describe(
+        self, variables: Mapping[str, Any], of_pools: Mapping[str, Any] | None = None, without: tuple[str, ...] = ()
+    ) -> None:
+        given = {pool: {**own, **(of_pools or {}).get(pool, {})} for pool, own in self.own.items()}
+        super().describe(variables, given, without)
 
     def switch(self, kind: Kind, **more: Any) -> None:
-        """Make it a pool of this kind.
+        """Make all of them pools of this kind.
 
         :param more: variables besides those of the kind.
         """
-        variables = {**kind.variables, **more}
-        if kind.mode_changes:
-            self.kubectl("label", "nodes", "--all", f"{LABEL}={PAUSED}")
-            wait_for(lambda: not self.get("pods", "-n", "nvidia-gpu", "-l", PLUGIN)["items"], 120)
-            self.describe(variables)
-            self.play("site")
-            self.kubectl("label", "nodes", "--all", f"{LABEL}-")
-        self.become(variables)
-        assert self.expected() == {f"node-{pool}": kind.resources for pool in self.pools}, "what is rendered"
+        self.switch_each(dict.fromkeys(self.pools, kind), **more)
+
+    def switch_each(self, kinds: Mapping[str, Kind], **more: Any) -> None:
+        """Make each pool one of its kind."""
+        with_mig = {pool: self._has_mig(pool) for pool in kinds}
+        paused = [host for pool, kind in kinds.items() if kind.mig != with_mig[pool] for host in self.pools[pool]]
+        # What was said of a layout before is not taken back by saying nothing.
+        of_pools = {
+            pool: {**(WHOLE if with_mig[pool] and not kind.mig else {}), **kind.variables, **more}
+            for pool, kind in kinds.items()
+        }
+        if paused:
+            # Nobody who has a GPU open survives a change of MIG.
+            self.kubectl("label", "nodes", *paused, f"{LABEL}={PAUSED}")
+            wait_for(lambda: not set(paused) & self._plugin_nodes(), 120)
+        # An option of the cluster, which all its pools have alike.
+        requests = {name: value for one in of_pools.values() for name, value in one.items() if name == REQUESTS}
+        self.describe(requests, of_pools)
+        self.play("site")
+        if paused:
+            self.kubectl("label", "nodes", *paused, f"{LABEL}-")
+        self.sync(
+            mps=any("nvidia_sharing_mode" in one and one["nvidia_sharing_mode"] == "mps" for one in of_pools.values())
+        )
+        expected = {host: kind.resources for pool, kind in kinds.items() for host in self.pools[pool]}
+        assert self.expected() == expected, "what is rendered"
         self.offers_what_is_rendered()
+
+    def _has_mig(self, pool: str) -> bool:
+        return any("MIG " in self.lab("exec", host, "--", "nvidia-smi", "-L") for host in self.pools[pool])
+
+    def _plugin_nodes(self) -> set[str]:
+        found = self.get("pods", "-n", "nvidia-gpu", "-l", PLUGIN)["items"]
+        return {pod["spec"].get("nodeName") for pod in found}
 
     def become(self, variables: dict[str, Any], *arguments: str) -> None:
         """Describe the pools, change the hosts, render, and bring the cluster to what is rendered."""
         self.describe(variables)
         self.play("site", *arguments)
+        self.sync(mps=variables.get("nvidia_sharing_mode") == "mps")
+
+    def sync(self, mps: bool) -> None:
+        """Bring the cluster to what is rendered."""
         self.lab("charts", str(self.tree))
-        if variables.get("nvidia_sharing_mode") == "mps":
+        if mps:
             # A new configuration reaches the nodes of an MPS pool when somebody deletes the plugin's pods: the nodes are drained here.
             self.kubectl("delete", "pods", "-n", "nvidia-gpu", "-l", PLUGIN)
         wait_for(self.plugin_is_ready, 180)
@@ -165,13 +180,6 @@ class Nodes(Demo):
         ]
         return len(ready) == len(pods) > 0
 
-    def expected(self) -> dict[str, dict[str, int]]:
-        return {name: node["resources"] for name, node in self.capacity["nodes"].items()}
-
-    def offers_what_is_rendered(self) -> None:
-        """A resource that was offered before stays on a node with 0."""
-        wait_for(lambda: {name: _nonzero(found) for name, found in self.offered().items()} == self.expected(), 180)
-
     def shows_its_labels(self, node: str) -> None:
         """gpu-feature-discovery writes them after the plugin has come, and Node Feature Discovery reads them once a minute."""
         expected = self.expected_labels(node)
@@ -181,38 +189,46 @@ class Nodes(Demo):
         assert {name: found.get(name) for name in expected} == expected
 
 
-def _nonzero(resources: dict[str, int]) -> dict[str, int]:
-    return {name: count for name, count in resources.items() if count}
-
-
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("kinds")
-    spec = folder / "lab.json"
-    spec.write_text(json.dumps(SPEC))
-    name = f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-kinds"
-    found = Nodes(name, folder, folder / "inventory.json", spec)
-    try:
-        found.lab("down")
-        found.lab("up", "--nodes", "--spec", str(spec))
-        yield found
-    finally:
-        found.lab("down")
+def nodes(make_pools):
+    return make_pools(HOSTS, kind=Nodes)
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
-def test_a_pod_gets_exactly_what_was_described(nodes, kind):
-    nodes.switch(kind)
+#: In an order in which three that are as far from each other as they can be are one of MIG, one of whole GPUs or time slices, and one of MPS.
+_ORDER = (
+    *("MIG mixed", "whole GPUs", "MPS by the host"),
+    *("MIG single", "time slicing, N GiB over M GPUs", "MPS by the device plugin"),
+    *("MIG mixed, time slices of one profile", "time slicing, renamed", "MPS by the host, renamed"),
+)
+#: Each has a kind for every pool; after the first three every kind was there, after all of them by every way.
+ROUNDS = [
+    {pool: _ORDER[(number + 3 * place) % len(_ORDER)] for place, pool in enumerate(POOLS)}
+    for number in range(len(_ORDER))
+]
+
+
+def test_by_default_every_kind_comes_by_one_way_and_in_a_whole_run_by_each():
+    assert sorted(_ORDER) == sorted(KINDS)
+    assert sorted(kind for one in ROUNDS[:3] for kind in one.values()) == sorted(KINDS)
+    assert {way: {one[way] for one in ROUNDS} for way in POOLS} == {way: set(KINDS) for way in POOLS}
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [pytest.param(one, marks=[pytest.mark.by_name] * (number > 2)) for number, one in enumerate(ROUNDS)],
+    ids=[", ".join(f"{pool}: {kind}" for pool, kind in one.items()) for one in ROUNDS],
+)
+def test_a_pod_gets_exactly_what_was_described(nodes, kinds):
+    nodes.switch_each({pool: KINDS[kind] for pool, kind in kinds.items()})
     with ThreadPoolExecutor(max_workers=len(POOLS)) as pool:
-        list(pool.map(lambda name: fill(nodes, kind, name), POOLS))
+        list(pool.map(lambda name: fill(nodes, KINDS[kinds[name]], name), POOLS))
     for pool in POOLS:
         nodes.shows_its_labels(f"node-{pool}")
 
 
 def test_verify_is_red_where_somebody_told_the_plugins_mps_daemon_other_limits(nodes):
     """And green again when the daemon's pod was made anew, as it says."""
-    nodes.become(MPS)
-    nodes.offers_what_is_rendered()
+    nodes.switch(KINDS["MPS by the device plugin"])
 
     def limits():
         report = nodes.folder / "verify.json"
@@ -241,22 +257,6 @@ def test_verify_is_red_where_somebody_told_the_plugins_mps_daemon_other_limits(n
     (daemon,) = [name for pod in pods if "mps-control-daemon" in (name := pod["metadata"]["name"])]
     nodes.kubectl("delete", "pod", "-n", "nvidia-gpu", daemon)
     wait_for(lambda: limits()["node-mounts"]["status"] == "passed", 120)
-
-
-def test_the_plugin_has_no_privilege_where_every_container_may_name_its_devices(nodes):
-    """And the one capability elsewhere; each of them offered and gave out what was described above."""
-    nodes.become({})
-    nodes.offers_what_is_rendered()
-    # The same release has gpu-feature-discovery and the MPS daemon, which its chart makes privileged.
-    contexts = {
-        item["metadata"]["name"].rpartition("-")[2]: container.get("securityContext", {})
-        for item in nodes.get("daemonsets", "-n", "nvidia-gpu")["items"]
-        for container in item["spec"]["template"]["spec"]["containers"]
-        if container["name"] == "nvidia-device-plugin-ctr"
-    }
-    assert not [pool for pool, context in contexts.items() if context.get("privileged")]
-    added = {pool: context.get("capabilities", {}).get("add", []) for pool, context in contexts.items()}
-    assert added == {"mounts": ["SYS_ADMIN"], "cdi": ["SYS_ADMIN"], "variable": []}
 
 
 def fill(nodes: Nodes, kind: Kind, pool: str) -> None:
@@ -295,30 +295,53 @@ NAMED = {
 VERIFIED = ("configuration", "allocatable")
 
 
-def test_a_node_chooses_its_sharing_by_a_label_and_verify_follows_it(nodes):
-    """The plugin's own config-manager reads the label. NFD puts back what the inventory chose, and leaves alone what it did not."""
+@pytest.fixture(scope="module")
+def named(nodes):
+    """The nodes with sharing that a label of the node chooses."""
     nodes.become(NAMED)
     nodes.offers_what_is_rendered()
+    return nodes
+
+
+def test_the_plugin_has_no_privilege_where_every_container_may_name_its_devices(named):
+    """And the one capability elsewhere; each of them offered and gave out what was described above."""
+    # The same release has gpu-feature-discovery and the MPS daemon, which its chart makes privileged.
+    contexts = {
+        item["metadata"]["name"].rpartition("-")[2]: container.get("securityContext", {})
+        for item in named.get("daemonsets", "-n", "nvidia-gpu")["items"]
+        for container in item["spec"]["template"]["spec"]["containers"]
+        if container["name"] == "nvidia-device-plugin-ctr"
+    }
+    assert not [pool for pool, context in contexts.items() if context.get("privileged")]
+    added = {pool: context.get("capabilities", {}).get("add", []) for pool, context in contexts.items()}
+    assert added == {"mounts": ["SYS_ADMIN"], "cdi": ["SYS_ADMIN"], "variable": []}
+
+
+def test_a_node_chooses_its_sharing_by_a_label_and_verify_follows_it(named):
+    """The plugin's own config-manager reads the label. NFD puts back what the inventory chose, and leaves alone what it did not."""
+    nodes = named
     assert nodes.expected() == {f"node-{pool}": {GPU: 8} for pool in POOLS}
 
     nodes.kubectl("label", "node", "node-cdi", f"{CONFIG}=renamed")
-    wait_for(lambda: _nonzero(nodes.offered()["node-cdi"]) == {SHARED: 6}, 180)
-    assert _nonzero(nodes.offered()["node-mounts"]) == {GPU: 8}
-    assert verified(nodes)["node-cdi"] == {"configuration": "passed", "allocatable": "passed"}
-    assert verified(nodes)["node-mounts"] == {"allocatable": "passed"}
+    wait_for(lambda: nonzero(nodes.offered()["node-cdi"]) == {SHARED: 6}, 180)
+    assert nonzero(nodes.offered()["node-mounts"]) == {GPU: 8}
+    chosen = verified(nodes)
+    assert chosen["node-cdi"] == {"configuration": "passed", "allocatable": "passed"}
+    assert chosen["node-mounts"] == {"allocatable": "passed"}
 
     # What runs keeps its configuration when the name does not exist, and the node is red.
     nodes.kubectl("label", "node", "node-cdi", "--overwrite", f"{CONFIG}=renamde")
     assert verified(nodes)["node-cdi"]["configuration"] == "failed"
     nodes.kubectl("label", "node", "node-cdi", f"{CONFIG}-")
     nodes.kubectl("delete", "pods", "-n", "nvidia-gpu", "-l", PLUGIN)
-    wait_for(lambda: _nonzero(nodes.offered()["node-cdi"]) == {GPU: 8}, 180)
+    wait_for(lambda: nonzero(nodes.offered()["node-cdi"]) == {GPU: 8}, 180)
 
-    nodes.describe(NAMED, cdi={"gpu_kubernetes_sharing_configuration": "renamed"})
-    nodes.play("site")
+    nodes.describe(NAMED, {"cdi": {"gpu_kubernetes_sharing_configuration": "renamed"}})
+    # The hosts have nothing of it.
+    nodes.play("render")
     nodes.lab("charts", str(nodes.tree))
     wait_for(lambda: nodes.labels("node-cdi").get(CONFIG) == "renamed", 150)
-    wait_for(lambda: _nonzero(nodes.offered()["node-cdi"]) == {SHARED: 6}, 180)
+    wait_for(lambda: nonzero(nodes.offered()["node-cdi"]) == {SHARED: 6}, 180)
     assert verified(nodes)["node-cdi"] == {"allocatable": "passed"}
     nodes.kubectl("label", "node", "node-cdi", "--overwrite", f"{CONFIG}=four")
     # NFD watches no labels: it looks again when the features of the node change, as those of gpu-feature-discovery do by the other configuration.

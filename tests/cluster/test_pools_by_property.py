@@ -9,80 +9,41 @@ Its host is prepared as an image would be: by site, before the inventory without
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from demo import Demo, wait_for
+from demo import wait_for
+from pool_nodes import CDI, VARIABLE, PoolNodes
 
-KNOWN, UNKNOWN = "elastic-known", "elastic-unknown"
-SPEC = {
-    "hosts": [
-        {
-            "name": name,
-            "group": "elastic",
-            "boards": [{"board": "h100-80gb-sxm", "count": 2}],
-            "driver": "installed",
-            "node": "containerd-2.4",
-        }
-        for name in (KNOWN, UNKNOWN)
-    ]
-}
-COMMON = {
-    "nvidia_driver_branch": "580",
-    "nvidia_driver_state": "unmanaged",
-    "nvidia_toolkit_version": "1.20.0",
-    "gpu_kubernetes_cluster": "demo",
-    "nvidia_sharing_mode": "time_slicing",
-    "nvidia_sharing_replicas": 3,
-}
+KNOWN, UNKNOWN = CDI, VARIABLE
+SHARED = {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 3}
+# Whatever they were before: the layout of a node that nobody names is its host's.
+WHOLE = {"nvidia_mig_layout": [{"devices": "all", "enabled": False}]}
 GPU = "nvidia.com/gpu"
 GROUP = {"node-restriction.kubernetes.io/group": "elastic"}
 CONFIGURATION = "gpufleet.github.io/configuration"
 
 
-class Elastic(Demo):
+class Elastic(PoolNodes):
     """Two nodes, of which the inventory knows both while the hosts are prepared, and one afterwards."""
 
-    @property
-    def hosts(self) -> str:
-        fewer = self.folder / "known.yaml"
-        return str(fewer) if fewer.exists() else super().hosts
-
-    def forget(self) -> None:
-        inventory = yaml.safe_load(Path(super().hosts).read_text())
-        del inventory["all"]["children"]["gpu_hosts"]["children"]["elastic"]["hosts"][UNKNOWN]
-        (self.folder / "known.yaml").write_text(json.dumps(inventory))
-
-    def describe(self, match: dict[str, Any]) -> None:
-        variables = {**COMMON, "gpu_kubernetes_node_match": match}
-        self.inventory.write_text(json.dumps({"gpu_hosts": {"vars": variables}}))
+    def matching(self, match: dict[str, Any]) -> None:
+        """Describe the pool without the node that joins it by this."""
+        self.describe({**SHARED, "gpu_kubernetes_node_match": match}, without=(UNKNOWN,))
 
     def both_offer(self, count: int) -> None:
         wait_for(lambda: self.offered() == {name: {GPU: count} for name in (KNOWN, UNKNOWN)}, 600)
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("property")
-    spec = folder / "lab.json"
-    spec.write_text(json.dumps(SPEC))
-    name = f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-property"
-    found = Elastic(name, folder, folder / "inventory.json", spec)
-    try:
-        found.lab("down")
-        found.lab("up", "--nodes", "--spec", str(spec))
-        found.describe({"boards": True})
-        found.play("site")
-        found.forget()
-        found.play("render")
-        found.lab("charts", str(found.tree))
-        yield found
-    finally:
-        found.lab("down")
+def nodes(make_pools):
+    found = make_pools({"elastic": [KNOWN, UNKNOWN]}, kind=Elastic)
+    found.describe({**SHARED, **WHOLE})
+    found.play("site")
+    found.matching({"boards": True})
+    found.play("render")
+    found.lab("charts", str(found.tree))
+    return found
 
 
 def test_a_node_joins_by_its_gpus_and_offers_what_each_node_does(nodes):
@@ -114,7 +75,7 @@ def test_a_group_of_nodes_is_served_by_its_own_label(nodes):
     nodes.both_offer(6)
     label = "=".join(*GROUP.items())
     nodes.kubectl("label", "nodes", KNOWN, label)
-    nodes.describe({"labels": GROUP})
+    nodes.matching({"labels": GROUP})
     nodes.play("render")
     # What a GitOps controller prunes: the only rule is no longer in the tree.
     assert not (nodes.tree / "node-labels").exists()

@@ -10,65 +10,40 @@ exists here, so what a client gets is what its daemon says.
 
 from __future__ import annotations
 
-import json
-import os
-
 import pytest
 import yaml
-from demo import Demo, devices, wait_for
-from nodes.programs import KUBERNETES
+from demo import devices, wait_for
+from nodes.programs import KUBERNETES, OLDEST_KUBERNETES
+from pool_nodes import CDI, SMALL, VARIABLE
 from releases import Releases
 
-SLICED, MPS, DIVIDED = "node-sliced", "node-mps", "node-divided"
+SLICED, MPS, DIVIDED = SMALL, VARIABLE, CDI
 GPU = "gpu.nvidia.com"
 PROFILE = "3g.40gb"
-BOARDS = [{"board": "h100-80gb-sxm", "count": 1}]
-SPEC = {
-    "hosts": [
-        {"name": name, "group": group, "boards": BOARDS, "driver": "installed", "node": "containerd-2.4"}
-        for name, group in ((SLICED, "sliced"), (MPS, "served"), (DIVIDED, "divided"))
-    ]
-}
+POOLS = {"sliced": [SLICED], "served": [MPS], "divided": [DIVIDED]}
 DESCRIBED = {
-    "nvidia_driver_branch": "580",
-    "nvidia_driver_state": "unmanaged",
-    "nvidia_toolkit_version": "1.20.0",
-    "nvidia_sharing_backend": "dra",
-    "gpu_kubernetes_cluster": "demo",
-    "gpu_kubernetes_version": KUBERNETES,
-}
-GROUPS = {
     "sliced": {
-        "vars": {
-            "nvidia_sharing_mode": "time_slicing",
-            "nvidia_sharing_time_slice": "long",
-            "nvidia_sharing_replicas": 2,
-        }
+        "nvidia_sharing_mode": "time_slicing",
+        "nvidia_sharing_time_slice": "long",
+        "nvidia_sharing_replicas": 2,
     },
-    "served": {"vars": {"nvidia_sharing_mode": "mps", "nvidia_sharing_replicas": 4}},
+    "served": {"nvidia_sharing_mode": "mps", "nvidia_sharing_replicas": 4},
+    # The other GPU stays whole.
     "divided": {
-        "vars": {
-            "nvidia_mig_strategy": "mixed",
-            "nvidia_mig_layout": [{"devices": [0], "instances": {PROFILE: 2}}],
-            "nvidia_sharing_mode": "mps",
-            "nvidia_sharing_replicas": 2,
-        }
+        "nvidia_mig_strategy": "mixed",
+        "nvidia_mig_layout": [{"devices": [0], "instances": {PROFILE: 2}}],
+        "nvidia_sharing_mode": "mps",
+        "nvidia_sharing_replicas": 2,
     },
 }
 
 
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("shared-claims")
-    spec, inventory = folder / "lab.json", folder / "inventory.json"
-    spec.write_text(json.dumps(SPEC))
-    inventory.write_text(json.dumps({"gpu_hosts": {"vars": DESCRIBED, "children": GROUPS}}))
-    found = Demo(f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-shared", folder, inventory, spec)
-    try:
-        found.install()
-        yield found
-    finally:
-        found.lab("down")
+@pytest.fixture(scope="module", params=[KUBERNETES, pytest.param(OLDEST_KUBERNETES, marks=pytest.mark.by_name)])
+def nodes(request, make_pools):
+    found = make_pools(POOLS, request.param)
+    found.describe({"nvidia_sharing_backend": "dra", "gpu_kubernetes_version": request.param}, DESCRIBED)
+    found.site()
+    return found
 
 
 def sharing(nodes, example, name=""):
@@ -108,10 +83,10 @@ def daemons(nodes):
     return [one for one in found if one["metadata"]["name"].startswith("mps-control-daemon-")]
 
 
-def shares(nodes, node):
-    """The devices of the one GPU of a node, as inspect shows them."""
-    (gpu,) = nodes.report("inspect")["ledger"][node]["gpus"]
-    return gpu["shares"]
+def held(nodes, node):
+    """The devices of a node that pods hold, as inspect shows them, and the pods."""
+    gpus = nodes.report("inspect")["ledger"][node]["gpus"]
+    return {share["device"]: share["pods"] for gpu in gpus for share in gpu["shares"] if share["pods"]}
 
 
 def on(nodes, node, *words):
@@ -121,18 +96,20 @@ def on(nodes, node, *words):
 
 def test_pods_share_a_gpu_in_the_time_slices_that_their_claim_says(nodes):
     example = "sliced-gpu"
-    assert nodes.capacity["nodes"][SLICED]["devices"] == {GPU: 1}
-    wait_for(lambda: nodes.report("inspect")["offered"][SLICED] == {GPU: 1}, 180)
+    assert nodes.capacity["nodes"][SLICED]["devices"] == {GPU: 2}
+    wait_for(lambda: nodes.report("inspect")["offered"][SLICED] == {GPU: 2}, 180)
     count = sharing(nodes, example)
     assert count == 2
     names = running(nodes, example, count)
     seen = {uuid for name in names for uuid in devices(nodes.kubectl("logs", name))}
     assert len(seen) == 1, "both pods have the one GPU"
-    assert "Long" in on(nodes, SLICED, "nvidia-smi", "compute-policy", "-l"), "the driver set what the claim says"
-    (share,) = shares(nodes, SLICED)
-    assert share["pods"] == {f"default/{name}": 1 for name in names}
+    shown = on(nodes, SLICED, "nvidia-smi", "compute-policy", "-l")
+    assert (shown.count("Long"), shown.count("Default")) == (1, 1), (
+        "the driver set what the claim says, on its GPU alone"
+    )
+    assert held(nodes, SLICED) == {uuid: {f"default/{name}": 1 for name in names} for uuid in seen}
     stop(nodes, example)
-    wait_for(lambda: "Default" in on(nodes, SLICED, "nvidia-smi", "compute-policy", "-l"), 60)
+    wait_for(lambda: on(nodes, SLICED, "nvidia-smi", "compute-policy", "-l").count("Default") == 2, 60)
 
 
 def test_pods_share_a_gpu_by_the_mps_daemon_of_their_claim(nodes):
@@ -153,8 +130,8 @@ def test_pods_share_a_gpu_by_the_mps_daemon_of_their_claim(nodes):
 
 def test_pods_share_a_mig_device_by_the_mps_daemon_of_their_claim_beside_another_one_on_the_same_gpu(nodes):
     example, kind = "divided-mig-3g-40gb", f"mig.nvidia.com/{PROFILE}"
-    assert nodes.capacity["nodes"][DIVIDED]["devices"] == {kind: 2}
-    wait_for(lambda: nodes.report("inspect")["offered"][DIVIDED] == {kind: 2}, 180)
+    assert nodes.capacity["nodes"][DIVIDED]["devices"] == {kind: 2, GPU: 1}
+    wait_for(lambda: nodes.report("inspect")["offered"][DIVIDED] == {kind: 2, GPU: 1}, 180)
     unit = nodes.capacity["configurations"]["divided"]["slices"][kind]
     apps = {name: sharing(nodes, example, name) for name in ("one", "other")}
     assert apps == {"one": 2, "other": 2}
@@ -174,8 +151,7 @@ def test_pods_share_a_mig_device_by_the_mps_daemon_of_their_claim_beside_another
         assert f"set_default_device_pinned_mem_limit {uuid} {unit['limit_mib']}M" in container["args"][0]
         asked = "echo get_default_active_thread_percentage | nvidia-cuda-mps-control"
         assert nodes.kubectl("exec", given[uuid][0], "--", "sh", "-c", asked).strip() == "50.0"
-    held = {share["device"]: share["pods"] for share in shares(nodes, DIVIDED)}
-    assert held == {uuid: {f"default/{pod}": 1 for pod in names} for uuid, names in given.items()}
+    assert held(nodes, DIVIDED) == {uuid: {f"default/{pod}": 1 for pod in names} for uuid, names in given.items()}
     for name in apps:
         stop(nodes, name)
     wait_for(lambda: not daemons(nodes), 120)
@@ -185,7 +161,12 @@ def test_helm_test_claims_a_device_of_each_pool_as_its_pods_would_share_it(nodes
     releases = Releases(nodes)
     releases.own_chart("verification.deadlineSeconds=120")
     try:
-        assert releases.helm_test() == ["divided-claim-3g-40gb", "served-claim-gpu", "sliced-claim-gpu"]
+        assert releases.helm_test() == [
+            "divided-claim-3g-40gb",
+            "divided-claim-gpu",
+            "served-claim-gpu",
+            "sliced-claim-gpu",
+        ]
     finally:
         releases.remove_own_chart()
     wait_for(lambda: not daemons(nodes), 120)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nodes.charts import Charts
-from nodes.programs import KUBERNETES, NEWEST_KUBERNETES
+from nodes.programs import KUBERNETES, OLDEST_KUBERNETES
 from nodes.publication import Publication
 
 from .lab import Lab, all_labs, purge
@@ -38,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument(
         "--kubernetes",
         default=KUBERNETES,
-        choices=(KUBERNETES, NEWEST_KUBERNETES),
+        choices=(KUBERNETES, OLDEST_KUBERNETES),
         help="the version of the cluster (default: %(default)s)",
     )
     down = add("down", "Remove every process, mount and directory of the lab; the cache stays.")

@@ -38,8 +38,8 @@ _STARTS_WITHIN = 120.0
 #: By release, the gates that are other than by default: extended resources by DRA (KEP-5004) and shares of a device (KEP-5075) are off in 1.34,
 #: and on in the newest.
 FEATURE_GATES: Mapping[str, Mapping[str, bool]] = {
-    programs.KUBERNETES: {"DRAExtendedResource": True, "DRAConsumableCapacity": True},
-    programs.NEWEST_KUBERNETES: {},
+    programs.KUBERNETES: {},
+    programs.OLDEST_KUBERNETES: {"DRAExtendedResource": True, "DRAConsumableCapacity": True},
 }
 _PR_SET_PDEATHSIG = 1
 

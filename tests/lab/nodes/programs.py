@@ -15,8 +15,10 @@ from real_tools import install
 _TESTS = Path(__file__).resolve().parents[2]
 _KUBERNETES = _TESTS / "cluster" / "build.sh"
 _HELM = _TESTS / "charts" / "build-helm.sh"
-#: The oldest release that serves claims, and the newest one that can be built here.
-KUBERNETES, NEWEST_KUBERNETES = "1.34.4", "1.37.2"
+#: The newest release that can be built here, which every lab and test has that names no other.
+KUBERNETES = "1.37.2"
+#: The oldest one that serves claims: what it does otherwise is tested by name.
+OLDEST_KUBERNETES = "1.34.4"
 DEVICE_PLUGIN = ("nvidia-device-plugin", "gpu-feature-discovery", "config-manager", "mps-control-daemon")
 DISCOVERY = ("nfd-master", "nfd-worker", "nfd-gc")
 #: NVIDIA's DRA driver for GPUs, and the hook that it brings to nodes for containers.
