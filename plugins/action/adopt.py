@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ansible import constants as C
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, write_whole
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
     branch_of,
     is_driver_version,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import ADDRESS as IMEX_ADDRESS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import PROGRAM
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
@@ -27,6 +29,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluste
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_inventory import MARK, inventory
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_racks import Host, racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import program_identity
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, write_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
@@ -68,7 +71,7 @@ class ActionModule(ClusterAction):
         directory = os.path.abspath(arguments["directory"])
         before = _refuse_existing(directory, arguments["overwrite"])
         objects = self._objects(arguments) if arguments["kubeconfig"] else None
-        defaults = collect({}, lambda value: value)
+        defaults = {**collect({}, lambda value: value), PROGRAM: program_identity(C.DEFAULT_LOCAL_TMP)}
         groups = plain(task_vars.get("groups", {}))
         adopted: list[Adopted] = []
         left_out: dict[str, str] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import metrics_directory
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
@@ -50,6 +51,7 @@ class ActionModule(FleetAction):
             result["refusals"] = [refusal.as_dict() for refusal in refusals]
             result["msg"] = "\n".join([*(f"{host}: {refusal.message}" for refusal in refusals), "Nothing was changed."])
             return result
+        result["metrics_directory"] = metrics_directory(description.variables)
         result["imex_nodes"] = description.variables[NODES]
         result["stages"] = {name: stage.as_dict() for name, stage in stages.items()}
         result["needed"] = [name for name, stage in stages.items() if stage.needed]

@@ -16,19 +16,17 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive imp
 
 
 class ActionModule(HostAction):
-    """One call of the module where all is in place, two and a transfer where not, none where the facts say enough."""
+    """One call of the module where all is in place, two and a transfer where not."""
 
     def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
-        given = plain(self._task.args)
-        installed = given.pop("installed", None)
-        absent = given.get("state") == "absent"
+        arguments = plain(self._task.args)
+        if arguments.get("state") == "absent":
+            return self._execute_module(module_args=arguments, task_vars=task_vars)
         try:
             program = host_program(cache=C.DEFAULT_LOCAL_TMP)
         except PynvmlNotOnController as error:
             return {"failed": True, "msg": str(error)}
-        if installed == program.sha256 and not absent and given.get("metrics_directory") is None:
-            return {"changed": False, "steps": [], "sha256": program.sha256, "version": program.version}
-        arguments = {**given, "sha256": program.sha256, "version": program.version}
+        arguments = {**arguments, "sha256": program.sha256, "version": program.version}
         answer: dict[str, Any] = self._execute_module(module_args=dict(arguments), task_vars=task_vars)
         if answer.pop("program_missing", False):
             path = self.send("gpufleet-host.pyz", program.content)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import STAGE as BOOT
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals, site_gate
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe, warnings_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
@@ -39,6 +40,7 @@ class ActionModule(ControllerAction):
         result: dict[str, Any] = {
             "todo": todo,
             "to_change": [work.host for work in found if work.state == site_gate.TO_CHANGE],
+            "to_accept": [work.host for work in found if _is_accepted_again(work)],
             "refusals": refusals.of_hosts((work.host, refusal) for work in found for refusal in work.refusals),
             "as_described": as_described,
             "msg": f"{as_described} of {len(found)} hosts are as described.",
@@ -54,3 +56,9 @@ class ActionModule(ControllerAction):
                 ]
             )
         return result
+
+
+def _is_accepted_again(work: site_gate.HostWork) -> bool:
+    """Whether the GPUs, or what serves them, change: a host that only gets a new host program stays in service."""
+    needed = {name for name, stage in work.stages.items() if stage.needed}
+    return work.state == site_gate.TO_CHANGE and needed != {BOOT}

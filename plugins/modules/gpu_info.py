@@ -164,7 +164,10 @@ gpu:
       type: dict
       returned: always
     host_program:
-      description: Version and checksum of the program that restores them, and where it writes metrics, if anywhere.
+      description: >-
+        C(version) and C(sha256) of the program that restores them, the interpreter (C(python)) that its units have to call, where it writes metrics
+        (C(metrics_directory), null for nowhere) and whether their timer runs (C(metrics_active)), and the collection's C(units) by name, each with the
+        C(sha256) of its file and its C(state), V(enabled), V(disabled) or V(masked). C(units) is null where systemd does not run.
       type: dict
       returned: always
     holders:

@@ -11,8 +11,7 @@ module: host_plan
 short_description: Plan what each stage would do on a host, from facts and variables only
 version_added: 0.1.0
 description:
-  - Checks the variables of all host roles (types, choices, misspelled names) and plans the stages C(driver), C(toolkit), C(runtime), C(mig) and
-    C(sharing) of a host, on the controller, without a connection.
+  - Checks the variables of all host roles (types, choices, misspelled names) and plans the stages of a host, on the controller, without a connection.
   - Fails if the host can never reach the desired state, before anything is changed.
   - This is an action plugin; the module only documents it.
 options:
@@ -57,6 +56,11 @@ needed:
   elements: str
   returned: always
   sample: [driver, mig]
+metrics_directory:
+  description: The directory that the host writes metrics to. Empty if it writes none.
+  type: str
+  returned: success
+  sample: /var/lib/prometheus/node-exporter
 stages:
   description: The plan of every stage, by name.
   type: dict

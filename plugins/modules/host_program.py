@@ -35,11 +35,6 @@ options:
       - An empty string removes the timer, its service and the file. If the option is not set, they stay as they are.
       - The directory is not created, because it belongs to node_exporter. The service fails until it exists.
     type: str
-  installed:
-    description:
-      - SHA-256 of the program on the host, if it is known from RV(gpufleet.nvidia.gpu_info#module:gpu.host_program.sha256).
-      - If it matches the controller's and O(metrics_directory) is not set, the host is not contacted.
-    type: str
   sha256:
     description: SHA-256 of the desired program. Set by the action plugin.
     type: str
@@ -59,10 +54,6 @@ seealso:
 EXAMPLES = r"""
 - name: Restore MIG and MPS at boot
   gpufleet.nvidia.host_program:
-
-- name: Do not contact the host if the facts show that the program is installed
-  gpufleet.nvidia.host_program:
-    installed: "{{ gpu_facts_host.gpu.host_program.sha256 | default('', true) }}"
 
 - name: Write metrics for Debian's package of node_exporter
   gpufleet.nvidia.host_program:
@@ -103,14 +94,15 @@ refusals:
 """
 
 import os
-import sys
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import since_start
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import refused_directory
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import installation
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import Present, plan_removal, unit_texts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import plan as plan_installation
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 
 
@@ -119,7 +111,6 @@ def main() -> None:
         argument_spec={
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             "metrics_directory": {"type": "str"},
-            "installed": {"type": "str"},
             "sha256": {"type": "str"},
             "version": {"type": "str"},
             "src": {"type": "path"},
@@ -138,13 +129,15 @@ def main() -> None:
             msg="Failed to install the host program: the module was called without its action plugin, which builds it. "
             "Call gpufleet.nvidia.host_program as a task"
         )
+
+    def planned(found: Present) -> Plan:
+        return (
+            plan_installation(found, wanted["version"], wanted["sha256"], metrics) if present else plan_removal(found)
+        )
+
     try:
         found = installation.read()
-        plan = (
-            installation.plan(found, wanted["sha256"], wanted["version"], sys.executable, metrics)
-            if present
-            else installation.plan_removal(found)
-        )
+        plan = planned(found)
         written = {name: wanted[name] if present else None for name in ("sha256", "version")}
         if metrics and not os.path.isdir(metrics):
             module.warn(
@@ -156,10 +149,10 @@ def main() -> None:
         if installation.needs_program(plan) and not wanted["src"]:
             module.exit_json(changed=False, program_missing=True, seconds=since_start())
         if present:
-            installation.apply(plan, wanted["src"], wanted["version"], sys.executable, metrics)
+            installation.apply(plan, unit_texts(found, metrics), wanted["src"], wanted["version"])
         else:
             installation.apply_removal(plan)
-        installation.read_back(plan)
+        installation.read_back(planned(installation.read()))
     except Refused as refusal:
         refuse(module, refusal)
     except (CommandError, installation.InstallationError, OSError) as error:

@@ -66,6 +66,12 @@ to_change:
   elements: str
   returned: always
   sample: [gpu-training-7]
+to_accept:
+  description: Those of RV(to_change) that DCGM has to accept afterwards. A host on which only the host program and its units change is not one.
+  type: list
+  elements: str
+  returned: always
+  sample: [gpu-training-7]
 refusals:
   description: Why descriptions cannot be met, each with C(thing), C(reason), C(remedy), the whole C(message), and the C(hosts) that it is about.
   type: list

@@ -6,16 +6,22 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import os
+import re
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive import pack, pynvml_source
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive import (
+    PynvmlNotOnController,
+    pack,
+    pynvml_source,
+)
 
 _COLLECTION = Path(__file__).resolve().parent.parent.parent
 _MODULE_UTILS = _COLLECTION / "plugins" / "module_utils"
@@ -31,6 +37,9 @@ from gpufleet_host._host.main import main
 
 sys.exit(main(sys.argv[1:]))
 """
+#: An import from another file of the program, and what it imports.
+_IMPORT = re.compile(r"^[ \t]*from (\.+)([\w.]*) import (\([^)]*\)|[^\n(]*)$", re.MULTILINE)
+_ALIAS = re.compile(r"(\w+)(?: as \w+)?")
 _SHEBANG = b"#!/usr/bin/env python3\n"
 
 
@@ -59,6 +68,16 @@ def host_program(cache: str | None = None) -> HostProgram:
         if kept is not None:
             _keep(kept, content)
     return HostProgram(version, content, hashlib.sha256(content).hexdigest())
+
+
+@lru_cache(maxsize=1)
+def program_identity(cache: str) -> Mapping[str, str] | str:
+    """Return version and SHA-256 of the host program, the same for every host of a run; or why the controller cannot build it."""
+    try:
+        program = host_program(cache)
+    except PynvmlNotOnController as error:
+        return str(error)
+    return {"version": program.version, "sha256": program.sha256}
 
 
 def _build(version: str) -> bytes:
@@ -96,15 +115,16 @@ def parts() -> list[str]:
 
 
 def _imported(name: str) -> list[str]:
-    """Return the files of module_utils that one of them imports, at its top or inside a function."""
+    """Return the files of module_utils that one of them imports, at its top or inside a function.
+
+    Every run plans with the program's hash, and to parse the files would take ten times as long as to hash them.
+    """
     folder = Path(name).parent
     files = []
-    for node in ast.walk(ast.parse((_MODULE_UTILS / name).read_text(encoding="utf-8"))):
-        if not isinstance(node, ast.ImportFrom) or not node.level:
-            continue
-        base = folder.joinpath(*[".."] * (node.level - 1), *(node.module or "").split("."))
-        candidates = [base.with_suffix(".py")] if node.module else []
-        candidates += [base / f"{alias.name}.py" for alias in node.names]
+    for dots, module, names in _IMPORT.findall((_MODULE_UTILS / name).read_text(encoding="utf-8")):
+        base = folder.joinpath(*[".."] * (len(dots) - 1), *(module.split(".") if module else ()))
+        candidates = [base.with_suffix(".py")] if module else []
+        candidates += [base / f"{alias}.py" for alias in _ALIAS.findall(names)]
         paths = [os.path.normpath(candidate) for candidate in candidates]
         files += [path for path in paths if (_MODULE_UTILS / path).is_file()]
     return files

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Callable
 
+from ansible import constants as C
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.stage import stage as dcgm
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as driver
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import stage as metrics
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import PROGRAM
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import stage as boot
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.stage import stage as mig
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.reload_risk import refused_reload
@@ -21,6 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.stage im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.stage import stage as sharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage import stage as toolkit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import VARIABLE, read_folder
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import program_identity
 
 StageFunction = Callable[[Mapping[str, Any], Mapping[str, Any]], StagePlan]
 
@@ -29,14 +32,15 @@ STAGES: dict[str, StageFunction] = {
     "driver": driver,
     "toolkit": toolkit,
     "runtime": runtime,
+    # Units of the stages after it call the host program.
+    "boot": boot,
     "settings": settings,
     "mig": mig,
     "sharing": sharing,
     "dcgm": dcgm,
-    "metrics": metrics,
 }
 #: Those that write units of systemd.
-_WRITE_UNITS = ("driver", "settings", "mig", "sharing", "metrics")
+_WRITE_UNITS = ("driver", "boot", "sharing")
 
 
 def plan_stages(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, StagePlan]:
@@ -51,7 +55,11 @@ def plan_stages(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[st
             return {name: StagePlan(name, needed=True, refusals=(refusal,))}
     plans = {}
     try:
-        given = {**desired, VARIABLE: read_folder(str(desired.get(VARIABLE) or ""))}
+        given = {
+            **desired,
+            VARIABLE: read_folder(str(desired.get(VARIABLE) or "")),
+            PROGRAM: program_identity(C.DEFAULT_LOCAL_TMP),
+        }
     except Refused as refusal:
         return {"driver": StagePlan("driver", needed=True, refusals=(refusal,))}
     for name, function in STAGES.items():

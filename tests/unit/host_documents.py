@@ -6,6 +6,44 @@
 
 from __future__ import annotations
 
+import hashlib
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import BOOT_UNITS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import METRICS_TIMER
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import Present, unit_texts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import instance
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import host_program
+
+PYTHON = "/usr/bin/python3"
+
+
+def installed_program(metrics="", daemons=()):
+    """Return the part C(host_program) of the facts of a host on which C(site) of this checkout has installed it.
+
+    :param metrics: the directory that it writes metrics to; empty for none.
+    :param daemons: names of the MPS daemons of the host.
+    """
+    program = host_program()
+    instances = {instance(name): {"sha256": None, "state": "enabled"} for name in daemons}
+    texts = unit_texts(Present(python=PYTHON, units=instances), metrics)
+    at_boot = (*BOOT_UNITS, METRICS_TIMER)
+    return {
+        "version": program.version,
+        "sha256": program.sha256,
+        "python": PYTHON,
+        "metrics_directory": metrics or None,
+        "metrics_active": bool(metrics),
+        "units": {
+            name: {
+                "sha256": hashlib.sha256(text.encode()).hexdigest(),
+                "state": "enabled" if name in at_boot else "disabled",
+            }
+            for name, text in texts.items()
+        }
+        | instances,
+    }
+
+
 _INSTANCE = {
     "id": 1,
     "profile": "3g.40gb",
@@ -149,7 +187,7 @@ FACTS = {
         "sharing": {"mode": "mps", "daemons": [{"name": "0", "limits_mib": [1], "priority": 0}]},
         "mig_unfinished": False,
     },
-    "host_program": {"version": "0.1.0", "sha256": "0"},
+    "host_program": installed_program("/metrics", ("0",)),
     "health": {
         "nvidia_smi": {"rc": 0, "text": "GPU 0"},
         "xids": [{"number": 79, "pci_address": "0000:18:00.0", "text": "fallen off the bus"}],

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from .test_terminal import HOSTS, ROOT, inventory
+from .test_terminal import ROOT, inventory
 
 #: Each run starts ansible-playbook.
 pytestmark = pytest.mark.slow
@@ -37,12 +37,12 @@ STAGES = "  roles:\n" + "".join(
 @pytest.fixture
 def fleet(tmp_path):
     """Write the inventory, and return what runs C(ansible-playbook) over it."""
-    described = yaml.safe_load(inventory("ready"))
+    described = yaml.safe_load(inventory("ready", tmp_path))
     pools = described["gpu_hosts"]["children"]
     pools["training"]["hosts"][TRAINING[1]] = dict(pools["training"]["hosts"][TRAINING[0]])
     for pool in pools.values():
         for host, variables in pool["hosts"].items():
-            facts = json.loads((HOSTS / Path(variables["bench_canned_facts"]).name).read_text(encoding="utf-8"))
+            facts = json.loads(Path(variables["bench_canned_facts"]).read_text(encoding="utf-8"))
             # Lab hosts run the kernel of the machine, so that they have no packages of one.
             facts["host"] |= {"name": host, "kernel_packages": ["linux-headers-amd64", "linux-image-amd64"]}
             path = tmp_path / f"{host}.json"

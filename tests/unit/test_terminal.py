@@ -11,6 +11,7 @@ C(tests/lab/test_first_use_lab.py).
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -22,6 +23,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from .host_documents import installed_program
 
 #: Each starts ansible-playbook.
 pytestmark = pytest.mark.slow
@@ -56,8 +59,11 @@ def in_terminal(command: list[str], folder: Path, **environment: str) -> str:
     return shown.decode().replace("\r\n", "\n")
 
 
-def inventory(state: str) -> str:
-    """The README's inventory, with hosts that answer what they said when they were in this state."""
+def inventory(state: str, folder: Path) -> str:
+    """The README's inventory, with hosts that answer what they said when they were in this state, from files in C(folder).
+
+    A host that C(site) set up has the host program of this checkout.
+    """
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     described = yaml.safe_load(re.search(r"```yaml\n(.*?)```", readme, re.DOTALL)[1])
     described["gpu_hosts"]["vars"] |= {
@@ -68,13 +74,18 @@ def inventory(state: str) -> str:
     }
     for pool in described["gpu_hosts"]["children"].values():
         for name, variables in pool["hosts"].items():
-            variables["bench_canned_facts"] = str(HOSTS / f"{name}-{state}.json")
+            facts = json.loads((HOSTS / f"{name}-{state}.json").read_text(encoding="utf-8"))
+            if facts["host_program"]["sha256"]:
+                facts["host_program"] = installed_program()
+            path = folder / f"{name}.json"
+            path.write_text(json.dumps(facts), encoding="utf-8")
+            variables["bench_canned_facts"] = str(path)
     return yaml.safe_dump(described, sort_keys=False)
 
 
 @pytest.mark.parametrize("name", PLAYBOOKS)
 def test_the_transcript_is_what_the_playbook_shows(name, tmp_path):
-    (tmp_path / "inventory.yml").write_text(inventory(PLAYBOOKS[name]), encoding="utf-8")
+    (tmp_path / "inventory.yml").write_text(inventory(PLAYBOOKS[name], tmp_path), encoding="utf-8")
     shown = in_terminal(
         [sys.executable.replace("python", "ansible-playbook"), "-i", "inventory.yml", f"gpufleet.nvidia.{name}"],
         tmp_path,

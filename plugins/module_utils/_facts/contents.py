@@ -80,7 +80,7 @@ def read_contents(
         "kubelet": read_kubelet(source, services),
         "cdi": read_cdi(source, gpus),
         "recorded": read_recorded(source),
-        "host_program": read_host_program(source),
+        "host_program": read_host_program(source, services),
     }
     # What few callers need is not imported for all of them.
     if "health" in subsets:

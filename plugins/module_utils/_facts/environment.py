@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+from .._adapters.host_files import HostFiles
 from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import is_dcgm, is_toolkit
 from .._adapters.package_databases import InstalledPackage
@@ -23,11 +25,12 @@ from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
 from .._formats.driver_versions import driver_version_in
 from .._formats.imex_files import MASK, NODES_FILE, WANTS
 from .._formats.toml_read import TomlError
-from .._formats.unit_names import DCGM_UNIT, wants_link
-from .._health.metric_units import METRICS_SERVICE, TIMER_LINK, directory_of
+from .._formats.unit_names import BOOT_UNITS, DCGM_UNIT, wants_link
+from .._health.metric_units import METRICS_SERVICE, METRICS_TIMER, TIMER_LINK, directory_of
 from .._health.repair_places import RECORD as HEAL_RECORD
 from .._mig.journal_lines import JOURNAL_PATH, is_over, lines_of
 from .._runtimes import DISTRIBUTIONS, KUBELETS
+from .._sharing.mps_instances import UNIT as MPS_UNIT
 from .._toolkit import config as toolkit_config
 from .._versions import version_in
 from .services import Services
@@ -48,6 +51,7 @@ _PACKAGE_VERSION = re.compile(r"^(?:\d+:)?([^-~+]+)")
 #: Lines of a file that are read: more hosts than any rack has.
 _NODES = 1024
 _PROGRAM_VERSION = "/usr/local/lib/gpufleet/VERSION"
+_UNITS = "/etc/systemd/system"
 
 
 def read_fabric(
@@ -236,15 +240,39 @@ def _upgrade_state(source: HostReader) -> str | None:
     return str(recorded.get("state") or "") or None if isinstance(recorded, dict) else None
 
 
-def read_host_program(source: HostReader) -> dict[str, Any]:
-    """Return the part C(host_program).
+def read_host_program(source: HostReader, services: Services, python: str = sys.executable) -> dict[str, Any]:
+    """Return the part C(host_program): the program, and what systemd starts of it at boot.
 
-    C(metrics_directory) is where the host writes metrics every minute; None where no timer is enabled for it.
+    C(metrics_directory) is where the host writes metrics every minute; None where no service writes any. C(units) is None where systemd does not run.
+
+    :param python: the interpreter that reads the host, which is the one that its units have to call.
     """
     data = source.files.read_bytes(HOST_PROGRAM)
-    service = source.files.read(f"/etc/systemd/system/{METRICS_SERVICE}")
     return {
         "version": source.files.read(_PROGRAM_VERSION),
         "sha256": hashlib.sha256(data).hexdigest() if data is not None else None,
-        "metrics_directory": directory_of(service) if source.files.exists(TIMER_LINK) else None,
+        "python": python or None,
+        "metrics_directory": directory_of(source.files.read(f"{_UNITS}/{METRICS_SERVICE}")),
+        "metrics_active": services.active(METRICS_TIMER),
+        "units": _units_at_boot(source.files) if source.files.exists("/run/systemd/system") else None,
     }
+
+
+def _units_at_boot(files: HostFiles) -> dict[str, dict[str, Any]]:
+    """Return the units of the collection that have a file, or a link by which systemd starts them at boot."""
+    pattern = MPS_UNIT.replace("@", "@*")
+    daemons = {
+        path.rpartition("/")[2] for path in (*files.glob(f"{_UNITS}/{pattern}"), *files.glob(wants_link(pattern)))
+    }
+    links = {METRICS_TIMER: TIMER_LINK}
+    found = {}
+    for name in (*BOOT_UNITS, METRICS_SERVICE, METRICS_TIMER, *sorted(daemons)):
+        path = f"{_UNITS}/{name}"
+        data, masked = files.read_bytes(path), files.link_name(path) == "null"
+        enabled = files.link_name(links.get(name) or wants_link(name)) is not None
+        if data is not None or masked or enabled:
+            found[name] = {
+                "sha256": None if data is None or masked else hashlib.sha256(data).hexdigest(),
+                "state": "masked" if masked else "enabled" if enabled else "disabled",
+            }
+    return found

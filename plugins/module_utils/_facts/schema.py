@@ -252,7 +252,14 @@ _FACTS = fields(
                 "upgrade_state": _NAME,
             }
         ),
-        "host_program": fields({"version": _TEXT, "sha256": _NAME, "metrics_directory": _TEXT}),
+        "host_program": fields(
+            {
+                **dict.fromkeys(("version", "python", "metrics_directory"), _TEXT),
+                "sha256": _NAME,
+                "metrics_active": boolean,
+                "units": mapping(not_null(fields({"sha256": _NAME, "state": _NAME}, required=("state",))), 4096),
+            }
+        ),
         "health": _HEALTH,
         "holders": items(_HOLDER, 65536),
         "mig_parted": fields({"config_path": _TEXT, "config": OUTPUT, "selected": _TEXT, "enabled": boolean}),

@@ -13,8 +13,9 @@ from .. import _runtimes as runtimes
 from .._adapters.command import CommandError
 from .._adapters.host_reader import HostReader
 from .._adapters.systemd import Unit
+from .._health.metric_units import METRICS_TIMER
 
-#: Units that the facts tell about, without their suffix.
+#: Units that the facts tell about; a service without its suffix.
 UNITS = (
     "nvidia-persistenced",
     "nvidia-fabricmanager",
@@ -26,6 +27,7 @@ UNITS = (
     "gpufleet-mig",
     "gpufleet-cdi",
     "gpufleet-sharing",
+    METRICS_TIMER,
 )
 
 
@@ -57,8 +59,8 @@ def read_services(source: HostReader) -> Services:
         source.note("services", "systemd does not run on this host")
         return Services()
     try:
-        found = source.units([f"{unit}.service" for unit in UNITS])
+        found = source.units([unit if "." in unit else f"{unit}.service" for unit in UNITS])
     except CommandError as error:
         source.note("services", str(error))
         return Services()
-    return Services({name[: -len(".service")]: unit for name, unit in found.items()})
+    return Services({name.removesuffix(".service"): unit for name, unit in found.items()})

@@ -16,6 +16,8 @@ MIG_UNIT = "gpufleet-mig.service"
 CDI_UNIT = "gpufleet-cdi.service"
 SETTINGS_UNIT = "gpufleet-settings.service"
 SHARING_UNIT = "gpufleet-sharing.service"
+#: Those that restore at boot.
+BOOT_UNITS = (MIG_UNIT, CDI_UNIT, SETTINGS_UNIT, SHARING_UNIT)
 
 
 def wants_link(unit: str) -> str:

@@ -133,7 +133,7 @@ class Metrics(Enum):
     DRIFT = Metric(
         "gpufleet_drift",
         GAUGE,
-        "Whether the host differs (1) from what the last site recorded on it, or not (0): mig, sharing, compute_mode, settings.",
+        "Whether site would change (1) what it recorded on the host, or not (0): mig, settings, sharing, compute_mode, and the units that restore it: boot.",
         ("record",),
     )
     MIG_UNFINISHED = Metric(

@@ -21,7 +21,12 @@ FABRIC_STATES = ("not_started", "in_progress", "completed")
 
 
 def readings(
-    evidence: Evidence, report: HealthReport, counts: ErrorCounts, now: float, duration: float
+    evidence: Evidence,
+    report: HealthReport,
+    counts: ErrorCounts,
+    now: float,
+    duration: float,
+    drift: Mapping[str, bool],
 ) -> list[Sample]:
     """Return everything that is known of a host.
 
@@ -29,6 +34,7 @@ def readings(
     :param counts: the errors since the boot.
     :param now: seconds since the epoch.
     :param duration: seconds that reading took.
+    :param drift: what of the host differs from its records.
     """
     return [
         *_run(evidence.facts, now, duration),
@@ -38,7 +44,7 @@ def readings(
         *_gpus(evidence),
         *_errors(counts),
         *_mps(evidence.facts),
-        *_drift(evidence.facts),
+        *_drift(evidence.facts, drift),
     ]
 
 
@@ -139,8 +145,8 @@ def _mps(facts: Mapping[str, Any]) -> Iterator[Sample]:
         yield Sample(Metrics.MPS_SERVING.value, serves, (pipe,))
 
 
-def _drift(facts: Mapping[str, Any]) -> Iterator[Sample]:
-    for record, differs in software.drift(facts).items():
+def _drift(facts: Mapping[str, Any], drift: Mapping[str, bool]) -> Iterator[Sample]:
+    for record, differs in drift.items():
         yield Sample(Metrics.DRIFT.value, differs, (record,))
     unfinished = (facts.get("recorded") or {}).get("mig_unfinished")
     if unfinished is not None:

@@ -2,155 +2,40 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Install and remove the host program and its units: read, plan, apply, read back."""
+"""Install and remove the host program and its units, as L(plan) says, and read the host before and after."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 from .._adapters import systemd
-from .._adapters.files import read_bytes, read_text, remove, write_whole
+from .._adapters.files import read_bytes, remove, write_whole
+from .._adapters.host_files import HostFiles
+from .._adapters.host_reader import HostReader
 from .._adapters.pynvml_loader import HOST_PROGRAM
-from .._health.metric_units import METRICS_FILE, METRICS_SERVICE, METRICS_TIMER, directory_of, metric_units
-from .._plan import Plan, Refused, Step
+from .._adapters.zip_imports import COMPILED
+from .._facts.environment import read_host_program
+from .._facts.services import read_services
+from .._formats.unit_names import wants_link
+from .._health.metric_units import METRICS_SERVICE, METRICS_TIMER, TIMER_LINK
+from .._plan import Plan, Refused
 from .._runtime.unit_reload import reload_units
 from .._steps import Kind
 from .compiled import remove_compiled, write_compiled
-from .units import UNIT_DIRECTORY, units
-
-_OF_METRICS = (METRICS_SERVICE, METRICS_TIMER)
-
-VERSION_FILE = os.path.join(os.path.dirname(HOST_PROGRAM), "VERSION")
+from .plan import OF_METRICS, VERSION_FILE, Present
+from .units import UNIT_DIRECTORY
 
 
 class InstallationError(Exception):
     """The program or its units are not as they should be after they were installed."""
 
 
-@dataclass(frozen=True)
-class Installed:
-    """What is on the host.
-
-    :param sha256: of the program, or None where there is none.
-    :param unit_files: text of the unit files that are there, by unit.
-    :param enabled: the units that start at boot.
-    :param systemd: whether this host runs systemd.
-    :param timer_active: whether the timer of the metrics runs.
-    """
-
-    sha256: str | None
-    version: str | None
-    unit_files: Mapping[str, str]
-    enabled: frozenset[str]
-    systemd: bool
-    timer_active: bool = False
-
-    @property
-    def metrics_directory(self) -> str:
-        """Where metrics are written; empty where they are not."""
-        return directory_of(self.unit_files.get(METRICS_SERVICE)) or ""
-
-
-def read() -> Installed:
-    program = read_bytes(HOST_PROGRAM)
-    names = sorted([*units(""), *_OF_METRICS])
-    files = {name: text for name in names if (text := read_text(f"{UNIT_DIRECTORY}/{name}")) is not None}
-    here = systemd.available()
-    return Installed(
-        sha256=None if program is None else hashlib.sha256(program).hexdigest(),
-        version=read_text(VERSION_FILE),
-        unit_files=files,
-        enabled=systemd.enabled(files) if here else frozenset(),
-        systemd=here,
-        timer_active=here and systemd.unit(METRICS_TIMER).is_active,
-    )
-
-
-def plan(present: Installed, sha256: str, version: str, python: str, metrics: str | None = None) -> Plan:
-    """Return the steps that put the program and its units in place.
-
-    :param sha256: of the program as it should be.
-    :param python: interpreter that the units call.
-    :param metrics: the directory that metrics are written to; empty removes what writes them, None leaves that as it is.
-    """
-    steps = []
-    if present.sha256 != sha256:
-        why = "it is not there" if present.sha256 is None else f"it is of version {present.version or 'unknown'}"
-        steps.append(Step(Kind.INSTALL_HOST_PROGRAM, HOST_PROGRAM, why))
-    elif present.version != version:
-        steps.append(Step(Kind.WRITE_FILE, VERSION_FILE, "it names another version"))
-    warnings = () if present.systemd else ("This host has no systemd: nothing restores MIG and MPS after a reboot.",)
-    directory = present.metrics_directory if metrics is None else metrics
-    texts = _texts(python, directory) if present.systemd else {}
-    enabled = _enabled(texts)
-    steps += _unit_steps(present, texts, enabled) if present.systemd else []
-    return Plan(
-        steps=tuple(steps),
-        before=_state(present.sha256, present.unit_files, present.enabled, present.timer_active),
-        after=_state(sha256, texts, enabled, METRICS_TIMER in texts),
-        warnings=warnings,
-    )
-
-
-def _texts(python: str, directory: str) -> Mapping[str, str]:
-    """Return the text of every unit that the host has to have."""
-    return {**units(python), **(metric_units(python, directory) if directory else {})}
-
-
-def _enabled(texts: Iterable[str]) -> frozenset[str]:
-    """Return which units start at boot: all but the service that its timer starts."""
-    return frozenset(texts) - {METRICS_SERVICE}
-
-
-def _unit_steps(present: Installed, texts: Mapping[str, str], enabled: frozenset[str]) -> list[Step]:
-    steps = _metrics_removal(present) if METRICS_TIMER not in texts else []
-    directory = directory_of(texts.get(METRICS_SERVICE))
-    if directory and present.metrics_directory not in ("", directory):
-        steps.append(_without_metrics(present, f"metrics are written to {directory}"))
-    written = [name for name, text in sorted(texts.items()) if present.unit_files.get(name) != text.strip()]
-    steps += [Step(Kind.WRITE_FILE, f"{UNIT_DIRECTORY}/{name}", "it differs", data={"unit": name}) for name in written]
-    steps += [Step(Kind.ENABLE_SERVICE, name, "it has to run at boot") for name in sorted(enabled - present.enabled)]
-    if METRICS_TIMER in texts and (METRICS_TIMER in written or not present.timer_active):
-        steps.append(Step(Kind.START_SERVICE, METRICS_TIMER, "metrics have to be written"))
-    return steps
-
-
-def _without_metrics(present: Installed, why: str) -> Step:
-    """Return the step that removes the file: node_exporter would show its last values for ever."""
-    return Step(Kind.REMOVE_FILE, f"{present.metrics_directory}/{METRICS_FILE}", why)
-
-
-def _metrics_removal(present: Installed) -> list[Step]:
-    why = "it is not wanted"
-    steps = [Step(Kind.DISABLE_SERVICE, METRICS_TIMER, why)] if METRICS_TIMER in present.enabled else []
-    steps += [
-        Step(Kind.REMOVE_FILE, f"{UNIT_DIRECTORY}/{name}", why, data={"unit": name})
-        for name in _OF_METRICS
-        if name in present.unit_files
-    ]
-    return [*steps, _without_metrics(present, why)] if present.metrics_directory else steps
-
-
-def plan_removal(present: Installed) -> Plan:
-    """Return the steps that remove the program and its units. What they recorded stays."""
-    why = "it is not wanted"
-    steps = [Step(Kind.DISABLE_SERVICE, name, why) for name in sorted(present.enabled - {METRICS_TIMER})]
-    steps += [
-        Step(Kind.REMOVE_FILE, f"{UNIT_DIRECTORY}/{name}", why, data={"unit": name})
-        for name in sorted(set(present.unit_files) - set(_OF_METRICS))
-    ]
-    steps += _metrics_removal(present)
-    if present.sha256 is not None:
-        steps.append(Step(Kind.REMOVE_FILE, HOST_PROGRAM, "it is not wanted"))
-    return Plan(
-        steps=tuple(steps),
-        before=_state(present.sha256, present.unit_files, present.enabled, present.timer_active),
-        after=_state(None, {}, (), False),
-    )
+def read() -> Present:
+    """Return what this host has, as its facts say it."""
+    reader = HostReader(HostFiles())
+    return Present.from_facts(read_host_program(reader, read_services(reader)))
 
 
 def needs_program(steps: Plan) -> bool:
@@ -158,17 +43,15 @@ def needs_program(steps: Plan) -> bool:
     return any(step.kind is Kind.INSTALL_HOST_PROGRAM for step in steps.steps)
 
 
-def apply(steps: Plan, source: str | None, version: str, python: str, metrics: str | None = None) -> None:
-    """Carry out L(plan).
+def apply(steps: Plan, texts: Mapping[str, str], source: str | None, version: str) -> None:
+    """Carry out L(plan.plan).
 
+    :param texts: of the units that the host has to have, by name.
     :param source: file with the program; needed when the plan installs it.
-    :param metrics: as L(plan) was given it.
     :raises InstallationError: the plan installs the program and there is no file.
     :raises CommandError: systemd refused.
     :raises Refused: systemd would have to be reloaded, and containers would lose their GPUs.
     """
-    present = read()
-    texts = _texts(python, present.metrics_directory if metrics is None else metrics)
     _stop_disabled(steps)
     written = set()
     for step in steps.steps:
@@ -180,17 +63,26 @@ def apply(steps: Plan, source: str | None, version: str, python: str, metrics: s
             write_compiled(content, HOST_PROGRAM)
             write_whole(HOST_PROGRAM, content, mode=0o755)
             write_whole(VERSION_FILE, f"{version}\n")
+            for name in step.data["units"]:
+                write_whole(f"{UNIT_DIRECTORY}/{name}", texts[name])
+        elif step.kind is Kind.UNMASK_SERVICE:
+            systemd.unmask(step.target)
         elif step.kind is Kind.WRITE_FILE and "unit" in step.data:
-            if write_whole(step.target, texts[step.data["unit"]]):
-                written.add(step.data["unit"])
+            write_whole(step.target, texts[step.data["unit"]])
+            written.add(step.data["unit"])
         elif step.kind is Kind.WRITE_FILE:
             write_whole(VERSION_FILE, f"{version}\n")
         elif step.kind is Kind.REMOVE_FILE:
             remove(step.target)
+    program = None if os.path.exists(COMPILED) else read_bytes(HOST_PROGRAM)
+    if program is not None:
+        # Of another Python than the one that runs this, or removed.
+        write_compiled(program, HOST_PROGRAM)
     if METRICS_TIMER in texts:
         # What restores at boot is read at boot.
-        reload_units(_OF_METRICS, written)
-    systemd.enable(step.target for step in steps.steps if step.kind is Kind.ENABLE_SERVICE)
+        reload_units(OF_METRICS, written & set(OF_METRICS))
+    with_program = [name for step in steps.steps for name in step.data.get("units", ())]
+    systemd.enable([*with_program, *(step.target for step in steps.steps if step.kind is Kind.ENABLE_SERVICE)])
     for step in steps.steps:
         if step.kind is Kind.START_SERVICE:
             # A timer that runs already has its new times only after a restart.
@@ -204,10 +96,13 @@ def _stop_disabled(steps: Plan) -> None:
         systemd.stop(METRICS_TIMER)
         systemd.stop(METRICS_SERVICE)
     systemd.disable(names)
+    for name in names:
+        # systemctl leaves the link of a unit that is masked, or whose file is gone.
+        remove(TIMER_LINK if name == METRICS_TIMER else wants_link(name))
 
 
 def apply_removal(steps: Plan) -> None:
-    """Carry out L(plan_removal).
+    """Carry out L(plan.plan_removal).
 
     :raises CommandError: systemd refused.
     """
@@ -223,25 +118,13 @@ def apply_removal(steps: Plan) -> None:
         reload_units(sorted(removed), removed)
 
 
-def read_back(steps: Plan) -> None:
-    """Read the host again and compare.
+def read_back(left: Plan) -> None:
+    """Compare: planned anew, nothing may be left to do.
 
-    :raises InstallationError: it is not as the plan says.
+    :raises InstallationError: something is.
     """
-    present = read()
-    found = _state(present.sha256, present.unit_files, present.enabled, present.timer_active)
-    if found != dict(steps.after):
-        different = [name for name in found if found[name] != steps.after.get(name)]
+    if left.changes:
         raise InstallationError(
-            "Failed to install the host program: after everything was written, "
-            f"{', '.join(different)} is not as planned. Look for another tool that manages these files"
+            "Failed to install the host program: every step was carried out, but these are still needed: "
+            f"{'; '.join(map(str, left.steps))}. Look for another tool that manages these files"
         )
-
-
-def _state(sha256: str | None, unit_files: Mapping[str, str], enabled: Iterable[str], timer: bool) -> dict[str, object]:
-    return {
-        "program": sha256,
-        "units": {name: text.strip() for name, text in sorted(unit_files.items())},
-        "enabled": sorted(enabled),
-        "timer": "active" if timer else "inactive",
-    }

@@ -2,18 +2,28 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The metrics stage of C(site): whether the host has the timer that writes metrics, as its pool says."""
+"""The stage C(boot) of C(site): the host program, and the units that restore at boot and write metrics, from facts alone.
+
+What is restored is recorded by the stages that set it, which also plan for their records.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
-from .._health.metric_units import METRICS_TIMER, refused_directory
-from .._plan import Refused, StagePlan, Step
-from .._steps import Kind
+from .._health.metric_units import refused_directory
+from .._plan import Refused, StagePlan
+from .._settings import desired as settings
+from .._sharing import desired as sharing
+from .._sharing.host import host_sharing
+from .._sharing.state import recorded_sharing
+from .plan import Present, plan
 
-STAGE = "metrics"
+STAGE = "boot"
+#: The controller's host program among the variables of a host: its version and SHA-256, or why it cannot be built.
+PROGRAM = "host_program"
 
 
 def metrics_directory(desired: Mapping[str, Any]) -> str:
@@ -36,18 +46,47 @@ def metrics_directory(desired: Mapping[str, Any]) -> str:
 
 
 def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
-    """Plan whether the timer is installed or removed.
+    """Plan the program and its units.
 
     :param facts: the facts document of M(gpufleet.nvidia.gpu_info).
-    :raises Refused: the directory cannot be used.
+    :param desired: the variables of all host roles, and C(PROGRAM).
+    :raises Refused: the directory of the metrics cannot be used.
     """
     directory = metrics_directory(desired)
-    present = (facts.get("host_program") or {}).get("metrics_directory") or ""
-    if directory == present:
+    part = facts.get("host_program") or {}
+    present = Present.from_facts(part)
+    if not (directory or present.anything or _is_set_up(facts) or _restores(facts, desired)):
         return StagePlan(STAGE, needed=False)
-    if not directory:
-        step = Step(Kind.DISABLE_SERVICE, METRICS_TIMER, "nvidia_health_metrics is false")
-    else:
-        why = f"it writes to {present}" if present else f"nothing writes to {directory}"
-        step = Step(Kind.ENABLE_SERVICE, METRICS_TIMER, why)
-    return StagePlan(STAGE, needed=True, steps=(step,))
+    program = desired.get(PROGRAM)
+    if "units" not in part:
+        why = "the facts are of an earlier release, which did not read the units of the host program"
+        return StagePlan(STAGE, needed=True, unknown=why)
+    if not isinstance(program, Mapping):
+        return StagePlan(STAGE, needed=True, unknown=str(program or "the controller's host program is not known"))
+    found = plan(present, program["version"], program["sha256"], directory)
+    return StagePlan(STAGE, needed=found.changes, steps=found.steps, warnings=found.warnings)
+
+
+def _is_set_up(facts: Mapping[str, Any]) -> bool:
+    """Whether C(site) sets up the whole host. One that others set up is left without the program as long as there is nothing to restore."""
+    return not (facts.get("driver") or {}).get("loaded_version")
+
+
+def _restores(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:
+    """Whether something is restored at boot: what is recorded, and what other stages are about to record."""
+    recorded = facts.get("recorded") or {}
+    former = settings.recorded(recorded.get("settings"))
+    shared = recorded_sharing(facts)
+    if recorded.get("mig") or (former and former.anything) or (shared and not shared.is_default):
+        return True
+    if desired.get("nvidia_mig_layout") and desired.get("nvidia_mig_restore", True):
+        return True
+    # What is refused of these variables their own stages say.
+    with suppress(Refused):
+        if settings.read(desired).anything:
+            return True
+    with suppress(Refused):
+        wanted = sharing.read(desired)
+        with_daemons = wanted.mode == "mps" and wanted.mps_manager == "host" and not wanted.claims_shared
+        return with_daemons or not host_sharing(wanted, ()).is_default
+    return False

@@ -27,8 +27,9 @@ from .._health.exposition import expose
 from .._health.metric_units import METRICS_FILE, METRICS_SERVICE
 from .._health.readings import readings, unread
 from .._health.report import Evidence, Expectation, evaluate
-from .installation import VERSION_FILE
+from .drift import drift
 from .output import fail, say
+from .plan import VERSION_FILE
 
 COUNTS = "/var/lib/gpufleet/error-counts.json"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -75,7 +76,8 @@ def write_metrics(
     if text is not None:
         errors = counted(errors, text, evidence.facts.get("pci"))
         write_whole(counts, errors.as_text(), mode=0o600)
-    write_whole(path, expose(readings(evidence, report, errors, time.time(), time.monotonic() - began)))
+    took = time.monotonic() - began
+    write_whole(path, expose(readings(evidence, report, errors, time.time(), took, drift(evidence.facts))))
     say(report.message)
     return 0
 

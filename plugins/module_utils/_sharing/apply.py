@@ -91,7 +91,8 @@ def apply(plan: Plan, wanted: HostSharing, nvml: Nvml | None) -> None:
     """
     daemons = {daemon.name: daemon for daemon in wanted.daemons}
     # Before the first daemon ends: systemd may have to be reloaded, which is refused where containers would lose their GPUs.
-    _write_units([daemons[step.target] for step in plan.steps if step.kind is Kind.START_MPS_DAEMON])
+    starting = (Kind.START_MPS_DAEMON, Kind.ENABLE_MPS_DAEMON)
+    _write_units([daemons[step.target] for step in plan.steps if step.kind in starting])
     for step in plan.steps:
         try:
             _apply_step(step, daemons, wanted, nvml)
@@ -258,13 +259,13 @@ def _apply_step(step: Step, daemons: Mapping[str, Daemon], wanted: HostSharing, 
     elif step.kind is Kind.END_IDLE_MPS_SERVER:
         _end_server(daemons[step.target], int(step.data["pid"]))
     elif step.kind is Kind.ENABLE_MPS_DAEMON:
-        systemd.enable([mps_units.instance(step.target)])
+        _enable(step.target)
     elif step.kind is Kind.RECORD_SHARING:
         files.write_whole(RECORD, json.dumps(wanted.as_dict(), indent=2, sort_keys=True) + "\n")
 
 
 def _write_units(daemons: Sequence[Daemon]) -> None:
-    """Write the unit files of daemons that are to be started."""
+    """Write the unit files of daemons that are to be started, now or at boot."""
     if not daemons:
         return
     names = [mps_units.instance(daemon.name) for daemon in daemons]
@@ -290,9 +291,14 @@ def _start(daemon: Daemon) -> None:
         # What is mounted there stays, for the pods that have it, unless it is the host's own shared memory.
         if not files.is_mount(SHM) or files.same(SHM, _HOST_SHM):
             systemd.restart(mps_units.SHM_UNIT)
-    systemd.enable([mps_units.instance(daemon.name)])
+    _enable(daemon.name)
     # A unit that systemd thinks active while its daemon does not answer is started anew.
     systemd.restart(mps_units.instance(daemon.name), timeout=_RESTART_SECONDS)
+
+
+def _enable(name: str) -> None:
+    systemd.unmask(mps_units.instance(name))
+    systemd.enable([mps_units.instance(name)])
 
 
 def _write_environment(daemon: Daemon) -> None:

@@ -11,6 +11,11 @@ UNIT = "gpufleet-mps@.service"
 ROOT = "/run/nvidia/mps"
 
 
+def instance(name: str) -> str:
+    """Return the unit of the daemon C(name)."""
+    return UNIT.replace("@", f"@{name}")
+
+
 def is_instance(unit: str | None) -> bool:
     """Whether C(unit) is one of these daemons."""
     before, after = UNIT.split("@")

@@ -10,7 +10,7 @@ import json
 
 from .._runtimes import KUBELETS
 from .host import SHM, Daemon
-from .mps_instances import UNIT
+from .mps_instances import instance
 
 SHM_UNIT = "run-nvidia-mps-shm.mount"
 FOLDER = "/etc/gpufleet/mps"
@@ -84,11 +84,6 @@ def unit_text(program: str, python: str = "/usr/bin/python3") -> str:
     :param program: path of the host program.
     """
     return UNIT_TEXT.format(program=program, python=python, kubelets=_KUBELETS)
-
-
-def instance(name: str) -> str:
-    """Return the unit of the daemon C(name)."""
-    return UNIT.replace("@", f"@{name}")
 
 
 def environment_path(name: str) -> str:

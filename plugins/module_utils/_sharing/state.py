@@ -12,6 +12,7 @@ from typing import Any
 
 from .._formats.mps_commands import limit_text
 from .host import UNREADABLE, Daemon, HostSharing
+from .mps_instances import UNIT, instance
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,10 @@ def from_facts(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> O
     }
     return Observed(
         gpus=tuple(ObservedGpu(int(gpu["index"]), str(gpu.get("uuid")), gpu.get("compute_mode")) for gpu in gpus),
-        daemons=tuple(_daemon(daemon, answering.get(daemon.pipe_directory)) for daemon in recorded.daemons)
+        daemons=tuple(
+            _daemon(daemon, answering.get(daemon.pipe_directory), _is_enabled(facts, daemon.name))
+            for daemon in recorded.daemons
+        )
         if recorded
         else (),
         recorded=recorded,
@@ -125,7 +129,13 @@ def recorded_sharing(facts: Mapping[str, Any]) -> HostSharing | None:
         return UNREADABLE
 
 
-def _daemon(daemon: Daemon, found: Mapping[str, Any] | None) -> ObservedDaemon:
+def _is_enabled(facts: Mapping[str, Any], name: str) -> bool:
+    """Whether systemd starts a daemon at boot, and there is a unit to start it from; taken for true where facts do not tell of units."""
+    units = (facts.get("host_program") or {}).get("units")
+    return units is None or (UNIT in units and (units.get(instance(name)) or {}).get("state") == "enabled")
+
+
+def _daemon(daemon: Daemon, found: Mapping[str, Any] | None, enabled: bool) -> ObservedDaemon:
     """A recorded daemon is taken for configured as recorded: its unit and its record are written together.
 
     :param found: what facts tell of it, None where it does not answer. Settings that they do not tell are taken for the recorded ones.
@@ -136,7 +146,7 @@ def _daemon(daemon: Daemon, found: Mapping[str, Any] | None) -> ObservedDaemon:
         name=daemon.name,
         configured=daemon,
         responds=found is not None,
-        enabled=True,
+        enabled=enabled,
         percentage=daemon.percentage if percentage is None else percentage,
         limits=tuple(map(limit_text, daemon.limits_mib)) if limits is None else tuple(limits),
         priority=str(daemon.priority),

@@ -23,6 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_ve
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import HOST, MASKED, NODES, UNMANAGED
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import VARIABLE as IMEX
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import METRICS_TIMER
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import CDI, ENVVAR, METHODS, VOLUME_MOUNTS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import mig_parted
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import desired_layout
@@ -135,7 +136,7 @@ def adopt(
     _toolkit(reader, served, runtime)
     _mig(reader, served)
     _sharing(reader, served)
-    _metrics(reader)
+    _boot(reader)
     reader.differences += served.differences
     reader.notes += served.notes
     group = rack.group if reader.variables.get(IMEX) == HOST else ""
@@ -308,10 +309,14 @@ def _sharing(reader: _Reader, served: Served) -> None:
         )
 
 
-def _metrics(reader: _Reader) -> None:
-    directory = (reader.facts.get("host_program") or {}).get("metrics_directory")
-    if directory:
+def _boot(reader: _Reader) -> None:
+    part = reader.facts.get("host_program") or {}
+    directory, timer = part.get("metrics_directory"), (part.get("units") or {}).get(METRICS_TIMER) or {}
+    if directory and timer.get("state") == "enabled":
         reader.variables.update({"nvidia_health_metrics": True, "nvidia_health_metrics_directory": directory})
+    left = reader.left(["boot"], {})
+    if left:
+        reader.differences.append(f"boot: site would: {_joined(left)}")
 
 
 def read_yaml(text: Any) -> Any:

@@ -20,11 +20,11 @@ REGISTERED = {
     "reboot": "nvidia_driver_rebooted",
     "toolkit": "nvidia_toolkit_result",
     "runtime": "nvidia_toolkit_runtime_result",
+    "boot": "nvidia_boot_result",
     "settings": "nvidia_settings_result",
     "mig": "nvidia_mig_result",
     "sharing": "nvidia_sharing_result",
     "dcgm": "nvidia_dcgm_result",
-    "metrics": "nvidia_health_metrics_result",
     "health": "nvidia_health_result",
 }
 #: What a stage waits for, as L(gpufleet.nvidia.driver#module) calls it, and the column that shows it.

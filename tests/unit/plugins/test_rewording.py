@@ -18,7 +18,6 @@ import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.action import evict_gpu_pods
 from ansible_collections.gpufleet.nvidia.plugins.module_utils import _steps
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import installation
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import state as mig_state
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_plan import plan_host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu
@@ -173,16 +172,13 @@ def test_a_driver_is_brought_changed_and_removed():
 
 
 def test_the_host_program_is_installed_and_removed(installed):
-    root, source, enabled, reloads = installed
-    program.install(source)
-    assert enabled == set(program.units(program.PYTHON)) and not reloads
-    (root / "lib" / "VERSION").write_text("0.9\n")
-    program.install(None)
-    assert (root / "lib" / "VERSION").read_text() == "1.2.3\n"
-    assert installation.read().unit_files
-    installation.apply_removal(installation.plan_removal(installation.read()))
-    assert not installation.read().unit_files and installation.read().sha256 is None
-    assert enabled == set()
+    installed.install()
+    assert installed.enabled == set(program.units("")) and not installed.reloads
+    installed.path(program.VERSION_FILE).write_text("0.9\n")
+    installed.install()
+    assert installed.path(program.VERSION_FILE).read_text() == "1.2.3\n"
+    installed.remove()
+    assert not installed.read().anything and not installed.enabled
 
 
 @pytest.mark.parametrize(

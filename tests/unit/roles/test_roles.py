@@ -24,12 +24,12 @@ PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
 DEPEND_ON_FACTS = {
     "nvidia_driver",
     "nvidia_toolkit",
-    "nvidia_settings",
-    "nvidia_mig",
-    "nvidia_sharing",
+    "nvidia_boot",
     "nvidia_dcgm",
-    "nvidia_health",
 }
+
+#: Those of which something is restored at boot.
+DEPEND_ON_BOOT = {"nvidia_settings", "nvidia_mig", "nvidia_sharing", "nvidia_health"}
 
 #: Roles that read the hosts themselves, or are called by a playbook that did.
 ALONE = {"gpu_facts", "gpu_kubernetes", "gpu_node", "gpu_remove"}
@@ -52,6 +52,7 @@ def test_there_are_roles():
         "gpu_facts",
         "nvidia_driver",
         "nvidia_toolkit",
+        "nvidia_boot",
         "nvidia_settings",
         "nvidia_mig",
         "nvidia_sharing",
@@ -137,7 +138,9 @@ def test_no_condition_reads_a_message():
 
 def test_host_roles_depend_on_the_facts(role):
     dependencies = [entry["role"] for entry in load(role / "meta" / "main.yml")["dependencies"]]
-    needed = "gpu_node" if role.name in DEPEND_ON_NODE else "gpu_facts"
+    needed = (
+        "gpu_node" if role.name in DEPEND_ON_NODE else "nvidia_boot" if role.name in DEPEND_ON_BOOT else "gpu_facts"
+    )
     expected = [] if role.name in ALONE else [f"gpufleet.nvidia.{needed}"]
     assert dependencies == expected
 

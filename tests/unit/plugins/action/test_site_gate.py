@@ -4,8 +4,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.action import site_gate
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.site_gate import HostWork
 
 GROUPS = {"gpu_hosts": ["a", "b"], "training": ["a", "b"]}
 MISSPELT = {"nvidia_mig_layot": "all-balanced"}
@@ -26,10 +30,19 @@ def refused(result):
 
 def test_hosts_with_something_to_do_are_let_in_and_shown_by_pool(gate):
     result, shown = gate()
+    assert result["to_accept"] == result["to_change"]
     assert result["todo"] == result["to_change"] == ["a", "b"] and result["refusals"] == [] and "failed" not in result
     assert shown.lines == [
-        "  training: 2 to change: a (driver, toolkit, runtime, sharing), b (driver, toolkit, runtime, sharing)"
+        "  training: 2 to change: a (driver, toolkit, runtime, boot, sharing), b (driver, toolkit, runtime, boot, sharing)"
     ]
+
+
+def test_a_host_that_only_gets_another_program_is_not_accepted_again():
+    work = HostWork("a", "training", "to change", "boot")
+    for others, accepted in (({}, False), ({"mig": False}, False), ({"mig": True}, True)):
+        needed = {"boot": True, **others}
+        stages = {name: StagePlan(name, needed=one) for name, one in needed.items()}
+        assert site_gate._is_accepted_again(replace(work, stages=stages)) is accepted
 
 
 def test_one_refused_host_stops_all_and_is_named_with_the_reason(gate):

@@ -183,29 +183,18 @@ def program(monkeypatch, tmp_path):
     return host_program.host_program(str(tmp_path))
 
 
-def test_the_host_program_that_the_facts_show_costs_no_call(program):
-    answer = run(Host([]), host_program.ActionModule, installed=program.sha256)
-    assert answer == {"changed": False, "steps": [], "sha256": program.sha256, "version": program.version}
-
-
-def test_a_removal_is_asked_for_whatever_the_facts_show(program):
+def test_a_removal_needs_no_program(monkeypatch):
+    monkeypatch.setattr(host_program, "host_program", None)
     host = Host([{"changed": True}])
-    assert run(host, host_program.ActionModule, state="absent", installed=program.sha256) == {"changed": True}
-    assert host.calls == [{"state": "absent", "sha256": program.sha256, "version": program.version}]
+    assert run(host, host_program.ActionModule, state="absent") == {"changed": True}
+    assert host.calls == [{"state": "absent"}]
 
 
-@pytest.mark.parametrize("directory", ["/var/lib/metrics", ""])
-def test_metrics_are_asked_for_whatever_the_facts_show_of_the_program(program, directory):
-    host = Host([{"changed": True}])
-    run(host, host_program.ActionModule, metrics_directory=directory, installed=program.sha256)
-    assert host.calls == [{"metrics_directory": directory, "sha256": program.sha256, "version": program.version}]
-
-
-@pytest.mark.parametrize("installed", [None, "", "0" * 64])
-def test_a_program_that_is_in_place_is_not_sent(program, installed):
+@pytest.mark.parametrize("given", [{}, {"metrics_directory": ""}, {"metrics_directory": "/var/lib/metrics"}])
+def test_a_program_that_is_in_place_is_not_sent(program, given):
     host = Host([{"changed": False}])
-    run(host, host_program.ActionModule, installed=installed)
-    assert host.calls == [{"sha256": program.sha256, "version": program.version}]
+    run(host, host_program.ActionModule, **given)
+    assert host.calls == [{**given, "sha256": program.sha256, "version": program.version}]
     assert host.sent == {}
 
 

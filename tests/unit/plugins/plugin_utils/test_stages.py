@@ -9,6 +9,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import stages
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES, plan_stages
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import installed_program
 
 BARE = {
     "schema": 1,
@@ -29,13 +30,13 @@ def desired(**variables):
 
 
 def test_the_stages_are_those_of_site_in_its_order():
-    assert list(STAGES) == ["driver", "toolkit", "runtime", "settings", "mig", "sharing", "dcgm", "metrics"]
+    assert list(STAGES) == ["driver", "toolkit", "runtime", "boot", "settings", "mig", "sharing", "dcgm"]
 
 
 def test_a_bare_host_needs_what_its_desired_state_has():
     plans = plan_stages(BARE, desired())
     assert list(plans) == list(STAGES)
-    assert [name for name, plan in plans.items() if plan.needed] == ["driver", "toolkit", "runtime", "sharing"]
+    assert [name for name, plan in plans.items() if plan.needed] == ["driver", "toolkit", "runtime", "boot", "sharing"]
     assert [refusal.message for plan in plans.values() for refusal in plan.refusals] == []
 
 
@@ -105,15 +106,32 @@ def test_another_number_of_gpus_than_described_is_refused_before_anything_is_ins
         assert "described with 8 GPUs, and its PCI bus shows 1" in refusal.reason
 
 
-def test_metrics_are_a_stage_that_the_variables_of_the_pool_ask_for():
-    plans = plan_stages(BARE, desired(nvidia_health_metrics=True))
-    assert plans["metrics"].needed and "/var/lib/prometheus/node-exporter" in str(plans["metrics"].steps[0])
-    there = {**BARE, "host_program": {"metrics_directory": "/var/lib/prometheus/node-exporter"}}
-    assert not plan_stages(there, desired(nvidia_health_metrics=True))["metrics"].needed
-    assert plan_stages(there, desired())["metrics"].needed
-    refused = plan_stages(BARE, desired(nvidia_health_metrics=True, nvidia_health_metrics_directory="metrics"))[
-        "metrics"
+def test_the_program_of_the_controller_is_what_a_host_has_to_have(monkeypatch):
+    """Whoever has another release, or another pynvml, plans for another program."""
+    there = {**BARE, "host_program": installed_program("/metrics")}
+    variables = desired(nvidia_health_metrics=True, nvidia_health_metrics_directory="/metrics")
+    assert not plan_stages(there, variables)["boot"].needed
+    monkeypatch.setattr(stages, "program_identity", lambda _cache: {"version": "99.0.0", "sha256": "9"})
+    (step,) = plan_stages(there, variables)["boot"].steps
+    assert step.what == "install /usr/local/lib/gpufleet/gpufleet-host.pyz" and "not 99.0.0" in step.why
+    monkeypatch.setattr(stages, "program_identity", lambda _cache: "Failed to send pynvml to the host")
+    plan = plan_stages(there, variables)["boot"]
+    assert plan.needed and plan.unknown == "Failed to send pynvml to the host"
+
+
+def test_metrics_are_written_where_the_variables_of_the_pool_ask_for_them():
+    there = {**BARE, "host_program": installed_program()}
+    assert not plan_stages(there, desired())["boot"].needed
+    asked = plan_stages(there, desired(nvidia_health_metrics=True))["boot"]
+    assert [step.target.rpartition("/")[2] for step in asked.steps] == [
+        "gpufleet-metrics.service",
+        "gpufleet-metrics.timer",
+        "gpufleet-metrics.timer",
+        "gpufleet-metrics.timer",
     ]
+    with_metrics = {**BARE, "host_program": installed_program("/metrics")}
+    assert plan_stages(with_metrics, desired())["boot"].needed
+    refused = plan_stages(BARE, desired(nvidia_health_metrics=True, nvidia_health_metrics_directory="metrics"))["boot"]
     assert [refusal.thing for refusal in refused.refusals] == ["nvidia_health_metrics_directory"]
 
 

@@ -9,15 +9,24 @@ import hashlib
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_databases import InstalledPackage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pci import read_pci_devices
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import environment
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services, read_services
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex_files import NODES_FILE
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import (
+    MIG_UNIT,
+    SETTINGS_UNIT,
+    SHARING_UNIT,
+    wants_link,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import (
     METRICS_SERVICE,
-    TIMER_LINK,
+    METRICS_TIMER,
     metric_units,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import upgrade_record
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import UNIT as MPS_UNIT
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import instance
 
 
 def test_no_fabric(tree):
@@ -270,19 +279,42 @@ def test_a_record_that_may_not_be_read(tree):
     assert "run as root" in source.unknown["recorded.mig"]
 
 
-def test_host_program(tree):
-    assert environment.read_host_program(tree.source()) == {"version": None, "sha256": None, "metrics_directory": None}
+def test_a_host_without_the_program(tree):
+    nothing = dict.fromkeys(("version", "sha256", "metrics_directory", "metrics_active", "units"))
+    assert environment.read_host_program(tree.source(), Services(), "/usr/bin/python3") == {
+        **nothing,
+        "python": "/usr/bin/python3",
+    }
+
+
+def test_the_program_and_what_systemd_starts_of_it_at_boot(tree):
+    tree.folder("/run/systemd/system")
     tree.write("/usr/local/lib/gpufleet/gpufleet-host.pyz", "program")
-    found = environment.read_host_program(tree.source())
-    assert found["sha256"] == hashlib.sha256(b"program").hexdigest()
-
-
-def test_metrics_are_written_where_the_service_says_while_its_timer_is_enabled(tree):
-    units = metric_units("/usr/bin/python3", "/var/lib/metrics")
-    tree.write(f"/etc/systemd/system/{METRICS_SERVICE}", units[METRICS_SERVICE])
-    assert environment.read_host_program(tree.source())["metrics_directory"] is None
-    tree.write(TIMER_LINK, "")
-    assert environment.read_host_program(tree.source())["metrics_directory"] == "/var/lib/metrics"
+    tree.write("/usr/local/lib/gpufleet/VERSION", "1.2.3\n")
+    folder = "/etc/systemd/system"
+    for name in (MIG_UNIT, METRICS_TIMER, MPS_UNIT):
+        tree.write(f"{folder}/{name}", name)
+    tree.write(f"{folder}/{METRICS_SERVICE}", metric_units("/usr/bin/python3", "/metrics")[METRICS_SERVICE])
+    tree.link(f"{folder}/{SETTINGS_UNIT}", "/dev/null")
+    for name in (MIG_UNIT, SETTINGS_UNIT, SHARING_UNIT, instance("node")):
+        tree.link(wants_link(name), f"{folder}/{name}")
+    tree.link(f"{folder}/{instance('gpu0')}", "/dev/null")
+    services = Services({METRICS_TIMER: Unit(METRICS_TIMER, "loaded", "active")})
+    found = environment.read_host_program(tree.source(), services)
+    digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in (MIG_UNIT, METRICS_TIMER, MPS_UNIT)}
+    assert found["sha256"] == hashlib.sha256(b"program").hexdigest() and found["version"] == "1.2.3"
+    assert (found["metrics_directory"], found["metrics_active"]) == ("/metrics", True)
+    assert found["units"].pop(METRICS_SERVICE)["state"] == "disabled"
+    assert found["units"] == {
+        MIG_UNIT: {"sha256": digests[MIG_UNIT], "state": "enabled"},
+        # Without a file, and masked.
+        SHARING_UNIT: {"sha256": None, "state": "enabled"},
+        SETTINGS_UNIT: {"sha256": None, "state": "masked"},
+        METRICS_TIMER: {"sha256": digests[METRICS_TIMER], "state": "disabled"},
+        MPS_UNIT: {"sha256": digests[MPS_UNIT], "state": "disabled"},
+        instance("gpu0"): {"sha256": None, "state": "masked"},
+        instance("node"): {"sha256": None, "state": "enabled"},
+    }
 
 
 def test_how_far_other_runs_came(tree):

@@ -23,6 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report imp
     Xid,
     evaluate,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.drift import drift
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import healthy_facts
 
 _ANSWERS = CommandAnswer(0, "GPU 0: NVIDIA H100")
@@ -61,7 +62,7 @@ class Fault:
         """What the host program writes C(now)."""
         evidence = self.evidence()
         counts = counted(ErrorCounts("boot"), self.log, evidence.facts["pci"])
-        return expose(readings(evidence, self.report(), counts, now, 1.25))
+        return expose(readings(evidence, self.report(), counts, now, 1.25, drift(evidence.facts)))
 
 
 def record(number: int, text: str) -> str:

@@ -12,7 +12,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.exposition
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_table import METRICS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.readings import readings, unread
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence, HealthReport
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.software import drift
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.faults import (
     FAULTS,
     HEALTHY,
@@ -91,7 +90,7 @@ def test_what_a_fault_shows(alert, series, value):
 
 
 def test_what_is_not_known_has_no_sample():
-    found = samples(expose(readings(Evidence({}), HealthReport(), ErrorCounts(""), 0.0, 0.0)))
+    found = samples(expose(readings(Evidence({}), HealthReport(), ErrorCounts(""), 0.0, 0.0, {})))
     assert {name.partition("{")[0] for name in found} == {
         "gpufleet_last_run_timestamp_seconds",
         "gpufleet_last_run_duration_seconds",
@@ -125,16 +124,3 @@ def test_a_recorded_daemon_that_does_not_run_serves_nobody():
         'gpufleet_mps_daemon_serving{pipe_directory="/run/nvidia/mps/nvidia.com/gpu/pipe"}': 0
     }
     assert found['gpufleet_drift{record="sharing"}'] == 1
-
-
-def test_records_that_cannot_be_used_differ_and_what_is_not_recorded_is_missing(facts):
-    facts["recorded"] = {"mig": {"schema": 99}, "sharing": {"daemons": [{}]}}
-    assert drift(facts) == {"mig": True, "sharing": True}
-    facts["recorded"] = {"mig": None, "sharing": None}
-    assert drift(facts) == {}
-    assert drift({}) == {}
-
-
-def test_without_nvml_only_the_daemons_are_compared(facts):
-    facts["gpus"] = None
-    assert drift(facts) == {"sharing": False}

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import software
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Expectation
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.drift import drift
 
 ANY = Expectation()
 
@@ -176,7 +177,7 @@ def test_settings_that_somebody_changed_are_told_again_and_no_client_ends(eviden
     """A restart, by hand or by heal, would end the clients of all for what one of them can do."""
     facts["mps"][0]["limits"] = ["1G", "4G"]
     judge(software.sharing(evidence(), ANY), "failed", "limits a client to 1G", "without ending a client")
-    assert software.drift(facts)["sharing"] is True
+    assert drift(facts)["sharing"] is True
     assert software.broken_daemons(facts) == []
     facts["mps"][0]["responds"] = False
     assert software.broken_daemons(facts) == ["node"]

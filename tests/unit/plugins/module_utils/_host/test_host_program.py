@@ -6,20 +6,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import files
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import MpsNotRunning
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlUnavailable
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import HOST_PROGRAM
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.zip_imports import COMPILED
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import (
+    CDI_UNIT,
+    MIG_UNIT,
+    SHARING_UNIT,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import METRICS_SERVICE, METRICS_TIMER
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import (
     installation,
@@ -28,17 +33,25 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import (
     restore_sharing,
     status,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.units import CDI_UNIT, MIG_UNIT, SHARING_UNIT, units
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import VERSION_FILE, plan_removal
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import PROGRAM, stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.units import UNIT_DIRECTORY, units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import HostSharing
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive import pack
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import UNIT as MPS_UNIT
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._host.fake_host import (
+    CONTENT,
+    PYTHON,
+    SHA256,
+    VERSION,
+    FakeHost,
+)
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build
-
-PYTHON = "/usr/bin/python3.11"
-CONTENT = b"#!/usr/bin/env python3\n" + pack({"__main__.py": b"print(1)\n"})
-SHA256 = hashlib.sha256(CONTENT).hexdigest()
+from hypothesis import given, settings, strategies
 
 
 def section(text, key):
@@ -65,145 +78,284 @@ def test_the_units_call_verbs_that_exist():
 
 @pytest.fixture
 def host(tmp_path, monkeypatch):
-    """A host of its own, whose systemd believes everything."""
-    enabled = set()
-    active = set()
-    reloads = []
-    monkeypatch.setattr(installation, "HOST_PROGRAM", str(tmp_path / "lib" / "gpufleet-host.pyz"))
-    monkeypatch.setattr(installation, "VERSION_FILE", str(tmp_path / "lib" / "VERSION"))
-    monkeypatch.setattr(installation, "UNIT_DIRECTORY", str(tmp_path / "units"))
-    control = installation.systemd
-    monkeypatch.setattr(control, "available", lambda: True)
-    monkeypatch.setattr(control, "unit", lambda name: Unit(name, "loaded", "active" if name in active else "inactive"))
-    monkeypatch.setattr(control, "enabled", lambda names: frozenset(enabled & set(names)))
-    monkeypatch.setattr(control, "enable", enabled.update)
-    monkeypatch.setattr(control, "disable", enabled.difference_update)
-    # A timer that was started is in systemd's memory, and so is its service.
-    known = set()
-    monkeypatch.setattr(
-        control, "restart", lambda name: (active.add(name), known.update((METRICS_TIMER, METRICS_SERVICE)))
-    )
-    monkeypatch.setattr(control, "stop", active.discard)
-    monkeypatch.setattr(control, "outdated", lambda names, changed: sorted(known & set(changed) & set(names)))
-    monkeypatch.setattr(control, "daemon_reload", lambda: reloads.append(1))
-    source = tmp_path / "sent.pyz"
-    source.write_bytes(CONTENT)
-    return tmp_path, str(source), enabled, reloads
+    return FakeHost(tmp_path, monkeypatch)
 
 
-def install(source, metrics=None):
-    plan = installation.plan(installation.read(), SHA256, "1.2.3", PYTHON, metrics)
-    if plan.changes:
-        installation.apply(plan, source, "1.2.3", PYTHON, metrics)
-        installation.read_back(plan)
-    return plan
+def kinds(steps):
+    return [step.kind.key for step in steps.steps]
 
 
 def test_installing_twice_changes_once_and_never_reloads_systemd(host):
-    root, source, enabled, reloads = host
-    plan = install(source)
-    assert installation.needs_program(plan)
-    assert (root / "lib" / "gpufleet-host.pyz").stat().st_mode & 0o777 == 0o755
-    assert (root / "lib" / "VERSION").read_text() == "1.2.3\n"
-    assert enabled == set(units(PYTHON)) and not reloads
-    assert [path.name for path in (root / "lib").glob("compiled-*")] == [Path(COMPILED).name]
-    assert not install(source).changes
+    assert installation.needs_program(host.install())
+    program = host.path(HOST_PROGRAM)
+    assert program.stat().st_mode & 0o777 == 0o755 and program.read_bytes() == CONTENT
+    assert host.path(VERSION_FILE).read_text() == "1.2.3\n"
+    assert host.enabled == set(units("")) and not host.reloads and not host.restarted
+    assert [path.name for path in program.parent.glob("compiled-*")] == [Path(COMPILED).name]
+    assert not host.install().changes
 
 
 def test_a_unit_that_was_changed_is_written_again(host):
-    root, source, _enabled, reloads = host
-    install(source)
-    (root / "units" / MIG_UNIT).write_text("[Unit]\n")
-    plan = install(None)
-    assert [step.target for step in plan.steps] == [str(root / "units" / MIG_UNIT)]
-    assert not reloads, "it is read at boot"
+    host.install()
+    host.unit(MIG_UNIT).write_text("[Unit]\n")
+    steps = host.install()
+    assert [step.target for step in steps.steps] == [f"{UNIT_DIRECTORY}/{MIG_UNIT}"]
+    assert not host.reloads, "it is read at boot"
+
+
+def test_units_that_would_not_run_at_boot_are_named_and_mended(host):
+    host.install("/metrics")
+    host.disable([MIG_UNIT])
+    host.mask(SHARING_UNIT)
+    host.unit(CDI_UNIT).unlink()
+    host.mask(METRICS_TIMER)
+    assert [str(step) for step in host.install("/metrics").steps] == [
+        f"write {UNIT_DIRECTORY}/{CDI_UNIT} (it is missing)",
+        f"unmask {METRICS_TIMER} (it has to run at boot)",
+        f"write {UNIT_DIRECTORY}/{METRICS_TIMER} (it is missing)",
+        f"enable {METRICS_TIMER} (it has to run at boot)",
+        f"enable {MIG_UNIT} (it has to run at boot)",
+        f"unmask {SHARING_UNIT} (it has to run at boot)",
+        f"write {UNIT_DIRECTORY}/{SHARING_UNIT} (it is missing)",
+        f"enable {SHARING_UNIT} (it has to run at boot)",
+        f"start {METRICS_TIMER} (metrics have to be written)",
+    ]
+    assert host.enabled == {*units(""), METRICS_TIMER} and host.reloads == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "content", "why"),
+    [
+        ("1.2.3", b"#!\n", "it is not that of version 1.2.3, although it says so"),
+        ("0.9", b"#!\n", "it is of version 0.9, not 1.2.3"),
+        (None, b"#!\n", "it is of version unknown, not 1.2.3"),
+        ("1.2.3", None, "it is missing"),
+    ],
+)
+def test_a_program_that_is_not_that_of_the_release_is_replaced(host, version, content, why):
+    host.install("/metrics")
+    host.restarted.clear()
+    write = {HOST_PROGRAM: content, VERSION_FILE: None if version is None else f"{version}\n".encode()}
+    for path, data in write.items():
+        host.path(path).unlink()
+        if data is not None:
+            host.path(path).write_bytes(data)
+    steps = host.install("/metrics")
+    assert [(step.kind.key, step.why) for step in steps.steps] == [("install_host_program", why)]
+    assert not any(step.disturbs for step in steps.steps) and not host.restarted
+    assert SHA256 not in " ".join(map(str, steps.steps))
 
 
 def test_another_version_of_the_same_program_is_named(host):
-    root, source, _enabled, _reloads = host
-    install(source)
-    (root / "lib" / "VERSION").write_text("0.9\n")
-    assert [step.kind.key for step in install(None).steps] == ["write_file"]
+    host.install()
+    host.path(VERSION_FILE).write_text("0.9\n")
+    assert kinds(host.install()) == ["write_file"]
 
 
-@pytest.mark.usefixtures("host")
-def test_a_program_that_has_to_be_installed_is_needed():
-    plan = installation.plan(installation.read(), SHA256, "1.2.3", PYTHON)
+def test_bytecode_that_is_not_there_is_made_with_the_next_change(host):
+    host.install()
+    for path in host.path(HOST_PROGRAM).parent.glob("compiled-*"):
+        path.unlink()
+    assert not host.plan().changes
+    host.disable([MIG_UNIT])
+    host.install()
+    assert list(host.path(HOST_PROGRAM).parent.glob("compiled-*"))
+
+
+def test_a_program_that_has_to_be_installed_is_needed(host):
     with pytest.raises(installation.InstallationError, match="no program"):
-        installation.apply(plan, None, "1.2.3", PYTHON)
+        installation.apply(host.plan(), {}, None, "1.2.3")
 
 
 def test_what_is_not_as_planned_is_an_error(host):
-    root, source, _enabled, _reloads = host
-    plan = install(source)
-    (root / "lib" / "gpufleet-host.pyz").write_bytes(b"other")
-    with pytest.raises(installation.InstallationError, match="program"):
-        installation.read_back(plan)
+    host.install()
+    host.path(HOST_PROGRAM).write_bytes(b"other")
+    with pytest.raises(installation.InstallationError, match=HOST_PROGRAM):
+        installation.read_back(host.plan())
+
+
+def test_the_file_of_the_mps_daemons_is_kept_where_there_are_some(host):
+    host.install()
+    assert not host.unit(MPS_UNIT).exists()
+    host.link(mps_units.instance("node")).symlink_to(f"{UNIT_DIRECTORY}/{MPS_UNIT}")
+    host.unit(MPS_UNIT).write_text("[Unit]\n")
+    assert [step.target for step in host.install().steps] == [f"{UNIT_DIRECTORY}/{MPS_UNIT}"]
+    assert host.unit(MPS_UNIT).read_text() == mps_units.unit_text(HOST_PROGRAM)
+    assert not host.restarted and not host.reloads
+    host.remove()
+    assert host.unit(MPS_UNIT).exists(), "it goes with the daemons"
 
 
 def test_removing(host):
-    root, source, enabled, _reloads = host
-    install(source)
-    plan = installation.plan_removal(installation.read())
-    installation.apply_removal(plan)
-    installation.read_back(plan)
-    assert not enabled and not list((root / "units").iterdir()) and not list((root / "lib").iterdir())
-    assert not installation.plan_removal(installation.read()).changes
+    host.install()
+    host.remove()
+    assert not host.enabled and not list(host.path(UNIT_DIRECTORY).glob("*.service"))
+    assert not list(host.path(HOST_PROGRAM).parent.iterdir())
+    assert not plan_removal(host.read()).changes
+
+
+def test_a_host_whose_program_is_gone_and_whose_units_are_masked_can_be_removed(host):
+    host.install("/metrics")
+    host.path(HOST_PROGRAM).unlink()
+    host.mask(MIG_UNIT)
+    host.mask(METRICS_TIMER)
+    host.unit(CDI_UNIT).unlink()
+    host.remove()
+    assert not host.enabled and [path for path in host.path(UNIT_DIRECTORY).iterdir() if not path.is_dir()] == []
 
 
 def test_metrics_are_installed_moved_kept_and_removed(host):
-    root, source, enabled, reloads = host
-    directories = [root / name for name in ("one", "two")]
-    for directory in directories:
-        directory.mkdir()
-    install(source)
-    before = len(reloads)
-    install(source, str(directories[0]))
-    (directories[0] / "gpufleet.prom").write_text("x 1\n")
-    assert METRICS_TIMER in enabled and METRICS_SERVICE not in enabled
-    assert len(reloads) == before, "a reload can take the GPUs from running containers"
-    assert installation.read().metrics_directory == str(directories[0]) and installation.read().timer_active
-    assert not install(source, str(directories[0])).changes
+    one, two = "/srv/one", "/srv/two"
+    for directory in (one, two):
+        host.path(directory).mkdir(parents=True)
+    host.install()
+    host.install(one)
+    host.path(f"{one}/gpufleet.prom").write_text("x 1\n")
+    assert METRICS_TIMER in host.enabled and METRICS_SERVICE not in host.enabled
+    assert not host.reloads, "a reload can take the GPUs from running containers"
+    assert host.read().metrics_directory == one and host.read().metrics_active
+    assert not host.install(one).changes
     # Who only restores MIG says nothing of them.
-    assert not install(source).changes
-    moved = install(source, str(directories[1]))
-    assert [step.kind.key for step in moved.steps] == ["remove_file", "write_file"]
-    assert not list(directories[0].iterdir()) and installation.read().metrics_directory == str(directories[1])
-    assert len(reloads) == before + 1, "systemd knows the service that was changed"
-    (directories[1] / "gpufleet.prom").write_text("x 1\n")
-    install(source, "")
-    assert len(reloads) == before + 1
-    assert enabled == set(units(PYTHON)) and not installation.read().timer_active
-    assert {path.name for path in (root / "units").iterdir()} == set(units(PYTHON))
-    assert not list(directories[1].iterdir())
-    assert not install(source, "").changes
+    assert not host.install().changes
+    assert kinds(host.install(two)) == ["remove_file", "write_file"]
+    assert not list(host.path(one).iterdir()) and host.read().metrics_directory == two
+    assert host.reloads == 1, "systemd knows the service that was changed"
+    host.path(f"{two}/gpufleet.prom").write_text("x 1\n")
+    host.install("")
+    assert host.reloads == 1
+    assert host.enabled == set(units("")) and not host.read().metrics_active
+    assert not list(host.path(two).iterdir())
+    assert not host.install("").changes
 
 
 def test_a_timer_that_somebody_stopped_is_started_again(host):
-    root, source, _enabled, reloads = host
-    install(source, str(root))
-    installation.systemd.stop(METRICS_TIMER)
-    assert [(step.kind.key, step.target) for step in install(None, str(root)).steps] == [
+    host.install("/metrics")
+    host.stop(METRICS_TIMER)
+    assert [(step.kind.key, step.target) for step in host.install("/metrics").steps] == [
         ("start_service", METRICS_TIMER)
     ]
-    assert not reloads
+    assert not host.reloads
 
 
 def test_removing_everything_takes_the_metrics_along(host):
-    root, source, enabled, _reloads = host
-    install(source, str(root))
-    (root / "gpufleet.prom").write_text("x 1\n")
-    plan = installation.plan_removal(installation.read())
-    installation.apply_removal(plan)
-    installation.read_back(plan)
-    assert not enabled and not list((root / "units").iterdir()) and not (root / "gpufleet.prom").exists()
+    host.install("/metrics")
+    host.path("/metrics").mkdir()
+    host.path("/metrics/gpufleet.prom").write_text("x 1\n")
+    host.remove()
+    assert not host.enabled and not host.path("/metrics/gpufleet.prom").exists()
 
 
-def test_without_systemd_there_is_a_program_and_a_warning(host, monkeypatch):
-    _root, source, _enabled, _reloads = host
-    monkeypatch.setattr(installation.systemd, "available", lambda: False)
-    plan = install(source)
-    assert [step.kind.key for step in plan.steps] == ["install_host_program"] and "no systemd" in plan.warnings[0]
+def test_without_systemd_there_is_a_program_and_a_warning(tmp_path, monkeypatch):
+    host = FakeHost(tmp_path, monkeypatch, systemd=False)
+    steps = host.install()
+    assert kinds(steps) == ["install_host_program"] and "no systemd" in steps.warnings[0]
+    assert not host.install("/metrics").changes
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=strategies.data())
+def test_whatever_was_done_to_a_host_it_is_mended_in_one_run(tmp_path_factory, data):
+    with pytest.MonkeyPatch.context() as patch:
+        host = FakeHost(tmp_path_factory.mktemp("host"), patch)
+        directories = ["", "/one", "/two"]
+        if data.draw(strategies.booleans()):
+            host.install(data.draw(strategies.sampled_from(directories)))
+        for name in (*units(""), METRICS_SERVICE, METRICS_TIMER):
+            {
+                "nothing": lambda _name: None,
+                "disable": lambda name: files.remove(str(host.link(name))),
+                "mask": host.mask,
+                "remove": lambda name: files.remove(str(host.unit(name))),
+                "change": lambda name: files.write_whole(str(host.unit(name)), "[Unit]\n"),
+            }[data.draw(strategies.sampled_from(["nothing", "disable", "mask", "remove", "change"]))](name)
+        if data.draw(strategies.booleans()):
+            host.stop(METRICS_TIMER)
+        for path in (HOST_PROGRAM, VERSION_FILE):
+            content = data.draw(strategies.sampled_from([None, b"0.9\n", ...]))
+            if content is None:
+                files.remove(str(host.path(path)))
+            elif content is not ...:
+                files.write_whole(str(host.path(path)), content)
+        wanted = data.draw(strategies.sampled_from(directories))
+        variables = {
+            "nvidia_mig_layout": "all-balanced",
+            "nvidia_health_metrics": bool(wanted),
+            "nvidia_health_metrics_directory": wanted,
+            PROGRAM: {"version": VERSION, "sha256": SHA256},
+        }
+        # The stage, which decides whether the module runs, and the module agree.
+        planned = stage(host.facts(), variables)
+        assert list(planned.steps) == list(host.install(wanted).steps)
+        assert stage(host.facts(), variables) == StagePlan("boot", needed=False)
+        assert host.enabled == {*units(""), *([METRICS_TIMER] if wanted else [])}
+        assert set(host.restarted) <= {METRICS_TIMER}
+        host.remove()
+        assert not host.enabled and not host.read().anything
+
+
+BARE = {
+    "version": None,
+    "sha256": None,
+    "python": PYTHON,
+    "metrics_directory": None,
+    "metrics_active": False,
+    "units": {},
+}
+LOADED = {"driver": {"loaded_version": "580.126.09"}}
+
+
+@pytest.mark.parametrize(
+    ("facts", "variables", "needed"),
+    [
+        ({}, {}, True),
+        (LOADED, {}, False),
+        (LOADED, {"nvidia_mig_layout": "all-balanced"}, True),
+        (LOADED, {"nvidia_mig_layout": "all-balanced", "nvidia_mig_restore": False}, False),
+        (LOADED, {"nvidia_settings_power_limit": 300}, True),
+        (LOADED, {"nvidia_settings_power_limit": -1}, False),
+        (LOADED, {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 4}, False),
+        (
+            LOADED,
+            {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 4, "nvidia_sharing_time_slice": "long"},
+            True,
+        ),
+        (LOADED, {"nvidia_sharing_mode": "mps", "nvidia_sharing_memory_slice": "4GiB"}, False),
+        (
+            LOADED,
+            {
+                "nvidia_sharing_mode": "mps",
+                "nvidia_sharing_memory_slice": "4GiB",
+                "nvidia_sharing_mps_manager": "host",
+            },
+            True,
+        ),
+        (LOADED, {"nvidia_sharing_compute_mode": "exclusive_process"}, True),
+        (LOADED, {"nvidia_health_metrics": True, "nvidia_health_metrics_directory": "/metrics"}, True),
+        ({**LOADED, "recorded": {"mig": {"schema": 1}}}, {}, True),
+        ({**LOADED, "recorded": {"sharing": {"compute_mode": "default", "daemons": []}}}, {}, False),
+        ({**LOADED, "recorded": {"sharing": {"compute_mode": "exclusive_process"}}}, {}, True),
+        ({**LOADED, "recorded": {"sharing": {"daemons": [{}]}}}, {}, True),
+        ({**LOADED, "host_program": {**BARE, "sha256": "0"}}, {}, True),
+        ({**LOADED, "host_program": {**BARE, "units": {MIG_UNIT: {"sha256": None, "state": "masked"}}}}, {}, True),
+    ],
+)
+def test_which_hosts_need_the_program(facts, variables, needed):
+    given = {"host_program": BARE, **facts}
+    found = stage(given, {PROGRAM: {"version": VERSION, "sha256": SHA256}, **variables})
+    assert found.needed is needed
+    assert ("install_host_program" in [step.kind.key for step in found.steps]) is needed
+
+
+@pytest.mark.parametrize(
+    ("part", "program", "why"),
+    [
+        ({"sha256": "0"}, {"version": VERSION, "sha256": SHA256}, "earlier release"),
+        (BARE, "Failed to send pynvml to the host", "Failed to send pynvml"),
+    ],
+)
+def test_what_is_not_known_is_not_taken_for_done(part, program, why):
+    found = stage({"host_program": part}, {PROGRAM: program})
+    assert found.needed and not found.steps and why in found.unknown
 
 
 @pytest.mark.parametrize(("arguments", "status_code"), [([], 2), (["--help"], 0), (["dance"], 2), (["mps-quit"], 2)])

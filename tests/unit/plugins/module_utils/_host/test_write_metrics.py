@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_uni
     refused_directory,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import main, write_metrics
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import metrics_directory
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.faults import FAULTS, HEALTHY, record
 
@@ -146,22 +146,5 @@ def test_the_service_may_write_what_the_program_writes_and_sees_the_devices():
 def test_directories_that_a_unit_cannot_name(directory):
     assert refused_directory(directory)
     with pytest.raises(Refused, match="nvidia_health_metrics_directory"):
-        stage({}, {"nvidia_health_metrics": True, "nvidia_health_metrics_directory": directory})
-    assert not stage({}, {"nvidia_health_metrics": False, "nvidia_health_metrics_directory": directory}).needed
-
-
-@pytest.mark.parametrize(
-    ("metrics", "present", "words"),
-    [
-        (False, None, None),
-        (False, "/m", "disable gpufleet-metrics.timer (nvidia_health_metrics is false)"),
-        (True, None, "enable gpufleet-metrics.timer (nothing writes to /m)"),
-        (True, "/old", "enable gpufleet-metrics.timer (it writes to /old)"),
-        (True, "/m", None),
-    ],
-)
-def test_the_stage(metrics, present, words):
-    facts = {"host_program": {"metrics_directory": present}}
-    plan = stage(facts, {"nvidia_health_metrics": metrics, "nvidia_health_metrics_directory": "/m"})
-    assert [str(step) for step in plan.steps] == ([words] if words else [])
-    assert plan.needed is bool(words)
+        metrics_directory({"nvidia_health_metrics": True, "nvidia_health_metrics_directory": directory})
+    assert metrics_directory({"nvidia_health_metrics": False, "nvidia_health_metrics_directory": directory}) == ""

@@ -44,6 +44,7 @@ class Machine:
 
     def __init__(self):
         self.at_boot = set()
+        self.masked = set()
         self.running = {}
         self.servers = {}
         self.log = []
@@ -79,7 +80,11 @@ class Machine:
             self.log.append(f"reload {', '.join(sorted(changed))}")
 
     def enable(self, names):
+        assert not self.masked & set(names)
         self.at_boot |= set(names)
+
+    def unmask(self, name):
+        self.masked.discard(name)
 
     def disable(self, names):
         self.at_boot -= set(names)

@@ -106,7 +106,11 @@ def test_a_daemon_that_is_not_described_goes(machine):
 def test_a_daemon_that_would_not_start_at_boot_is_enabled(machine):
     bring(machine, DESIRED)
     machine.at_boot.discard("gpufleet-mps@node.service")
+    machine.masked.add("gpufleet-mps@node.service")
+    machine.log.clear()
     assert bring(machine, DESIRED) == ["enable MPS daemon node"]
+    assert machine.at_boot >= {"gpufleet-mps@node.service"}
+    assert machine.log == [], "it runs on"
 
 
 @pytest.mark.parametrize("how", ["dead", "deaf", "damaged"])
