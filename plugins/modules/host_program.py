@@ -102,7 +102,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_uni
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import installation
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import Present, plan_removal, unit_texts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import plan as plan_installation
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Plan, Refused, carry_out
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 
 
@@ -148,14 +148,19 @@ def main() -> None:
             succeed(module, "the host program", plan, **written, seconds=since_start())
         if installation.needs_program(plan) and not wanted["src"]:
             module.exit_json(changed=False, program_missing=True, seconds=since_start())
-        if present:
-            installation.apply(plan, unit_texts(found, metrics), wanted["src"], wanted["version"])
-        else:
-            installation.apply_removal(plan)
-        installation.read_back(planned(installation.read()))
+        carry_out(
+            "install the host program" if present else "remove the host program",
+            plan,
+            lambda steps: (
+                installation.apply(steps, unit_texts(found, metrics), wanted["src"], wanted["version"])
+                if present
+                else installation.apply_removal(steps)
+            ),
+            lambda: planned(installation.read()),
+        )
     except Refused as refusal:
         refuse(module, refusal)
-    except (CommandError, installation.InstallationError, OSError) as error:
+    except (CommandError, installation.InstallationError, NotInEffect, OSError) as error:
         module.fail_json(msg=str(error))
     succeed(module, "the host program", plan, **written, seconds=since_start())
 

@@ -29,7 +29,7 @@ from .units import UNIT_DIRECTORY
 
 
 class InstallationError(Exception):
-    """The program or its units are not as they should be after they were installed."""
+    """The program cannot be installed."""
 
 
 def read() -> Present:
@@ -116,15 +116,3 @@ def apply_removal(steps: Plan) -> None:
     # Where containers would lose their GPUs by it, systemd forgets the units at the next boot.
     with suppress(Refused):
         reload_units(sorted(removed), removed)
-
-
-def read_back(left: Plan) -> None:
-    """Compare: planned anew, nothing may be left to do.
-
-    :raises InstallationError: something is.
-    """
-    if left.changes:
-        raise InstallationError(
-            "Failed to install the host program: every step was carried out, but these are still needed: "
-            f"{'; '.join(map(str, left.steps))}. Look for another tool that manages these files"
-        )

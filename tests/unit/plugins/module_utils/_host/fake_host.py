@@ -25,6 +25,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_uni
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import compiled, installation
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import Present, plan, plan_removal, unit_texts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.units import UNIT_DIRECTORY
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import carry_out
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive import pack
 
 PYTHON = "/usr/bin/python3.11"
@@ -129,12 +130,16 @@ class FakeHost:
         """Do what the module does."""
         found, steps = self.read(), self.plan(metrics)
         if steps.changes:
-            installation.apply(steps, unit_texts(found, metrics), str(self.source), VERSION)
-            installation.read_back(self.plan(metrics))
+            texts = unit_texts(found, metrics)
+            carry_out(
+                "install the host program",
+                steps,
+                lambda plan: installation.apply(plan, texts, str(self.source), VERSION),
+                lambda: self.plan(metrics),
+            )
         return steps
 
     def remove(self):
         steps = plan_removal(self.read())
-        installation.apply_removal(steps)
-        installation.read_back(plan_removal(self.read()))
+        carry_out("remove the host program", steps, installation.apply_removal, lambda: plan_removal(self.read()))
         return steps
