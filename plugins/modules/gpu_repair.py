@@ -130,7 +130,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import pynvml_is_wanted
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_users import users_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_users import users_of_gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.repair_bundle import write_bundle
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.repair_run import NotRepaired, Repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -165,7 +165,7 @@ def main() -> None:
     if pynvml_is_wanted(HostFiles(), facts) and not parameters["_pynvml_archive"]:
         module.exit_json(changed=False, pynvml_missing=True)
     if module.check_mode:
-        module.exit_json(changed=True, said="", users=users_of(facts, parameters["gpus"]))
+        module.exit_json(changed=True, said="", users=users_of_gpus(facts, parameters["gpus"]))
     try:
         if parameters["step"] == "bundle":
             folder, lacking = write_bundle(parameters["reason"], parameters["record"], parameters["_pynvml_archive"])

@@ -13,6 +13,7 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import SERVICES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import gpu_title
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import holders_of, mps_pids, named, users_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import holdings, in_use
 
 _MIG, _MPS = "nvidia_mig_disruption", "nvidia_sharing_mps_disruption"
@@ -101,24 +102,19 @@ def _clients(facts: Mapping[str, Any], removal: Removal) -> Iterator[Refused]:
 def _users(facts: Mapping[str, Any], removal: Removal) -> Iterator[Refused]:
     if removal.allows_users:
         return
-    servers = {pid for daemon in facts.get("mps") or () for pid in (daemon.get("pid"), *(daemon.get("servers") or ()))}
-    named: set[int] = set()
+    servers = mps_pids(facts)
+    known: set[int | None] = {*servers}
     for gpu in facts.get("gpus") or ():
-        found = {one["pid"]: one for one in _processes(gpu) if one["pid"] not in servers}
-        named.update(found)
+        found = [user for user in users_of(gpu).everybody if user.pid not in servers]
+        known.update(user.pid for user in found)
         if found:
-            listed = ", ".join(f"{one.get('name') or 'a process'} ({pid})" for pid, one in sorted(found.items()))
-            yield Refused(gpu_title(gpu), f"it is in use: {listed}", f"End what uses it. {removal.remedy}")
-    others = [
-        holder
-        for holder in facts.get("holders") or ()
-        if holder["pid"] not in servers | named
-        and str(holder.get("command"))[:_NAME_LENGTH] not in (*_SERVICES, *_MPS_PROGRAMS)
-    ]
+            yield Refused(gpu_title(gpu), f"it is in use by {named(found)}", f"End what uses it. {removal.remedy}")
+    holders = holders_of(facts.get("holders"), excused=(*_SERVICES, *_MPS_PROGRAMS))
+    others = [user for user in holders if user.pid not in known]
     if others:
-        listed = ", ".join(_holder(holder) for holder in others)
-        remedy = "Drain the node, and end what else uses its GPUs." if any(map(_pod, others)) else "End them."
-        yield Refused("the driver", f"it is in use: {listed}", f"{remedy} {removal.remedy}")
+        pods = any(user.detail for user in others)
+        remedy = "Drain the node, and end what else uses its GPUs." if pods else "End them."
+        yield Refused("the driver", f"it is in use by {named(others)}", f"{remedy} {removal.remedy}")
 
 
 def _pods(removal: Removal, checkpoint: str, pods: Iterable[str]) -> Iterator[Refused]:
@@ -134,23 +130,6 @@ def _pods(removal: Removal, checkpoint: str, pods: Iterable[str]) -> Iterator[Re
     if uids:
         reason = f"they are allocated to {'pod' if len(uids) == 1 else 'pods'} {', '.join(uids)}"
         yield Refused(f"GPUs of the node ({len(found)})", reason, f"Drain the node. {removal.remedy}")
-
-
-def _processes(gpu: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    yield from gpu.get("processes") or ()
-    for instance in gpu.get("gpu_instances") or ():
-        yield from instance.get("processes") or ()
-        for part in instance.get("compute_instances") or ():
-            yield from part.get("processes") or ()
-
-
-def _holder(holder: Mapping[str, Any]) -> str:
-    pod = _pod(holder)
-    return f"{holder.get('command')} ({holder['pid']}{f' in pod {pod}' if pod else ''})"
-
-
-def _pod(holder: Mapping[str, Any]) -> str | None:
-    return holder.get("pod_uid")
 
 
 def left_in_clusters(hosts: Sequence[str], toolkit: bool, driver: bool) -> list[str]:

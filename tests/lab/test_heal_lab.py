@@ -122,7 +122,7 @@ def test_a_gpu_in_use_is_not_reset(fleet):
     before = [layout(gpu) for gpu in gpus(fleet)]
     run = heal(fleet)
     assert run.rc != 0
-    assert "in use by sleep (pid " in run.text, run.text[-3000:]
+    assert "in use by sleep (PID " in run.text, run.text[-3000:]
     assert [layout(gpu) for gpu in gpus(fleet)] == before
     kept = record(fleet)
     assert (kept["state"], kept["attempts"]) == ("refused", [])

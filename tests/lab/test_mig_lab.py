@@ -97,7 +97,7 @@ def test_refuse_idle_only_and_force(mig):
     pid = mig.gpus(HOPPER)[0]["processes"][0]["pid"]
     desired = "all-7g.80gb"
     refused = mig.refused(HOPPER, desired)
-    assert f"pid {pid}" in refused["msg"] or str(pid) in refused["msg"]
+    assert f"(PID {pid})" in refused["msg"]
     assert "nvidia_mig_disruption" in refused["msg"] and "Nothing was changed" in refused["msg"]
     assert [mig.instances(HOPPER, index) for index in (0, 1)] == before
 

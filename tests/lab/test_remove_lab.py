@@ -168,7 +168,7 @@ def test_a_gpu_in_use_on_one_host_is_refused_and_no_host_is_touched(fleet):
         fleet.lab.sh(KEEPS, f"virtual-gpu end --pid {pid} || true; systemctl stop job")
     assert run.rc != 0
     text = re.sub(r"\s+", " ", run.text)
-    assert f"{KEEPS}: GPU 1 (0000:2a:00.0): it is in use: " in text and f"({pid})" in text, run.text
+    assert f"{KEEPS}: GPU 1 (0000:2a:00.0): it is in use by " in text and f"(PID {pid})" in text, run.text
     assert "nvidia_mig_disruption: force" in text and "Nothing is removed from any host." in text
     assert not any(counters["changed"] for counters in run.recap.values()), run.text
     for host in (BARE, KEEPS):

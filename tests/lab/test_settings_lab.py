@@ -128,7 +128,7 @@ def test_ecc_is_refused_while_somebody_uses_the_gpu_and_reset_into_effect_after(
     try:
         refused = play(fleet)
         assert refused.recap[HOST]["failed"] == 1
-        assert f"in use by sleep (pid {pid})" in refused.text
+        assert f"in use by sleep (PID {pid})" in refused.text
         assert shown(fleet) == SET
     finally:
         fleet.lab.sh(HOST, f"virtual-gpu stop --pid {pid}; systemctl stop foreign")

@@ -14,6 +14,7 @@ import os
 import re
 import stat
 from dataclasses import dataclass
+from typing import Any
 
 from .._formats.numbers import whole_number
 from .host_files import HostFiles
@@ -42,6 +43,17 @@ class Holder:
     pod_uid: str | None = None
     container_id: str | None = None
     scope: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return an entry of C(holders) of the facts."""
+        return {
+            "pid": self.pid,
+            "command": self.command,
+            "command_line": self.command_line[:200],
+            "devices": list(self.devices),
+            "pod_uid": self.pod_uid,
+            "container_id": self.container_id,
+        }
 
 
 @dataclass(frozen=True)
@@ -72,13 +84,15 @@ class ProgramProcess:
 
 
 def device_holders(files: HostFiles, node: str | None = None) -> HolderScan:
-    """Return every process that has C(/dev/nvidia*) open.
+    """Return every process that has C(/dev/nvidia*) open, except this one, in which NVML opens them too.
 
     :param node: one device such as C(/dev/nvidia0); None for all of them.
     """
     holders = []
     hidden = 0
     for pid in _process_ids(files):
+        if pid == os.getpid():
+            continue
         try:
             devices = _open_devices(files, pid, node)
         except PermissionError:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._plan import REBOOT_NEEDED, REBOOT_POSSIBLE, awaited_reboot
+from .._users import User, holders_of, merged, names, users_of
 from .desired import PREFIX, DesiredDriver
-from .reload import SERVICES, User, plan_reload
+from .reload import SERVICES, plan_reload
 from .state import Host
 
 _EVERYBODY = "every process that uses a GPU"
@@ -48,7 +49,7 @@ def impact(facts: Mapping[str, Any], host: Host, desired: DesiredDriver, reboot_
         # Any other version: what is asked is whether the loaded one can be let go of.
         wanted=None if desired.state == "absent" else "another",
         modules=host.modules,
-        users=[] if holders is None else _users(holders),
+        users=driver_users(facts),
         active=(),
         nouveau_loaded=host.nouveau_loaded and desired.state != "absent",
         allowed=desired.reload == "auto",
@@ -69,24 +70,13 @@ def impact(facts: Mapping[str, Any], host: Host, desired: DesiredDriver, reboot_
 
 
 def gpu_users(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return who uses the GPUs, NVIDIA's own services of the host excepted: who has the driver open, where it was looked for, and what NVML tells."""
-    holders = _users(facts.get("holders") or [])
-    found: dict[Any, str] = {user.pid: str(user) for user in holders}
-    for process in (process for gpu in facts.get("gpus") or () for process in _processes(gpu)):
-        found.setdefault(process.get("pid"), f"{process.get('name') or 'a process'} ({process.get('pid')})")
-    return tuple(found.values())
+    """Return who uses the GPUs, NVIDIA's own services of the host excepted: what NVML tells, and who has the driver open, where it was looked for."""
+    return names(merged(*(users_of(gpu).everybody for gpu in facts.get("gpus") or ()), driver_users(facts)))
 
 
-def _processes(gpu: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    instances = gpu.get("gpu_instances") or ()
-    parts = [part for instance in instances for part in instance.get("compute_instances") or ()]
-    return [process for one in (gpu, *instances, *parts) for process in one.get("processes") or ()]
-
-
-def _users(holders: list[Mapping[str, Any]]) -> list[User]:
+def driver_users(facts: Mapping[str, Any]) -> tuple[User, ...]:
     """Return the processes that nothing of the change ends: NVIDIA's own services of the host are stopped for it."""
-    return [
-        User(int(holder["pid"]), str(holder["command"]))
-        for holder in holders
-        if holder.get("container_id") or str(holder["command"])[:15] not in SERVICES.values()
-    ]
+    holders = facts.get("holders") or ()
+    contained = [one for one in holders if one.get("container_id")]
+    others = [one for one in holders if not one.get("container_id")]
+    return merged(holders_of(contained), holders_of(others, excused=SERVICES.values()))

@@ -186,7 +186,7 @@ class PostInstall:
         wanted = wanted_imex(host, self._desired)
         if self.outcome.reboot or wanted is None:
             return
-        users = [str(user) for user in self._system.users() if user.command[:15] not in SERVICES.values()]
+        users = [str(user) for user in self._system.users() if user.name[:15] not in SERVICES.values()]
         try:
             steps = plan_imex(host.imex, wanted, users)
         except Refused as refused:

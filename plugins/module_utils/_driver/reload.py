@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .._adapters.kernel import UNLOAD_ORDER
+from .._users import User
 
 #: NVIDIA's own services that hold the driver, by unit, with the program's name as the kernel cuts it. They are stopped
 #: before the driver is unloaded and started again after, in the opposite order.
@@ -25,17 +26,6 @@ SERVICES: Mapping[str, str] = {
 
 #: Modules of the kernel that the driver's modules use and that minimal kernels do not load (gpu-driver-container).
 PREREQUISITES = ("i2c_core", "ipmi_msghandler")
-
-
-@dataclass(frozen=True)
-class User:
-    """A process that has a device file of the driver open."""
-
-    pid: int
-    command: str
-
-    def __str__(self) -> str:
-        return f"{self.command} ({self.pid})"
 
 
 @dataclass(frozen=True)
@@ -85,7 +75,7 @@ def plan_reload(
         return Reload(False)
     stop = tuple(unit for unit in SERVICES if unit in active)
     excused = {SERVICES[unit] for unit in stop}
-    blockers = [f"{user} uses the driver" for user in users if user.command[:15] not in excused]
+    blockers = [f"{user} uses the driver" for user in users if user.name[:15] not in excused]
     if nouveau_loaded and wanted is not None:
         blockers.append("nouveau holds the GPUs and cannot be unloaded while it drives a display or a console")
     if not allowed:

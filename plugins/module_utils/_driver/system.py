@@ -30,11 +30,11 @@ from .._facts.document import read_document
 from .._formats.unit_names import wants_link
 from .._plan import Refused
 from .._runtime.unit_reload import reload_units
+from .._users import User, holders_of
 from . import previous
 from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
 from .packages import in_family
 from .refusals import NEEDED_MIB
-from .reload import User
 from .services import PREFERENCES_NAME
 from .state import Host, Signing, from_facts
 
@@ -157,8 +157,7 @@ class DriverSystem:
 
     def users(self) -> tuple[User, ...]:
         """Return the processes that have a device file of the driver open, this one excepted."""
-        scan = device_holders(self._files)
-        return tuple(User(holder.pid, holder.command) for holder in scan.holders if holder.pid != os.getpid())
+        return holders_of([holder.as_dict() for holder in device_holders(self._files).holders])
 
     def modules(self) -> tuple[str, ...]:
         return tuple(name for name in UNLOAD_ORDER if self._files.exists(f"/sys/module/{name}"))

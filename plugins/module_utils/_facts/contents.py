@@ -108,14 +108,4 @@ def _holders(source: HostReader) -> list[dict[str, Any]]:
     scan = device_holders(source.files)
     if scan.hidden:
         source.note("holders", f"{scan.hidden} processes of other users cannot be inspected; run as root")
-    return [
-        {
-            "pid": holder.pid,
-            "command": holder.command,
-            "command_line": holder.command_line[:200],
-            "devices": list(holder.devices),
-            "pod_uid": holder.pod_uid,
-            "container_id": holder.container_id,
-        }
-        for holder in scan.holders
-    ]
+    return [holder.as_dict() for holder in scan.holders]

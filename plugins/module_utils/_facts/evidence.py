@@ -12,10 +12,11 @@ from typing import Any
 
 from .._adapters import command
 from .._adapters.host_reader import HostReader
-from .._health.cuda import in_use, is_auto, obstacle, reason_unproven
+from .._health.cuda import is_auto, obstacle, reason_unproven
 from .._health.evidence import SUBSETS, evidence_of
 from .._health.fabric import is_forming
 from .._health.report import CommandAnswer, Diagnosis, Evidence
+from .._users import users_of
 from .document import read_document
 from .health import answer_of
 
@@ -61,7 +62,7 @@ def _diagnosis(facts: Mapping[str, Any], level: int, limit: float) -> Diagnosis:
     """Run the diagnostic; from level 2 on it loads the GPUs, which somebody else's program would suffer from."""
     if command.find("dcgmi") is None:
         return Diagnosis(level, CommandAnswer(None, ""), installed=False)
-    used = [str(gpu["index"]) for gpu in facts.get("gpus") or () if in_use(gpu)]
+    used = [str(gpu["index"]) for gpu in facts.get("gpus") or () if users_of(gpu).everybody]
     why = f"level {level} was not run, because GPU {', '.join(used)} is in use" if used and level > 1 else ""
     level = 1 if why else level
     return Diagnosis(level, answer_of(("dcgmi", "diag", "-r", str(level), "-j"), limit), why=why)

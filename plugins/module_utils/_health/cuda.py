@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .._users import users_of
 from .dcgm import Unreadable, judge, parse
 from .report import FAILED, CommandAnswer, Evidence, Expectation, Outcome, failed, passed, skipped, unproven
 
@@ -43,18 +44,9 @@ def obstacle(facts: Mapping[str, Any]) -> str:
             return f"GPU {gpu.get('index')} is in compute mode {gpu.get('compute_mode')}"
         if (gpu.get("mig") or {}).get("current") and not gpu.get("gpu_instances"):
             return f"GPU {gpu.get('index')} has MIG on and no instance"
-        if in_use(gpu):
+        if users_of(gpu).everybody:
             return f"GPU {gpu.get('index')} is in use"
     return ""
-
-
-def in_use(gpu: Mapping[str, Any]) -> bool:
-    """Return whether a program runs on a GPU; where the driver does not tell, it may be."""
-    parts = [
-        gpu,
-        *(part for one in gpu.get("gpu_instances") or () for part in (one, *(one.get("compute_instances") or ()))),
-    ]
-    return any(part.get("processes") is None or part["processes"] for part in parts)
 
 
 def reason_unproven(facts: Mapping[str, Any]) -> str:

@@ -6,40 +6,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from .._mig.state import TOLERATE_RESET
+from .._users import TOLERATE_RESET, UNREPORTED, holders_of, merged, mps_pids, users_of
 from .repair_faults import subject_of
 
 
-def users_of(facts: Mapping[str, Any], addresses: Collection[str], mps: bool = False) -> list[str]:
-    """Return who uses one of some GPUs, as people name them: C(python3 (pid 812)).
+def users_of_gpus(facts: Mapping[str, Any], addresses: Collection[str], mps: bool = False) -> list[str]:
+    """Return who uses one of some GPUs, as people name them. Who has a GPU open is known even where NVML reports no processes of it.
 
     :param facts: with the holders of device files.
     :param addresses: PCI addresses of the GPUs.
     :param mps: whether MPS daemons and their servers are no users: they are what is repaired.
     """
     gpus = [gpu for gpu in facts.get("gpus") or () if subject_of(gpu) in addresses]
-    nodes = {f"/dev/nvidia{gpu['minor']}" for gpu in gpus if gpu.get("minor") is not None}
-    daemons = facts.get("mps") or ()
-    excused = {pid for one in daemons for pid in (one.get("pid"), *(one.get("servers") or ()))} if mps else set()
-    found: dict[int, str] = {}
-    for gpu in gpus:
-        for process in processes_of(gpu):
-            found[int(process["pid"])] = f"{process.get('name') or 'a process'} (pid {process['pid']})"
-    for holder in facts.get("holders") or ():
-        if not nodes.intersection(holder["devices"]) or holder["command"] in TOLERATE_RESET:
-            continue
-        pod = f", pod {holder['pod_uid']}" if holder.get("pod_uid") else ""
-        found[int(holder["pid"])] = f"{holder['command']} (pid {holder['pid']}{pod})"
-    return [text for pid, text in sorted(found.items()) if pid not in excused]
-
-
-def processes_of(gpu: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Return the processes that NVML lists on a GPU and on its instances."""
-    yield from gpu.get("processes") or ()
-    for instance in gpu.get("gpu_instances") or ():
-        yield from instance.get("processes") or ()
-        for part in instance.get("compute_instances") or ():
-            yield from part.get("processes") or ()
+    excused = mps_pids(facts) if mps else ()
+    running = (users_of(gpu).everybody for gpu in gpus)
+    holding = (
+        holders_of(facts.get("holders"), gpu["minor"], TOLERATE_RESET) for gpu in gpus if gpu.get("minor") is not None
+    )
+    return [str(user) for user in merged(*running, *holding) if user.kind != UNREPORTED and user.pid not in excused]

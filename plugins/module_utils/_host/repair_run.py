@@ -25,7 +25,7 @@ from .._facts.document import read_document
 from .._formats.unit_names import CDI_UNIT, MIG_UNIT, SETTINGS_UNIT, SHARING_UNIT
 from .._health.recovery import NONE, recovery_of
 from .._health.repair_faults import subject_of
-from .._health.repair_users import users_of
+from .._health.repair_users import users_of_gpus
 from .._plan import Refused
 from .._sharing import mps_units
 from .._sharing.host import HostSharing
@@ -61,7 +61,7 @@ class Repair:
         until = time.monotonic() + self._wait
         while True:
             facts = self._read()
-            users = users_of(facts, addresses, mps)
+            users = users_of_gpus(facts, addresses, mps)
             if not users:
                 return
             if time.monotonic() >= until:

@@ -9,10 +9,10 @@ Every step is in the journal before it is taken. Nothing here decides what is do
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from .._adapters import gpu_clients, nvml_mig
 from .._adapters.command import CommandError
@@ -22,6 +22,7 @@ from .._adapters.nvml_library import IN_USE, NvmlError
 from .._adapters.nvml_types import ComputeInstanceProfile, GpuState, Placement
 from .._adapters.pci import read_pci_devices
 from .._adapters.processes import device_holders
+from .._users import TOLERATE_RESET, holders_of, named, reset_obstacle
 from .apply_plan import GpuChange
 from .current import HostGpu, host_gpu
 from .journal import Journal
@@ -29,7 +30,7 @@ from .mode import OFF, ON
 from .model import ComputeInstance, GpuInstance
 from .plan import Create, GpuPlan
 from .profiles import parse
-from .state import TOLERATE_RESET, instance_title
+from .state import instance_title
 
 
 class StepFailed(Exception):
@@ -131,13 +132,8 @@ class Machine:
             return self.reset_failed[gpu.index]
         if gpu.state.minor is None or gpu.state.pci_address is None:
             return "NVML does not report which device it is"
-        if gpu.state.processes is None:
-            return "NVML does not report which processes use it"
-        running = [f"{process.name or 'a process'} (pid {process.pid})" for process in gpu.state.processes]
-        if running:
-            return f"it is in use by {', '.join(running)}"
-        holders = self._holders(gpu)
-        return f"it is held by {', '.join(holders)}" if holders else None
+        obstacle = reset_obstacle(gpu.facts, self._holders(gpu))
+        return f"it {obstacle}" if obstacle else None
 
     def change_mode(self, change: GpuChange) -> None:
         """Set the MIG mode of a GPU to what the change says, by a reset where that is needed and possible.
@@ -241,26 +237,18 @@ class Machine:
         except NvmlError as error:
             if error.code != IN_USE:
                 raise
-            listed = set(gpu.pids())
-            holders = self._holders(gpu, listed)
-            who = f"it may be {', '.join(holders)}, with the GPU open" if holders else "/proc does not show which"
+            holders = [one for one in self._holders(gpu) if one["pid"] not in gpu.pids()]
+            held = holders_of(holders, excused=TOLERATE_RESET)
+            who = f"it may be {named(held)}, with the GPU open" if held else "/proc does not show which"
             raise StepFailed(
                 f"{gpu.title}: {place} is in use by a process that NVML does not list ({error.call}: {error.symbol}); "
                 f"{who}. End that process, or name the MIG device in nvidia_mig_busy_instances, so that it is kept"
             ) from error
 
-    def _holders(self, gpu: HostGpu, known: Collection[int] = ()) -> list[str]:
-        """Return who has the device of a GPU open, and does not let go of it for a change, as people name them."""
-        node = f"/dev/nvidia{gpu.state.minor}"
-        return [
-            f"{holder.command} (pid {holder.pid})"
-            for holder in device_holders(self._files, node).holders
-            if node in holder.devices
-            and holder.command not in TOLERATE_RESET
-            # NVML opens the device in this process too, and is closed for a reset.
-            and holder.pid not in (os.getpid(), *known)
-            and not self._is_mine(holder.pid)
-        ]
+    def _holders(self, gpu: HostGpu) -> list[dict[str, Any]]:
+        """Return who has the device of a GPU open and is not stopped for a change of it."""
+        holders = device_holders(self._files, f"/dev/nvidia{gpu.state.minor}").holders
+        return [holder.as_dict() for holder in holders if not self._is_mine(holder.pid)]
 
     def _free(self, gpu: HostGpu, pids: Collection[int]) -> None:
         """End the processes on what is about to go. The planner lets it come to that only with disruption C(force)."""

@@ -14,14 +14,11 @@ from .._adapters import nvml_types as live
 from .._adapters.nvml_facts import shape_gpu
 from .._boards.model import Board, GpuInstanceProfile, Placements
 from .._steps import gpu_title
+from .._users import names, users_of
 from .nodes import NodeGpu
 from .profiles import parse
 from .record import GpuRecord, placed
-from .state import board_of, completed, instances_of, users
-
-# Users that are no process of NVML's list, in the form of one.
-_POD = {"name": "a pod", "pid": "unknown"}
-_NOT_TOLD = {"name": "possibly a process that NVML does not report", "pid": "unknown"}
+from .state import board_of, completed, instances_of
 
 
 @dataclass(frozen=True)
@@ -110,27 +107,21 @@ def host_gpu(
         profiles=planner_profiles(offered, board),
         current=instances_of(facts),
         enabled=state.mig.current,
-        busy=users(facts["processes"]) if state.mig.current is False else (),
+        busy=names(users_of(facts).everybody) if state.mig.current is False else (),
     )
     return HostGpu(state, board, node, facts)
 
 
 def facts_of(state: live.GpuState, busy_instances: Collection[str] = ()) -> dict[str, Any]:
-    """Return the entry of C(gpus) of the facts, with the ids of its card, and with users that NVML does not list.
+    """Return the entry of C(gpus) of the facts, with the ids of its card, and with pods that use its MIG devices.
 
     :param busy_instances: UUIDs of MIG devices that the caller knows to be in use (pods).
     """
     facts = shape_gpu(state)
     facts.update(device_id=state.pci_device_id, subsystem_id=state.pci_subsystem_id)
-    if facts["processes"] is None:
-        facts["processes"] = [_NOT_TOLD]
-    # A process on the GPU that NVML puts on no instance may be on any of them.
-    somewhere = [process for process in facts["processes"] if process.get("gpu_instance") is None]
-    for instance in facts["gpu_instances"]:
-        instance["processes"] += somewhere
-        for compute in instance["compute_instances"]:
-            if compute["uuid"] in busy_instances:
-                compute["processes"].append(_POD)
+    for compute in (one for instance in facts["gpu_instances"] for one in instance["compute_instances"]):
+        if compute["uuid"] in busy_instances:
+            compute["allocations"] = [{"pod": "of nvidia_mig_busy_instances"}]
     return facts
 
 

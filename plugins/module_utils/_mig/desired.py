@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 from .._boards.model import GpuInstanceProfile
 from .._plan import Refused
 from .._steps import gpu_title
+from .._users import names, users_of
 from . import mig_parted, predefined
 from .geometry import geometry, refuse_infeasible
 from .model import DesiredGpu, DesiredInstance, describe
@@ -37,7 +38,7 @@ from .nodes import NodeGpu, distribute
 from .plan import REFUSE, named_as
 from .profiles import ProfileName, parse, resolve
 from .selection import matches, select
-from .state import board_of, has_mig, instances_of, profiles_of, users
+from .state import board_of, has_mig, instances_of, profiles_of
 
 LAYOUT = "nvidia_mig_layout"
 #: More than any host has, which could keep a planner busy for ever: 64 GPUs of 8.
@@ -315,7 +316,7 @@ def _node_gpu(gpu: Gpu, offered: Sequence[GpuInstanceProfile]) -> NodeGpu:
         profiles=tuple(offered),
         current=named_as(instances_of(gpu), offered),
         enabled=(gpu.get("mig") or {}).get("current"),
-        busy=users(gpu.get("processes")),
+        busy=names(users_of(gpu).everybody),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from .._plan import REBOOT_NEEDED, Refused, StagePlan, Step, awaited_reboot
 from .._steps import Kind, gpu_title
+from .._users import names, users_of
 from .desired import desired_layout
 from .mode import mode_change
 from .mode import steps as mode_steps
@@ -19,7 +20,7 @@ from .nodes import NodeGpu, NodePlan, plan_node
 from .plan import DISRUPTIONS, REFUSE
 from .record import Unreadable, match, placed, read_recorded_layout
 from .selection import normalize_address
-from .state import board_of, gpu_step, instances_of, profiles_of, reset_obstacles, users
+from .state import board_of, gpu_step, instances_of, profiles_of, why_no_reset
 
 STAGE = "mig"
 
@@ -121,7 +122,7 @@ def _node_gpus(gpus: Sequence[Mapping[str, Any]]) -> list[NodeGpu]:
             profiles=profiles_of(gpu),
             current=instances_of(gpu),
             enabled=(gpu.get("mig") or {}).get("current"),
-            busy=users(gpu.get("processes")),
+            busy=names(users_of(gpu).everybody),
         )
         for gpu in gpus
     ]
@@ -141,8 +142,8 @@ def _with_driver(
         if index not in plan.gpus:
             continue
         toggle = mode_change(gpu, found[index].enabled)
-        disturbed, data = users(gpu.get("processes")), {}
-        obstacles = reset_obstacles(facts, gpu, variables) if toggle.needs_reset else ()
+        disturbed, data = names(users_of(gpu).everybody), {}
+        obstacles = why_no_reset(facts, gpu, variables) if toggle.needs_reset else ()
         if obstacles:
             reboot = awaited_reboot(obstacles, bool(variables.get("nvidia_mig_reboot")), "nvidia_mig_reboot")
             disturbed, data = (*disturbed, reboot), {"reboot": REBOOT_NEEDED}

@@ -14,12 +14,9 @@ from .._boards.lookup import BOARDS, find_board
 from .._boards.model import Board, GpuInstanceProfile, Placements
 from .._plan import Refused, Step
 from .._steps import Kind, gpu_title
+from .._users import names, reset_obstacle, users_of
 from .model import ComputeInstance, DesiredGpu, DesiredInstance, GpuInstance
 from .profiles import ProfileName, parse, resolve
-
-#: Daemons that keep running while a GPU is reset, by name as the kernel cuts it: the persistence daemon lets go of the GPU, and the fabric
-#: manager of an HGX A100 has to run, for without it all GPUs on its NVSwitches can only be reset together (manual of nvidia-smi, -r).
-TOLERATE_RESET = frozenset({"nvidia-persiste", "nv-fabricmanage"})
 
 # The driver reports wrong numbers of instances on this board (mig.md, section 6.2); the table's are right.
 _WRONG_COUNTS = ("a30-24gb",)
@@ -27,12 +24,7 @@ _WRONG_COUNTS = ("a30-24gb",)
 _BY_KEY = {board.key: board for board in BOARDS}
 
 
-def users(processes: Sequence[Mapping[str, Any]] | None) -> tuple[str, ...]:
-    """Return the processes of a facts list as people name them: C(python3 (pid 812))."""
-    return tuple(f"{process.get('name') or 'a process'} (pid {process.get('pid')})" for process in processes or ())
-
-
-def reset_obstacles(facts: Mapping[str, Any], gpu: Mapping[str, Any], variables: Mapping[str, Any]) -> tuple[str, ...]:
+def why_no_reset(facts: Mapping[str, Any], gpu: Mapping[str, Any], variables: Mapping[str, Any]) -> tuple[str, ...]:
     """Return why a GPU could not be reset as the host was when it was read; empty where nothing is known against it.
 
     :param facts: the facts document; its C(holders) say who has the GPU open, where they were gathered.
@@ -41,36 +33,26 @@ def reset_obstacles(facts: Mapping[str, Any], gpu: Mapping[str, Any], variables:
     """
     if variables.get("nvidia_mig_reset") == "never":
         return ("nvidia_mig_reset is never",)
-    node = f"/dev/nvidia{gpu.get('minor')}"
     stopped = bool(variables.get("nvidia_mig_restart_services")) or variables.get("nvidia_dcgm_state") == "present"
-    holding = [
-        {"name": holder.get("command"), "pid": holder.get("pid")}
-        for holder in facts.get("holders") or ()
-        if node in holder["devices"]
-        and holder.get("command") not in TOLERATE_RESET
-        # Which service a process belongs to is not in the facts: one of the host may be among those that are stopped.
-        and (holder.get("container_id") or not stopped)
-    ]
-    return tuple(f"{user} holds {gpu_title(gpu)}" for user in users(holding))
+    # Which service a process belongs to is not in the facts: one of the host may be among those that are stopped.
+    holders = [one for one in facts.get("holders") or () if one.get("container_id") or not stopped]
+    obstacle = reset_obstacle(gpu, holders)
+    return (f"{gpu_title(gpu)} {obstacle}",) if obstacle else ()
 
 
 def instances_of(gpu: Mapping[str, Any]) -> tuple[GpuInstance, ...]:
-    """Return the GPU instances of one entry of C(gpus).
-
-    Processes listed for a GPU instance as well as for one of its compute instances count once.
-    """
-    found = []
+    """Return the GPU instances of one entry of C(gpus)."""
+    found, using = [], users_of(gpu)
     for instance in gpu.get("gpu_instances") or ():
         compute = tuple(
             ComputeInstance(
                 id=int(inner["id"]),
                 slices=parse(inner["profile"]).compute,
-                busy=users(inner.get("processes")),
+                busy=names(using.compute[int(instance["id"]), int(inner["id"])]),
                 uuid=inner.get("uuid"),
             )
             for inner in instance.get("compute_instances") or ()
         )
-        inside = {user for inner in compute for user in inner.busy}
         found.append(
             GpuInstance(
                 id=int(instance["id"]),
@@ -78,7 +60,7 @@ def instances_of(gpu: Mapping[str, Any]) -> tuple[GpuInstance, ...]:
                 start=int(instance["start"]),
                 size=int(instance["size"]),
                 compute=compute,
-                busy=tuple(user for user in users(instance.get("processes")) if user not in inside),
+                busy=names(using.instances[int(instance["id"])]),
             )
         )
     return tuple(found)

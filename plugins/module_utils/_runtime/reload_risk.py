@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .._users import holders_of, named
+
 
 def containers_at_risk(facts: Mapping[str, Any], runtime: str) -> str:
     """Return the programs in containers that use GPUs on a host whose runtime leaves cgroups to systemd; empty where there are none.
@@ -21,9 +23,7 @@ def containers_at_risk(facts: Mapping[str, Any], runtime: str) -> str:
     found = (facts.get("runtimes") or {}).get(runtime) or {}
     if "systemd" not in (found.get("cgroup_drivers") or {}).values():
         return ""
-    return ", ".join(
-        f"{one['command']} (pid {one['pid']})" for one in facts.get("holders") or () if one.get("container_id")
-    )
+    return named(holders_of([one for one in facts.get("holders") or () if one.get("container_id")]))
 
 
 def refused_reload(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> tuple[str, ...]:

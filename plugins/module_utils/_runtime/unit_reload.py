@@ -18,6 +18,7 @@ from .._adapters import systemd
 from .._adapters.host_files import HostFiles
 from .._adapters.processes import Holder, device_holders
 from .._plan import Refused
+from .._users import holders_of, names
 
 
 def reload_units(names: Sequence[str], changed: Collection[str], files: HostFiles | None = None) -> bool:
@@ -55,11 +56,12 @@ def losing_containers(files: HostFiles) -> tuple[str, ...]:
         if holder.scope:
             scopes.setdefault(holder.scope, []).append(holder)
     allowed = systemd.device_rules(scopes)
-    return tuple(
-        f"{holders[0].command} (pid {holders[0].pid})" + (f" of pod {holders[0].pod_uid}" if holders[0].pod_uid else "")
+    losing = [
+        holders[0].as_dict()
         for scope, holders in scopes.items()
         if not all(_is_allowed(device, allowed[scope]) for holder in holders for device in holder.devices)
-    )
+    ]
+    return names(holders_of(losing))
 
 
 def _is_allowed(device: str, rules: Collection[str] | None) -> bool:

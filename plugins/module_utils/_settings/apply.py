@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from .._adapters import files, gpu_clients, locked_clocks, nvml_settings
 from .._adapters.command import CommandError
@@ -18,9 +18,9 @@ from .._adapters.nvml import Nvml
 from .._adapters.nvml_facts import shape_gpu
 from .._adapters.nvml_library import NvmlError
 from .._adapters.processes import device_holders
-from .._mig.state import TOLERATE_RESET
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
+from .._users import reset_obstacle
 from . import desired
 from .desired import RECORD, Settings
 from .plan import Means, ObservedGpu, plan
@@ -46,7 +46,7 @@ def observe(nvml: Nvml, wanted: Settings) -> list[ObservedGpu]:
         if wanted.application_clocks is not None and not state.lost:
             seen = replace(seen, supported=_supported(nvml, state.index))
         if wanted.ecc is not None and not state.lost:
-            seen = replace(seen, no_reset=_held(state.minor))
+            seen = replace(seen, no_reset=_no_reset(gpu))
         found.append(seen)
     return found
 
@@ -131,9 +131,9 @@ def _reset_gpu(nvml: Nvml, step: Step, reset: Callable[[str], str]) -> None:
     """Reset one GPU for its ECC; somebody may have come since the plan was made."""
     index = int(step.data["index"])
     state = nvml.gpu(index)
-    held = _held(state.minor)
-    if state.processes or held:
-        raise SettingsError(f"Failed to {step.what}: {held or 'a process runs on it'} since it was planned")
+    obstacle = _no_reset(shape_gpu(state))
+    if obstacle:
+        raise SettingsError(f"Failed to {step.what}: {obstacle} since it was planned")
     with nvml.closed():
         said = reset(str(step.data["pci_address"]))
     found = nvml_settings.settings_of(nvml, index)
@@ -149,17 +149,13 @@ def _reset(pci_address: str) -> str:
     return " ".join((answer.stdout + " " + answer.stderr).split()) or f"exit status {answer.rc}"
 
 
-def _held(minor: int | None) -> str | None:
-    """Return who has the device of a GPU open and does not let go of it for a reset; None for nobody."""
-    if minor is None:
+def _no_reset(gpu: Mapping[str, Any]) -> str | None:
+    """Return who keeps one entry of C(gpus) from being reset now; None for nobody."""
+    if gpu["minor"] is None:
         return "NVML does not report which device it is"
-    node = f"/dev/nvidia{minor}"
-    holders = [
-        f"{holder.command} (pid {holder.pid})"
-        for holder in device_holders(HostFiles(), node).holders
-        if node in holder.devices and holder.command not in TOLERATE_RESET and holder.pid != os.getpid()
-    ]
-    return f"it is held by {', '.join(holders)}" if holders else None
+    holders = device_holders(HostFiles(), f"/dev/nvidia{gpu['minor']}").holders
+    obstacle = reset_obstacle(gpu, [holder.as_dict() for holder in holders])
+    return f"it {obstacle}" if obstacle else None
 
 
 def _supported(nvml: Nvml, index: int) -> dict[int, tuple[int, ...]]:

@@ -17,6 +17,7 @@ from typing import Any
 from .._adapters.locked_clocks import GRAPHICS, MEMORY
 from .._plan import REBOOT_NEEDED, Plan, Refused, Step, awaited_reboot
 from .._steps import Kind, gpu_title
+from .._users import named, users_of
 from .desired import PREFIX, RECORD, Pair, Settings
 
 #: Two readings of a limit may differ by what a board rounds.
@@ -220,14 +221,11 @@ def _refuse_ecc(gpu: ObservedGpu, wanted: Settings, means: Means) -> None:
         )
     if present is wanted.ecc:
         return
-    running = [f"{one.get('name') or 'a process'} (pid {one.get('pid')})" for one in gpu.gpu.get("processes") or ()]
-    if running or gpu.gpu.get("processes") is None:
-        who = (
-            f"is in use by {', '.join(running)}" if running else "may be in use, because NVML does not report processes"
-        )
+    users = users_of(gpu.gpu).everybody
+    if users:
         raise Refused(
             thing,
-            f"ECC {state} needs a reset of {gpu.title}, which {who}",
+            f"ECC {state} needs a reset of {gpu.title}, which is in use by {named(users)}",
             "Drain the host first (kubectl drain, or end these processes), then run again.",
         )
     reason = _no_reset(gpu, means)

@@ -23,6 +23,7 @@ from .._adapters.pynvml_loader import HOST_PROGRAM
 from .._plan import Plan, Step
 from .._runtime.unit_reload import reload_units
 from .._steps import Kind
+from .._users import PROCESS, User
 from . import mps_instances, mps_units
 from .host import SHM, UNREADABLE, Daemon, HostSharing
 from .state import ForeignDaemon, Observed, ObservedDaemon, ObservedGpu, Server
@@ -59,7 +60,9 @@ def observe(nvml: Nvml | None) -> Observed:
         if gpu.lost:
             continue
         foreign = tuple(
-            process.pid for process in gpu.processes or () if process.type == "C" and process.pid not in ours
+            User(PROCESS, process.name or "a process", process.pid)
+            for process in gpu.processes or ()
+            if process.type == "C" and process.pid not in ours
         )
         gpus.append(ObservedGpu(gpu.index, gpu.uuid or "", gpu.compute_mode, foreign))
     return Observed(

@@ -18,6 +18,7 @@ from .._boards.architectures import FIRST_BRANCH_WITH_MPS_MULTI_USER
 from .._formats.mps_commands import limit_text
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
+from .._users import mps_clients, named, names
 from .host import DEFAULT, SHM, Daemon, HostSharing
 from .state import Observed, ObservedDaemon, ObservedGpu
 
@@ -71,13 +72,11 @@ def _compute_modes(gpus: Sequence[ObservedGpu], wanted: HostSharing) -> list[Ste
         if wanted.compute_mode is None or gpu.compute_mode == wanted.compute_mode:
             continue
         if wanted.compute_mode != "default" and gpu.foreign:
-            pids = ", ".join(str(pid) for pid in gpu.foreign)
-            if wanted.daemons:
-                reason = f"processes {pids} use it without MPS, and a GPU of an MPS daemon belongs to its server"
-            else:
-                reason = (
-                    f"processes {pids} use it, and with compute mode {wanted.compute_mode} they could not start again"
-                )
+            reason = f"it is in use by {named(gpu.foreign)}, " + (
+                "without MPS, and a GPU of an MPS daemon belongs to its server"
+                if wanted.daemons
+                else f"and with compute mode {wanted.compute_mode} it could not start again"
+            )
             raise Refused(
                 f"GPU {gpu.index}",
                 reason,
@@ -168,21 +167,20 @@ def _refuse_release(observed: Observed, wanted: HostSharing) -> None:
 
 
 def _end(daemon: ObservedDaemon, why: str, disruption: str) -> Step:
-    clients = daemon.clients
+    clients = mps_clients(daemon.clients)
     if clients and disruption != "force":
         raise Refused(
             f"MPS daemon {daemon.name}",
-            f"it has to end ({why}), and processes {', '.join(str(pid) for pid in clients)} are its clients, which would die with it",
+            f"it has to end ({why}), which terminates its clients: {named(clients)}",
             "Drain the host first, or allow it with nvidia_sharing_mps_disruption: force.",
         )
-    disturbs = tuple(f"MPS client {pid}" for pid in clients)
-    return Step(Kind.STOP_MPS_DAEMON, daemon.name, why, disturbs)
+    return Step(Kind.STOP_MPS_DAEMON, daemon.name, why, names(clients))
 
 
 def _warnings(steps: Sequence[Step], present: Mapping[str, ObservedDaemon]) -> list[str]:
     """Defaults reach servers that start later: say which servers keep the old ones until their clients end."""
     return [
-        f"MPS server {server.pid} of {step.target} keeps its old limits until its clients end: {', '.join(str(pid) for pid in server.clients)}"
+        f"MPS server {server.pid} of {step.target} keeps its old limits until its clients end: {named(mps_clients(server.clients))}"
         for step in steps
         if step.kind is Kind.SET_MPS_DEFAULTS
         for server in present[step.target].servers

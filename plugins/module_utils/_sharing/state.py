@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._formats.mps_commands import limit_text
+from .._users import User
 from .host import UNREADABLE, Daemon, HostSharing
 from .mps_instances import UNIT, instance
 
@@ -54,13 +55,13 @@ class ObservedDaemon:
 class ObservedGpu:
     """What sharing needs to know of a GPU.
 
-    :param foreign: processes that compute on the GPU and are no clients of MPS, by process id.
+    :param foreign: processes that compute on the GPU and are no clients of MPS.
     """
 
     index: int
     uuid: str
     compute_mode: str | None
-    foreign: tuple[int, ...] = ()
+    foreign: tuple[User, ...] = ()
 
 
 @dataclass(frozen=True)

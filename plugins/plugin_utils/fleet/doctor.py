@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import users_of
 
 from .inspection import imex_state
 from .plan import stage_lines
@@ -120,7 +121,7 @@ def _gpu(gpu: Mapping[str, Any]) -> str:
     mig = gpu.get("mig") or {}
     instances = gpu.get("gpu_instances") or ()
     divided = f", MIG on with {len(instances)} GPU instances" if mig.get("current") else ""
-    used = ", in use" if gpu.get("processes") or any(one.get("processes") for one in instances) else ""
+    used = ", in use" if users_of(gpu).everybody else ""
     return f"{gpu.get('name') or _UNKNOWN}, {gpu.get('memory_mib')} MiB{divided}{used}"
 
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import users_of
+
 from .expectations import different_resources
 from .text import ranges, table
 
@@ -84,7 +86,8 @@ def gpu_use(gpu: Mapping[str, Any], sharing: Mapping[str, Any]) -> GpuUse:
     instances = gpu.get("gpu_instances") or []
     if mig.get("current"):
         pending = "" if mig.get("pending") == mig.get("current") else ", MIG mode pending"
-        busy = sum(1 for instance in instances if _processes(instance))
+        users = users_of(gpu)
+        busy = sum(1 for instance in instances if users.on(int(instance["id"])))
         return GpuUse(
             gpu["index"],
             name,
@@ -255,12 +258,6 @@ def _multiset(instances: Sequence[Mapping[str, Any]]) -> str:
     sizes = {str(instance.get("profile")): int(instance.get("size") or 0) for instance in instances}
     ordered = sorted(counts, key=lambda profile: (-sizes[profile], profile))
     return " + ".join(f"{counts[profile]} x {profile}" for profile in ordered)
-
-
-def _processes(instance: Mapping[str, Any]) -> bool:
-    return bool(instance.get("processes")) or any(
-        part.get("processes") for part in instance.get("compute_instances") or []
-    )
 
 
 def _memory(gpu: Mapping[str, Any]) -> str:

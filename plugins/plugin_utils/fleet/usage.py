@@ -16,6 +16,7 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import profiles_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import processes_on
 
 from .devices import Holding
 from .pods import Pod
@@ -203,13 +204,10 @@ def process_users(facts: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """Return which processes are on which GPU or MIG device, for hosts that are in no cluster."""
     found: dict[str, dict[str, int]] = {}
     for gpu in facts.get("gpus") or []:
-        parts = [(gpu.get("uuid"), gpu.get("processes"))]
-        for instance in gpu.get("gpu_instances") or []:
-            for compute in instance.get("compute_instances") or []:
-                parts.append((compute.get("uuid"), compute.get("processes")))
-        for uuid, processes in parts:
-            for process in processes or []:
-                found.setdefault(str(uuid), {})[f"{process.get('name')} (pid {process.get('pid')})"] = 1
+        instances = gpu.get("gpu_instances") or []
+        for part in (gpu, *(compute for instance in instances for compute in instance.get("compute_instances") or [])):
+            for user in processes_on(part):
+                found.setdefault(str(part.get("uuid")), {})[str(user)] = 1
     return found
 
 

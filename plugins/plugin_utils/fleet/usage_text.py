@@ -156,7 +156,7 @@ def requests(pod: Pod) -> str:
 def parted(title: str) -> tuple[str, str]:
     """Return namespace and name of a pod's title; of a process, whose name may be a path, no namespace."""
     namespace, slash, name = title.partition("/")
-    return (namespace, name) if slash and namespace and "(pid " not in title else ("", title)
+    return (namespace, name) if slash and namespace and "(PID " not in title else ("", title)
 
 
 def percent(taken: int, total: int) -> int:

@@ -76,7 +76,7 @@ def test_a_process_is_refused_wherever_it_runs(where):
     given = facts(gpus=[gpu(**{where: [JOB]})])
     (message,) = said(given)
     assert message == (
-        "GPU 0 (0000:18:00.0): it is in use: python3 (812). End what uses it. Or allow it with nvidia_mig_disruption: force."
+        "GPU 0 (0000:18:00.0): it is in use by python3 (PID 812). End what uses it. Or allow it with nvidia_mig_disruption: force."
     )
     assert said(given, FORCE) == []
 
@@ -94,7 +94,7 @@ def test_who_has_the_driver_open_is_named_once_and_with_its_pod():
     ]
     first, second = said(facts(gpus=[gpu([JOB])], holders=holders))
     assert "812" in first and "812" not in second
-    assert f"nvidia-device-p (813 in pod {POD}). Drain the node" in second
+    assert f"nvidia-device-p (PID 813, pod {POD}). Drain the node" in second
 
 
 def test_clients_of_mps_are_refused_by_their_own_variable():

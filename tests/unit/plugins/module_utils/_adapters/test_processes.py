@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import processes
@@ -106,11 +107,13 @@ def test_processes_of_others_are_counted(tree, monkeypatch):
     assert (scan.holders, scan.hidden) == ((), 1)
 
 
-def test_a_device_that_this_process_holds(monkeypatch):
-    # The real /proc: what we open ourselves must be found.
+def test_a_device_that_another_process_holds_and_this_one(monkeypatch):
+    # The real /proc. NVML opens devices in this process too, which is no user of them.
     monkeypatch.setattr(processes, "_DEVICE", "/dev/null")
-    with open("/dev/null", "rb"):
-        assert os.getpid() in [holder.pid for holder in device_holders(HostFiles()).holders]
+    with open("/dev/null", "rb") as opened, subprocess.Popen(["sleep", "60"], stdin=opened) as sleeping:
+        found = [holder.pid for holder in device_holders(HostFiles()).holders]
+        sleeping.kill()
+    assert sleeping.pid in found and os.getpid() not in found
 
 
 def test_programs_are_found_by_their_file(tree):

@@ -12,7 +12,6 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, Stopped, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import User
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services import (
     NOUVEAU_FILE,
     PERSISTENCE_DROP_IN,
@@ -25,6 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import PERSISTENCE_UNIT, wants_link
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import HOLDER, User
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (
     NAMES,
     NEW,
@@ -153,9 +153,9 @@ def test_an_upgrade_reloads_in_the_right_order_and_can_be_taken_back():
 
 def test_a_driver_in_use_needs_a_reboot_and_says_who():
     system = ready()
-    system.user_list = (User(42, "python3"),)
+    system.user_list = (User(HOLDER, "python3", 42),)
     report = run_stage(system, DesiredDriver(version=NEW), check=False)
-    assert report.reboot == ("python3 (42) uses the driver",)
+    assert report.reboot == ("python3 (PID 42) uses the driver",)
     assert system.loaded == OLD
     assert report.reboot
 

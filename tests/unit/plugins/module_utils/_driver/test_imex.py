@@ -12,13 +12,13 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import User
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import DesiredImex
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex_files import NODES_FILE
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import IMEX_UNIT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import HOLDER, User
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (
     DAEMON,
     NEW,
@@ -58,14 +58,14 @@ def test_imex_runs_with_the_racks_nodes_and_a_second_run_has_nothing_to_do():
 def test_other_nodes_restart_imex_where_nobody_uses_the_gpus_or_it_is_allowed():
     system = rack_host()
     run_stage(system, DesiredDriver(version=NEW, imex=RACK), check=False)
-    system.user_list = (User(7, "nvidia-imex"), User(8, "nvidia-persistenced"))
+    system.user_list = (User(HOLDER, "nvidia-imex", 7), User(HOLDER, "nvidia-persistenced", 8))
     moved = replace(RACK, nodes=("10.0.0.1", "10.0.0.3"))
     report = run_stage(system, DesiredDriver(version=NEW, imex=moved), check=False)
     assert [step.kind.key for step in report.steps] == ["write_file", "restart_service"]
     assert not report.steps[-1].disturbs
-    system.user_list = (User(4711, "python3"),)
+    system.user_list = (User(HOLDER, "python3", 4711),)
     with pytest.raises(
-        Failed, match=r"python3 \(4711\) uses the GPUs. Drain the rack first, or set nvidia_driver_imex_restart"
+        Failed, match=r"python3 \(PID 4711\) uses the GPUs. Drain the rack first, or set nvidia_driver_imex_restart"
     ):
         run_stage(system, DesiredDriver(version=NEW, imex=RACK), check=False)
     assert system.files[NODES_FILE] == "10.0.0.1\n10.0.0.3\n"
@@ -178,16 +178,21 @@ def test_the_stage_refuses_a_restart_that_takes_memory_from_jobs():
     """NVML's processes, where nobody looked for holders, and those of instances; the services of NVIDIA are nobody."""
     host = {**rack_facts(nodes=["10.0.0.9"]), "gpus": [{"index": 0, "processes": [{"pid": 5, "name": "torch"}]}]}
     (refusal,) = stage(host, ON_HOST).refusals
-    assert (refusal.thing, "torch (5) uses the GPUs" in refusal.reason) == ("nvidia_driver_imex_restart", True)
+    assert (refusal.thing, "torch (PID 5) uses the GPUs" in refusal.reason) == ("nvidia_driver_imex_restart", True)
     allowed = stage(host, {**ON_HOST, "nvidia_driver_imex_restart": True})
     assert allowed.steps[-1].disturbs
-    host["gpus"] = [{"index": 0, "gpu_instances": [{"compute_instances": [{"processes": [{"pid": 6, "name": "x"}]}]}]}]
+    host["gpus"] = [
+        {
+            "index": 0,
+            "gpu_instances": [{"id": 1, "compute_instances": [{"id": 0, "processes": [{"pid": 6, "name": "x"}]}]}],
+        }
+    ]
     assert stage(host, ON_HOST).refusals
     host["gpus"] = []
     host["holders"] = [{**DAEMON, "command": "nvidia-imex"}]
     assert not stage(host, ON_HOST).refusals
     host["holders"].append({**DAEMON, "pid": 9, "command": "python3"})
-    assert "python3 (9) uses the GPUs" in stage(host, ON_HOST).refusals[0].reason
+    assert "python3 (PID 9) uses the GPUs" in stage(host, ON_HOST).refusals[0].reason
 
 
 @pytest.mark.parametrize(

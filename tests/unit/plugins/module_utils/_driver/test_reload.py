@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import User, plan_reload, still_used
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import plan_reload, still_used
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import HOLDER, User
 
 
 @pytest.mark.parametrize(
@@ -17,8 +18,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload imp
         ({"loaded": "1", "other_flavour": True}, True, 0),
         ({"loaded": None}, True, 0),
         ({"loaded": None, "allowed": False}, True, 1),
-        ({"loaded": "0", "users": (User(1, "nvidia-persistenced"[:15]),)}, True, 0),
-        ({"loaded": "0", "users": (User(1, "python3"),), "allowed": False}, True, 2),
+        ({"loaded": "0", "users": (User(HOLDER, "nvidia-persistenced"[:15], 1),)}, True, 0),
+        ({"loaded": "0", "users": (User(HOLDER, "python3", 1),), "allowed": False}, True, 2),
         ({"loaded": "1", "nouveau_loaded": True}, True, 1),
         ({"loaded": None, "wanted": None}, False, 0),
     ],

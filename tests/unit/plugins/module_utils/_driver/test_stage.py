@@ -62,21 +62,21 @@ def test_the_stage_is_needed(driver, desired):
         ([], {}, [], None),
         # A service of the host is stopped for the change; the same program in a container is not.
         ([DAEMON], {}, [], None),
-        ([{**DAEMON, "container_id": "a"}], {}, ["nv-hostengine (12) uses the driver"], "needed"),
-        ([HELD], {}, ["needs a reboot (nvidia_driver_reboot is false): python3 (4711) uses the driver"], "needed"),
+        ([{**DAEMON, "container_id": "a"}], {}, ["nv-hostengine (PID 12) uses the driver"], "needed"),
+        ([HELD], {}, ["needs a reboot (nvidia_driver_reboot is false): python3 (PID 4711) uses the driver"], "needed"),
         (
             [HELD],
             {"nvidia_driver_reboot": True},
-            ["the host, which is rebooted: python3 (4711) uses"],
+            ["the host, which is rebooted: python3 (PID 4711) uses"],
             "needed",
         ),
         ([], {"nvidia_driver_reload": "never"}, ["nvidia_driver_reload is never"], "needed"),
-        ([{**HELD, "pid": pid} for pid in range(5)], {}, ["python3 (2) uses the driver, 2 more"], "needed"),
+        ([{**HELD, "pid": pid} for pid in range(5)], {}, ["python3 (PID 2) uses the driver, 2 more"], "needed"),
     ],
 )
 @pytest.mark.parametrize("change", [{"nvidia_driver_branch": "595"}, {"nvidia_driver_state": "absent"}])
 def test_the_plan_says_whom_another_driver_disturbs_and_whether_the_host_reboots(holders, desired, who, reboot, change):
-    given = {**FACTS, "gpus": [{"gpu_instances": [{}, {}]}, {"gpu_instances": None}]}
+    given = {**FACTS, "gpus": [{"gpu_instances": [{"id": 1}, {"id": 2}]}, {"gpu_instances": None}]}
     given.update({"holders": holders} if holders is not None else {})
     *_releases_first, step = stage(given, {**change, **desired}).steps
     assert step.disturbs[:2] == ("every process that uses a GPU", "2 MIG instances, which a reload destroys")

@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_apt import Apt
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import Holder
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import UrlRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
@@ -20,6 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import pre
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host, Signing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import names
 
 DEBIAN = Host(DISTRIBUTIONS["debian", "12"], "x86_64", "6.1.0-50-amd64")
 RHEL_10 = Host(DISTRIBUTIONS["rhel", "10"], "aarch64", "6.12.0")
@@ -251,10 +253,10 @@ def test_files_are_written_and_removed(tmp_path):
     assert made.write_file(path, None)
 
 
-def test_its_own_process_does_not_use_the_driver(monkeypatch):
-    holders = [SimpleNamespace(pid=pid, command="python3") for pid in (system.os.getpid(), 1)]
+def test_who_has_a_device_file_open_uses_the_driver(monkeypatch):
+    holders = [Holder(7, "python3", "", ("/dev/nvidiactl",))]
     monkeypatch.setattr(system, "device_holders", lambda _files: SimpleNamespace(holders=holders))
-    assert [user.pid for user in system.DriverSystem(fetching).users()] == [1]
+    assert names(system.DriverSystem(fetching).users()) == ("python3 (PID 7)",)
 
 
 def test_modules_are_named_from_the_top_down(monkeypatch):

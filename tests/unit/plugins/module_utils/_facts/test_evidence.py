@@ -62,7 +62,9 @@ def test_the_diagnostic_does_not_load_gpus_that_are_in_use(tree, monkeypatch):
 
     assert collected.collect(tree.source(), None, [], 120).dcgm is None
     assert collected.collect(tree.source(), None, [], 120, 3, 60).dcgm.why == ""
-    facts["gpus"][1]["gpu_instances"] = [{"processes": [], "compute_instances": [{"processes": [{"pid": 1}]}]}]
+    facts["gpus"][1]["gpu_instances"] = [
+        {"id": 1, "processes": [], "compute_instances": [{"id": 0, "processes": [{"pid": 1}]}]}
+    ]
     lower = collected.collect(tree.source(), None, [], 120, 3, 60).dcgm
     assert (lower.level, lower.why) == (1, "level 3 was not run, because GPU 1 is in use")
     assert collected.collect(tree.source(), None, [], 120, 1, 60).dcgm.why == ""

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import Policy, plan_repair, reason_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Attempt, Record
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_users import users_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_users import users_of_gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
     CommandAnswer,
     Evidence,
@@ -403,7 +403,7 @@ def test_users_of_a_gpu():
         {"pid": 12, "command": "other", "devices": ["/dev/nvidia1"]},
         {"pid": facts["mps"][0]["pid"], "command": "nvidia-cuda-mps", "devices": ["/dev/nvidia0"]},
     ]
-    expected = ["python3 (pid 7)", "a process (pid 8)", "nv-hostengine (pid 9)", "plugin (pid 10, pod abc)"]
-    assert users_of(facts, [FIRST], mps=True) == expected
-    assert len(users_of(facts, [FIRST])) == 5
-    assert users_of(facts, [SECOND]) == ["other (pid 12)"]
+    expected = ["python3 (PID 7)", "a process (PID 8)", "nv-hostengine (PID 9)", "plugin (PID 10, pod abc)"]
+    assert users_of_gpus(facts, [FIRST], mps=True) == expected
+    assert len(users_of_gpus(facts, [FIRST])) == 5
+    assert users_of_gpus(facts, [SECOND]) == ["other (PID 12)"]

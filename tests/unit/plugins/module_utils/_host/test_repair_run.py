@@ -61,7 +61,7 @@ def test_a_reset_names_the_gpu_by_its_uuid(host):
 
 def test_a_gpu_in_use_is_not_reset(host):
     host.holders = [{"pid": 812, "command": "python3", "devices": ["/dev/nvidia0"]}]
-    with pytest.raises(Refused, match=r"in use by python3 \(pid 812\)"):
+    with pytest.raises(Refused, match=r"in use by python3 \(PID 812\)"):
         host.repair.reset([ADDRESS])
     assert host.done == []
 

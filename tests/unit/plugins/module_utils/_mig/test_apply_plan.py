@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.build import desired
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.live import BUSY, gpu, instance
 
-HELD = {0: "it is held by Xorg (pid 7)"}
+HELD = {0: "it is held by Xorg (PID 7)"}
 
 
 def record(*instances, mig=True, uuid="GPU-0"):
@@ -93,7 +93,7 @@ def test_a_gpu_that_cannot_be_reset_waits_for_a_reboot():
 
 
 def test_without_a_reboot_such_a_gpu_refuses_the_host():
-    with pytest.raises(Refused, match=r"held by Xorg \(pid 7\).*nvidia_mig_reboot"):
+    with pytest.raises(Refused, match=r"held by Xorg \(PID 7\).*nvidia_mig_reboot"):
         plan(gpu(key="a100-40gb", current=False), desired({"3g.20gb": 2}), HELD, reboot=False)
     alone = plan(gpu(key="a100-40gb", current=False), desired({"3g.20gb": 2}), HELD, "idle_only", reboot=False)
     assert list(alone.left_alone) == [0] and not alone.changes
@@ -187,4 +187,4 @@ def test_force_may_destroy_what_is_in_use():
     with pytest.raises(Refused):
         plan(one, DesiredGpu(False))
     found = plan(one, DesiredGpu(False), disruption="force")
-    assert found.steps()[0].disturbs == (f"{BUSY.name} (pid {BUSY.pid})",)
+    assert found.steps()[0].disturbs == (f"{BUSY.name} (PID {BUSY.pid})",)

@@ -148,7 +148,7 @@ def test_a_gpu_that_is_held_waits_for_a_reboot(make, tmp_path):
     (root / "proc/77/fd/3").symlink_to("/dev/nvidia0")
     files = HostFiles(str(root))
     found = run(host, one(**{"3g_20gb": 1}), files=files)
-    assert found["reboot_required"] and "nv-hostengine (pid 77)" in found["reboot_reason"]
+    assert found["reboot_required"] and "nv-hostengine (PID 77)" in found["reboot_reason"]
     assert host.gpus()[0]["mig"]["pending"] and not host.gpus()[0]["mig"]["current"]
     recorded = json.loads((tmp_path / "mig.json").read_text())["gpus"][0]
     assert recorded["mig"] and recorded["instances"][0]["profile"] == "3g.20gb"
@@ -193,7 +193,7 @@ def test_who_is_on_an_instance_and_not_in_nvmls_list_loses_nothing(make, tmp_pat
         "run", "--gpu", "0", "--gi", str(instance["id"]), "--ci", "0", "--pid", str(os.getpid()), "--type", "N"
     )
     files = holding(tmp_path / "proc-root", 78, "secret") if shown else None
-    expected = "it may be secret \\(pid 78\\)" if shown else "/proc does not show which"
+    expected = "it may be secret \\(PID 78\\)" if shown else "/proc does not show which"
     with pytest.raises(
         ApplyFailed, match=f"a process that NVML does not list.*{expected}.*The former layout is restored"
     ) as failed:

@@ -30,7 +30,7 @@ from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.li
 def test_processes_make_their_instance_busy_and_no_other():
     found = gpu(instance("3g.40gb", 4, 4, 1, busy=True), instance("1g.10gb", 0, 1, 9))
     users = {one.profile: one.users for one in found.node.current}
-    assert users == {"3g.40gb": ("python3 (pid 812)",), "1g.10gb": ()}
+    assert users == {"3g.40gb": ("python3 (PID 812)",), "1g.10gb": ()}
 
 
 def test_the_planner_takes_a_gpu_as_the_facts_have_it():
@@ -47,16 +47,16 @@ def test_the_caller_can_tell_of_pods():
 
 def test_unknown_processes_make_every_instance_busy():
     found = gpu(instance("3g.40gb", 4, 4, 1), instance("1g.10gb", 0, 1, 9), processes=None)
-    assert all("NVML does not report" in one.users[0] for one in found.node.current)
+    assert all(one.users == ("unknown (NVML reports no processes)",) for one in found.node.current)
 
 
 def test_a_process_on_no_known_instance_may_be_on_any():
     found = gpu(instance("3g.40gb", 4, 4, 1), processes=(BUSY,))
-    assert found.node.current[0].users == ("python3 (pid 812)",)
+    assert found.node.current[0].users == ("python3 (PID 812)",)
 
 
 def test_processes_of_a_whole_gpu_count_while_mig_is_off():
-    assert gpu(current=False, processes=(BUSY,)).node.busy == ("python3 (pid 812)",)
+    assert gpu(current=False, processes=(BUSY,)).node.busy == ("python3 (PID 812)",)
     assert gpu(current=True, processes=(BUSY,)).node.busy == ()
 
 

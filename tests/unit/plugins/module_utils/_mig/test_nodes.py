@@ -148,7 +148,7 @@ def test_a_busy_instance_of_an_unknown_profile_refuses_the_totals():
 
 
 def test_a_whole_gpu_in_use_is_not_partitioned():
-    gpus = [NodeGpu(0, H100, (), False, ("python3 (pid 9)",)), NodeGpu(1, H100, (), False)]
+    gpus = [NodeGpu(0, H100, (), False, ("python3 (PID 9)",)), NodeGpu(1, H100, (), False)]
     desired_gpus = distribute({"1g.10gb": 7}, gpus)
     assert not desired_gpus[0].enabled
     assert desired_gpus[1].counts == {"1g.10gb": 7}
@@ -165,7 +165,7 @@ class TestPlanNode:
     GPUS = [
         NodeGpu(0, H100, (instance("7g.80gb", 0, 8, busy=("job",)),), True),
         NodeGpu(1, H100, (), True),
-        NodeGpu(2, H100, (), False, ("python3 (pid 9)",)),
+        NodeGpu(2, H100, (), False, ("python3 (PID 9)",)),
     ]
 
     def test_refuse_stops_at_the_busy_gpu(self):

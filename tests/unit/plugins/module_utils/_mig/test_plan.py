@@ -88,20 +88,20 @@ def test_the_nearest_layouts_are_ones_that_fit():
 
 
 class TestBusy:
-    BUSY = [instance("3g.40gb", 0, 4, busy=("python3 (pid 812)",)), instance("2g.20gb", 4, 2)]
+    BUSY = [instance("3g.40gb", 0, 4, busy=("python3 (PID 812)",)), instance("2g.20gb", 4, 2)]
 
     def test_a_busy_instance_is_never_moved(self):
         with pytest.raises(Refused) as refused:
             plan_gpu(self.BUSY, desired({"4g.40gb": 1, "3g.40gb": 1}), H100)
-        assert "3g.40gb at 0:4 (id 7) by python3 (pid 812)" in refused.value.reason
+        assert "3g.40gb at 0:4 (id 7) by python3 (PID 812)" in refused.value.reason
         assert "nvidia_mig_disruption to force" in refused.value.remedy
         assert "3g.40gb x2" in refused.value.remedy
 
     def test_force_moves_it_and_says_whom_it_disturbs(self):
         plan = plan_gpu(self.BUSY, desired({"4g.40gb": 1, "3g.40gb": 1}), H100, FORCE)
         assert len(plan.destroy) == 2
-        assert plan.disturbed == ("python3 (pid 812)",)
-        assert plan.steps({"index": 0})[0].disturbs == ("python3 (pid 812)",)
+        assert plan.disturbed == ("python3 (PID 812)",)
+        assert plan.steps({"index": 0})[0].disturbs == ("python3 (PID 812)",)
 
     def test_force_rather_loses_idle_than_busy_instances(self):
         current = [instance("1g.10gb", 0, 1, busy=("job",)), instance("1g.10gb", 4, 1), instance("1g.10gb", 5, 1)]

@@ -121,12 +121,12 @@ HOLDER = {"pid": 9, "command": "python3", "devices": ["/dev/nvidia3", "/dev/nvid
 @pytest.mark.parametrize(
     ("holder", "desired", "said"),
     [
-        ({}, {}, "(nvidia_mig_reboot is false): python3 (pid 9) holds GPU 0 (0000:18:00.0)"),
-        ({}, {"nvidia_mig_reboot": True}, "the host, which is rebooted: python3 (pid 9) holds GPU 0"),
+        ({}, {}, "(nvidia_mig_reboot is false): GPU 0 (0000:18:00.0) is held by python3 (PID 9)"),
+        ({}, {"nvidia_mig_reboot": True}, "the host, which is rebooted: GPU 0 (0000:18:00.0) is held by python3"),
         ({}, {"nvidia_mig_reset": "never"}, "nvidia_mig_reset is never"),
         # It may be one of the services that are stopped; a container is none.
         ({}, {"nvidia_mig_restart_services": ["dcgm.service"]}, None),
-        ({"container_id": "a"}, {"nvidia_mig_restart_services": ["dcgm.service"]}, "python3 (pid 9)"),
+        ({"container_id": "a"}, {"nvidia_mig_restart_services": ["dcgm.service"]}, "python3 (PID 9)"),
         ({"devices": ["/dev/nvidia1"]}, {}, None),
         ({"command": "nvidia-persiste"}, {}, None),
         ({"command": "nv-fabricmanage"}, {}, None),
@@ -159,14 +159,14 @@ def test_busy_instances_refuse_the_stage_or_are_left_alone():
     desired = {**DESIRED, "nvidia_mig_layout": "all-1g.10gb"}
     refused = stage(given, desired)
     assert refused.needed
-    assert "python3 (pid 812)" in refused.refusals[0].reason
-    assert refused.refusals[0].reason.count("pid 812") == 1
+    assert "python3 (PID 812)" in refused.refusals[0].reason
+    assert refused.refusals[0].reason.count("PID 812") == 1
     left = stage(given, {**desired, "nvidia_mig_disruption": "idle_only"})
     assert left.needed
     assert not left.refusals
-    assert "python3 (pid 812)" in left.warnings[0]
+    assert "python3 (PID 812)" in left.warnings[0]
     forced = stage(given, {**desired, "nvidia_mig_disruption": "force"})
-    assert [step.disturbs for step in forced.steps if step.disturbs] == [("python3 (pid 812)",)]
+    assert [step.disturbs for step in forced.steps if step.disturbs] == [("python3 (PID 812)",)]
 
 
 @pytest.mark.parametrize(

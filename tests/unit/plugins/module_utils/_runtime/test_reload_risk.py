@@ -22,7 +22,7 @@ def facts(driver="systemd", holders=tuple(HOLDERS)):
 
 def test_programs_in_containers_are_named():
     (warning,) = refused_reload(facts(), DESIRED)
-    assert "Running in containers: python3 (pid 41). Drain the host first" in warning
+    assert "Running in containers: python3 (PID 41). Drain the host first" in warning
     assert "nv-hostengine" not in warning
 
 

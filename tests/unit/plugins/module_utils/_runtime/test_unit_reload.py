@@ -43,7 +43,7 @@ def test_a_container_that_systemd_knows_nothing_of_keeps_its_gpus(host):
     with pytest.raises(Refused) as refused:
         unit_reload.reload_units([UNIT], [UNIT], HostFiles())
     assert host.reloads == 0
-    for part in (UNIT, "python3 (pid 812) of pod 8f1c", "systemctl daemon-reload", "nvidia_toolkit_device_injection"):
+    for part in (UNIT, "python3 (PID 812, pod 8f1c)", "systemctl daemon-reload", "nvidia_toolkit_device_injection"):
         assert part in refused.value.message
 
 

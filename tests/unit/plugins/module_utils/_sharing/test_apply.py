@@ -20,6 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import plan as sharing_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import SHM, HostSharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import names
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._sharing import mps_machine
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._sharing.mps_machine import (
     DESIRED,
@@ -140,7 +141,7 @@ def test_a_file_that_somebody_changed_does_not_cost_clients_their_daemon(machine
     bring(machine, DESIRED)
     machine.servers[DESIRED.daemons[0].pipe_directory] = {910: [1001]}
     damage(*([mps_units.environment_text(DESIRED.daemons[0]) + line] if line else []))
-    with pytest.raises(Refused, match="processes 1001 are its clients"):
+    with pytest.raises(Refused, match=r"its clients: MPS client \(PID 1001\)"):
         bring(machine, DESIRED)
     assert bring(machine, DESIRED, "force")[:2] == ["stop MPS daemon node", "start MPS daemon node"]
     assert sharing_apply.configured("node") == DESIRED.daemons[0]
@@ -211,13 +212,10 @@ def test_processes_that_are_no_clients_of_ours_are_foreign(machine):
     bring(machine, DESIRED)
     machine.servers[DESIRED.daemons[0].pipe_directory] = {910: [1001]}
     machine.processes[0] = [
-        SimpleNamespace(pid=910, type="C"),
-        SimpleNamespace(pid=1001, type="C"),
-        SimpleNamespace(pid=5, type="G"),
-        SimpleNamespace(pid=6, type="C"),
+        SimpleNamespace(pid=pid, type=kind, name="train") for pid, kind in ((910, "C"), (1001, "C"), (5, "G"), (6, "C"))
     ]
     machine.processes[1] = None
-    assert [gpu.foreign for gpu in sharing_apply.observe(machine).gpus] == [(6,), ()]
+    assert [names(gpu.foreign) for gpu in sharing_apply.observe(machine).gpus] == [("train (PID 6)",), ()]
 
 
 def test_a_host_without_driver_or_systemd_can_be_observed(machine):
@@ -307,7 +305,9 @@ def test_a_daemon_with_other_shared_memory_than_its_clients_is_replaced(machine,
     else:
         machine.mounts[SHM] = machine.mounts["/dev/shm"]
     machine.servers[DESIRED.daemons[0].pipe_directory] = {910: [1001]}
-    with pytest.raises(Refused, match=r"its shared memory is not that of its clients.* processes 1001 are its clients"):
+    with pytest.raises(
+        Refused, match=r"its shared memory is not that of its clients.* its clients: MPS client \(PID 1001\)"
+    ):
         bring(machine, DESIRED)
     machine.log.clear()
     assert bring(machine, DESIRED, "force") == ["stop MPS daemon node", "start MPS daemon node"]

@@ -89,7 +89,7 @@ def test_clients_are_refused_unless_they_may_be_ended(host):
     bring(host, DESIRED)
     host.servers = {DESIRED.daemons[0].pipe_directory: {77: (78,)}}
     before = files(host)
-    with pytest.raises(Refused, match="processes 78 are its clients"):
+    with pytest.raises(Refused, match=r"its clients: MPS client \(PID 78\)"):
         planned(host)
     assert files(host) == before
     removed(host, "force")

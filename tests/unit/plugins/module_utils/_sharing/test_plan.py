@@ -26,6 +26,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.state imp
     ObservedGpu,
     Server,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import PROCESS, User
 
 L40S = 46068
 GPUS = [{"index": index, "uuid": f"GPU-{index}", "memory_mib": L40S, "mig": {"current": False}} for index in range(2)]
@@ -87,8 +88,8 @@ def test_a_bare_host_gets_mode_daemon_and_record():
 
 def test_a_gpu_with_other_processes_is_not_made_exclusive():
     sharing = desired()
-    state = observed(sharing, mode="default", foreign=(4711,))
-    with pytest.raises(Refused, match="GPU 0: processes 4711 use it without MPS"):
+    state = observed(sharing, mode="default", foreign=(User(PROCESS, "train", 4711),))
+    with pytest.raises(Refused, match=r"GPU 0: it is in use by train \(PID 4711\), without MPS"):
         sharing_plan.plan(state, sharing)
 
 
@@ -97,7 +98,7 @@ def test_new_limits_need_no_restart_and_spare_clients():
     plan = sharing_plan.plan(observed(before, clients=(812,)), after)
     assert actions(plan) == [("set_mps_defaults", "node"), ("record_sharing", "sharing")]
     assert not any(step.disturbs for step in plan.steps)
-    assert plan.warnings == ("MPS server 910 of node keeps its old limits until its clients end: 812",)
+    assert plan.warnings == ("MPS server 910 of node keeps its old limits until its clients end: MPS client (PID 812)",)
 
 
 def test_an_idle_server_ends_so_that_the_next_one_has_the_new_limits():
@@ -109,12 +110,13 @@ def test_an_idle_server_ends_so_that_the_next_one_has_the_new_limits():
 def test_a_daemon_with_clients_is_not_ended(after):
     state = observed(desired(), clients=(812, 813))
     with pytest.raises(
-        Refused, match=r"MPS daemon node: it has to end .* processes 812, 813 are its clients.*disruption: force"
+        Refused,
+        match=r"MPS daemon node: it has to end .* terminates its clients: MPS client \(PIDs 812, 813\).*disruption: force",
     ):
         sharing_plan.plan(state, after)
     steps = sharing_plan.plan(state, after, "force").steps
     stop = next(step for step in steps if step.kind.key == "stop_mps_daemon")
-    assert stop.disturbs == ("MPS client 812", "MPS client 813")
+    assert stop.disturbs == ("MPS client (PIDs 812, 813)",)
 
 
 def test_a_dead_daemon_is_started():
@@ -233,7 +235,7 @@ def test_the_daemon_of_a_node_is_where_the_plugin_looks_for_the_resource():
 
 def test_a_new_name_moves_the_daemon_and_spares_its_clients():
     before, after = desired(), desired(dataclasses.replace(SLICES, rename=True))
-    with pytest.raises(Refused, match="processes 812 are its clients"):
+    with pytest.raises(Refused, match=r"its clients: MPS client \(PID 812\)"):
         sharing_plan.plan(observed(before, clients=(812,)), after)
     assert actions(sharing_plan.plan(observed(before), after)) == [
         ("stop_mps_daemon", "node"),

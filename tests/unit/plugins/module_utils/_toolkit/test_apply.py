@@ -439,7 +439,7 @@ class TestStage:
             "holders": [{"pid": 812, "command": "python3", "container_id": container, "devices": ["/dev/nvidia0"]}],
         }
         warnings = stage(facts, self.VARIABLES).warnings
-        assert [warning for warning in warnings if "python3 (pid 812). Drain" in warning] == list(warnings) * warned
+        assert [warning for warning in warnings if "python3 (PID 812). Drain" in warning] == list(warnings) * warned
 
     def test_the_low_level_runtime_of_crio(self):
         facts = {

@@ -39,7 +39,7 @@ WHOLE = {
     "host": HOST,
     "gpus": [
         gpu(0),
-        gpu(1, mig={"current": True}, gpu_instances=[{"processes": []}, {"processes": [{"pid": 1}]}]),
+        gpu(1, mig={"current": True}, gpu_instances=[{"id": 1, "processes": []}, {"id": 2, "processes": [{"pid": 1}]}]),
         gpu(2),
         gpu(3, lost=True),
         gpu(4, processes=[{"pid": 812}]),

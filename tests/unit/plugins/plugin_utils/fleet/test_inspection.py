@@ -21,12 +21,13 @@ def gpu(index=0, **changes):
     return {"index": index, "name": "NVIDIA L40S", "memory_mib": 46068, "processes": [], **changes}
 
 
-def instance(profile, size, processes=(), inner=()):
+def instance(number, profile, size, processes=(), inner=()):
     return {
+        "id": number,
         "profile": profile,
         "size": size,
         "processes": list(processes),
-        "compute_instances": [{"processes": list(inner)}],
+        "compute_instances": [{"id": 0, "processes": list(inner)}],
     }
 
 
@@ -58,9 +59,9 @@ PROCESS = {"pid": 1, "memory_mib": 1536}
             gpu(
                 mig=ON,
                 gpu_instances=[
-                    instance("1g.10gb", 1, [PROCESS]),
-                    instance("3g.40gb", 4),
-                    instance("1g.10gb", 1, inner=[PROCESS]),
+                    instance(7, "1g.10gb", 1, [PROCESS]),
+                    instance(1, "3g.40gb", 4),
+                    instance(8, "1g.10gb", 1, inner=[PROCESS]),
                 ],
             ),
             MPS,

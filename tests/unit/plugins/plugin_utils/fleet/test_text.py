@@ -23,14 +23,14 @@ def test_columns_are_as_wide_as_their_widest_cell_and_lines_have_no_trailing_bla
 
 def test_a_table_that_has_no_room_is_written_over_several_lines_and_nothing_is_cut_off():
     header = ["HOST", "DOES", "DISTURBS"]
-    rows = [["gpu-1", "install driver branch 580 and load it", "-"], ["gpu-2", "-", "python3 (pid 9)"]]
+    rows = [["gpu-1", "install driver branch 580 and load it", "-"], ["gpu-2", "-", "python3 (PID 9)"]]
     shown = table(header, rows, 37)
     assert shown == (
         "HOST   DOES            DISTURBS\n"
         "gpu-1  install driver  -\n"
         "       branch 580 and\n"
         "       load it\n"
-        "gpu-2  -               python3 (pid\n"
+        "gpu-2  -               python3 (PID\n"
         "                       9)\n"
     )
     assert table(header, rows, 1000) == table(header, rows)

@@ -109,7 +109,7 @@ def test_without_a_cluster_processes_hold_the_gpus():
     facts = {"gpus": [whole(0, processes=[{"pid": 7, "name": "python3"}]), divided(1)]}
     facts["gpus"][1]["gpu_instances"][0]["compute_instances"][0]["processes"] = [{"pid": 8, "name": "train"}]
     users = usage.process_users(facts)
-    assert users == {"GPU-0": {"python3 (pid 7)": 1}, "MIG-a": {"train (pid 8)": 1}}
+    assert users == {"GPU-0": {"python3 (PID 7)": 1}, "MIG-a": {"train (PID 8)": 1}}
     found = usage.node_usage("n", "", facts, {}, (), (), users)
     assert [gpu.taken(usage.UNITS) for gpu in found.gpus] == [1, 1]
 
@@ -244,9 +244,9 @@ def test_several_processes_of_a_whole_gpu_are_all_named():
     facts = {"gpus": [whole(0, processes=[{"pid": 7, "name": "/usr/bin/python3"}, {"pid": 8, "name": "train"}])]}
     node = usage.node_usage("n", "", facts, {}, (), (), usage.process_users(facts))
     page = usage_html.page([node], "t", "w", users="processes")
-    assert "16 GiB: /usr/bin/python3 (pid 7), train (pid 8)" in page
+    assert "16 GiB: /usr/bin/python3 (PID 7), train (PID 8)" in page
     assert "given to processes" in page
-    assert usage_text.parted("/usr/bin/python3 (pid 7)") == ("", "/usr/bin/python3 (pid 7)")
+    assert usage_text.parted("/usr/bin/python3 (PID 7)") == ("", "/usr/bin/python3 (PID 7)")
     assert usage_text.parted("jobs/a") == ("jobs", "a")
 
 
