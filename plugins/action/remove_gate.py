@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping
 from typing import Any
 
@@ -64,7 +62,7 @@ class ActionModule(ControllerAction):
             if not found and facts is None:
                 found = [Refused("the host", f"it could not be read: {unread}", "")]
             elif not found and facts is not None:
-                found = _refusals(variables, description.variables, facts, asked["driver"])
+                found = _refusals(description.variables, facts, asked["driver"])
             if found:
                 refused += [(host, refusal) for refusal in found]
                 continue
@@ -88,17 +86,6 @@ class ActionModule(ControllerAction):
         return result
 
 
-def _refusals(
-    variables: Mapping[str, Any], desired: Mapping[str, Any], facts: Mapping[str, Any], driver: bool
-) -> list[Refused]:
+def _refusals(desired: Mapping[str, Any], facts: Mapping[str, Any], driver: bool) -> list[Refused]:
     removal = remove_gate.Removal(driver, desired["nvidia_mig_disruption"], desired["nvidia_sharing_mps_disruption"])
-    checkpoint = _content(registered(variables, "gpu_remove_checkpoint"))
-    listed = registered(variables, "gpu_remove_pods") or {}
-    return list(remove_gate.refusals(facts, removal, checkpoint, plain(listed.get("stdout_lines") or [])))
-
-
-def _content(answer: Mapping[str, Any] | None) -> str:
-    try:
-        return base64.b64decode(str((answer or {}).get("content") or ""), validate=True).decode("utf-8", "replace")
-    except (binascii.Error, ValueError):
-        return "it is no text"
+    return list(remove_gate.refusals(facts, removal))

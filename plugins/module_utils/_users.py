@@ -9,7 +9,7 @@ Another kind of user is another function that returns L(User), which L(users_of)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +67,10 @@ def users_of(gpu: Mapping[str, Any]) -> GpuUsers:
     parts = gpu.get("gpu_instances") or ()
     inside = {(int(one["id"]), int(part["id"])): part for one in parts for part in one.get("compute_instances") or ()}
     placed = merged(*map(_on, (*parts, *inside.values())))
-    anywhere = tuple(user for user in processes_on(gpu, placed=False) if user not in placed)
+    anywhere = (
+        *(user for user in processes_on(gpu, placed=False) if user not in placed),
+        *allocated(gpu.get("allocations")),
+    )
     # A GPU that was described and not read has no list of them, and one that fell off the bus has no users.
     if gpu.get("processes", ()) is None and not gpu.get("lost"):
         anywhere = (*anywhere, _UNREPORTED)
@@ -80,13 +83,30 @@ def users_of(gpu: Mapping[str, Any]) -> GpuUsers:
 
 
 def _on(part: Mapping[str, Any]) -> tuple[User, ...]:
-    return (*processes_on(part), *_pods_on(part))
+    return (*processes_on(part), *allocated(part.get("allocations")))
 
 
-def _pods_on(part: Mapping[str, Any]) -> Iterator[User]:
-    """Return the pods that were given a GPU or a MIG device, whether or not a process of theirs has opened it."""
-    for one in part.get("allocations") or ():
-        yield User(POD, f"pod {one.get('pod') or one.get('pod_uid')}", detail=str(one.get("resource") or ""))
+def allocated(allocations: Iterable[Mapping[str, Any]] | None) -> tuple[User, ...]:
+    """Return the pods of C(allocations) of a GPU or a MIG device; what the kubelet's record does not tell is a user that is not reported."""
+    return tuple(
+        User(UNREPORTED, "unknown", detail=str(one["reason"]))
+        if one.get("reason")
+        else User(POD, f"pod {one.get('pod') or one.get('pod_uid')}", detail=str(one.get("resource") or ""))
+        for one in allocations or ()
+    )
+
+
+def add_allocations(gpus: Iterable[dict[str, Any]], held: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Add C(allocations) to entries of C(gpus).
+
+    :param held: by UUID, and under an empty one what concerns every GPU.
+    """
+    for gpu in gpus:
+        parts = (part for one in gpu.get("gpu_instances") or () for part in one.get("compute_instances") or ())
+        for part in (gpu, *parts):
+            found = [*held.get(part.get("uuid") or "-", ()), *(held.get("", ()) if part is gpu else ())]
+            if found:
+                part["allocations"] = found
 
 
 def processes_on(part: Mapping[str, Any], placed: bool = True) -> tuple[User, ...]:
@@ -130,7 +150,8 @@ def mps_clients(pids: Iterable[int]) -> tuple[User, ...]:
 
 def reset_obstacle(gpu: Mapping[str, Any], holders: Iterable[Mapping[str, Any]] | None) -> str:
     """Return who keeps one entry of C(gpus) from being reset, as the end of a sentence about it; empty for nobody."""
-    users = users_of(gpu).everybody
+    # A pod that has not opened it keeps no GPU from a reset; whether it may lose it is decided before.
+    users = [user for user in users_of(gpu).everybody if user.kind == PROCESS or user == _UNREPORTED]
     if users:
         return f"is in use by {named(users)}"
     held = holders_of(holders, gpu.get("minor"), TOLERATE_RESET)

@@ -119,7 +119,10 @@ gpu:
       type: dict
       returned: always
     gpus:
-      description: The GPUs as NVML reports them. V(none) if NVML does not respond.
+      description: >-
+        The GPUs as NVML reports them. V(none) if NVML does not respond. C(allocations) of a GPU or a compute instance lists the pods that the kubelet
+        allocated it to, with C(pod) (namespace and name, V(none) if the host does not know it), C(pod_uid), C(container) and C(resource); an entry with
+        C(reason) says why the kubelet's record could not be read.
       type: list
       elements: dict
       returned: always

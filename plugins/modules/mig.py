@@ -56,7 +56,7 @@ options:
     default: none
   disruption:
     description:
-      - What may happen to instances that are in use, by processes or by O(busy_instances).
+      - What may happen to instances that are in use, by processes, by pods (see O(allocations)) or by O(busy_instances).
       - V(refuse) refuses the host if one of them would have to be destroyed.
       - V(idle_only) leaves a GPU alone if it would lose one of them, and changes the other GPUs.
       - V(force) allows it. The processes on an instance that must be destroyed are terminated.
@@ -79,10 +79,19 @@ options:
     default: allow
   busy_instances:
     description:
-      - UUIDs of MIG devices to treat as in use even if no process runs on them, such as those allocated to pods.
+      - UUIDs of MIG devices to treat as in use even if no process runs on them.
     type: list
     elements: str
     default: []
+  allocations:
+    description:
+      - How the module knows which GPUs and MIG devices the kubelet allocated to pods. They are in use even if no process runs on them.
+      - V(read) reads the kubelet's record, C(/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint). If it cannot be read, all GPUs are in use.
+      - V(given) does not read it, because the caller evicted the pods, or names their devices in O(busy_instances).
+    type: str
+    choices: [read, given]
+    default: read
+    version_added: "0.1.0"
   restart_services:
     description:
       - Services of this host that read the GPUs when they start, such as V(nvidia-dcgm). Running services are stopped before a change of the MIG mode
@@ -314,6 +323,7 @@ def main() -> None:
             "reset": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
             "reboot": {"type": "str", "choices": ["allow", "never"], "default": "allow"},
             "busy_instances": {"type": "list", "elements": "str", "default": []},
+            "allocations": {"type": "str", "choices": ["read", "given"], "default": "read"},
             "restart_services": {"type": "list", "elements": "str", "default": []},
             "record": {"type": "bool", "default": True},
             "lock_timeout": {"type": "int", "default": 60},
@@ -328,6 +338,7 @@ def main() -> None:
         reboot_allowed=parameters["reboot"] == "allow",
         restart_services=tuple(parameters["restart_services"]),
         busy_instances=frozenset(parameters["busy_instances"]),
+        read_allocations=parameters["allocations"] == "read",
     )
     try:
         request = request_of(parameters)

@@ -15,8 +15,7 @@ description:
     kubelet allocated a device.
   - C(nvidia_mig_disruption=force) of the host allows processes and pods, C(nvidia_sharing_mps_disruption=force) allows MPS clients. With
     C(gpu_remove_driver=true), none are allowed.
-  - Reads the variables C(gpu_facts_host) (M(gpufleet.nvidia.gpu_info) with V(holders)), C(gpu_remove_checkpoint) (the kubelet's device checkpoint) and
-    C(gpu_remove_pods) (the pods on the host) of each host, which earlier tasks register.
+  - Reads the variable C(gpu_facts_host) (M(gpufleet.nvidia.gpu_info) with V(holders)) of each host, which an earlier task registers.
   - Run it once per play, with C(run_once). This is an action plugin; the module only documents it.
 options:
   hosts:

@@ -6,15 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import SERVICES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import gpu_title
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import holders_of, mps_pids, named, users_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import holdings, in_use
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import POD, holders_of, mps_pids, named, users_of
 
 _MIG, _MPS = "nvidia_mig_disruption", "nvidia_sharing_mps_disruption"
 _FORCE = "force"
@@ -51,20 +50,15 @@ class Removal:
         )
 
 
-def refusals(
-    facts: Mapping[str, Any], removal: Removal, checkpoint: str = "", pods: Iterable[str] = ()
-) -> tuple[Refused, ...]:
+def refusals(facts: Mapping[str, Any], removal: Removal) -> tuple[Refused, ...]:
     """Return why nothing is to be removed from a host now.
 
     :param facts: the facts document, with the holders of device files.
-    :param checkpoint: the kubelet's record of devices; empty where there is none.
-    :param pods: UIDs of the pods that the kubelet has on the host.
     """
     return (
         *_driver(facts, removal),
         *_clients(facts, removal),
         *_users(facts, removal),
-        *_pods(removal, checkpoint, pods),
     )
 
 
@@ -108,28 +102,14 @@ def _users(facts: Mapping[str, Any], removal: Removal) -> Iterator[Refused]:
         found = [user for user in users_of(gpu).everybody if user.pid not in servers]
         known.update(user.pid for user in found)
         if found:
-            yield Refused(gpu_title(gpu), f"it is in use by {named(found)}", f"End what uses it. {removal.remedy}")
+            first = "Drain the node. " if any(user.kind == POD for user in found) else "End what uses it. "
+            yield Refused(gpu_title(gpu), f"it is in use by {named(found)}", first + removal.remedy)
     holders = holders_of(facts.get("holders"), excused=(*_SERVICES, *_MPS_PROGRAMS))
     others = [user for user in holders if user.pid not in known]
     if others:
         pods = any(user.detail for user in others)
         remedy = "Drain the node, and end what else uses its GPUs." if pods else "End them."
         yield Refused("the driver", f"it is in use by {named(others)}", f"{remedy} {removal.remedy}")
-
-
-def _pods(removal: Removal, checkpoint: str, pods: Iterable[str]) -> Iterator[Refused]:
-    """Refuse pods that were given a GPU, also where no process of theirs has opened it yet."""
-    if removal.allows_users or not checkpoint:
-        return
-    try:
-        found = in_use([one for one in holdings(checkpoint) if one.resource.startswith("nvidia.com/")], pods)
-    except Refused as refusal:
-        yield refusal
-        return
-    uids = sorted({uid for users in found.values() for uid in users})
-    if uids:
-        reason = f"they are allocated to {'pod' if len(uids) == 1 else 'pods'} {', '.join(uids)}"
-        yield Refused(f"GPUs of the node ({len(found)})", reason, f"Drain the node. {removal.remedy}")
 
 
 def left_in_clusters(hosts: Sequence[str], toolkit: bool, driver: bool) -> list[str]:

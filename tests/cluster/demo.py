@@ -76,6 +76,12 @@ class Demo:
         return [str(self.inventory), self.hosts]
 
     def play(self, playbook: str, *arguments: str) -> str:
+        done = self.run(playbook, *arguments)
+        assert done.returncode == 0, f"{playbook}: {done.stdout[-4000:]}{done.stderr[-1000:]}"
+        return done.stdout
+
+    def run(self, playbook: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a playbook that may fail."""
         inventories = [word for path in self.inventories for word in ("-i", path)]
         program = REPOSITORY / ".venv" / "bin" / "ansible-playbook"
         tree = f"gpu_kubernetes_output_directory={self.folder / 'gitops'}"
@@ -86,9 +92,7 @@ class Demo:
             "ANSIBLE_NOCOLOR": "1",
         }
         command = [str(program), *inventories, "-e", tree, f"gpufleet.nvidia.{playbook}", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-        assert done.returncode == 0, f"{playbook}: {done.stdout[-4000:]}{done.stderr[-1000:]}"
-        return done.stdout
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
     def report(self, playbook: str) -> dict[str, Any]:
         """What a playbook that changes nothing reports of the cluster."""

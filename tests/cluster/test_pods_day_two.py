@@ -115,6 +115,25 @@ def starts(pod):
     return [one["state"].get("running", {}).get("startedAt") for one in pod["status"]["containerStatuses"]]
 
 
+def test_site_destroys_no_instance_that_the_kubelet_gave_to_a_pod(deployments):
+    """The pods run no CUDA process, so that only the kubelet knows what they have. C(repartition) evicts them, C(site) refuses."""
+    demo = deployments
+    day = {example: seen(demo, example) for example in EXAMPLES}
+    instances = demo.lab("exec", NODE, "--", "nvidia-smi", "-L")
+    night = ("--limit", NODE, "--skip-tags", "cluster", "-e", json.dumps({"nvidia_mig_layout": NIGHT}))
+    for playbook in (("site",), ("site", "--check"), ("plan",)):
+        done = demo.run(*playbook, *night)
+        said = " ".join(done.stdout.split())
+        assert done.returncode != 0 and "cannot be reached without destroying an instance that is in use" in said, said[
+            -3000:
+        ]
+        pods = [pod["metadata"]["name"] for pod in living(demo, "training-mig-2g-20gb")]
+        assert all(f"pod default/{name} (nvidia.com/mig-2g.20gb)" in said for name in pods), said[-3000:]
+        assert "gpufleet.nvidia.repartition" in said
+    assert demo.lab("exec", NODE, "--", "nvidia-smi", "-L") == instances
+    assert {example: seen(demo, example) for example in EXAMPLES} == day
+
+
 def test_a_new_layout_evicts_only_pods_on_instances_that_go_and_the_way_back_too(deployments):
     """With the kubelet's own record of who holds what."""
     demo = deployments

@@ -12,9 +12,11 @@ from typing import Any, Callable
 from .._adapters.cdi_specifications import read_cdi
 from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import kernel_packages
+from .._adapters.kubelet_pods import EVERY_GPU, read_allocations
 from .._adapters.pci import PciDevice, read_pci_devices
 from .._boards.lookup import find_board
 from .._printable import LONGEST_OUTPUT, printable
+from .._users import add_allocations
 from .driver import read_driver
 from .environment import read_dcgm, read_fabric, read_host_program, read_kubelet, read_recorded, read_toolkit
 from .host import read_host
@@ -64,6 +66,10 @@ def read_contents(
     host["kernel_packages"] = None if packages is None else kernel_packages(packages)
     nvml = nvml_answer()
     gpus = nvml["gpus"]
+    allocations = read_allocations(source.files)
+    add_allocations(gpus or (), allocations)
+    for unread in allocations.get(EVERY_GPU, ()):
+        source.note("gpus.allocations", unread["reason"])
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "host": host,

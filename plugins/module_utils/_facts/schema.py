@@ -31,8 +31,20 @@ _VERSION = _NAME
 
 _PROCESS = fields({"pid": _PID, "name": _TEXT, "memory_mib": _MIB, "type": _NAME, "gpu_instance": _ID})
 _PROCESSES = items(_PROCESS)
+#: A shared device has up to some hundred replicas, each of which is one container's.
+_ALLOCATIONS = items(
+    fields({**dict.fromkeys(("pod", "pod_uid", "container", "resource"), _NAME), "reason": _TEXT}), 4096
+)
 _COMPUTE_INSTANCE = fields(
-    {"id": _ID, "profile": _PROFILE, "profile_id": _ID, "uuid": _NAME, "index": _INDEX, "processes": _PROCESSES},
+    {
+        "id": _ID,
+        "profile": _PROFILE,
+        "profile_id": _ID,
+        "uuid": _NAME,
+        "index": _INDEX,
+        "processes": _PROCESSES,
+        "allocations": _ALLOCATIONS,
+    },
     required=("id", "profile"),
 )
 _GPU_INSTANCE = fields(
@@ -96,6 +108,7 @@ GPU = fields(
         "persistence_mode": boolean,
         "mig": fields({"supported": boolean, "current": boolean, "pending": boolean}),
         "processes": _PROCESSES,
+        "allocations": _ALLOCATIONS,
         "gpu_instances": items(_GPU_INSTANCE, 64),
         "profiles": _PROFILES,
         "errors": _ERRORS,

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from .._users import TOLERATE_RESET, UNREPORTED, holders_of, merged, mps_pids, users_of
+from .._users import TOLERATE_RESET, holders_of, merged, mps_pids, users_of
 from .repair_faults import subject_of
 
 
 def users_of_gpus(facts: Mapping[str, Any], addresses: Collection[str], mps: bool = False) -> list[str]:
-    """Return who uses one of some GPUs, as people name them. Who has a GPU open is known even where NVML reports no processes of it.
+    """Return whose work on one of some GPUs a repair would end, as people name them.
+
+    Who has a GPU open is known even where NVML reports no processes of it. Pods are evicted before, and the kubelet's record still has them then.
 
     :param facts: with the holders of device files.
     :param addresses: PCI addresses of the GPUs.
@@ -26,4 +28,4 @@ def users_of_gpus(facts: Mapping[str, Any], addresses: Collection[str], mps: boo
     holding = (
         holders_of(facts.get("holders"), gpu["minor"], TOLERATE_RESET) for gpu in gpus if gpu.get("minor") is not None
     )
-    return [str(user) for user in merged(*running, *holding) if user.kind != UNREPORTED and user.pid not in excused]
+    return [str(user) for user in merged(*running, *holding) if user.pid is not None and user.pid not in excused]

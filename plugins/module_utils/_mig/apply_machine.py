@@ -17,6 +17,7 @@ from typing import Any
 from .._adapters import gpu_clients, nvml_mig
 from .._adapters.command import CommandError
 from .._adapters.host_files import HostFiles
+from .._adapters.kubelet_pods import read_allocations
 from .._adapters.nvml import Nvml
 from .._adapters.nvml_library import IN_USE, NvmlError
 from .._adapters.nvml_types import ComputeInstanceProfile, GpuState, Placement
@@ -46,6 +47,7 @@ class Policy:
     :param reboot_allowed: whether a GPU may wait for a reboot.
     :param restart_services: services that are stopped for a change of mode and started again.
     :param busy_instances: UUIDs of MIG devices that the caller knows to be in use.
+    :param read_allocations: whether what the kubelet allocated to pods is in use, too. At boot its record is of pods that ended.
     """
 
     disruption: str = "refuse"
@@ -53,6 +55,7 @@ class Policy:
     reboot_allowed: bool = True
     restart_services: tuple[str, ...] = ()
     busy_instances: frozenset[str] = frozenset()
+    read_allocations: bool = False
 
 
 @dataclass
@@ -175,7 +178,10 @@ class Machine:
 
     def _host_gpu(self, state: GpuState) -> HostGpu:
         offered = self.nvml.profiles(state.index, remaining=False) if state.mig.supported else ()
-        return host_gpu(state, offered, self.policy.busy_instances)
+        held = read_allocations(self._files) if self.policy.read_allocations else {}
+        for uuid in self.policy.busy_instances:
+            held.setdefault(uuid, [{"pod": "of nvidia_mig_busy_instances"}])
+        return host_gpu(state, offered, held)
 
     def _reset_gpu(self, gpu: HostGpu, wanted: bool) -> None:
         reason = self.why_no_reset(gpu)

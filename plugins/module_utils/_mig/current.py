@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from .._adapters import nvml_types as live
 from .._adapters.nvml_facts import shape_gpu
 from .._boards.model import Board, GpuInstanceProfile, Placements
 from .._steps import gpu_title
-from .._users import names, users_of
+from .._users import add_allocations, names, users_of
 from .nodes import NodeGpu
 from .profiles import parse
 from .record import GpuRecord, placed
@@ -92,15 +92,15 @@ class HostGpu:
 def host_gpu(
     state: live.GpuState,
     offered: Sequence[live.GpuInstanceProfile],
-    busy_instances: Collection[str] = (),
+    held: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> HostGpu:
     """Return one GPU as the planner sees it.
 
     :param state: what NVML said of the GPU.
     :param offered: the profiles that the driver offers on it.
-    :param busy_instances: UUIDs of MIG devices that the caller knows to be in use (pods).
+    :param held: the allocations of devices to pods, as L(_users.add_allocations) takes them.
     """
-    facts = facts_of(state, busy_instances)
+    facts = facts_of(state, held or {})
     board = board_of(facts)
     node = NodeGpu(
         index=state.index,
@@ -112,16 +112,11 @@ def host_gpu(
     return HostGpu(state, board, node, facts)
 
 
-def facts_of(state: live.GpuState, busy_instances: Collection[str] = ()) -> dict[str, Any]:
-    """Return the entry of C(gpus) of the facts, with the ids of its card, and with pods that use its MIG devices.
-
-    :param busy_instances: UUIDs of MIG devices that the caller knows to be in use (pods).
-    """
+def facts_of(state: live.GpuState, held: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return the entry of C(gpus) of the facts, with the ids of its card."""
     facts = shape_gpu(state)
     facts.update(device_id=state.pci_device_id, subsystem_id=state.pci_subsystem_id)
-    for compute in (one for instance in facts["gpu_instances"] for one in instance["compute_instances"]):
-        if compute["uuid"] in busy_instances:
-            compute["allocations"] = [{"pod": "of nvidia_mig_busy_instances"}]
+    add_allocations([facts], held)
     return facts
 
 

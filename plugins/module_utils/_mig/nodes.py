@@ -19,7 +19,7 @@ from .._plan import Refused
 from .geometry import Geometry, Request, geometry
 from .gpu_plan import GpuPlan
 from .model import DesiredGpu, DesiredInstance, GpuInstance, describe
-from .plan import FORCE, IDLE_ONLY, REFUSE, geometry_with, plan_gpu, slot_of
+from .plan import FORCE, IDLE_ONLY, IN_USE_REMEDY, REFUSE, geometry_with, plan_gpu, slot_of
 from .search import Option, deepen
 
 _PER_GPU = "Write instances per GPU."
@@ -102,7 +102,7 @@ def _refuse_busy_whole(gpu: NodeGpu, desired: DesiredGpu, disruption: str, thing
         raise Refused(
             thing,
             f"MIG cannot be switched on while the GPU is in use: {', '.join(gpu.busy)}",
-            "Stop its users, or set nvidia_mig_disruption to force.",
+            IN_USE_REMEDY,
         )
 
 

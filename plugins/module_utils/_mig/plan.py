@@ -29,6 +29,10 @@ REFUSE = "refuse"
 IDLE_ONLY = "idle_only"
 FORCE = "force"
 DISRUPTIONS = (REFUSE, IDLE_ONLY, FORCE)
+IN_USE_REMEDY = (
+    "Stop its users, or set nvidia_mig_disruption to force. On a node of Kubernetes, ansible-playbook -i INVENTORY gpufleet.nvidia.repartition evicts "
+    "the pods first."
+)
 
 
 def plan_gpu(
@@ -159,8 +163,7 @@ def _refuse_busy(busy: Sequence[GpuInstance], desired: DesiredGpu, shape: Geomet
     return Refused(
         thing,
         f"{desired} cannot be reached without destroying an instance that is in use: {who}",
-        "Stop its users, or set nvidia_mig_disruption to force."
-        + (f" The nearest layouts that keep what is in use: {near}." if near else ""),
+        IN_USE_REMEDY + (f" The nearest layouts that keep what is in use: {near}." if near else ""),
     )
 
 
@@ -171,7 +174,7 @@ def _switch_off(current: Sequence[GpuInstance], desired: DesiredGpu, disruption:
         raise Refused(
             thing,
             f"MIG cannot be switched off while an instance is in use: {who}",
-            "Stop its users, or set nvidia_mig_disruption to force.",
+            IN_USE_REMEDY,
         )
     certificate = Certificate(MODE_OFF, "MIG is switched off, and no instance outlives its mode")
     return GpuPlan(desired, destroy=tuple(Destroy(instance, certificate) for instance in _in_order(current)))

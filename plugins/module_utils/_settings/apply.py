@@ -14,13 +14,14 @@ from typing import Any
 from .._adapters import files, gpu_clients, locked_clocks, nvml_settings
 from .._adapters.command import CommandError
 from .._adapters.host_files import HostFiles
+from .._adapters.kubelet_pods import read_allocations
 from .._adapters.nvml import Nvml
 from .._adapters.nvml_facts import shape_gpu
 from .._adapters.nvml_library import NvmlError
 from .._adapters.processes import device_holders
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
-from .._users import reset_obstacle
+from .._users import add_allocations, reset_obstacle
 from . import desired
 from .desired import RECORD, Settings
 from .plan import Means, ObservedGpu, plan
@@ -46,6 +47,7 @@ def observe(nvml: Nvml, wanted: Settings) -> list[ObservedGpu]:
         if wanted.application_clocks is not None and not state.lost:
             seen = replace(seen, supported=_supported(nvml, state.index))
         if wanted.ecc is not None and not state.lost:
+            add_allocations([gpu], read_allocations(HostFiles()))
             seen = replace(seen, no_reset=_no_reset(gpu))
         found.append(seen)
     return found

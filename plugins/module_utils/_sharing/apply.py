@@ -11,22 +11,25 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from .._adapters import command, files, mps_control, mps_control3, nvml_mig, systemd
 from .._adapters.host_files import HostFiles
+from .._adapters.kubelet_pods import read_allocations
 from .._adapters.mps_control import MpsControl, MpsError, MpsNotRunning
 from .._adapters.mps_control3 import MpsControl3
 from .._adapters.nvml import Nvml
+from .._adapters.nvml_facts import shape_gpu
 from .._adapters.nvml_library import NvmlError
 from .._adapters.processes import ProgramProcess, program_processes
 from .._adapters.pynvml_loader import HOST_PROGRAM
 from .._plan import Plan, Step
 from .._runtime.unit_reload import reload_units
 from .._steps import Kind
-from .._users import PROCESS, User
+from .._users import PROCESS, User, add_allocations
 from . import mps_instances, mps_units
 from .host import SHM, UNREADABLE, Daemon, HostSharing
-from .state import ForeignDaemon, Observed, ObservedDaemon, ObservedGpu, Server
+from .state import ForeignDaemon, Observed, ObservedDaemon, ObservedGpu, Server, pods_of
 
 RECORD = "/etc/gpufleet/sharing.json"
 UNITS = "/etc/systemd/system"
@@ -51,12 +54,16 @@ def observe(nvml: Nvml | None) -> Observed:
     :param nvml: an open NVML, or None on a host without a loaded driver.
     """
     processes = program_processes(HostFiles(), mps_control.PROGRAM)
-    daemons = tuple(_observe_daemon(name, processes) for name in _names())
+    states = tuple(nvml.gpus()) if nvml else ()
+    held = read_allocations(HostFiles())
+    shaped = [shape_gpu(gpu) for gpu in states] if held else []
+    add_allocations(shaped, held)
+    daemons = tuple(_observe_daemon(name, processes, shaped) for name in _names())
     ours = {server.pid for daemon in daemons for server in daemon.servers} | {
         pid for daemon in daemons for pid in daemon.clients
     }
     gpus = []
-    for gpu in nvml.gpus() if nvml else ():
+    for gpu in states:
         if gpu.lost:
             continue
         foreign = tuple(
@@ -188,7 +195,9 @@ def _names() -> list[str]:
     return [name[: -len(".env")] for name in files.list_directory(mps_units.FOLDER) if name.endswith(".env")]
 
 
-def _observe_daemon(name: str, processes: Sequence[ProgramProcess]) -> ObservedDaemon:
+def _observe_daemon(
+    name: str, processes: Sequence[ProgramProcess], gpus: Sequence[Mapping[str, Any]]
+) -> ObservedDaemon:
     daemon = configured(name)
     written = None if daemon and mps_units.is_changed(_environment(name), daemon) else daemon
     if daemon is None:
@@ -205,8 +214,10 @@ def _observe_daemon(name: str, processes: Sequence[ProgramProcess]) -> ObservedD
     end = time.monotonic() + mps_units.READY_SECONDS
     while True:
         found = _ask(silent, daemon, processes)
-        if found is not None or unit is None or unit.active not in _LIVING or time.monotonic() >= end:
-            return found or silent
+        if found is not None:
+            return replace(found, pods=pods_of(daemon, gpus))
+        if unit is None or unit.active not in _LIVING or time.monotonic() >= end:
+            return silent
         time.sleep(_PAUSE)
         unit = systemd.unit(instance)
 

@@ -167,7 +167,7 @@ def _refuse_release(observed: Observed, wanted: HostSharing) -> None:
 
 
 def _end(daemon: ObservedDaemon, why: str, disruption: str) -> Step:
-    clients = mps_clients(daemon.clients)
+    clients = (*mps_clients(daemon.clients), *daemon.pods)
     if clients and disruption != "force":
         raise Refused(
             f"MPS daemon {daemon.name}",

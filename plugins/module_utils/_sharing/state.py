@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._formats.mps_commands import limit_text
-from .._users import User
+from .._users import User, allocated
 from .host import UNREADABLE, Daemon, HostSharing
 from .mps_instances import UNIT, instance
 
@@ -34,6 +34,7 @@ class ObservedDaemon:
     :param limits: default limit of each device as the daemon prints it, in the order of C(configured.devices).
     :param priority: default client priority.
     :param shm: whether its /dev/shm is the directory that C(configured) says; None where that cannot be read.
+    :param pods: those that the kubelet gave one of its devices, whether or not a client of theirs runs; nobody where it does not respond.
     """
 
     name: str
@@ -45,6 +46,7 @@ class ObservedDaemon:
     priority: str | None = None
     servers: tuple[Server, ...] = ()
     shm: bool | None = None
+    pods: tuple[User, ...] = ()
 
     @property
     def clients(self) -> tuple[int, ...]:
@@ -112,7 +114,7 @@ def from_facts(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> O
     return Observed(
         gpus=tuple(ObservedGpu(int(gpu["index"]), str(gpu.get("uuid")), gpu.get("compute_mode")) for gpu in gpus),
         daemons=tuple(
-            _daemon(daemon, answering.get(daemon.pipe_directory), _is_enabled(facts, daemon.name))
+            _daemon(daemon, answering.get(daemon.pipe_directory), _is_enabled(facts, daemon.name), gpus)
             for daemon in recorded.daemons
         )
         if recorded
@@ -136,7 +138,21 @@ def _is_enabled(facts: Mapping[str, Any], name: str) -> bool:
     return units is None or (UNIT in units and (units.get(instance(name)) or {}).get("state") == "enabled")
 
 
-def _daemon(daemon: Daemon, found: Mapping[str, Any] | None, enabled: bool) -> ObservedDaemon:
+def pods_of(daemon: Daemon, gpus: Sequence[Mapping[str, Any]]) -> tuple[User, ...]:
+    """Return the pods that were given a device of a daemon.
+
+    :param gpus: with their C(allocations).
+    """
+    instances = (one for gpu in gpus for one in gpu.get("gpu_instances") or ())
+    parts = (*gpus, *(part for one in instances for part in one.get("compute_instances") or ()))
+    return allocated(
+        one for part in parts if part.get("uuid") in daemon.devices for one in part.get("allocations") or ()
+    )
+
+
+def _daemon(
+    daemon: Daemon, found: Mapping[str, Any] | None, enabled: bool, gpus: Sequence[Mapping[str, Any]]
+) -> ObservedDaemon:
     """A recorded daemon is taken for configured as recorded: its unit and its record are written together.
 
     :param found: what facts tell of it, None where it does not answer. Settings that they do not tell are taken for the recorded ones.
@@ -151,4 +167,5 @@ def _daemon(daemon: Daemon, found: Mapping[str, Any] | None, enabled: bool) -> O
         percentage=daemon.percentage if percentage is None else percentage,
         limits=tuple(map(limit_text, daemon.limits_mib)) if limits is None else tuple(limits),
         priority=str(daemon.priority),
+        pods=pods_of(daemon, gpus) if found is not None else (),
     )

@@ -6,15 +6,10 @@
 
 from __future__ import annotations
 
-import base64
-import json
-
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.action import remove_gate
 
 GROUPS = {"gpu_hosts": ["a", "b"], "training": ["a", "b"]}
-POD = "0f5b1c9e-1111-2222-3333-444455556666"
-ENTRY = {"PodUID": POD, "ContainerName": "c", "ResourceName": "nvidia.com/gpu", "DeviceIDs": {"0": ["GPU-1"]}}
 
 
 @pytest.fixture
@@ -41,16 +36,6 @@ def test_hosts_get_what_their_removal_needs_with_defaults(gate):
     [
         ({"nvidia_mig_layot": "all-balanced"}, "a: nvidia_mig_layot: no role"),
         ({"gpu_facts_host": {"gpu": {"schema": "x"}}}, "a: the host: it could not be read: its facts are invalid"),
-        (
-            {
-                "gpu_remove_checkpoint": {
-                    "content": base64.b64encode(json.dumps({"Data": {"PodDeviceEntries": [ENTRY]}}).encode()).decode()
-                },
-                "gpu_remove_pods": {"stdout_lines": [POD]},
-            },
-            f"allocated to pod {POD}",
-        ),
-        ({"gpu_remove_checkpoint": {"content": "§"}}, "kubelet_internal_checkpoint"),
     ],
 )
 def test_one_refused_host_stops_all(gate, variables, said):

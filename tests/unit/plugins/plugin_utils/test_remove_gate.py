@@ -6,29 +6,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.remove_gate import Removal, left_in_clusters, refusals
 
 REFUSE, FORCE = Removal(), Removal(mig_disruption="force", mps_disruption="force")
 POD = "0f5b1c9e-1111-2222-3333-444455556666"
 JOB = {"pid": 812, "name": "python3", "memory_mib": 100, "type": "C"}
-CHECKPOINT = json.dumps(
-    {
-        "Data": {
-            "PodDeviceEntries": [
-                {
-                    "PodUID": POD,
-                    "ContainerName": "a",
-                    "ResourceName": "nvidia.com/mig-1g.10gb",
-                    "DeviceIDs": {"0": ["MIG-1"]},
-                },
-                {"PodUID": POD, "ContainerName": "a", "ResourceName": "intel.com/nic", "DeviceIDs": {"0": ["nic"]}},
-            ]
-        }
-    }
-)
 
 
 def gpu(processes=(), on_instance=(), on_part=()):
@@ -54,8 +37,8 @@ def facts(**parts):
     }
 
 
-def said(given, removal=REFUSE, *kubelet):
-    return [refusal.message for refusal in refusals(given, removal, *kubelet)]
+def said(given, removal=REFUSE):
+    return [refusal.message for refusal in refusals(given, removal)]
 
 
 def test_a_host_that_nobody_uses_is_let_through():
@@ -107,12 +90,12 @@ def test_clients_of_mps_are_refused_by_their_own_variable():
 
 
 def test_pods_that_were_given_a_device_are_refused_without_a_process():
-    (message,) = said(facts(), REFUSE, CHECKPOINT, [POD])
-    assert POD in message and "Drain the node." in message
-    assert said(facts(), REFUSE, CHECKPOINT, []) == [], "the kubelet forgets pods that are gone only later"
-    assert said(facts(), FORCE, CHECKPOINT, [POD]) == []
-    (unread,) = said(facts(), REFUSE, "{", [POD])
-    assert "kubelet_internal_checkpoint" in unread
+    given = {**gpu(), "allocations": [{"pod": "team/notebook", "pod_uid": POD, "resource": "nvidia.com/gpu"}]}
+    (message,) = said(facts(gpus=[given]))
+    assert "in use by pod team/notebook (nvidia.com/gpu). Drain the node." in message
+    assert said(facts(gpus=[given]), FORCE) == []
+    (unread,) = said(facts(gpus=[{**gpu(), "allocations": [{"reason": "it is half written"}]}]))
+    assert "unknown (it is half written)" in unread
 
 
 def test_a_layout_cannot_come_back_without_a_driver():

@@ -395,6 +395,7 @@ def test_the_reason_names_fault_and_remedy():
 def test_users_of_a_gpu():
     facts = facts_of(mps=True)
     facts["gpus"][0]["processes"] = [{"pid": 7, "name": "python3"}]
+    facts["gpus"][0]["allocations"] = [{"pod": "team/evicted", "resource": "nvidia.com/gpu"}]
     facts["gpus"][0]["gpu_instances"][0]["processes"] = [{"pid": 8, "name": None}]
     facts["holders"] = [
         {"pid": 9, "command": "nv-hostengine", "devices": ["/dev/nvidia0", "/dev/nvidiactl"]},

@@ -77,7 +77,11 @@ def instance(profile, start, size, number, compute=None, busy=False):
 def gpu(*instances, key="h100-80gb-sxm", pods=(), **values) -> HostGpu:
     busy = tuple(process for one in instances for process in one.processes)
     values.setdefault("processes", busy)
-    return host_gpu(state(key, gpu_instances=tuple(instances), **values), offered(key), pods)
+    return host_gpu(
+        state(key, gpu_instances=tuple(instances), **values),
+        offered(key),
+        {uuid: [{"pod": "team/notebook"}] for uuid in pods},
+    )
 
 
 def slices(name):

@@ -202,6 +202,40 @@ def test_who_is_on_an_instance_and_not_in_nvmls_list_loses_nothing(make, tmp_pat
     assert instance in host.gpus()[0]["gpu_instances"]
 
 
+def test_what_the_kubelet_gave_to_a_pod_is_not_destroyed_unless_forced(make, tmp_path):
+    """The module reads the kubelet's record at that moment: a pod may have come since the host was read."""
+    host = make()
+    run(host, one(**{"3g_40gb": 1, "1g_10gb": 2}))
+    before = host.layout()
+    given = next(one for one in host.gpus()[0]["gpu_instances"] if one["profile"] == "3g.40gb")
+    entry = {"PodUID": "u1", "ContainerName": "main", "ResourceName": "nvidia.com/mig-3g.40gb"}
+    entry["DeviceIDs"] = {"0": [given["compute_instances"][0]["uuid"]]}
+    root = tmp_path / "kubelet"
+    (root / "var/lib/kubelet/device-plugins").mkdir(parents=True)
+    (root / "var/lib/kubelet/pods/u1").mkdir(parents=True)
+    (root / "var/log/pods/team_notebook_u1").mkdir(parents=True)
+    record = root / "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+    record.write_text(json.dumps({"Data": {"PodDeviceEntries": [entry], "RegisteredDevices": {}}}))
+    files, seven = HostFiles(str(root)), one(**{"7g_80gb": 1})
+    with pytest.raises(
+        Refused, match=r"3g.40gb at 4:4 .* by pod team/notebook \(nvidia.com/mig-3g.40gb\).*repartition"
+    ):
+        run(host, seven, Policy(read_allocations=True), files=files)
+    left = run(host, seven, Policy("idle_only", read_allocations=True), files=files)
+    assert host.layout() == before and "pod team/notebook" in left["left_alone"]["0"]["reason"]
+    whole = record.read_text()
+    record.write_text("{")
+    with pytest.raises(Refused, match=r"by unknown .*it is not what a kubelet writes"):
+        run(host, seven, Policy(read_allocations=True), files=files)
+    assert host.layout() == before
+    record.write_text(whole)
+    # Another layout that keeps the instance goes on, and so does one that is allowed to destroy it.
+    run(host, one(**{"3g_40gb": 1, "2g_20gb": 1}), Policy(read_allocations=True), files=files)
+    assert host.counts(0) == {"3g.40gb": 1, "2g.20gb": 1}
+    run(host, seven, Policy("force", read_allocations=True), files=files)
+    assert host.counts(0) == {"7g.80gb": 1}
+
+
 def test_a_hopper_gpu_that_somebody_holds_unseen_keeps_its_mode(make):
     host = make()
     host.control("run", "--gpu", "0", "--pid", str(os.getpid()), "--type", "N")

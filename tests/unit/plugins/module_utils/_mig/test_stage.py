@@ -298,3 +298,40 @@ def test_totals_over_an_h200_are_planned_where_its_driver_says_the_places():
     del found["gpus"][0]["profiles"]
     (refused,) = stage(found, wanting({"node": {"1g.18gb": 3, "3g.71gb": 1}})).refusals
     assert "no source says where" in refused.message
+
+
+NOTEBOOK = {"pod": "team/notebook", "pod_uid": "u1", "container": "main", "resource": "nvidia.com/mig-3g.40gb"}
+
+
+def allocated(to, **options):
+    """Return facts in which the kubelet gave the 3g.40gb, or the whole GPU, to a pod without a process."""
+    given = facts(**options)
+    (gpu,) = given["gpus"]
+    part = gpu["gpu_instances"][3]["compute_instances"][0] if gpu["gpu_instances"] else gpu
+    part["allocations"] = [to]
+    return given
+
+
+def test_what_the_kubelet_gave_to_a_pod_is_in_use_without_a_process():
+    desired = {**DESIRED, "nvidia_mig_layout": "all-1g.10gb"}
+    (refusal,) = stage(allocated(NOTEBOOK), desired).refusals
+    assert "3g.40gb at 4:4 (id 4) by pod team/notebook (nvidia.com/mig-3g.40gb)" in refusal.reason
+    assert "gpufleet.nvidia.repartition" in refusal.remedy and "nvidia_mig_disruption to force" in refusal.remedy
+    assert (
+        "pod team/notebook" in stage(allocated(NOTEBOOK), {**desired, "nvidia_mig_disruption": "idle_only"}).warnings[0]
+    )
+    forced = stage(allocated(NOTEBOOK), {**desired, "nvidia_mig_disruption": "force"})
+    assert [step.disturbs for step in forced.steps if step.disturbs] == [
+        ("pod team/notebook (nvidia.com/mig-3g.40gb)",)
+    ]
+    # What the pod has may stay.
+    assert not stage(allocated(NOTEBOOK), DESIRED).needed
+
+
+@pytest.mark.parametrize("to", [NOTEBOOK, {"reason": "the record is half written"}])
+def test_mig_is_not_switched_on_a_gpu_that_was_given_to_a_pod(to):
+    (refusal,) = stage(allocated(to, mode=False, places=()), DESIRED).refusals
+    assert "MIG cannot be switched on while the GPU is in use" in refusal.reason
+    assert ("pod team/notebook" if "pod" in to else "unknown (the record is half written)") in refusal.reason
+    off = {**DESIRED, "nvidia_mig_layout": "all-disabled"}
+    assert "MIG cannot be switched off" in stage(allocated(NOTEBOOK), off).refusals[0].reason

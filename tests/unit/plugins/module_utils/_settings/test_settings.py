@@ -143,6 +143,9 @@ def test_ecc_is_not_changed_under_a_process():
             stage(facts(busy), variables(ecc="disabled", **means))
     with pytest.raises(Refused, match=r"in use by unknown \(NVML reports no processes\)"):
         stage(facts(gpu(processes=None)), variables(ecc="disabled"))
+    given = gpu(processes=[], allocations=[{"pod": "team/notebook", "resource": "nvidia.com/gpu"}])
+    with pytest.raises(Refused, match=r"in use by pod team/notebook \(nvidia.com/gpu\)"):
+        stage(facts(given), variables(ecc="disabled"))
     assert not stage(facts(busy, record=Settings(ecc=True).as_dict()), variables(ecc="enabled")).needed
 
 
