@@ -23,13 +23,19 @@ BAD = GOOD.replace("timeSlicing", "timeslicing")
 @pytest.mark.parametrize(
     ("patterns", "passes", "said"),
     [
-        (["conf/good.yaml"], True, "conf/good.yaml does what it says"),
         (["conf/*.yaml"], False, "timeslicing"),
-        (["conf/none-*.yaml"], False, "device_plugin_lint_files: no file matches"),
-        (["conf/good.yaml", "conf/none.yaml"], False, "conf/none.yaml"),
-        ([], False, "Name the files"),
-        (["conf/class-one.yaml"], True, "conf/class-one.yaml does what it says"),
-        (["conf/class-*.yaml"], False, "has example.com/gpu, too"),
+        # A run of ansible-playbook each.
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                (["conf/good.yaml"], True, "conf/good.yaml does what it says"),
+                (["conf/none-*.yaml"], False, "device_plugin_lint_files: no file matches"),
+                (["conf/good.yaml", "conf/none.yaml"], False, "conf/none.yaml"),
+                ([], False, "Name the files"),
+                (["conf/class-one.yaml"], True, "conf/class-one.yaml does what it says"),
+                (["conf/class-*.yaml"], False, "has example.com/gpu, too"),
+            )
+        ),
     ],
 )
 def test_files_are_looked_for_where_the_user_stands_and_none_is_a_failure(tmp_path, patterns, passes, said):
