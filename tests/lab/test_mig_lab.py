@@ -10,6 +10,7 @@ hardware without NVML, and not from what the role says.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -109,6 +110,28 @@ def test_refuse_idle_only_and_force(mig):
     assert forced["terminated"] == [pid]
     assert mig.counts(HOPPER) == {"7g.80gb": 1}
     assert mig.lab.status(HOPPER, f"kill -0 {pid}") != 0
+
+
+def test_what_the_kubelet_allocated_to_a_pod_without_a_process_is_refused(mig):
+    """As a node has it: its kubelet's record, and the pod's folder for as long as there is the pod."""
+    before = [mig.instances(HOPPER, index) for index in (0, 1)]
+    entry = {"PodUID": "u1", "ContainerName": "main", "ResourceName": "nvidia.com/mig-7g.80gb"}
+    written = json.dumps({"Data": {"PodDeviceEntries": [{**entry, "DeviceIDs": {"0": [before[0][0][2]]}}]}})
+    record, pod = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint", "/var/lib/kubelet/pods/u1"
+    mig.lab.sh(HOPPER, f"mkdir -p {pod} /var/log/pods/team_notebook_u1 {record.rpartition('/')[0]}")
+    try:
+        mig.lab.sh(HOPPER, f"cat >{record} <<'END'\n{written}\nEND")
+        refused = mig.refused(HOPPER, FIRST)
+        assert "by pod team/notebook (nvidia.com/mig-7g.80gb)" in refused["msg"]
+        assert "gpufleet.nvidia.repartition" in refused["msg"] and "Nothing was changed" in refused["msg"]
+        mig.lab.sh(HOPPER, f"echo '{{' >{record}")
+        assert "by unknown (" in mig.refused(HOPPER, FIRST)["msg"]
+        assert [mig.instances(HOPPER, index) for index in (0, 1)] == before
+        mig.lab.sh(HOPPER, f"rmdir {pod}; cat >{record} <<'END'\n{written}\nEND")
+        answer = mig.start(HOPPER, FIRST, "--check").end()
+        assert answer["changed"] and len(answer["destroyed"]) == 2, "the kubelet forgets pods that are gone only later"
+    finally:
+        mig.lab.sh(HOPPER, "rm -rf /var/lib/kubelet/device-plugins /var/lib/kubelet/pods /var/log/pods")
 
 
 def test_an_impossible_layout_is_refused_with_the_nearest_ones(mig):
