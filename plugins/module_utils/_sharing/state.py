@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._formats.mps_commands import limit_text
-from .._users import User, allocated
+from .._users import User, allocated, merged
 from .host import UNREADABLE, Daemon, HostSharing
 from .mps_instances import UNIT, instance
 
@@ -143,11 +143,13 @@ def pods_of(daemon: Daemon, gpus: Sequence[Mapping[str, Any]]) -> tuple[User, ..
 
     :param gpus: with their C(allocations).
     """
-    instances = (one for gpu in gpus for one in gpu.get("gpu_instances") or ())
-    parts = (*gpus, *(part for one in instances for part in one.get("compute_instances") or ()))
-    return allocated(
-        one for part in parts if part.get("uuid") in daemon.devices for one in part.get("allocations") or ()
-    )
+    found: list[User] = []
+    for gpu in gpus:
+        parts = (part for one in gpu.get("gpu_instances") or () for part in one.get("compute_instances") or ())
+        served = [part for part in (gpu, *parts) if part.get("uuid") in daemon.devices]
+        # Who was given the whole GPU, or perhaps was, may use any part of it.
+        found += [user for part in (*served, *([gpu] if served else [])) for user in allocated(part.get("allocations"))]
+    return merged(found)
 
 
 def _daemon(

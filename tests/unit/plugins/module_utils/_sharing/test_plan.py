@@ -25,8 +25,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.state imp
     ObservedDaemon,
     ObservedGpu,
     Server,
+    from_facts,
+    pods_of,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import PROCESS, User
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import PROCESS, User, names
 
 L40S = 46068
 GPUS = [{"index": index, "uuid": f"GPU-{index}", "memory_mib": L40S, "mig": {"current": False}} for index in range(2)]
@@ -231,6 +233,46 @@ def test_the_daemon_of_a_node_is_where_the_plugin_looks_for_the_resource():
     assert renamed.pipe_directory == f"{ROOT}/nvidia.com/gpu.shared/pipe"
     # The name is the resource's: daemons that the cluster does not see keep theirs.
     assert desired(dataclasses.replace(SLICES, rename=True), scope="gpu") == desired(scope="gpu")
+
+
+POD = {"pod": "team/notebook", "resource": "nvidia.com/gpu.shared"}
+SERVED = "pod team/notebook (nvidia.com/gpu.shared)"
+
+
+def test_a_daemon_whose_gpu_was_given_to_a_pod_is_not_ended_though_no_client_runs():
+    before, after = desired(), HostSharing(compute_mode="default")
+    (daemon,) = before.daemons
+    facts = {
+        "recorded": {"sharing": before.as_dict()},
+        "mps": [{"pipe_directory": daemon.pipe_directory, "responds": True}],
+    }
+    gpus = [{**gpu, "compute_mode": before.compute_mode, "allocations": [POD]} for gpu in GPUS]
+    state = from_facts(facts, gpus)
+    with pytest.raises(
+        Refused, match=r"its clients: pod team/notebook \(nvidia.com/gpu.shared\).*mps_disruption: force"
+    ):
+        sharing_plan.plan(state, after)
+    (stop,) = [one for one in sharing_plan.plan(state, after, "force").steps if one.kind.key == "stop_mps_daemon"]
+    assert stop.disturbs == (SERVED,)
+    silent = from_facts({**facts, "mps": []}, gpus)
+    assert not silent.daemons[0].pods, "what does not run serves nobody"
+    assert actions(sharing_plan.plan(silent, after))
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "on_part", "expected"),
+    [
+        ((), (POD,), (SERVED,)),
+        ((), (), ()),
+        (({"reason": "half written"},), (POD,), (SERVED, "unknown (half written)")),
+    ],
+)
+def test_the_pods_of_a_daemon_of_an_instance(on_gpu, on_part, expected):
+    parts = [{"id": 0, "uuid": "MIG-a", "allocations": on_part}, {"id": 1, "uuid": "MIG-b", "allocations": [POD]}]
+    gpu = {"index": 0, "uuid": "GPU-0", "allocations": on_gpu, "gpu_instances": [{"id": 1, "compute_instances": parts}]}
+    daemon = dataclasses.replace(desired().daemons[0], devices=("MIG-a",))
+    assert names(pods_of(daemon, [gpu])) == expected
+    assert pods_of(dataclasses.replace(daemon, devices=("GPU-7",)), [gpu]) == ()
 
 
 def test_a_new_name_moves_the_daemon_and_spares_its_clients():
