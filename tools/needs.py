@@ -74,11 +74,8 @@ def needs() -> Iterator[Need]:
     for name in (*programs.DEVICE_PLUGIN, *programs.CLAIMS, *programs.CONTAINERD):
         path = install.TOOLS[name].path
         yield Need(f"{name} {install.TOOLS[name].version}", NODES, path.parent, path.name, 1, 500)
-    for name, minutes in (("helm", 2), ("promtool", 2), ("oras", 1)):
-        tiers = frozenset(
-            {"charts", *(("importer",) if name != "promtool" else ()), *(NODES if name == "helm" else ())}
-        )
-        yield Need(name, tiers, tools, f"{name}*/{name}", minutes, 500)
+    yield Need("helm", NODES | {"charts", "importer"}, tools, "helm*/helm", 2, 500)
+    yield Need("oras", frozenset({"importer"}), tools, "oras*/oras", 1, 300)
 
 
 def refusal(wanted: Iterable[Need], tiers: set[str], free: int, memory: int) -> list[str]:
