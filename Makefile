@@ -59,6 +59,10 @@ test-all: ## Run everything in full: what runs by name only, too, and whole matr
 unit: setup ## Run the unit tests (a minute)
 	@$(PYTEST) tests/unit -n $$(nproc) --dist worksteal
 
+.PHONY: golden
+golden: setup ## Write the plans of the corpus anew (tests/unit/golden/plans.txt); the commit says why they differ
+	@RECORD_PLANS=1 $(PYTEST) tests/unit/golden/test_plans.py
+
 .PHONY: lint
 lint: ## Run ruff, mypy, yamllint, ansible-lint
 	@tools/test.sh lint

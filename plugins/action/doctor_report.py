@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.cuda import AUTO
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import judged
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import judged
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.doctor import Diagnosis
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import of_host
@@ -33,7 +33,7 @@ class ActionModule(ControllerAction):
             facts, unread = facts_of(registered(variables, "gpu_facts_host"))
             checks = None
             if facts is not None and "health" in facts:
-                checks = judged(facts, {}, cuda_check=(AUTO,))["checks"]
+                checks = judged(facts, cuda_check=(AUTO,)).as_list()
             elif facts is not None:
                 facts, unread = None, "its facts lack the subset health, which the checks need"
             # A host that is in no pool is planned as if it were alone in one: nobody has to have described it.

@@ -10,28 +10,30 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.numbers import whole_number
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import text_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import evidence_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import Policy, RepairPlan, plan_repair
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import (
+    Described,
+    find_faults,
+    logged,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import (
     Record,
     ends_if_failed,
     from_values,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Expectation
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import STEPS as UPGRADE_STEPS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import VARIABLES, described_health
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import MISTAKES
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repair
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import from_annotations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of
 
 
@@ -47,9 +49,12 @@ class ActionModule(ClusterAction):
         "ignore_breaker": {"type": "bool", "default": False},
         "condition": {"type": "str", "default": ""},
         "max_parallel": {"type": "int", "default": 1},
+        "proves": {"type": "bool", "default": False},
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        if arguments["proves"]:
+            return _faults_left(arguments["hosts"], task_vars)
         now = datetime.datetime.now(datetime.timezone.utc)
         policy = Policy(now, arguments["retry"], arguments["recurrence"], arguments["reboot"])
         cluster = self.cluster(arguments) if arguments["kubernetes"] else None
@@ -70,7 +75,7 @@ class ActionModule(ClusterAction):
                 record = from_values((facts.get("recorded") or {}).get("heal"))
                 if nodes is not None:
                     record = repair.known(record, repair.marks(nodes[names[host]]))
-                plans[host] = plan_repair(evidence_of(facts), _expected(variables), record, policy)
+                plans[host] = plan_repair(evidence_of(facts), _described(variables), record, policy)
                 records[host] = record
                 boots[host] = str((facts.get("host") or {}).get("boot_id") or "")
             except MISTAKES as mistake:
@@ -122,6 +127,21 @@ class ActionModule(ClusterAction):
         return result
 
 
+def _faults_left(hosts: Sequence[str], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a repair has not ended. Errors in the kernel's log are of before: they stay there until the next boot."""
+    left = []
+    for host in hosts:
+        variables = task_vars["hostvars"][host]
+        facts, unread = facts_of(registered(variables, "gpu_heal_now"))
+        if facts is None or "health" not in facts:
+            left.append(f"{host}: it could not be read: {unread or 'its facts lack the subset health'}")
+            continue
+        evidence = evidence_of(facts)
+        faults = find_faults(evidence, _described(variables), logged(evidence)).faults
+        left += [f"{host}: {fault.title}: {fault.reason}" for fault in faults]
+    return {"failed": True, "msg": f"The repair did not end every fault. {'. '.join(left)}."} if left else {}
+
+
 def _tell_healthy(cluster: Cluster, nodes: Sequence[Mapping[str, Any]], kind: str, now: datetime.datetime) -> None:
     """Have nodes with nothing to repair say so, where they do not yet."""
     for node in nodes:
@@ -130,12 +150,11 @@ def _tell_healthy(cluster: Cluster, nodes: Sequence[Mapping[str, Any]], kind: st
             cluster.set_condition(node["metadata"]["name"], condition)
 
 
-def _expected(variables: Mapping[str, Any]) -> Expectation:
-    given = {name: plain(variables.get(name)) for name in VARIABLES}
-    named = plain(variables.get("nvidia_health_expect")) or {}
-    expected = {**described_health(given), **(named if isinstance(named, dict) else {})}
-    # Only what a repair can end: a driver of another version than described is not broken.
-    return Expectation(gpus=whole_number(str(expected.get("gpus"))), cdi=bool(expected.get("cdi")) or None)
+def _described(variables: Mapping[str, Any]) -> Described:
+    gpus = plain(variables.get("gpu_facts_gpus")) or ()
+    injected = str(variables.get("nvidia_toolkit_runtime") or "none") != "none"
+    count = sum(int(entry.get("count") or 0) for entry in gpus if isinstance(entry, dict))
+    return Described(count or None, injected and is_true(variables.get("nvidia_toolkit_cdi")))
 
 
 def _refuse(node: str, facts: Mapping[str, Any], nodes: Mapping[str, Any] | None) -> None:

@@ -9,11 +9,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.cuda import AUTO, is_auto, reason_unproven
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import SUBSETS, evidence_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import ARGUMENTS, answer
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import VARIABLES, described_health
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.nvml_action import NvmlAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
 
@@ -22,9 +20,6 @@ class ActionModule(NvmlAction):
     """With O(facts) the host is not asked; everything else is in L(NvmlAction)."""
 
     def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
-        if boolean(self._task.args.pop("as_described", False)):
-            given = {name: plain(self._templar.template(task_vars.get(name))) for name in VARIABLES}
-            self._task.args["expect"] = {**described_health(given), **(self._task.args.get("expect") or {})}
         facts, unread = facts_of({"gpu": self._task.args.get("facts")})
         if (
             not self._task.args.get("facts")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Judge on the controller all hosts that were read, and their nodes in the cluster; show what was found, and write it down."""
+"""Say on the controller of all hosts that were read whether they are as described and work, and what their nodes in the cluster show; write it down."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from functools import cache
 from typing import Any, Callable
 
 from ansible.errors import AnsibleError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import judged
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, check
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import node_expectations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import (
-    VARIABLES,
-    described_health,
-    judged,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe, warnings_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_security import driver_security
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import CHECKS, verification
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import (
+    CHECKS,
+    DESCRIPTION,
+    FUNCTION,
+    Verification,
+    verification,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, said, write_report
@@ -32,6 +33,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables imp
 
 #: Seconds that the API server may take for an answer.
 _TIMEOUT = 30
+_HEADINGS = {DESCRIPTION: "Description", FUNCTION: "Function"}
 _COLORS = {"passed": "green", "failed": "red", "warning": "yellow", "skipped": "cyan", "unproven": "yellow"}
 
 
@@ -49,77 +51,69 @@ class ActionModule(ControllerAction):
         known = pools(plain(task_vars.get("groups", {})))
         racks = Racks(task_vars)
         nodes = _Nodes(arguments, at_once(self._display))
-        hosts, stages = {}, {}
+        hosts = {}
         for host in arguments["hosts"]:
             variables = task_vars["hostvars"][host]
             facts, unread = facts_of(registered(variables, "gpu_facts_host"))
             description = describe(host, variables, known, racks=racks)
-            stages[host] = description.stages(facts)
-            refusals = [refusal.message for stage in stages[host].values() for refusal in stage.refusals]
+            stages = description.stages(facts)
+            refused = any(stage.refusals for stage in stages.values())
             checks = None
             if facts is not None:
-                checks, unread, wrong = _health(variables, description, facts, bool(refusals))
-                refusals += wrong
-                if checks is not None and not refusals:
+                checks, unread = _function(variables, description, facts)
+                if checks is not None and not refused:
                     checks = [*checks, *driver_security(facts, description.variables)]
-            node, unasked = nodes.checks(host, variables, facts) if facts is not None and not refusals else (None, "")
-            hosts[host] = verification(
-                checks, node, unread=unread, refused="; ".join(refusals), unasked=unasked or nodes.unasked
-            )
-        for warning in warnings_of(stages.items()):
-            self._display.warning(warning)
+            node, unasked = nodes.checks(host, variables, facts) if facts is not None and not refused else (None, "")
+            hosts[host] = verification(stages, checks, node, unread=unread, unasked=unasked or nodes.unasked)
         for host, found in hosts.items():
             self._display.display(f"\n{host}: {found.summary}")
-            for one in found.checks:
-                text = f"  {one['status']:8} {one['name']:14} {one['evidence']}"
-                self._display.display(text, color=_COLORS.get(one["status"]))
-                if one["next_step"]:
-                    self._display.display(f"           next: {one['next_step']}")
+            self._show(found)
         document = {host: found.as_dict() for host, found in hosts.items()}
         if arguments["report"]:
             write_report(arguments["report"], document)
         bad = [host for host, found in hosts.items() if not found.healthy]
         message = (
-            f"{len(bad)} of {len(hosts)} hosts are not as described: {', '.join(bad)}."
+            f"{len(bad)} of {len(hosts)} hosts are not as described, or do not work: {', '.join(bad)}."
             if bad
-            else f"All {len(hosts)} hosts are as described."
+            else f"All {len(hosts)} hosts are as described and work."
         )
         return {"healthy": not bad, "msg": message, **({} if arguments["summary"] else {"hosts": document})}
 
+    def _show(self, found: Verification) -> None:
+        for group, heading in _HEADINGS.items():
+            checks = [one for one in found.checks if one["group"] == group]
+            if checks:
+                self._display.display(f"  {heading}:")
+            well = [one for one in checks if group == DESCRIPTION and one["status"] == "passed"]
+            if well:
+                text = f"    {'passed':8} {', '.join(str(one['name']).removeprefix('stage ') for one in well)}"
+                self._display.display(text, color=_COLORS["passed"])
+            for one in (one for one in checks if one not in well):
+                text = f"    {one['status']:8} {one['name']:14} {one['evidence']}"
+                self._display.display(text, color=_COLORS.get(one["status"]))
+                if one["next_step"]:
+                    self._display.display(f"             next: {one['next_step']}")
 
-def _health(
-    variables: Any, description: Description, facts: Mapping[str, Any], refused: bool
-) -> tuple[Sequence[Mapping[str, Any]] | None, str, list[str]]:
-    """Return the checks of a host, or why there are none, and what is refused of what it is expected to be.
 
-    :param refused: whether its description is: it is judged without one then, which may say why the description does not fit.
-    """
-    answered = registered(variables, "gpu_verify_on_host")
-    if answered:
-        try:
-            found = plain(answered)
-            check(CHECKS, found.get("checks"))
-        except (TypeError, Unfit) as error:
-            return None, said(found) or f"its checks are invalid: {error}", []
-        return found["checks"], "", []
+def _function(
+    variables: Any, description: Description, facts: Mapping[str, Any]
+) -> tuple[Sequence[Mapping[str, Any]] | None, str]:
+    """Return the checks of whether a host works, or why there are none. What the host itself was asked counts in place of what was read."""
     if "health" not in facts:
-        return None, "its facts lack the subset health, which the checks need", []
-    if refused:
-        return judged(facts, {})["checks"], "", []
-    # What the roles' defaults say is what site would bring; verified is what somebody wrote.
-    given = {name: plain(variables.get(name)) for name in VARIABLES}
-    given[NODES] = description.variables[NODES]
-    expected = {**described_health(given), **description.variables["nvidia_health_expect"]}
+        return None, "its facts lack the subset health, which the checks need"
+    # A description that is refused has no variables.
+    options = ("checks", "cuda_check", "dcgm_level") if description.variables else ()
+    checks = judged(facts, *(description.variables[f"nvidia_health_{name}"] for name in options)).as_list()
+    answered = registered(variables, "gpu_verify_on_host")
+    if not answered:
+        return checks, ""
     try:
-        return (
-            judged(
-                facts, expected, *(description.variables[f"nvidia_health_{name}"] for name in ("checks", "cuda_check"))
-            )["checks"],
-            "",
-            [],
-        )
-    except Refused as refusal:
-        return judged(facts, {})["checks"], "", [refusal.message]
+        found = plain(answered)
+        check(CHECKS, found.get("checks"))
+    except (TypeError, Unfit) as error:
+        return None, said(found) or f"its checks are invalid: {error}"
+    of_host = {one["name"]: one for one in found["checks"]}
+    return [of_host.get(one["name"], one) for one in checks], ""
 
 
 class _Nodes:

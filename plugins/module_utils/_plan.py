@@ -11,8 +11,9 @@ Nothing here imports Ansible or opens a file.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Callable
 
 from ._printable import LONGEST_OUTPUT, printable
@@ -111,6 +112,15 @@ class Plan:
         }
 
 
+class Verdict(Enum):
+    """What the facts of a host prove about a stage: the one answer to whether it is as described."""
+
+    IMPOSSIBLE = "impossible"
+    TO_CHANGE = "to change"
+    UNREAD = "unread"
+    AS_DESCRIBED = "as described"
+
+
 @dataclass(frozen=True)
 class StagePlan:
     """What one stage of C(site) (driver, toolkit, runtime, mig, sharing) would do on one host, from facts alone.
@@ -121,6 +131,7 @@ class StagePlan:
     :param unknown: why the plan cannot be complete yet (for example: no driver, so no live profiles), or None.
     :param refusals: requests that can never be met on this host.
     :param warnings: what the user should know although it stops nothing.
+    :param unread: what the facts do not tell, so that nothing can be concluded from them, or None.
     """
 
     stage: str
@@ -129,16 +140,33 @@ class StagePlan:
     unknown: str | None = None
     refusals: tuple[Refused, ...] = ()
     warnings: tuple[str, ...] = ()
+    unread: str | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.refusals:
+            return Verdict.IMPOSSIBLE
+        if not self.needed:
+            return Verdict.AS_DESCRIBED
+        return Verdict.TO_CHANGE if self.unread is None else Verdict.UNREAD
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "stage": self.stage,
+            "verdict": self.verdict.value,
             "needed": self.needed,
             "steps": [step.as_dict() for step in self.steps],
             "unknown": self.unknown,
+            "unread": self.unread,
             "refusals": [refusal.as_dict() for refusal in self.refusals],
             "warnings": list(self.warnings),
         }
+
+
+def verdict_of(stages: Iterable[StagePlan]) -> Verdict:
+    """Return what the stages of a host say together: the first of the verdicts, in their order, that one of them has."""
+    found = {stage.verdict for stage in stages}
+    return next((verdict for verdict in Verdict if verdict in found), Verdict.AS_DESCRIBED)
 
 
 def _as_text(state: Mapping[str, Any]) -> str:

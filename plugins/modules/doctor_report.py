@@ -43,7 +43,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 hosts:
-  description: For every host, what it is (C(identity)), its checks, whether it is healthy, the first failed check, and the plan of every stage.
+  description: >-
+    For every host, what it is (C(identity)), its checks, whether it is healthy, the first failed check, the plan of every stage,
+    and their C(verdict).
   type: dict
   returned: always
 healthy:

@@ -62,6 +62,13 @@ options:
     description: How many hosts are repaired at a time. V(0) sets no limit.
     type: int
     default: 1
+  proves:
+    description:
+      - Whether to fail if a fault is left on O(hosts), which were repaired, and to do nothing else. Reads the variable C(gpu_heal_now) of each,
+        registered from M(gpufleet.nvidia.gpu_info) with V(errors) and V(health).
+      - Errors that the kernel logged before are not faults.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.reads

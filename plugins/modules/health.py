@@ -13,8 +13,8 @@ author:
 short_description: Verify that a GPU host works, or say what to fix first
 description:
   - Checks a GPU host from the PCI bus upwards - driver, C(nvidia-smi), NVML, the recovery action that the driver reports, Xid errors, fabric,
-    persistence, memory errors, container toolkit and runtime, CDI, MIG, MPS, compute mode and, with O(cuda_check) or O(dcgm_level), a CUDA program or
-    NVIDIA's diagnostic.
+    persistence, memory errors, container runtime, MPS and, with O(cuda_check) or O(dcgm_level), a CUDA program or NVIDIA's diagnostic.
+  - Whether the host is as its inventory describes it, the playbooks C(plan) and C(verify) say.
   - Each check says what it found and what to do next. A check is skipped if a check that it depends on has failed, so the first failure is the one to
     fix.
   - Never changes anything on the host.
@@ -23,78 +23,6 @@ extends_documentation_fragment:
   - gpufleet.nvidia.attributes.reads
   - gpufleet.nvidia.nvml
 options:
-  expect:
-    description:
-      - The expected state of the host. Suboptions that are not set are not compared.
-    type: dict
-    default: {}
-    suboptions:
-      gpus:
-        description: How many GPUs the host has.
-        type: int
-      driver_version:
-        description: The driver that must be loaded, such as V(580.126.09).
-        type: str
-      driver_branch:
-        description: The branch of the driver that must be loaded, such as V(580).
-        type: str
-      driver_flavour:
-        description: The kernel modules that must be loaded.
-        type: str
-        choices:
-          - open
-          - proprietary
-      persistence:
-        description: Whether persistence mode that is off is a failure. Otherwise it is a warning.
-        type: bool
-      toolkit_version:
-        description: The version of the NVIDIA Container Toolkit, such as V(1.20.0).
-        type: str
-      runtime:
-        description: The container runtime in which the NVIDIA runtime must be configured.
-        type: str
-        choices:
-          - containerd
-          - docker
-          - crio
-          - k3s
-          - rke2
-      cdi:
-        description: Whether there must be a CDI specification of kind C(nvidia.com/gpu).
-        type: bool
-      mig:
-        description: Whether MIG mode must be on (V(true)) or off (V(false)) on every GPU that supports it.
-        type: bool
-      compute_mode:
-        description: The compute mode of every GPU. Defaults to the recorded one.
-        type: str
-        choices:
-          - default
-          - exclusive_process
-          - prohibited
-      accepted:
-        description:
-          - Whether it is a failure if C(site) changed the host and C(dcgmi diag) has not accepted it since. Only with O(dcgm_level=0), which does not
-            run the diagnostic now.
-        type: bool
-      imex:
-        description:
-          - Whether IMEX must run on a host of an NVL72 rack (V(host)), or must be masked because ComputeDomains run it (V(masked)).
-        type: str
-        choices:
-          - host
-          - masked
-      imex_nodes:
-        description:
-          - The addresses that C(/etc/nvidia-imex/nodes_config.cfg) must contain.
-        type: list
-        elements: str
-  as_described:
-    description:
-      - Whether to also expect what the variables of the host roles describe (C(gpu_facts_gpus), and C(nvidia_driver_*), C(nvidia_toolkit_*) and
-        C(nvidia_health_dcgm_level) if they are set). O(expect) takes precedence.
-    type: bool
-    default: false
   facts:
     description:
       - RV(gpufleet.nvidia.gpu_info#module:gpu) of M(gpufleet.nvidia.gpu_info), with V(errors) and V(health) in
@@ -118,13 +46,8 @@ options:
       - fabric
       - persistence
       - memory
-      - toolkit
       - runtime
-      - cdi
-      - mig
-      - settings
-      - sharing
-      - compute_mode
+      - mps
       - cuda
       - dcgm
   cuda_check:
@@ -180,13 +103,8 @@ EXAMPLES = r"""
 - name: Verify that the host works
   gpufleet.nvidia.health:
 
-- name: Verify that the host is as described and that CUDA works on it
+- name: Verify that CUDA works on it
   gpufleet.nvidia.health:
-    expect:
-      gpus: 8
-      driver_branch: "580"
-      runtime: containerd
-      mig: true
     cuda_check:
       - /usr/local/cuda/extras/demo_suite/vectorAdd
 

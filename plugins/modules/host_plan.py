@@ -66,6 +66,10 @@ stages:
   type: dict
   returned: always
   contains:
+    verdict:
+      description: >-
+        V(as described), V(to change), V(impossible), or V(unread) if the facts do not tell.
+      type: str
     needed:
       description: Whether the stage must run. V(false) only if the facts prove that there is nothing to do.
       type: bool

@@ -11,9 +11,10 @@ module: verify_report
 short_description: Check all hosts that were read, and their nodes in the cluster
 version_added: 0.1.0
 description:
-  - Checks on the controller whether each host matches its variables, from the PCI bus upwards. Uses the result of M(gpufleet.nvidia.gpu_info) with
-    V(errors) and V(health) in O(gpufleet.nvidia.gpu_info#module:gather), registered as C(gpu_facts_host) of each host. If a result of
-    M(gpufleet.nvidia.health) from the host is registered as C(gpu_verify_on_host), that is used instead.
+  - Checks on the controller whether each host is as its variables describe it, which the plan of its stages says, and whether it works, from the PCI
+    bus upwards. Uses the result of M(gpufleet.nvidia.gpu_info) with V(errors) and V(health) in O(gpufleet.nvidia.gpu_info#module:gather),
+    registered as C(gpu_facts_host) of each host. Checks in a result of M(gpufleet.nvidia.health) from the host, registered as
+    C(gpu_verify_on_host), are used instead of its own.
   - With O(kubeconfig), each host's node must show what is predicted, as M(gpufleet.nvidia.verify_node) checks for a single node.
   - Prints the checks of every host. Never fails because of their findings; C(verify.yml) fails when RV(healthy) is false.
   - This is an action plugin; the module only documents it.
@@ -61,7 +62,10 @@ EXAMPLES = r"""
 
 RETURN = r"""
 hosts:
-  description: The checks of every host, whether it is healthy, and the first check that failed.
+  description:
+    - The checks of every host, whether it is healthy, and the first check that failed.
+    - Each check has a C(group). In V(description), there is a failed check, called V(stage mig) and so on, for every step that C(site) would take,
+      with its text as C(evidence). V(function) is everything else.
   type: dict
   returned: always
 healthy:
@@ -72,5 +76,5 @@ msg:
   description: A one-line summary - which hosts are not as described, or that all are.
   type: str
   returned: always
-  sample: "1 of 3 hosts are not as described: gpu01."
+  sample: "1 of 3 hosts are not as described, or do not work: gpu01."
 """

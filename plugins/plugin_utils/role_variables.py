@@ -78,6 +78,10 @@ RENAMED = {
         "nvidia_toolkit_device_injection says how containers get their devices",
         "Remove it; where it was true, set nvidia_toolkit_device_injection: envvar.",
     ),
+    "nvidia_health_expect": (
+        "a host is compared with all variables of its pool, by plan, site and verify alike",
+        "Remove it, and set what it expected as the variables of the pool: gpu_facts_gpus, nvidia_driver_version, nvidia_toolkit_version and so on.",
+    ),
     "gpu_upgrade_wave_timeout": (
         "there are no longer any waves; gpu_upgrade_budget_timeout says how long a host waits for room in the budget",
         "Rename it.",

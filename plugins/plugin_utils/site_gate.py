@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.cuda import is_auto
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.described_health import described_health, judged
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import judged
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan, Verdict, verdict_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 
@@ -48,10 +48,12 @@ def work_of(host: str, description: Description, facts: Mapping[str, Any] | None
         return HostWork(host, description.pool, UNREAD, unread)
     stages = description.stages(facts)
     refusals = tuple(refusal for stage in stages.values() for refusal in stage.refusals)
-    if refusals:
+    verdict = verdict_of(stages.values())
+    if verdict is Verdict.IMPOSSIBLE:
         return HostWork(host, description.pool, REFUSED, "", refusals, stages)
-    needed = ", ".join(name for name, stage in stages.items() if stage.needed)
-    if needed:
+    if verdict is not Verdict.AS_DESCRIBED:
+        # What the facts do not tell its stage reads on the host.
+        needed = ", ".join(name for name, stage in stages.items() if stage.needed)
         return HostWork(host, description.pool, TO_CHANGE, needed, (), stages)
     doubt = _doubt(description.variables, facts or {})
     return HostWork(host, description.pool, TO_PROVE if doubt else AS_DESCRIBED, doubt, (), stages)
@@ -65,11 +67,9 @@ def _doubt(variables: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
         or "health" not in facts
     ):
         return "its health is proven on the host"
-    try:
-        expected = {**described_health(variables), **variables["nvidia_health_expect"]}
-        return str(judged(facts, expected, variables["nvidia_health_checks"])["failed_check"] or "")
-    except Refused as refusal:
-        return refusal.thing
+    level = variables["nvidia_health_dcgm_level"]
+    failure = judged(facts, variables["nvidia_health_checks"], dcgm_level=level).first_failure
+    return failure[0] if failure else ""
 
 
 def _runs_a_program(cuda_check: Sequence[str]) -> bool:

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Callable
 
@@ -21,6 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.reload_ri
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.stage import stage as runtime
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.stage import stage as settings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.stage import stage as sharing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.state import recorded_sharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage import stage as toolkit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import VARIABLE, read_folder
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import program_identity
@@ -54,6 +56,7 @@ def plan_stages(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[st
         if refusal:
             return {name: StagePlan(name, needed=True, refusals=(refusal,))}
     plans = {}
+    facts, lost = without_lost_gpus(facts)
     try:
         given = {
             **desired,
@@ -67,6 +70,8 @@ def plan_stages(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[st
             plans[name] = function(facts, given)
         except Refused as refusal:
             plans[name] = StagePlan(name, needed=True, refusals=(refusal,))
+    if lost:
+        plans = _beside_lost_gpus(plans, lost)
     writing = next((plan for name, plan in plans.items() if name in _WRITE_UNITS and plan.steps), None)
     if writing is not None:
         plans[writing.stage] = replace(writing, warnings=(*writing.warnings, *refused_reload(facts, desired)))
@@ -85,18 +90,91 @@ def _without_root(facts: Mapping[str, Any]) -> Refused | None:
     )
 
 
+def without_lost_gpus(facts: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    """Return the facts as if GPUs that fell off the bus were not there, and which these are; empty where all GPUs answer.
+
+    That they fell off is a matter of function. What the host records of them stays for when they are back.
+    """
+    gpus = [gpu for gpu in facts.get("gpus") or () if not gpu.get("lost")]
+    lost = [str(gpu["index"]) for gpu in facts.get("gpus") or () if gpu.get("lost")]
+    if not lost:
+        return facts, ""
+    return {**facts, "gpus": gpus, **_daemons_of(gpus, facts)}, f"GPU {', '.join(lost)}"
+
+
+def _daemons_of(gpus: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of the facts about MPS daemons of the host as if they served these GPUs alone."""
+    record = recorded_sharing(facts)
+    if record is None or not record.daemons:
+        return {}
+    instances = [one for gpu in gpus for one in gpu.get("gpu_instances") or ()]
+    there = {part.get("uuid") for one in instances for part in one.get("compute_instances") or ()}
+    there |= {gpu.get("uuid") for gpu in gpus}
+    kept = {
+        daemon.pipe_directory: [number for number, device in enumerate(daemon.devices) if device in there]
+        for daemon in record.daemons
+    }
+    daemons = tuple(
+        replace(
+            daemon,
+            devices=_at(daemon.devices, kept[daemon.pipe_directory]),
+            limits_mib=_at(daemon.limits_mib, kept[daemon.pipe_directory]),
+        )
+        for daemon in record.daemons
+        if kept[daemon.pipe_directory]
+    )
+    running = [
+        {**one, "limits": list(_at(one["limits"], kept[one["pipe_directory"]]))}
+        if one.get("limits") and one.get("pipe_directory") in kept
+        else one
+        for one in facts.get("mps") or ()
+    ]
+    recorded = {**(facts.get("recorded") or {}), "sharing": replace(record, daemons=daemons).as_dict()}
+    return {"mps": running, "recorded": recorded}
+
+
+def _at(values: Sequence[Any], positions: Sequence[int]) -> tuple[Any, ...]:
+    return tuple(values[number] for number in positions if number < len(values))
+
+
+def _beside_lost_gpus(plans: Mapping[str, StagePlan], lost: str) -> dict[str, StagePlan]:
+    """Name the GPUs that nothing is planned for. What the description says of single ones cannot be judged without them."""
+    driver = plans["driver"]
+    found = {
+        **plans,
+        "driver": replace(driver, warnings=(*driver.warnings, f"{lost} fell off the bus: nothing is planned for it")),
+    }
+    for name in ("mig", "sharing"):
+        if plans[name].refusals:
+            reasons = "; ".join(refusal.reason for refusal in plans[name].refusals)
+            found[name] = replace(plans[name], refusals=(), unread=f"{lost} fell off the bus, and without it {reasons}")
+    return found
+
+
 def _other_gpus(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> Refused | None:
     """Nothing is installed for GPUs that are not there. What could not be read is not taken for absent."""
     cards = facts.get("pci")
     if cards is None:
         return None
-    there = sum(1 for card in cards if card.get("kind") == "gpu")
-    described = sum(int(entry["count"]) for entry in desired.get("gpu_facts_gpus") or ())
-    if there and described and there != described:
+    boards = [card.get("board") for card in cards if card.get("kind") == "gpu"]
+    there = len(boards)
+    described: Counter[Any] = Counter()
+    for entry in desired.get("gpu_facts_gpus") or ():
+        described[entry["board"]] += int(entry["count"])
+    count = sum(described.values())
+    if there and count and there != count:
         return Refused(
             "gpu_facts_gpus",
-            f"the host is described with {described} GPUs, and its PCI bus shows {there}",
+            f"the host is described with {count} GPUs, and its PCI bus shows {there}",
             "Correct the variable, or look for the missing board: lspci -d 10de:",
+        )
+    # A board that the table does not have may be any.
+    others = Counter(board for board in boards if board is not None) - described
+    if count and others:
+        return Refused(
+            "gpu_facts_gpus",
+            f"the host is described with {_counted(described)}, and its PCI bus shows {_counted(Counter(boards))}",
+            "Correct the variable, or see which boards are in the host: lspci -d 10de:",
         )
     if there or facts.get("gpus"):
         return None
@@ -105,3 +183,7 @@ def _other_gpus(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> Refused
         "this host has no NVIDIA GPU on its PCI bus",
         "Take it out of the group, or see whether the board is seated and powered: lspci -d 10de:",
     )
+
+
+def _counted(boards: Mapping[Any, int]) -> str:
+    return ", ".join(f"{count} x {board or 'an unlisted board'}" for board, count in sorted(boards.items(), key=str))

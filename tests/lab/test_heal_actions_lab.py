@@ -115,7 +115,7 @@ def test_two_faults_at_once_are_ended_by_the_stronger_action(fleet):
     kept = record(fleet)
     assert attempts(fleet, 1) == [("reset_gpu", "repaired")]
     assert {kind for _subject, kind in kept["attempts"][-1]["faults"]} >= {"compute_mode"}
-    healthy = fleet.module(HOST, "health", {"checks": ["recovery", "sharing", "compute_mode"]})
+    healthy = fleet.module(HOST, "health", {"checks": ["recovery", "mps"]})
     assert healthy["healthy"], healthy
 
 
@@ -129,7 +129,7 @@ def test_a_driver_that_is_not_loaded_is_loaded_with_what_belongs_to_it(fleet):
     assert attempts(fleet, 1) == [("reload_driver", "repaired")]
     fleet.lab.sh(HOST, "test -e /sys/module/nvidia && nvidia-smi -L")
     assert fleet.lab.status(HOST, f"systemctl is-active --quiet {unit}") == 0
-    assert fleet.module(HOST, "health", {"checks": ["sharing", "compute_mode"]})["healthy"]
+    assert fleet.module(HOST, "health", {"checks": ["mps"]})["healthy"]
 
 
 def test_programs_are_drained_and_what_that_does_not_end_is_reset(fleet):
@@ -193,7 +193,7 @@ def test_a_repair_that_is_killed_after_any_of_its_tasks_is_finished_by_the_next_
         kept = record(fleet)
         assert (kept["state"], kept["attempts"][-1]["outcome"]) == ("done", "repaired"), step
         assert fleet.lab.status(HOST, f"systemctl is-active --quiet {unit}") == 0, step
-        assert fleet.module(HOST, "health", {"checks": ["recovery", "sharing", "compute_mode"]})["healthy"], step
+        assert fleet.module(HOST, "health", {"checks": ["recovery", "mps"]})["healthy"], step
 
 
 @pytest.fixture(scope="module")

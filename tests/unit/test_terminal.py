@@ -75,6 +75,8 @@ def inventory(state: str, folder: Path) -> str:
     for pool in described["gpu_hosts"]["children"].values():
         for name, variables in pool["hosts"].items():
             facts = json.loads((HOSTS / f"{name}-{state}.json").read_text(encoding="utf-8"))
+            # Lab hosts run the kernel of the machine, so that they have no packages of one.
+            facts["host"]["kernel_packages"] = ["linux-headers-amd64", "linux-image-amd64"]
             if facts["host_program"]["sha256"]:
                 facts["host_program"] = installed_program()
             path = folder / f"{name}.json"

@@ -16,12 +16,12 @@ from __future__ import annotations
 import os
 from typing import Callable
 
+from .cdi_specifications import DEFAULT_PATH
 from .command import CommandError, Result, find, run
 from .files import read_bytes, read_text
 
 Runner = Callable[..., Result]
 
-DEFAULT_PATH = "/var/run/cdi/nvidia.yaml"
 #: What every CUDA process opens; C(nvidia-modeset) is for displays.
 CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 #: Where there are other nodes: WSL, and Tegra with its own driver.

@@ -20,6 +20,8 @@ from .host_reader import HostReader
 #: The kind of the specification of the GPUs.
 GPU_KIND = "nvidia.com/gpu"
 FOLDERS = ("/etc/cdi", "/var/run/cdi")
+#: Where the container toolkit keeps its own.
+DEFAULT_PATH = "/var/run/cdi/nvidia.yaml"
 _SHOWN = 8
 _INDEX = re.compile(r"\d+(:\d+)?")
 
@@ -91,11 +93,14 @@ def compare(devices: Sequence[str], gpus: Sequence[Mapping[str, Any]]) -> tuple[
     """Return the devices of the host that C(devices) lacks, and the names in it that stand for nothing any more.
 
     A device may be named by its index (C(0), C(0:1)) or its UUID; either is enough, also when a generator writes both.
+    What a GPU that fell off the bus was named by is not known, so that then no name is one of nothing.
     """
     names = set(devices) - {"all"}
     known: set[str] = set()
     missing = []
     for gpu in gpus:
+        if gpu.get("lost"):
+            continue
         known |= {str(gpu["index"]), str(gpu["uuid"])}
         if not (gpu.get("mig") or {}).get("current"):
             if not names & {str(gpu["index"]), str(gpu["uuid"])}:
@@ -108,6 +113,8 @@ def compare(devices: Sequence[str], gpus: Sequence[Mapping[str, Any]]) -> tuple[
                 known |= both
                 if not names & both:
                     missing.append(str(compute["uuid"]))
+    if any(gpu.get("lost") for gpu in gpus):
+        return missing, []
     stale = {name for name in names - known if _INDEX.fullmatch(name) or name.startswith(("GPU-", "MIG-"))}
     return missing, sorted(stale)
 

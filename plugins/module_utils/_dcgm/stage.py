@@ -35,7 +35,7 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
 def _planned(facts: Mapping[str, Any], wanted: DesiredDcgm, refusals: tuple[Refused, ...] = ()) -> StagePlan:
     state = from_facts(facts, names(wanted.cuda))
     if state is None:
-        return StagePlan("dcgm", True, unknown="the installed packages are not known", refusals=refusals)
+        return StagePlan("dcgm", True, refusals=refusals, unread="the installed packages are not known")
     planned = plan(state, wanted)
     return StagePlan(
         "dcgm", planned.changes or bool(refusals), planned.steps, refusals=refusals, warnings=planned.warnings

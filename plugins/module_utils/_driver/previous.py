@@ -58,13 +58,17 @@ class Record:
 
 def parse(text: str | None) -> Record | None:
     """Return the record in the file's text; None where there is none or it was written by another version of this."""
-    if not text:
-        return None
     try:
-        document: Any = json.loads(text)
+        return from_values(json.loads(text)) if text else None
     except ValueError:
         return None
+
+
+def from_values(document: Any) -> Record | None:
+    """Return the record of which these are the values; None where they are none of this version's."""
     if not isinstance(document, dict) or document.get("schema") != SCHEMA or not document.get("packages"):
+        return None
+    if not isinstance(document["packages"], dict):
         return None
     return Record(
         str(document.get("version", "")),

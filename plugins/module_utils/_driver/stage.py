@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .._adapters.packages import Package
 from .._plan import Refused, StagePlan
-from .desired import from_variables
-from .impact import gpu_users, impact
-from .plan import plan_absent, plan_present
-from .previous import Remains
+from .desired import DesiredDriver, from_variables
+from .impact import Impact, gpu_users, impact
+from .plan import Repositories, plan_absent, plan_present, plan_previous
+from .previous import Remains, from_values
 from .refusals import board_warnings, refusals
 from .running import plan_running
-from .state import from_facts
+from .state import Host, from_facts
 
 #: The driver is somebody else's, such as an image's: the later stages take it as it is.
 UNMANAGED = "unmanaged"
@@ -38,9 +39,7 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
             planned = plan_absent(host, Remains(), noticed)
             return StagePlan("driver", planned.plan.changes, planned.plan.steps)
         if wanted.state == "previous":
-            # What is recorded is on the host: only the module knows whether it is what is installed.
-            unknown = "the previous package set is recorded on the host and is read when the stage runs"
-            return StagePlan("driver", True, unknown=unknown)
+            return _previous(facts, host, wanted, noticed)
         if not host.gpus and facts.get("pci") is not None:
             note = "there is no NVIDIA GPU on the PCI bus, so no driver is installed"
             return StagePlan("driver", False, warnings=(note,))
@@ -53,6 +52,23 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         return StagePlan("driver", True, refusals=(refusal,))
     steps = (*planned.plan.steps, *running)
     return StagePlan("driver", bool(steps), steps, planned.unknown or None, warnings=planned.plan.warnings)
+
+
+def _previous(facts: Mapping[str, Any], host: Host, wanted: DesiredDriver, noticed: Impact) -> StagePlan:
+    """Plan the way back to the recorded packages, as if the repositories had them all: the module asks."""
+    recorded = facts.get("recorded") or {}
+    if "driver_previous" not in recorded:
+        why = "the facts are of an earlier release, which did not read which driver there was before"
+        return StagePlan("driver", True, unread=why)
+    record = from_values(recorded["driver_previous"])
+    offered = tuple(Package(name, version) for name, version in (record.packages if record else {}).items())
+    planned = plan_previous(host, wanted, record, Repositories(offered=offered))
+    running = plan_running(host, wanted, noticed, gpu_users(facts), False)
+    unknown = "whether the repositories still have these packages is known once they are queried"
+    steps = (*planned.plan.steps, *running)
+    return StagePlan(
+        "driver", bool(steps), steps, unknown if planned.transaction else None, warnings=planned.plan.warnings
+    )
 
 
 def _unmanaged_warnings(desired: Mapping[str, Any]) -> tuple[str, ...]:

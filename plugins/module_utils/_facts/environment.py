@@ -45,6 +45,8 @@ ACCEPTANCE_RECORD = "/var/lib/gpufleet/acceptance.json"
 #: How far an upgrade and a repartition came, as the roles write it.
 UPGRADE_RECORD = "/var/lib/gpufleet/upgrade.json"
 REPARTITION_RECORD = "/var/lib/gpufleet/repartition.json"
+#: What the driver was before its last change, as the module C(driver) writes it.
+DRIVER_RECORD = "/var/lib/gpufleet/driver-previous.json"
 _NVSWITCH_DEVICES = "/proc/driver/nvidia-nvswitch/devices"
 _FABRIC_VERSION = re.compile(r"version is\s*:\s*(\S+)")
 _PACKAGE_VERSION = re.compile(r"^(?:\d+:)?([^-~+]+)")
@@ -191,12 +193,13 @@ def read_kubelet(source: HostReader, services: Services) -> dict[str, Any]:
 def read_recorded(source: HostReader) -> dict[str, Any]:
     """Return the part C(recorded): what the host program restores at boot; None where nothing is recorded.
 
-    C(heal) is what was tried to repair the host. C(mig_unfinished) says whether the last change of MIG was cut off before its end,
+    C(heal) is what was tried to repair the host, C(driver_previous) what the driver was before its last change. C(mig_unfinished) says whether the
+    last change of MIG was cut off before its end,
     C(upgrade_state) and C(repartition_unfinished) how far an upgrade came, and whether a repartition was cut off. C(acceptance_owed) says whether
     C(site) changed the host and C(dcgmi diag) has not accepted it since.
     """
     found: dict[str, Any] = {}
-    for name, path in {**RECORDED, "heal": HEAL_RECORD}.items():
+    for name, path in {**RECORDED, "heal": HEAL_RECORD, "driver_previous": DRIVER_RECORD}.items():
         found[name] = None
         text = source.files.read(path)
         if text is None:

@@ -255,12 +255,12 @@ _FACTS = fields(
                 **dict.fromkeys(("active", "enabled"), boolean),
             }
         ),
-        "runtimes": mapping(_RUNTIME, 64),
+        "runtimes": mapping(not_null(_RUNTIME), 64),
         "kubelet": _UNIT,
         "cdi": items(_CDI, 1024),
         "recorded": fields(
             {
-                **dict.fromkeys(("mig", "sharing", "settings", "heal"), mapping(anything)),
+                **dict.fromkeys(("mig", "sharing", "settings", "heal", "driver_previous"), mapping(anything)),
                 **dict.fromkeys(("mig_unfinished", "repartition_unfinished", "acceptance_owed"), boolean),
                 "upgrade_state": _NAME,
             }

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The checks of a GPU host, in the order in which a person would look for a fault: from the bus upwards."""
+"""The checks of whether a GPU host works, in the order in which a person would look for a fault: from the bus upwards."""
 
 from __future__ import annotations
 
-from . import hardware, settings, software
+from . import hardware, software
 from .cuda import cuda
 from .dcgm import dcgm
 from .fabric import fabric
@@ -26,14 +26,9 @@ CHECKS = (
     Check("fabric", fabric, needs=("driver",)),
     Check("persistence", hardware.persistence, needs=("nvml",)),
     Check("memory", hardware.memory, needs=("nvml",)),
-    Check("toolkit", software.toolkit),
-    Check("runtime", software.runtime, needs=("toolkit",)),
-    Check("cdi", software.cdi, needs=("nvml",)),
-    Check("mig", software.mig, needs=("nvml",)),
-    Check("settings", settings.settings, needs=("nvml",)),
-    Check("sharing", software.sharing, needs=("nvml",)),
-    Check("compute_mode", software.compute_mode, needs=("nvml",)),
-    Check("cuda", cuda, needs=("nvml", "fabric", "mig")),
+    Check("runtime", software.runtime),
+    Check("mps", software.mps, needs=("nvml",)),
+    Check("cuda", cuda, needs=("nvml", "fabric")),
     Check("dcgm", dcgm, needs=("nvml", "fabric")),
 )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from .._users import users_of
 from .dcgm import Unreadable, judge, parse
-from .report import FAILED, CommandAnswer, Evidence, Expectation, Outcome, failed, passed, skipped, unproven
+from .report import FAILED, CommandAnswer, Evidence, Outcome, failed, passed, skipped, unproven
 
 #: The value of nvidia_health_cuda_check that takes what is there.
 AUTO = "auto"
@@ -59,7 +59,7 @@ def reason_unproven(facts: Mapping[str, Any]) -> str:
     return f"the host has neither {' nor '.join(PROGRAMS)} of the CUDA samples (in PATH or {DEMO_SUITE}) nor dcgmi"
 
 
-def cuda(evidence: Evidence, _expectation: Expectation) -> Outcome:
+def cuda(evidence: Evidence) -> Outcome:
     """A CUDA program ends with 0, or DCGM finds CUDA's software right. nvidia-smi works where CUDA does not (fabric, MPS)."""
     if evidence.cuda is not None:
         return _by_program(evidence.cuda)

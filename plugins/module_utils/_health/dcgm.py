@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .report import FAILED, Diagnosis, Evidence, Expectation, Outcome, failed, passed, skipped, warning
+from .report import FAILED, Diagnosis, Evidence, Outcome, failed, passed, skipped, warning
 
 #: What the first version and all since have around the tests.
 _ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
@@ -107,11 +107,11 @@ def _subject(result: Mapping[str, Any]) -> str:
     return "the host" if number is None else f"GPU {number}"
 
 
-def dcgm(evidence: Evidence, expectation: Expectation) -> Outcome:
+def dcgm(evidence: Evidence) -> Outcome:
     """NVIDIA's own diagnostic finds nothing, at the level that the pool asks for."""
     asked: Diagnosis | None = evidence.dcgm
     if asked is None:
-        if expectation.accepted and (evidence.facts.get("recorded") or {}).get("acceptance_owed"):
+        if evidence.owed:
             return failed(
                 "the site playbook changed this host, and dcgmi diag at nvidia_health_dcgm_level has not accepted it since",
                 "Run gpufleet.nvidia.site with --limit and this host",

@@ -21,6 +21,7 @@ def evidence_of(
     dcgm: Diagnosis | None = None,
     cuda_by_dcgm: Diagnosis | None = None,
     cuda_unproven: str = "",
+    owed: bool = False,
 ) -> Evidence:
     """Return the evidence that is in a facts document with the parts of C(SUBSETS)."""
     health = facts["health"]
@@ -34,4 +35,5 @@ def evidence_of(
         cuda_by_dcgm=cuda_by_dcgm,
         cuda_unproven=cuda_unproven,
         dcgm=dcgm,
+        owed=owed,
     )

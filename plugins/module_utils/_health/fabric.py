@@ -16,7 +16,7 @@ from .._boards.lookup import nvlink5_switches
 from .._boards.model import SWITCHES_IN_HOST, SWITCHES_IN_RACK
 from .._formats.imex import DesiredImex, differences
 from .._formats.imex import from_facts as imex_of
-from .report import DRIVER_ROLE, Evidence, Expectation, Outcome, failed, passed, skipped, warning
+from .report import DRIVER_ROLE, Evidence, Outcome, failed, passed, skipped, warning
 
 #: What is wrong with a GPU that still computes, more slowly or with less room.
 _BEARABLE = frozenset(("degraded_bandwidth", "route_recovery", "access_timeout_recovery"))
@@ -59,10 +59,10 @@ _ELSEWHERE = (
 )
 
 
-def fabric(evidence: Evidence, expectation: Expectation) -> Outcome:
+def fabric(evidence: Evidence) -> Outcome:
     """On a host with NVLink switches the fabric manager runs, at the driver's version, and every GPU is on the fabric and healthy there.
 
-    A host of a rack has no switches of its own; its IMEX is of the driver's version, and runs or is masked as described. Where no switches are known and the
+    A host of a rack has no switches of its own; its IMEX is of the driver's version, and runs where it is enabled. Where no switches are known and the
     driver tells of a fabric nevertheless, its GPUs have to be on it, too.
     """
     facts = evidence.facts.get("fabric") or {}
@@ -78,7 +78,7 @@ def fabric(evidence: Evidence, expectation: Expectation) -> Outcome:
     manager = facts.get("manager") or {}
     wrong = _manager(evidence, what) if managed else None
     if rack:
-        wrong = wrong or _imex(evidence, expectation)
+        wrong = wrong or _imex(evidence)
     wrong = wrong or _state(facts, gpus, nvlink5, elsewhere) or _registration(gpus, elsewhere)
     if wrong is not None:
         return wrong
@@ -129,17 +129,15 @@ def _manager(evidence: Evidence, what: str) -> Outcome | None:
     return None
 
 
-def _imex(evidence: Evidence, expectation: Expectation) -> Outcome | None:
-    """Return what is wrong with IMEX, by which hosts of a rack share GPU memory: as expected, or by itself where nothing is."""
+def _imex(evidence: Evidence) -> Outcome | None:
+    """Return what is wrong with IMEX, by which hosts of a rack share GPU memory: a service that starts at boot has to run with the nodes that it has."""
     facts = evidence.facts.get("fabric") or {}
     found, version = imex_of(facts), (facts.get("imex") or {}).get("version")
     loaded = (evidence.facts.get("driver") or {}).get("loaded_version")
     if version and version != loaded:
         return failed(f"IMEX is {version}, the driver {loaded}", DRIVER_ROLE)
-    # Where nobody said more, a service that starts at boot is meant to run, with the nodes that it has.
-    mode = expectation.imex or ("host" if found.enabled and not found.masked else "unmanaged")
-    nodes = found.nodes if expectation.imex_nodes is None else expectation.imex_nodes
-    left = differences(found, DesiredImex(mode, tuple(nodes or ())))
+    mode = "host" if found.enabled and not found.masked else "unmanaged"
+    left = differences(found, DesiredImex(mode, tuple(found.nodes or ())))
     if not left:
         return None
     return failed("; ".join(left), f"{DRIVER_ROLE}; journalctl -u nvidia-imex says why it ended")

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .exit_statuses import judge_exit_status
-from .report import DRIVER_ROLE, Evidence, Expectation, Outcome, failed, passed, skipped, warning
+from .report import DRIVER_ROLE, Evidence, Outcome, failed, passed, skipped, warning
 
 
-def pci(evidence: Evidence, expectation: Expectation) -> Outcome:
-    """The host has GPUs, as many as it is described with."""
+def pci(evidence: Evidence) -> Outcome:
+    """The host has GPUs."""
     devices = evidence.facts.get("pci")
     if devices is None:
         reason = _unknown(evidence, "pci")
@@ -29,17 +29,11 @@ def pci(evidence: Evidence, expectation: Expectation) -> Outcome:
             "there is no NVIDIA GPU on the PCI bus",
             "Check that the board is seated and powered, or take the host out of the pool",
         )
-    found = _counted(device.get("board") or device.get("device_id") for device in gpus)
-    if expectation.gpus is not None and len(gpus) != expectation.gpus:
-        return failed(
-            f"the PCI bus shows {len(gpus)} GPUs ({found}), {expectation.gpus} are expected",
-            "Look for the missing board in the host's management controller, or correct the pool's description",
-        )
-    return passed(found)
+    return passed(_counted(device.get("board") or device.get("device_id") for device in gpus))
 
 
-def driver(evidence: Evidence, expectation: Expectation) -> Outcome:
-    """The driver is loaded, of one version in all three places, and the one that is wanted."""
+def driver(evidence: Evidence) -> Outcome:
+    """The driver is loaded, and of one version in all three places."""
     facts = evidence.facts.get("driver") or {}
     loaded, disk, library = (facts.get(f"{place}_version") for place in ("loaded", "on_disk", "library"))
     if loaded is None:
@@ -51,9 +45,6 @@ def driver(evidence: Evidence, expectation: Expectation) -> Outcome:
             f"Reload the driver or reboot the host, after draining it. {DRIVER_ROLE} with "
             "nvidia_driver_reload or a reboot allowed",
         )
-    wrong = _not_as_wanted(facts, loaded, expectation)
-    if wrong:
-        return failed(wrong, DRIVER_ROLE)
     if library is None:
         return failed(f"driver {loaded} is loaded, but libnvidia-ml.so.1 is not installed", DRIVER_ROLE)
     text = f"{loaded}, {facts.get('flavour') or 'unknown'} modules"
@@ -90,18 +81,7 @@ def _not_loaded(facts: Mapping[str, Any], disk: str | None) -> Outcome:
     )
 
 
-def _not_as_wanted(facts: Mapping[str, Any], loaded: str, expectation: Expectation) -> str | None:
-    if expectation.driver_version and loaded != expectation.driver_version:
-        return f"driver {loaded} is loaded, {expectation.driver_version} is expected"
-    if expectation.driver_branch and loaded.partition(".")[0] != expectation.driver_branch:
-        return f"driver {loaded} is loaded, branch {expectation.driver_branch} is expected"
-    flavour = facts.get("flavour")
-    if expectation.driver_flavour and flavour and flavour != expectation.driver_flavour:
-        return f"the {flavour} kernel modules are loaded, the {expectation.driver_flavour} ones are expected"
-    return None
-
-
-def nvidia_smi(evidence: Evidence, _expectation: Expectation) -> Outcome:
+def nvidia_smi(evidence: Evidence) -> Outcome:
     """nvidia-smi answers and ends with 0."""
     answer = evidence.nvidia_smi
     if answer is None:
@@ -114,7 +94,7 @@ def nvidia_smi(evidence: Evidence, _expectation: Expectation) -> Outcome:
     return judge_exit_status(answer.rc, answer.text)
 
 
-def nvml(evidence: Evidence, _expectation: Expectation) -> Outcome:
+def nvml(evidence: Evidence) -> Outcome:
     """NVML answers and sees every GPU that is on the PCI bus."""
     facts = evidence.facts.get("nvml") or {}
     if not facts.get("available"):
@@ -142,7 +122,7 @@ def nvml(evidence: Evidence, _expectation: Expectation) -> Outcome:
 _FALLEN = "Look for Xid 79 and NVRM messages in the kernel's log, then drain and power-cycle the host"
 
 
-def persistence(evidence: Evidence, expectation: Expectation) -> Outcome:
+def persistence(evidence: Evidence) -> Outcome:
     """Persistence mode is on, so that the driver keeps its state while nobody uses a GPU."""
     gpus = evidence.facts.get("gpus") or []
     off = [str(gpu["index"]) for gpu in gpus if gpu.get("persistence_mode") is False]
@@ -157,10 +137,10 @@ def persistence(evidence: Evidence, expectation: Expectation) -> Outcome:
         if daemon
         else f"Start nvidia-persistenced.service. {DRIVER_ROLE}"
     )
-    return failed(text, step) if expectation.persistence else warning(text, step)
+    return warning(text, step)
 
 
-def memory(evidence: Evidence, _expectation: Expectation) -> Outcome:
+def memory(evidence: Evidence) -> Outcome:
     """No GPU waits for a reset to replace bad memory."""
     bad: list[str] = []
     pending: list[str] = []

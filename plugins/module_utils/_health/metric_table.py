@@ -133,7 +133,8 @@ class Metrics(Enum):
     DRIFT = Metric(
         "gpufleet_drift",
         GAUGE,
-        "Whether site would change (1) what it recorded on the host, or not (0): mig, settings, sharing, compute_mode, and the units that restore it: boot.",
+        "Whether site would change (1) what it recorded on the host, or not (0): mig, settings, sharing, compute_mode, the units that restore "
+        "it: boot, and the CDI specification: cdi.",
         ("record",),
     )
     MIG_UNFINISHED = Metric(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .report import Evidence, Expectation, Outcome, failed, passed, skipped
+from .report import Evidence, Outcome, failed, passed, skipped
 
 _KEEP = "or make the running kernel the default (grub-set-default or grubby --set-default)"
 _BUILD = f"Build it (install the kernel's headers, then dkms autoinstall, or run gpufleet.nvidia.site), {_KEEP}"
@@ -47,7 +47,7 @@ def module_problem(driver: Mapping[str, Any]) -> tuple[str, str] | None:
     return f"{module} is signed with the key of {found['signer'] or 'an unnamed signer'}, which is not enrolled", _SIGN
 
 
-def next_kernel(evidence: Evidence, _expectation: Expectation) -> Outcome:
+def next_kernel(evidence: Evidence) -> Outcome:
     """The kernel that is booted next can load the module of the driver that is on the disk for the running one."""
     driver = evidence.facts.get("driver") or {}
     found = driver.get("next_kernel")

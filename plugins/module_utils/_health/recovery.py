@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .report import Evidence, Expectation, Outcome, failed, passed, skipped
+from .report import Evidence, Outcome, failed, passed, skipped
 
 NONE = "none"
 
@@ -53,7 +53,7 @@ def recovery_of(name: str) -> Recovery:
     return RECOVERIES.get(name, _UNKNOWN)
 
 
-def recovery(evidence: Evidence, _expectation: Expectation) -> Outcome:
+def recovery(evidence: Evidence) -> Outcome:
     """No GPU waits for a recovery that its driver asks for."""
     gpus = evidence.facts.get("gpus") or []
     reported = {gpu["index"]: str(gpu["recovery_action"]) for gpu in gpus if gpu.get("recovery_action")}

@@ -15,10 +15,10 @@ from .._formats.unit_names import CDI_UNIT, FABRIC_UNIT, MIG_UNIT, PERSISTENCE_U
 from .._formats.utc_time import moment_of
 from .._steps import gpu_title
 from .repair_actions import STRONGER, Action, strongest
-from .repair_faults import HOST, Fault, find_faults, logged, subject_of
+from .repair_faults import HOST, Described, Fault, find_faults, logged, subject_of
 from .repair_record import HANDED_OVER, Attempt, Record
 from .repair_reset import reset_together
-from .report import Evidence, Expectation
+from .report import Evidence
 
 #: How often something is repaired before it is handed over.
 MOST_ATTEMPTS = 2
@@ -129,13 +129,13 @@ class RepairPlan:
         }
 
 
-def plan_repair(evidence: Evidence, expectation: Expectation, record: Record, policy: Policy) -> RepairPlan:
+def plan_repair(evidence: Evidence, described: Described, record: Record, policy: Policy) -> RepairPlan:
     """Return what is done to a host.
 
     :param record: what was tried on it before.
     """
     same_boot = (evidence.facts.get("host") or {}).get("boot_id") == record.boot_id
-    findings = find_faults(evidence, expectation, record.dealt_with if same_boot else ())
+    findings = find_faults(evidence, described, record.dealt_with if same_boot else ())
     errors = logged(evidence)
     if record.state == HANDED_OVER and not policy.retry:
         since = f"{record.reason} (since {record.since}{f'; the bundle is {record.bundle}' if record.bundle else ''})"

@@ -16,12 +16,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._formats.unit_names import CDI_UNIT, FABRIC_UNIT, MIG_UNIT, PERSISTENCE_UNIT, SETTINGS_UNIT, SHARING_UNIT
+from .._mig.state import has_mig
 from .._sharing import mps_units
 from .._steps import gpu_title
-from . import fabric, hardware, settings, software
+from .._toolkit.state import stale_specification
+from . import fabric, hardware, software
+from .records import record_differences
 from .recovery import NONE, recovery_of
 from .repair_actions import Action, of_recovery, of_sxid, of_xid
-from .report import FAILED, Evidence, Expectation, Sxid, Xid
+from .report import FAILED, Evidence, Sxid, Xid
 from .xid import QUIET_ACTIONS, action_of
 from .xid_catalogue import CATALOGUE
 
@@ -76,7 +79,19 @@ class Findings:
     errors: frozenset[int] = frozenset()
 
 
-def find_faults(evidence: Evidence, expectation: Expectation, dealt_with: Sequence[str] = ()) -> Findings:
+@dataclass(frozen=True)
+class Described:
+    """What a host is described with, as far as a repair can end that it differs: a driver of another version than described is not broken.
+
+    :param gpus: how many GPUs it has; None where nobody says.
+    :param cdi: whether there has to be a CDI specification.
+    """
+
+    gpus: int | None = None
+    cdi: bool = False
+
+
+def find_faults(evidence: Evidence, described: Described, dealt_with: Sequence[str] = ()) -> Findings:
     """Return the faults of a host.
 
     :param dealt_with: errors of this boot after which the host was repaired, as L(error_key) writes them.
@@ -86,12 +101,12 @@ def find_faults(evidence: Evidence, expectation: Expectation, dealt_with: Sequen
     for found in (
         *_driver(evidence),
         *_nvml(evidence),
-        *_bus(evidence, expectation),
+        *_bus(evidence, described.gpus),
         *_gpus(evidence),
         *_xids(evidence, dealt_with),
-        *_sxids(evidence, expectation, dealt_with),
-        *_fabric(evidence, expectation),
-        *_services(evidence, expectation),
+        *_sxids(evidence, dealt_with),
+        *_fabric(evidence),
+        *_services(evidence, described),
     ):
         if isinstance(found, Fault):
             faults.append(found)
@@ -152,10 +167,10 @@ def _nvml(evidence: Evidence) -> Iterator[Fault | str]:
         yield _host("nvidia_smi", f"nvidia-smi does not return: {evidence.nvidia_smi.text}", Action.REBOOT)
 
 
-def _bus(evidence: Evidence, expectation: Expectation) -> Iterator[Fault | str]:
+def _bus(evidence: Evidence, gpus: int | None) -> Iterator[Fault | str]:
     on_bus = hardware.gpus_on_bus(evidence)
-    if evidence.facts.get("pci") is not None and expectation.gpus is not None and len(on_bus) < expectation.gpus:
-        reason = f"the PCI bus shows {len(on_bus)} of {expectation.gpus} GPUs"
+    if evidence.facts.get("pci") is not None and gpus is not None and len(on_bus) < gpus:
+        reason = f"the PCI bus shows {len(on_bus)} of {gpus} GPUs"
         yield _host(
             "gpu_missing",
             reason,
@@ -258,8 +273,8 @@ def _shown(evidence: Evidence, gpu: Mapping[str, Any]) -> bool:
     )
 
 
-def _sxids(evidence: Evidence, expectation: Expectation, dealt_with: Sequence[str]) -> Iterator[Fault | str]:
-    shown = fabric.fabric(evidence, expectation).status == FAILED or any(
+def _sxids(evidence: Evidence, dealt_with: Sequence[str]) -> Iterator[Fault | str]:
+    shown = fabric.fabric(evidence).status == FAILED or any(
         _shown(evidence, gpu) for gpu in evidence.facts.get("gpus") or ()
     )
     for error in dict.fromkeys(evidence.sxids or ()):
@@ -273,8 +288,8 @@ def _sxids(evidence: Evidence, expectation: Expectation, dealt_with: Sequence[st
             yield f"{reason}. {_TEXT_ALONE.format(action.value)}"
 
 
-def _fabric(evidence: Evidence, expectation: Expectation) -> Iterator[Fault | str]:
-    outcome = fabric.fabric(evidence, expectation)
+def _fabric(evidence: Evidence) -> Iterator[Fault | str]:
+    outcome = fabric.fabric(evidence)
     if outcome.status != FAILED or (evidence.facts.get("driver") or {}).get("loaded_version") is None:
         return
     facts = evidence.facts.get("fabric") or {}
@@ -290,10 +305,9 @@ def _fabric(evidence: Evidence, expectation: Expectation) -> Iterator[Fault | st
     yield _host("fabric", outcome.evidence, Action.RESTART_SERVICE, services=(FABRIC_UNIT,), every_gpu=running)
 
 
-def _services(evidence: Evidence, expectation: Expectation) -> Iterator[Fault | str]:
+def _services(evidence: Evidence, described: Described) -> Iterator[Fault | str]:
     """What is brought back by the services that bring it back at boot. None of them takes an instance away that somebody uses."""
     facts = evidence.facts
-    recorded = facts.get("recorded") or {}
     daemon = (facts.get("driver") or {}).get("persistence_daemon") or {}
     off = [gpu for gpu in facts.get("gpus") or () if gpu.get("persistence_mode") is False]
     if off and daemon.get("installed") and daemon.get("active") is False:
@@ -301,39 +315,55 @@ def _services(evidence: Evidence, expectation: Expectation) -> Iterator[Fault | 
         yield _host("persistence", reason, Action.RESTART_SERVICE, services=(PERSISTENCE_UNIT,))
     if facts.get("gpus") is None:
         return
-    mig = software.mig(evidence, Expectation())
-    if mig.status == FAILED:
-        if recorded.get("mig") is None:
-            yield f"MIG: {mig.evidence}. {_SITE}"
-        else:
-            yield _host("mig", mig.evidence, Action.RESTART_SERVICE, services=(MIG_UNIT, CDI_UNIT))
-    if software.cdi(evidence, expectation).status == FAILED and mig.status != FAILED:
-        outcome = software.cdi(evidence, expectation)
-        if recorded.get("mig") is None:
-            yield f"CDI: {outcome.evidence}. {outcome.next_step}"
-        else:
-            yield _host("cdi", outcome.evidence, Action.RESTART_SERVICE, services=(CDI_UNIT,))
-    kept = settings.settings(evidence, Expectation())
-    if kept.status == FAILED:
-        yield _host("settings", kept.evidence, Action.RESTART_SERVICE, services=(SETTINGS_UNIT,))
-    yield from _sharing(evidence)
-    mode = software.compute_mode(evidence, Expectation())
-    if mode.status == FAILED:
-        yield _host("compute_mode", mode.evidence, Action.RESTART_SERVICE, services=(SHARING_UNIT,))
+    differs = record_differences(facts)
+    divided = (facts.get("recorded") or {}).get("mig") is not None
+    mig, cdi = _mig(facts) or differs.get("mig", ""), _cdi(facts, described)
+    if mig and divided:
+        yield _host("mig", mig, Action.RESTART_SERVICE, services=(MIG_UNIT, CDI_UNIT))
+    elif mig:
+        yield f"MIG: {mig}. {_SITE}"
+    elif cdi and divided:
+        yield _host("cdi", cdi, Action.RESTART_SERVICE, services=(CDI_UNIT,))
+    elif cdi:
+        yield f"CDI: {cdi}. {_SITE}"
+    if differs.get("settings"):
+        yield _host("settings", differs["settings"], Action.RESTART_SERVICE, services=(SETTINGS_UNIT,))
+    yield from _sharing(evidence, differs.get("sharing", ""))
+    if differs.get("compute_mode"):
+        yield _host("compute_mode", differs["compute_mode"], Action.RESTART_SERVICE, services=(SHARING_UNIT,))
 
 
-def _sharing(evidence: Evidence) -> Iterator[Fault | str]:
-    outcome = software.sharing(evidence, Expectation())
-    if outcome.status != FAILED:
+def _mig(facts: Mapping[str, Any]) -> str:
+    """Return which change of MIG is not finished, or an empty string."""
+    modes = [(gpu, gpu.get("mig") or {}) for gpu in facts.get("gpus") or () if has_mig(gpu)]
+    pending = [gpu_title(gpu) for gpu, mode in modes if mode.get("current") != mode.get("pending")]
+    if pending:
+        return f"a change of MIG mode is pending on {', '.join(pending)}"
+    unfinished = modes and (facts.get("recorded") or {}).get("mig_unfinished")
+    return "the last change of MIG on this host was cut off before its end" if unfinished else ""
+
+
+def _cdi(facts: Mapping[str, Any], described: Described) -> str:
+    """Return what is wrong with the CDI specification, which is written anew at boot."""
+    if not (described.cdi or facts.get("cdi")):
+        return ""
+    stale = stale_specification(facts)
+    return f"its CDI specification: {stale}" if stale else ""
+
+
+def _sharing(evidence: Evidence, differs: str) -> Iterator[Fault | str]:
+    outcome = software.mps(evidence)
+    reason = outcome.evidence if outcome.status == FAILED else differs
+    if not reason:
         return
     names = software.broken_daemons(evidence.facts)
     if not names:
-        yield f"MPS: {outcome.evidence}. {outcome.next_step}"
+        yield f"MPS: {reason}. {_SITE}"
         return
     clients = any(daemon.get("servers") or daemon.get("clients") for daemon in evidence.facts.get("mps") or ())
     # A daemon that is restarted ends its clients.
     units = tuple(map(mps_units.instance, names))
-    yield _host("mps", outcome.evidence, Action.RESTART_SERVICE, services=units, every_gpu=clients)
+    yield _host("mps", reason, Action.RESTART_SERVICE, services=units, every_gpu=clients)
 
 
 def subject_of(gpu: Mapping[str, Any]) -> str:

@@ -6,34 +6,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._runtimes import RUNTIMES
 from .checks import CHECKS, NAMES
-from .cuda import AUTO
+from .cuda import AUTO, is_auto, reason_unproven
 from .dcgm import accepts
-from .report import Evidence, Expectation, evaluate
-
-EXPECT: dict[str, Any] = {
-    "gpus": {"type": "int"},
-    "driver_version": {"type": "str"},
-    "driver_branch": {"type": "str"},
-    "driver_flavour": {"type": "str", "choices": ["open", "proprietary"]},
-    "persistence": {"type": "bool"},
-    "toolkit_version": {"type": "str"},
-    "runtime": {"type": "str", "choices": list(RUNTIMES)},
-    "cdi": {"type": "bool"},
-    "mig": {"type": "bool"},
-    "compute_mode": {"type": "str", "choices": ["default", "exclusive_process", "prohibited"]},
-    "accepted": {"type": "bool"},
-    "imex": {"type": "str", "choices": ["host", "masked"]},
-    "imex_nodes": {"type": "list", "elements": "str"},
-}
+from .evidence import evidence_of
+from .report import Evidence, HealthReport, evaluate
 
 ARGUMENTS: dict[str, Any] = {
-    "expect": {"type": "dict", "default": {}, "options": EXPECT},
-    "as_described": {"type": "bool", "default": False},
     "facts": {"type": "dict", "default": {}},
     "checks": {"type": "list", "elements": "str", "choices": list(NAMES)},
     "cuda_check": {"type": "list", "elements": "str", "default": [AUTO]},
@@ -45,13 +27,28 @@ ARGUMENTS: dict[str, Any] = {
 }
 
 
+def judged(
+    facts: Mapping[str, Any], checks: Sequence[str] = (), cuda_check: Sequence[str] = (), dcgm_level: int = 0
+) -> HealthReport:
+    """Return what facts say about whether a host works. Nothing is run, so that of CUDA they can only say why it is not proven.
+
+    :param facts: with the parts of C(SUBSETS).
+    :param checks: the checks to report; without any, all of them.
+    :param cuda_check: the C(nvidia_health_cuda_check) of the host.
+    :param dcgm_level: its C(nvidia_health_dcgm_level): one that is not asked for any more leaves nothing owed.
+    """
+    unproven = reason_unproven(facts) if is_auto(cuda_check) else ""
+    owed = bool(dcgm_level and (facts.get("recorded") or {}).get("acceptance_owed"))
+    return evaluate(CHECKS, evidence_of(facts, cuda_unproven=unproven, owed=owed), checks)
+
+
 def answer(evidence: Evidence, parameters: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     """Evaluate the checks and return the module's result.
 
     :param parameters: the options of C(health), validated.
     :param check_mode: in check mode the stages before this one were not applied, so a host may well not be healthy yet.
     """
-    report = evaluate(CHECKS, evidence, Expectation(**parameters["expect"]), parameters["checks"])
+    report = evaluate(CHECKS, evidence, parameters["checks"])
     failure = report.first_failure
     result = {
         "changed": False,

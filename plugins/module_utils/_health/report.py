@@ -25,40 +25,6 @@ DRIVER_ROLE = "Run gpufleet.nvidia.site (role nvidia_driver)"
 
 
 @dataclass(frozen=True)
-class Expectation:
-    """What the host is described as. None means that nothing is said, and nothing is compared.
-
-    :param gpus: how many GPUs the host has.
-    :param driver_version: such as C(580.126.09).
-    :param driver_branch: such as C(580).
-    :param driver_flavour: C(open) or C(proprietary).
-    :param persistence: whether persistence mode must be on; otherwise it being off is a warning.
-    :param toolkit_version: such as C(1.20.0).
-    :param runtime: C(containerd), C(docker), C(crio), C(k3s) or C(rke2).
-    :param cdi: whether there must be a CDI specification.
-    :param mig: whether MIG mode must be on (on every GPU that has it) or off.
-    :param compute_mode: such as C(exclusive_process).
-    :param accepted: whether a host that C(site) changed must have been accepted by C(dcgmi diag) since.
-    :param imex: C(host), where it has to run, or C(masked).
-    :param imex_nodes: the addresses that its nodes file must have.
-    """
-
-    gpus: int | None = None
-    driver_version: str | None = None
-    driver_branch: str | None = None
-    driver_flavour: str | None = None
-    persistence: bool | None = None
-    toolkit_version: str | None = None
-    runtime: str | None = None
-    cdi: bool | None = None
-    mig: bool | None = None
-    compute_mode: str | None = None
-    accepted: bool | None = None
-    imex: str | None = None
-    imex_nodes: Sequence[str] | None = None
-
-
-@dataclass(frozen=True)
 class CommandAnswer:
     """How a command ended: its exit status, or None where it did not start or not end, and what it said."""
 
@@ -111,6 +77,7 @@ class Evidence:
     :param cuda_by_dcgm: how C(dcgmi diag) ended that was run in place of a CUDA program.
     :param cuda_unproven: why neither was run although CUDA is to be proven by what is there; empty where nothing is asked for.
     :param dcgm: None where no level was given.
+    :param owed: whether C(dcgmi diag) has to accept the host still, because C(site) changed it.
     """
 
     facts: Mapping[str, Any]
@@ -121,6 +88,7 @@ class Evidence:
     cuda_by_dcgm: Diagnosis | None = None
     cuda_unproven: str = ""
     dcgm: Diagnosis | None = None
+    owed: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,7 +108,7 @@ class Check:
     """
 
     name: str
-    evaluate: Callable[[Evidence, Expectation], Outcome]
+    evaluate: Callable[[Evidence], Outcome]
     needs: tuple[str, ...] = ()
 
 
@@ -208,15 +176,13 @@ def skipped(reason: str) -> Outcome:
     return Outcome(SKIPPED, reason)
 
 
-def evaluate(
-    checks: Sequence[Check], evidence: Evidence, expectation: Expectation, only: Sequence[str] | None = None
-) -> HealthReport:
+def evaluate(checks: Sequence[Check], evidence: Evidence, only: Sequence[str] | None = None) -> HealthReport:
     """Run C(checks) in order.
 
     :param only: names of the checks to report; the checks that those need are run too, but reported only when they
-        fail. None reports all.
+        fail. Without any all are reported.
     """
-    wanted = {check.name for check in checks} if only is None else set(only)
+    wanted = {check.name for check in checks} if not only else set(only)
     needed = set(wanted)
     for check in reversed(checks):
         if check.name in needed:
@@ -231,7 +197,7 @@ def evaluate(
             outcome = skipped(f"the check {cause} failed")
             blocked[check.name] = cause
         else:
-            outcome = check.evaluate(evidence, expectation)
+            outcome = check.evaluate(evidence)
             if outcome.status == FAILED:
                 blocked[check.name] = check.name
         if check.name in wanted or outcome.status == FAILED:

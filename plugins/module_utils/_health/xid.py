@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from .._adapters.nvml_types import RECOVERY_ACTIONS
 from .recovery import NONE, recovery_of
-from .report import Evidence, Expectation, Outcome, Sxid, Xid, passed, skipped, warning
+from .report import Evidence, Outcome, Sxid, Xid, passed, skipped, warning
 from .xid_catalogue import ALWAYS_FATAL_SXIDS, CATALOGUE, DATE, NAMES, Bucket
 
 #: The errors that applications cause, or that need nothing. 45 is the end of an application, by Ctrl-C too: what the catalogue has to
@@ -66,7 +66,7 @@ class Finding:
     remedy: str
 
 
-def xid(evidence: Evidence, _expectation: Expectation) -> Outcome:
+def xid(evidence: Evidence) -> Outcome:
     """The driver wrote no error since the boot that needs somebody's hand."""
     if evidence.xids is None:
         return skipped("the kernel's log cannot be read")

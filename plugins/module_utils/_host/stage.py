@@ -60,9 +60,9 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     program = desired.get(PROGRAM)
     if "units" not in part:
         why = "the facts are of an earlier release, which did not read the units of the host program"
-        return StagePlan(STAGE, needed=True, unknown=why)
+        return StagePlan(STAGE, needed=True, unread=why)
     if not isinstance(program, Mapping):
-        return StagePlan(STAGE, needed=True, unknown=str(program or "the controller's host program is not known"))
+        return StagePlan(STAGE, needed=True, unread=str(program or "the controller's host program is not known"))
     found = plan(present, program["version"], program["sha256"], directory)
     return StagePlan(STAGE, needed=found.changes, steps=found.steps, warnings=found.warnings)
 

@@ -26,7 +26,7 @@ from .._health.error_counts import counted, parse_counts
 from .._health.exposition import expose
 from .._health.metric_units import METRICS_FILE, METRICS_SERVICE
 from .._health.readings import readings, unread
-from .._health.report import Evidence, Expectation, evaluate
+from .._health.report import Evidence, evaluate
 from .drift import drift
 from .output import fail, say
 from .plan import VERSION_FILE
@@ -70,7 +70,7 @@ def write_metrics(
         return 0
     began = time.monotonic()
     evidence = read()
-    report = evaluate(CHECKS, evidence, Expectation())
+    report = evaluate(CHECKS, evidence)
     errors = parse_counts(read_text(counts), read_text(_BOOT_ID) or "")
     text = log()
     if text is not None:

@@ -75,7 +75,7 @@ def placed(instances: Iterable[GpuInstance]) -> tuple[PlacedInstance, ...]:
 
 
 def gpu_record(data: Any) -> GpuRecord:
-    """Read one GPU from plain data.
+    """Read one GPU from plain data, with its instances in their order on the grid.
 
     :raises Unreadable: it is no such thing.
     """
@@ -85,18 +85,16 @@ def gpu_record(data: Any) -> GpuRecord:
             pci_address=str(data["pci_address"]),
             name=str(data["name"]),
             mig=None if data["mig"] is None else bool(data["mig"]),
-            instances=tuple(
-                PlacedInstance(
-                    str(instance["profile"]),
-                    int(instance["start"]),
-                    int(instance["size"]),
-                    tuple(int(slices) for slices in instance["compute"]),
-                )
-                for instance in data["instances"]
-            ),
+            instances=tuple(sorted(map(_placed_instance, data["instances"]), key=lambda instance: instance.start)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise Unreadable(f"it does not describe a GPU ({type(error).__name__}: {error})") from error
+
+
+def _placed_instance(data: Any) -> PlacedInstance:
+    return PlacedInstance(
+        str(data["profile"]), int(data["start"]), int(data["size"]), tuple(int(slices) for slices in data["compute"])
+    )
 
 
 def gpu_records(data: Any) -> tuple[GpuRecord, ...]:

@@ -43,7 +43,7 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
             )
         found = desired_layout(layout, strategy, gpus, disruption=disruption)
         if not layout:
-            return StagePlan(STAGE, needed=False, warnings=_left_alone(gpus, strategy))
+            return _undescribed(facts, gpus, strategy, desired)
         if not live:
             return _without_driver(facts, gpus, found.gpus)
         plan = plan_node(_node_gpus(gpus), found.gpus, disruption)
@@ -52,15 +52,23 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     return _with_driver(facts, gpus, desired, found.gpus, found.unselected, plan)
 
 
-def _left_alone(gpus: Sequence[Mapping[str, Any]], strategy: str) -> tuple[str, ...]:
-    """What is wrong with MIG that no layout describes: the device plugin 0.19 (C(internal/rm)) takes no notice of MIG under C(none)."""
+def _undescribed(
+    facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], strategy: str, desired: Mapping[str, Any]
+) -> StagePlan:
+    """Plan for MIG that no layout describes: the device plugin 0.19 (C(internal/rm)) takes no notice of MIG under C(none)."""
     divided = [str(gpu["index"]) for gpu in gpus if (gpu.get("mig") or {}).get("current")]
     if strategy != "none" or not divided:
-        return ()
-    return (
-        f"MIG is on for GPU {', '.join(divided)}, and with nvidia_mig_strategy none a Kubernetes cluster would offer these as whole GPUs, which "
-        "no CUDA program can use; to turn MIG off, set nvidia_mig_layout to [{devices: all, enabled: false}], else use single or mixed",
+        return StagePlan(STAGE, needed=False)
+    found = Refused(
+        "nvidia_mig_strategy",
+        f"MIG is on for GPU {', '.join(divided)}, and with none a Kubernetes cluster would offer these as whole GPUs, which no CUDA program can use",
+        "Set nvidia_mig_layout to [{devices: all, enabled: false}], which turns MIG off, or nvidia_mig_strategy to single or mixed.",
     )
+    # Without a kubelet nobody offers them, and the DRA driver may make the instances itself.
+    offered = (facts.get("kubelet") or {}).get("installed") and desired.get("nvidia_sharing_backend") != "dra"
+    if offered:
+        raise found
+    return StagePlan(STAGE, needed=False, warnings=(found.message.rstrip("."),))
 
 
 def gpus_with_pci(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -160,8 +168,13 @@ def _with_driver(
     empty = [str(index) for index, one in found.items() if one.enabled and not one.instances]
     if empty:
         warnings.append(f"MIG is on without instances on GPU {', '.join(empty)}, which is then not offered to any pod")
+    if plan.left_alone:
+        waiting = ", ".join(map(str, plan.left_alone))
+        unknown.append(
+            f"GPU {waiting} keeps what it has for as long as it is in use (nvidia_mig_disruption: idle_only)"
+        )
     selected = [gpu for gpu in gpus if int(gpu["index"]) in found]
-    needed = bool(steps or unknown or plan.left_alone)
+    needed = bool(steps or unknown)
     if not needed and variables.get("nvidia_mig_restore", True) and not _recorded(facts, selected):
         needed = True
         steps.append(
@@ -189,6 +202,6 @@ def _recorded(facts: Mapping[str, Any], selected: Sequence[Mapping[str, Any]]) -
         record = match(records, gpu.get("uuid"), gpu.get("pci_address"), gpu.get("name"))
         if record is None or record.mig != (gpu.get("mig") or {}).get("current"):
             return False
-        if sorted(record.instances, key=lambda one: one.start) != list(placed(instances_of(gpu))):
+        if record.instances != placed(instances_of(gpu)):
             return False
     return True

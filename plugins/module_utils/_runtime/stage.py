@@ -38,8 +38,8 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     if refusal is not None:
         return StagePlan("runtime", True, refusals=(refusal,))
     steps = steps_from_facts(runtime, found, from_variables(desired))
-    unknown = None if found.get("version") else f"{runtime} does not say its version"
-    return StagePlan("runtime", bool(steps) or unknown is not None, steps, unknown)
+    unread = None if steps or found.get("version") else f"{runtime} does not say its version"
+    return StagePlan("runtime", bool(steps) or unread is not None, steps, unread=unread)
 
 
 def steps_from_facts(runtime: str, found: Mapping[str, Any], desired: DesiredRuntime) -> tuple[Step, ...]:

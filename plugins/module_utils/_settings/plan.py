@@ -97,39 +97,6 @@ def plan(gpus: Sequence[ObservedGpu], wanted: Settings, record: Settings | None,
     return Plan(tuple(steps), before=_state(gpus), after={"wanted": wanted.as_dict()})
 
 
-def differences(gpus: Sequence[ObservedGpu], wanted: Settings, waiting: Sequence[int] = ()) -> list[str]:
-    """Return what still differs from the wanted settings, as sentences; empty when all GPUs have them.
-
-    :param waiting: GPUs whose ECC waits for a reboot, by index.
-    """
-    left = []
-    for gpu in gpus:
-        limit = gpu.part("power_w").get("limit")
-        if wanted.power_limit is not None and not _same_watts(limit, wanted.power_limit):
-            left.append(f"the power limit of {gpu.title} is {limit} W, not {wanted.power_limit} W")
-        left += [f"{gpu.title}: {text}" for text in _clock_differences(gpu, wanted)]
-        ecc = gpu.part("ecc")
-        if wanted.ecc is not None and ecc.get("current") is not wanted.ecc and gpu.index not in waiting:
-            left.append(f"ECC of {gpu.title} is {_on(ecc.get('current'))}, not {_on(wanted.ecc)}")
-    return left
-
-
-def _clock_differences(gpu: ObservedGpu, wanted: Settings) -> list[str]:
-    left = []
-    for name, clocks in ((GRAPHICS, wanted.graphics_clocks), (MEMORY, wanted.memory_clocks)):
-        if clocks is not None and gpu.pair("clocks_mhz", f"locked_{name}") != clocks:
-            left.append(f"its {name} clock is not locked to {_mhz(clocks)}")
-    present = gpu.part("clocks_mhz").get("graphics")
-    highest = wanted.graphics_clocks[1] if wanted.graphics_clocks else None
-    if highest is not None and present is not None and present > _step_above(highest):
-        left.append(f"its graphics clock runs at {present} MHz, above {highest} MHz")
-    if wanted.application_clocks is not None:
-        found = gpu.pair("clocks_mhz", "application")
-        if found != wanted.application_clocks:
-            left.append(f"its application clocks are {_both(found)}, not {_both(wanted.application_clocks)}")
-    return left
-
-
 def _refuse(gpu: ObservedGpu, wanted: Settings, means: Means) -> None:
     if gpu.gpu.get("lost"):
         return

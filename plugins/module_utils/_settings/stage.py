@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .._plan import StagePlan
-from .desired import PREFIX, read, recorded
+from .._plan import StagePlan, Step
+from .._steps import Kind
+from .desired import PREFIX, RECORD, read, recorded
 from .plan import Means, ObservedGpu, plan
 
 STAGE = "settings"
@@ -27,15 +28,15 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     record = (facts.get("recorded") or {}).get("settings")
     former = recorded(record)
     if not wanted.anything and former is None:
-        return StagePlan(STAGE, needed=record is not None)
+        unreadable = () if record is None else (Step(Kind.REMOVE_FILE, RECORD, "it cannot be read"),)
+        return StagePlan(STAGE, bool(unreadable), unreadable)
     gpus = facts.get("gpus")
     if not gpus:
         reason = (facts.get("nvml") or {}).get("reason") or "no GPU is visible"
         return StagePlan(STAGE, needed=True, unknown=f"the GPUs cannot be queried yet: {reason}")
     if any("settings" not in gpu for gpu in gpus if not gpu.get("lost")):
-        return StagePlan(
-            STAGE, needed=True, unknown="the facts are of an earlier release, which did not read the settings of GPUs"
-        )
+        unread = "the facts are of an earlier release, which did not read the settings of GPUs"
+        return StagePlan(STAGE, needed=True, unread=unread)
     means = means_of(desired)
     found = plan([ObservedGpu(gpu) for gpu in gpus], wanted, former, means)
     return StagePlan(STAGE, needed=found.changes, steps=found.steps, warnings=found.warnings)

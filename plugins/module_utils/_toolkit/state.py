@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._adapters.cdi_specifications import GPU_KIND
+from .._adapters.cdi_specifications import DEFAULT_PATH, GPU_KIND
 from .config import ACCEPT_ENVVAR, ACCEPT_VOLUME_MOUNTS, accepts, low_level_runtimes
 from .desired import OLD_PACKAGES, PACKAGES, DesiredToolkit
 from .floors import version_in
@@ -93,17 +93,40 @@ def from_facts(facts: Mapping[str, Any], desired: DesiredToolkit) -> ToolkitStat
         accepts=None if envvar is None or mounts is None else (envvar, mounts),
         low_level_runtime=runtime if runtimes is not None else None,
         low_level_runtimes=tuple(runtimes or ()),
-        cdi_stale=_stale(facts) if desired.cdi else "",
+        cdi_stale=stale_specification(facts) if desired.cdi else "",
         driver_loaded=bool(facts.get("gpus")),
     )
 
 
-def _stale(facts: Mapping[str, Any]) -> str:
+def stale_specification(facts: Mapping[str, Any]) -> str:
     """Return why the CDI specification has to be written anew. Without a driver there is nothing to describe: its stage makes this one run again."""
     if not facts.get("gpus"):
         return ""
-    specifications = [entry for entry in facts.get("cdi") or [] if entry.get("kind") == GPU_KIND]
-    if not specifications:
+    own, _others = _specifications(facts)
+    if not own:
         return "there is none"
-    wrong = [entry for entry in specifications if entry.get("missing") or entry.get("stale")]
-    return f"{wrong[0].get('path')} describes other devices" if wrong else ""
+    wrong = [entry for entry in own if _is_wrong(entry)]
+    if not wrong:
+        return ""
+    return f"{wrong[0].get('path')} {'describes other devices' if wrong[0].get('kind') else 'cannot be read'}"
+
+
+def foreign_specifications(facts: Mapping[str, Any]) -> list[str]:
+    """Return the CDI specifications beside the toolkit's own that describe other GPUs than the host has, or that cannot be read."""
+    return [str(entry.get("path")) for entry in _specifications(facts)[1] if _is_wrong(entry)]
+
+
+def _specifications(facts: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """Return the toolkit's own specification, and those that somebody else wrote: only the first is written anew.
+
+    Facts do not tell where a host that keeps it elsewhere has its own: without one in its usual place all of them may be.
+    """
+    found = [entry for entry in facts.get("cdi") or () if entry.get("kind") in (GPU_KIND, None)]
+    own = [entry for entry in found if entry.get("path") == DEFAULT_PATH]
+    if not own:
+        return [entry for entry in found if entry.get("kind")], []
+    return own, [entry for entry in found if entry not in own]
+
+
+def _is_wrong(specification: Mapping[str, Any]) -> bool:
+    return bool(not specification.get("kind") or specification.get("missing") or specification.get("stale"))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan, Verdict, verdict_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import users_of
 
 from .inspection import imex_state
@@ -70,6 +70,7 @@ class Diagnosis:
         return {
             "identity": identity(self.facts) if self.facts else None,
             **self.found.as_dict(),
+            "verdict": (verdict_of(self.stages.values()) if self.facts else Verdict.UNREAD).value,
             "stages": {name: stage.as_dict() for name, stage in self.stages.items()},
         }
 

@@ -15,6 +15,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import (
     REBOOT_POSSIBLE,
     StagePlan,
     Step,
+    Verdict,
+    verdict_of,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import gpu_title
 
@@ -94,6 +96,11 @@ class HostPlan:
     node: NodeView | None = None
 
     @property
+    def verdict(self) -> Verdict:
+        found = verdict_of(self.stages.values())
+        return Verdict.UNREAD if self.unread and found is not Verdict.IMPOSSIBLE else found
+
+    @property
     def changes(self) -> list[str]:
         return [name for name, stage in self.stages.items() if stage.needed]
 
@@ -119,6 +126,7 @@ class HostPlan:
         return {
             "host": self.host,
             "pool": self.pool,
+            "verdict": self.verdict.value,
             "unread": self.unread,
             "changes": self.changes,
             "disturbs": self.disturbs,
@@ -147,12 +155,15 @@ class FleetPlan:
     @property
     def drift(self) -> bool:
         return bool(self.files or self.unrendered or self.wrong) or any(
-            host.changes or host.impossible or (host.node is not None and host.node.differs) for host in self.hosts
+            host.changes or (host.node is not None and host.node.differs) for host in self.hosts
         )
 
     @property
     def unread(self) -> list[HostPlan]:
         return [host for host in self.hosts if host.unread]
+
+    def having(self, verdict: Verdict) -> list[HostPlan]:
+        return [host for host in self.hosts if host.verdict is verdict]
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -199,29 +210,26 @@ class FleetPlan:
 
     def remedy(self) -> str:
         """Return what to do about a fleet that is not as described, one sentence."""
-        if any(host.impossible and not host.unread for host in self.hosts):
+        if self.having(Verdict.IMPOSSIBLE):
             return "Correct what is impossible first: gpufleet.nvidia.site refuses it, and changes no host until it is corrected or left out."
-        if self.drift:
+        if self.drift and len(self.unread) < len(self.hosts):
             return "Run gpufleet.nvidia.site to apply the changes."
         return "Correct what keeps the unread hosts from being read."
 
     def summary(self) -> str:
-        changing = sum(1 for host in self.hosts if host.changes and not host.impossible and not host.unread)
-        impossible = sum(1 for host in self.hosts if host.impossible and not host.unread)
-        as_described = len(self.hosts) - changing - impossible - len(self.unread)
+        changing = self.having(Verdict.TO_CHANGE)
+        impossible = len(self.having(Verdict.IMPOSSIBLE))
         others = sum(1 for host in self.hosts if host.node is not None and host.node.differs)
         nodes = f", {others} nodes that differ" if others else ""
-        needed = sum(
-            1 for host in self.hosts if host.reboot == REBOOT_NEEDED and not host.impossible and not host.unread
-        )
+        needed = sum(1 for host in changing if host.reboot == REBOOT_NEEDED)
         reboots = f" ({needed} of them with a reboot)" if needed else ""
         return (
-            f"{len(self.hosts)} hosts: {as_described} as described, {changing} to change{reboots}, {impossible} impossible, "
-            f"{len(self.unread)} unread{nodes}; "
+            f"{len(self.hosts)} hosts: {len(self.having(Verdict.AS_DESCRIBED))} as described, {len(changing)} to change{reboots}, "
+            f"{impossible} impossible, {len(self.having(Verdict.UNREAD))} unread{nodes}; "
             + (
                 "the files of the cluster cannot be rendered"
                 if self.unrendered
-                else f"{len(self.files)} files of the cluster to change"
+                else f"{len(self.files)} files of the cluster to change{' once that is corrected' if impossible and self.files else ''}"
             )
         )
 
@@ -237,14 +245,15 @@ def _steps(host: HostPlan) -> list[str]:
 
 def stage_lines(stages: Mapping[str, StagePlan]) -> list[str]:
     """Return the steps of the stages of a host, what is not known of them, what is impossible, and what is warned of, a line each."""
-    lines = [f"  {stage}: {text}" for stage, plan in stages.items() for text in _texts(plan.steps)]
+    lines = [f"  {stage}: {text}" for stage, plan in stages.items() for text, _steps in step_lines(plan.steps)]
     lines += [f"  {stage}: not known yet: {plan.unknown}" for stage, plan in stages.items() if plan.unknown]
+    lines += [f"  {stage}: not known: {plan.unread}" for stage, plan in stages.items() if plan.unread]
     lines += [f"  impossible: {refusal.message}" for plan in stages.values() for refusal in plan.refusals]
     lines += [f"  warning: {text}" for plan in stages.values() for text in plan.warnings]
     return lines
 
 
-def _texts(steps: Iterable[Step]) -> list[str]:
+def step_lines(steps: Iterable[Step]) -> list[tuple[str, list[Step]]]:
     """Return the steps in words: what is done alike to several GPUs is one line, at the place of the first."""
     alike: dict[str, list[Step]] = {}
     for position, step in enumerate(steps):
@@ -255,7 +264,8 @@ def _texts(steps: Iterable[Step]) -> list[str]:
     found = []
     for first, *others in alike.values():
         indices = sorted({int(step.data["index"]) for step in (first, *others)}) if others else []
-        found.append(str(first).replace(gpu_title(first.data), f"GPUs {ranges(indices)}") if others else str(first))
+        text = str(first).replace(gpu_title(first.data), f"GPUs {ranges(indices)}") if others else str(first)
+        found.append((text, [first, *others]))
     return found
 
 
@@ -267,9 +277,7 @@ def _together(hosts: Sequence[str]) -> str:
 
 
 def _state(host: HostPlan) -> str:
-    if host.unread:
-        first = host.unread.splitlines()[0]
-        return f"unread: {first[:_LONGEST_REASON]}"
-    if host.impossible:
-        return "impossible"
-    return "to change" if host.changes else "as described"
+    if host.verdict is not Verdict.UNREAD:
+        return host.verdict.value
+    first = host.unread or next(str(stage.unread) for stage in host.stages.values() if stage.unread)
+    return f"unread: {first.splitlines()[0][:_LONGEST_REASON]}"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the checks of a host, and of its node in the cluster, say together. Pure."""
+"""What is known of a host together: whether it is as described, which its stages say, whether it works, and what its node shows. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan, Step, Verdict
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import OUTPUT, fields, items, text
+
+from .plan import step_lines
+
+DESCRIPTION, FUNCTION = "description", "function"
 
 #: What M(gpufleet.nvidia.health) answers under C(checks).
 CHECKS = items(
@@ -29,7 +34,10 @@ CHECKS = items(
 
 @dataclass(frozen=True)
 class Verification:
-    """The checks of one host, in the order in which the first failure is the one to fix."""
+    """The checks of one host, in the order in which the first failure is the one to fix: of its description, then of its function.
+
+    Each has C(group): C(description) where site would change something else, C(function) for what no description says.
+    """
 
     checks: tuple[Mapping[str, Any], ...]
 
@@ -48,11 +56,17 @@ class Verification:
 
     @property
     def summary(self) -> str:
-        if self.failed:
-            return f"not as described, first failure: {self.failed[0]['name']}"
+        """One line: whether it is as described, and whether it works."""
+        said = []
+        for group, well, wrong in (
+            (DESCRIPTION, "as described", "not as described"),
+            (FUNCTION, "works", "does not work"),
+        ):
+            names = dict.fromkeys(check["name"] for check in self.failed if check["group"] == group)
+            said.append(f"{wrong}: {', '.join(names)}" if names else well)
         warnings = sum(1 for check in self.checks if check["status"] == "warning")
         return (
-            "as described"
+            "; ".join(said)
             + (f", {warnings} warnings" if warnings else "")
             + (f", not proven: {', '.join(self.unproven)}" if self.unproven else "")
         )
@@ -65,31 +79,73 @@ class Verification:
         }
 
 
+def of_stages(stages: Mapping[str, StagePlan]) -> list[dict[str, str]]:
+    """Return what the stages of a host say as checks: each step that C(site) would take is a failed one, in the words of C(plan).
+
+    :param stages: as L(Description.stages) returns them; those that are no stages of C(site) say why there are no others.
+    """
+    found = []
+    for name, plan in stages.items():
+        if plan.verdict is Verdict.AS_DESCRIBED and not plan.warnings:
+            found.append(_check(_named(name), "passed", "as described", group=DESCRIPTION))
+        for refusal in plan.refusals:
+            found.append(
+                _check(_named(name), "failed", f"{refusal.thing}: {refusal.reason}", refusal.remedy, DESCRIPTION)
+            )
+        for line, steps in step_lines(plan.steps):
+            found.append(_check(_named(name), "failed", line, _leads_on(name, steps), DESCRIPTION))
+        for reason in (plan.unknown, plan.unread):
+            if reason and plan.verdict in (Verdict.TO_CHANGE, Verdict.UNREAD):
+                found.append(_check(_named(name), "failed", f"not known: {reason}", _leads_on(name, ()), DESCRIPTION))
+        for warned in plan.warnings:
+            found.append(_check(_named(name), "warning", warned, group=DESCRIPTION))
+    return found
+
+
+def _named(stage: str) -> str:
+    """Return the name of the check of a stage. Checks of function are called after what they look at, as stages are."""
+    return "description" if stage in NO_STAGES else f"stage {stage}"
+
+
+#: Plans that stand alone, because nothing else can be planned.
+NO_STAGES = ("variables", "privileges", "hardware")
+#: Who changes what somebody uses, by the stage: these playbooks take the node out of service first, or evict the pods that are in the way.
+_IN_SERVICE = {"driver": "upgrade", "toolkit": "upgrade", "runtime": "upgrade", "mig": "repartition"}
+
+
+def _leads_on(stage: str, steps: Sequence[Step]) -> str:
+    """Return what carries out steps: C(site), or what does so on a host whose GPUs are in use."""
+    disturbed = any(step.disturbs for step in steps)
+    playbook = _IN_SERVICE.get(stage, "site") if disturbed else "site"
+    return f"Run gpufleet.nvidia.{playbook}" + (
+        ", once nobody uses what it disturbs" if disturbed and playbook == "site" else ""
+    )
+
+
 #: The checks of a node in the cluster, in order.
 _OF_NODE = ("node", "device plugin", "allocatable", "labels")
 
 
 def verification(
+    stages: Mapping[str, StagePlan],
     host: Sequence[Mapping[str, Any]] | None,
     node: Sequence[Mapping[str, Any]] | None,
     *,
     unread: str = "",
-    refused: str = "",
     unasked: str = "",
 ) -> Verification:
     """Return what is known of one host. What could not be checked is named, with the reason.
 
-    :param host: the checks of M(gpufleet.nvidia.health); None when the host could not be read.
+    :param stages: the plan of every stage; empty where the host could not be read, and nothing is refused of its description.
+    :param host: the checks of its function, as M(gpufleet.nvidia.health) answers them; None where it could not be read.
     :param node: the checks of its Node object; None when there are none.
     :param unread: why the host could not be read.
-    :param refused: why the host's description cannot be taken: it was checked without one.
     :param unasked: why the cluster could not be asked; empty when none was to be.
     """
-    checks = list(of_host(host, unread).checks)
-    if refused:
-        step = "Correct the variables of the host, or the host itself: it was checked without its description"
-        checks.append(_check("description", "failed", refused, step))
-    cause = next((str(check["name"]) for check in checks if check["name"] in ("reach", "description")), None)
+    checks = [*of_host(host, unread, of_stages(stages)).checks]
+    cause = next((str(check["name"]) for check in checks if check["name"] == "reach"), None)
+    if cause is None and any(stage.refusals for stage in stages.values()):
+        cause = next(str(check["name"]) for check in checks if check["status"] == "failed")
     if node is None and unasked:
         step = "Check the kubeconfig and that the API server can be reached."
         node = [_check("node", "failed", unasked, step)]
@@ -97,18 +153,28 @@ def verification(
         reason = f"the check {cause} failed" if cause else "no cluster was asked: gpu_cluster_kubeconfig is not set"
         return Verification((*checks, *(_check(name, "skipped", reason) for name in _OF_NODE)))
     there = {check["name"] for check in node}
-    return Verification(
-        (*checks, *node, *(_check(name, "skipped", "the check node failed") for name in _OF_NODE if name not in there))
-    )
+    missing = (_check(name, "skipped", "the check node failed") for name in _OF_NODE if name not in there)
+    return Verification((*checks, *({**check, "group": FUNCTION} for check in node), *missing))
 
 
-def of_host(host: Sequence[Mapping[str, Any]] | None, unread: str) -> Verification:
-    """Return what is known of a host itself: its checks, or the one that says why it could not be read."""
+def of_host(
+    host: Sequence[Mapping[str, Any]] | None, unread: str, described: Sequence[Mapping[str, Any]] = ()
+) -> Verification:
+    """Return what is known of a host itself: its checks, or the one that says why it could not be read.
+
+    :param described: what its stages say.
+    """
     if host is not None:
-        return Verification(tuple(host))
+        return Verification((*described, *({**check, "group": FUNCTION} for check in host)))
     step = "See the message of the task that failed, or try: ansible <host> --become -m ansible.builtin.ping"
-    return Verification((_check("reach", "failed", unread or "the host could not be read", step),))
+    return Verification((*described, _check("reach", "failed", unread or "the host could not be read", step)))
 
 
-def _check(name: str, status: str, evidence: str, step: str = "") -> dict[str, str]:
-    return {"name": name, "status": status, "evidence": evidence.strip().rstrip("."), "next_step": step}
+def _check(name: str, status: str, evidence: str, step: str = "", group: str = FUNCTION) -> dict[str, str]:
+    return {
+        "group": group,
+        "name": name,
+        "status": status,
+        "evidence": evidence.strip().rstrip("."),
+        "next_step": step,
+    }

@@ -4,7 +4,8 @@
 
 """The alerts over the metrics of the hosts and of dcgm-exporter, as one table, and the PrometheusRule that is made of it.
 
-Every alert names the check of C(verify) that tells of the same, in that check's words, and the section of docs/runbooks.md that says what to do.
+Every alert names the check of C(verify) that tells of the same, in that check's words (for what a stage sets, those of C(plan)), and the section
+of docs/runbooks.md that says what to do.
 Tests hold both against the code, and fire every alert with promtool from what the host program writes.
 """
 
@@ -37,7 +38,7 @@ _SXID = f'{_M["SXIDS"]}{{severity="fatal"}}'
 class Alert:
     """One alert.
 
-    :param check: the check of C(health) that tells of the same; empty where none does.
+    :param check: the check of C(verify) that tells of the same; empty where none does.
     :param expression: PromQL.
     :param minutes: for how long it has to hold.
     :param summary: one line; may hold labels of the series.
@@ -206,23 +207,23 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "GpufleetMigNotAsRecorded",
-        "mig",
-        _CHECK % "mig",
+        "stage mig",
+        f'{_M["DRIFT"]}{{record="mig"}} == 1',
         10,
         WARNING,
         f"The MIG layout is not the recorded one {_ON}",
-        "GPU ... has ..., recorded is ...",
+        "create GPU instance ... (wanted: ...)",
         "Restart gpufleet-mig.service, or run gpufleet.nvidia.site",
         "mig-is-gone-after-a-reboot",
         repair=True,
     ),
     Alert(
         "GpufleetMpsNotServing",
-        "sharing",
-        _CHECK % "sharing",
+        "mps",
+        f"{_M['MPS_SERVING']} == 0",
         5,
         CRITICAL,
-        f"An MPS daemon does not serve as recorded {_ON}",
+        f"An MPS daemon does not run or does not answer {_ON}",
         "the MPS daemon with pid ... does not answer",
         "Look at the journal of gpufleet-mps@NAME.service and at control.log in its log directory",
         "mps-clients-wait",
@@ -230,36 +231,47 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "GpufleetComputeModeNotAsRecorded",
-        "compute_mode",
+        "stage sharing",
         f'{_M["DRIFT"]}{{record="compute_mode"}} == 1',
         10,
         WARNING,
         f"The compute mode is not the recorded one {_ON}",
-        "the compute mode of GPU ... is ..., not ...",
+        "set compute mode GPU ... (it is ..., the desired state is ...)",
         "Restart gpufleet-sharing.service, or run gpufleet.nvidia.site",
         "mps-clients-wait",
         repair=True,
     ),
     Alert(
         "GpufleetSettingsNotAsRecorded",
-        "settings",
+        "stage settings",
         f'{_M["DRIFT"]}{{record="settings"}} == 1',
         10,
         WARNING,
         f"Power limits, clocks or ECC are not the recorded ones {_ON}",
-        "the power limit of GPU ... is ... W, not ... W",
+        "set the power limit ... to ... W (it is ... W)",
         "Restart gpufleet-settings.service, or run gpufleet.nvidia.site",
         "power-limit-or-clocks-differ",
         repair=True,
     ),
     Alert(
-        "GpufleetContainersNotServed",
-        "cdi",
-        f'{_M["CHECK"]}{{check=~"toolkit|runtime|cdi",status="failed"}} == 1',
+        "GpufleetRuntimeDown",
+        "runtime",
+        _CHECK % "runtime",
         10,
         WARNING,
-        f"Containers may not get their GPUs {_ON}: the check {{{{ $labels.check }}}} fails",
-        "... lacks ...",
+        f"The container runtime that gives GPUs to containers does not run {_ON}",
+        "... does not run",
+        "Start it, and look into its journal",
+        "pod-in-unexpectedadmissionerror",
+    ),
+    Alert(
+        "GpufleetContainersNotServed",
+        "stage toolkit",
+        f'{_M["DRIFT"]}{{record="cdi"}} == 1',
+        10,
+        WARNING,
+        f"Containers may not get their GPUs {_ON}: the CDI specification describes other devices",
+        "generate the CDI specification (... describes other devices)",
         "Restart gpufleet-cdi.service, or run gpufleet.nvidia.site",
         "pod-in-unexpectedadmissionerror",
         repair=True,

@@ -9,23 +9,22 @@ import json
 import pytest
 from ansible.errors import AnsibleUndefinedVariable
 from ansible_collections.gpufleet.nvidia.plugins.action import verify_report
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions, driver_security
-from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import healthy_facts
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import driver_security, stages
+
+from ...golden import corpus
 
 GPUS = {"gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 2}]}
 
 
 @pytest.fixture
-def read(bare_facts):
-    """A host with two GPUs and no driver, read with all that its health is judged by."""
-    facts = {**bare_facts, "driver": {}, "unknown": {}, "health": {"nvidia_smi": None, "xids": []}}
-    return {"gpu_facts_host": {"gpu": facts}, "nvidia_health_checks": ["pci"], **GPUS}
+def read():
+    """One of the README's hosts after C(site)."""
+    host = corpus.ready(corpus.SHARED)
+    return {**host.variables, "nvidia_health_checks": ["pci"], "gpu_facts_host": {"gpu": host.facts}}
 
 
 @pytest.fixture
-def report(call, tmp_path, monkeypatch):
-    monkeypatch.setattr(descriptions, "plan_stages", lambda _facts, _variables: {})
-
+def report(call, tmp_path):
     def run(arguments=None, **hosts):
         path = tmp_path / "verify.json"
         groups = {"gpu_hosts": list(hosts), "training": list(hosts)}
@@ -35,6 +34,10 @@ def report(call, tmp_path, monkeypatch):
         return result, shown
 
     return run
+
+
+def with_facts(read, **facts):
+    return {**read, "gpu_facts_host": {"gpu": {**read["gpu_facts_host"]["gpu"], **facts}}}
 
 
 class Api:
@@ -69,23 +72,35 @@ def check_of(result, host, name):
 
 
 def test_all_hosts_with_evidence_and_next_step_for_people_and_as_json(report, read):
-    short = {**read, "gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 8}]}
-    result, shown = report(good=read, bad=short)
-    assert result["msg"] == "1 of 2 hosts are not as described: bad."
-    assert result["hosts"]["bad"]["failed_check"] == "pci" and not result["healthy"]
-    assert "8 are expected" in shown.text and "           next: " in shown.text
+    result, shown = report(good=read, bad={**read, "nvidia_driver_hold": False})
+    assert result["msg"] == "1 of 2 hosts are not as described, or do not work: bad."
+    assert result["hosts"]["bad"]["failed_check"] == "stage driver" and not result["healthy"]
+    assert "bad: not as described: stage driver; works" in shown.text
+    assert "    failed   stage driver   release libcuda1" in shown.text
+    assert "             next: Run gpufleet.nvidia.site" in shown.text
+    assert "    passed   toolkit, runtime, boot, settings, mig, dcgm" in shown.lines
+
+
+def test_a_host_that_is_as_described_and_does_not_work_is_red(report, read):
+    result, shown = report(bad=with_facts(read, pci=[]))
+    assert "bad: as described; does not work: pci" in shown.text or result["hosts"]["bad"]["failed_check"] == "pci"
+    facts = with_facts({**read, "nvidia_health_checks": ["nvidia_smi"]}, health={"nvidia_smi": {"rc": 9, "text": "x"}})
+    result, shown = report(bad=facts)
+    assert "bad: as described; does not work: nvidia_smi" in shown.text and not result["healthy"]
+
+
+def test_a_warning_of_a_stage_is_a_check_that_is_no_failure(report, read):
+    result, _shown = report(good=read)
+    found = check_of(result, "good", "stage sharing")
+    assert found["status"] == "warning" and "one user ID at a time" in found["evidence"] and result["healthy"]
 
 
 def test_a_cuda_that_nothing_proves_is_said_and_is_no_failure(report, read):
-    facts = {"schema": 1, **healthy_facts(), "health": {"nvidia_smi": None, "xids": []}}
-    facts = json.loads(json.dumps(facts).replace("580.126.09", "580.178.04"))
-    host = {**read, "gpu_facts_host": {"gpu": facts}, "nvidia_health_checks": ["cuda"]}
-    result, shown = report(
-        good={**host, "gpu_facts_gpus": []}, off={**host, "gpu_facts_gpus": [], "nvidia_health_cuda_check": []}
-    )
+    host = {**read, "nvidia_health_checks": ["cuda"]}
+    result, shown = report(good=host, off={**host, "nvidia_health_cuda_check": []})
     assert result["healthy"] and check_of(result, "good", "cuda")["status"] == "unproven"
-    assert "good: as described, not proven: cuda" in shown.text and "unproven cuda" in shown.text
-    assert check_of(result, "off", "cuda")["status"] == "skipped" and "off: as described\n" in f"{shown.text}\n"
+    assert "good: as described; works, 1 warnings, not proven: cuda" in shown.text and "unproven cuda" in shown.text
+    assert check_of(result, "off", "cuda")["status"] == "skipped"
 
 
 def test_an_unreachable_host_and_a_refused_description_say_why(report, read):
@@ -94,23 +109,25 @@ def test_an_unreachable_host_and_a_refused_description_say_why(report, read):
     result, _shown = report(lost=lost, wrong=wrong)
     assert result["hosts"]["lost"]["checks"][0]["evidence"] == "Connection refused"
     assert check_of(result, "wrong", "pci")["status"] == "passed", "the bus is judged without a description too"
-    assert any("nvidia_mig_layot: no role" in one["evidence"] for one in result["hosts"]["wrong"]["checks"])
+    assert "nvidia_mig_layot: no role" in check_of(result, "wrong", "description")["evidence"]
+
+
+def test_what_an_earlier_release_expected_is_refused_with_what_replaces_it(report, read):
+    result, _shown = report(good={**read, "nvidia_health_expect": {"gpus": 4}})
+    found = check_of(result, "good", "description")
+    assert "nvidia_health_expect: it no longer exists" in found["evidence"] and "gpu_facts_gpus" in found["next_step"]
 
 
 def test_what_a_program_on_the_host_found_counts_in_place_of_what_was_read(report, read):
     cuda = {"name": "cuda", "status": "failed", "evidence": "vectorAdd ended with 1", "next_step": "look"}
+    host = {**read, "nvidia_health_checks": ["pci", "cuda"]}
     result, _shown = report(
-        good={**read, "gpu_verify_on_host": {"checks": [cuda]}},
-        bad={**read, "gpu_verify_on_host": {"failed": True, "msg": "no python"}},
+        good={**host, "gpu_verify_on_host": {"checks": [cuda]}},
+        bad={**host, "gpu_verify_on_host": {"failed": True, "msg": "no python"}},
     )
     assert result["hosts"]["good"]["failed_check"] == "cuda"
-    assert result["hosts"]["bad"]["checks"][0]["evidence"] == "no python"
-
-
-def test_an_expectation_that_there_is_not_is_said_and_the_host_is_judged_all_the_same(report, read):
-    result, _shown = report(good={**read, "nvidia_health_expect": {"gpu_count": 2}})
     assert check_of(result, "good", "pci")["status"] == "passed"
-    assert any("nvidia_health_expect" in one["evidence"] for one in result["hosts"]["good"]["checks"])
+    assert check_of(result, "bad", "reach")["evidence"] == "no python"
 
 
 def test_the_nodes_are_read_once_for_all_hosts(report, read, monkeypatch):
@@ -147,6 +164,12 @@ def test_without_a_cluster_its_checks_are_skipped(report, read):
     assert check_of(result, "good", "node")["evidence"] == "no cluster was asked: gpu_cluster_kubeconfig is not set"
 
 
+def running(read, version):
+    """A host with another driver that nobody manages."""
+    driver = {**read["gpu_facts_host"]["gpu"]["driver"], "loaded_version": version}
+    return {**with_facts(read, driver=driver), "nvidia_driver_state": "unmanaged"}
+
+
 @pytest.mark.parametrize(
     ("version", "said"),
     [
@@ -156,22 +179,18 @@ def test_without_a_cluster_its_checks_are_skipped(report, read):
     ],
 )
 def test_a_running_driver_that_a_bulletin_names_is_reported_and_is_no_failure(report, read, version, said):
-    read["gpu_facts_host"]["gpu"]["driver"] = {"loaded_version": version}
-    result, _shown = report(good=read)
+    result, _shown = report(good=running(read, version))
     found = check_of(result, "good", "driver_security")
     assert found["status"] == "warning" and said in found["evidence"] and found["next_step"]
-    assert result["healthy"]
 
 
 def test_a_vulnerable_driver_that_was_allowed_by_name_is_still_named(report, read):
-    read["gpu_facts_host"]["gpu"]["driver"] = {"loaded_version": "580.126.09"}
-    result, _shown = report(good={**read, "nvidia_driver_allow_vulnerable": True})
+    result, _shown = report(good={**running(read, "580.126.09"), "nvidia_driver_allow_vulnerable": True})
     found = check_of(result, "good", "driver_security")
     assert "accepted with nvidia_driver_allow_vulnerable" in found["evidence"] and not found["next_step"]
 
 
 def test_a_running_driver_above_the_floor_is_not_mentioned(report, read):
-    read["gpu_facts_host"]["gpu"]["driver"] = {"loaded_version": "580.178.04"}
     result, _shown = report(good=read)
     assert all(one["name"] != "driver_security" for one in result["hosts"]["good"]["checks"])
 
@@ -186,7 +205,7 @@ def test_an_advisory_of_the_site_counts_for_running_drivers(report, read, monkey
         "reason": "r",
     }
     monkeypatch.setattr(driver_security, "read_folder", lambda folder: [row] if folder == "/advisories" else [])
-    read["gpu_facts_host"]["gpu"]["driver"] = {"loaded_version": "580.178.04"}
+    monkeypatch.setattr(stages, "read_folder", lambda _folder: [])
     result, _shown = report(good={**read, "nvidia_driver_advisories": "/advisories"})
     assert (
         "below the security floor 580.999.01 of bulletin 9999"

@@ -13,7 +13,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import (
     Refused,
     StagePlan,
     Step,
+    Verdict,
     carry_out,
+    verdict_of,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind, sentence
 
@@ -71,9 +73,11 @@ def test_stage_plan_is_plain_data():
     stage = StagePlan("mig", True, unknown="no driver yet", refusals=(Refused("a", "b"),), warnings=("w",))
     assert json.loads(json.dumps(stage.as_dict())) == {
         "stage": "mig",
+        "verdict": "impossible",
         "needed": True,
         "steps": [],
         "unknown": "no driver yet",
+        "unread": None,
         "refusals": [{"thing": "a", "reason": "b", "remedy": "", "message": "a: b."}],
         "warnings": ["w"],
     }
@@ -120,3 +124,24 @@ def test_a_refusal_after_the_steps_does_not_say_that_nothing_was_changed():
         NotInEffect, match=r"every step was carried out, but then: GPU 0: it is in use by python3 \(pid 7\)"
     ):
         carry_out("share", Plan((ECC,)), lambda _plan: None, again)
+
+
+@pytest.mark.parametrize(
+    ("given", "verdict"),
+    [
+        ({"needed": False}, Verdict.AS_DESCRIBED),
+        ({"needed": True, "unknown": "no driver yet"}, Verdict.TO_CHANGE),
+        ({"needed": True, "unread": "no packages"}, Verdict.UNREAD),
+        ({"needed": True, "unread": "no packages", "refusals": (Refused("a", "b"),)}, Verdict.IMPOSSIBLE),
+    ],
+)
+def test_a_stage_has_one_verdict(given, verdict):
+    stage = StagePlan("mig", **given)
+    assert stage.verdict is verdict
+    assert verdict_of([StagePlan("driver", False), stage]) is verdict
+
+
+def test_the_verdict_of_a_host_is_what_has_to_be_done_about_it_first():
+    to_change, unread = StagePlan("mig", True, unknown="x"), StagePlan("dcgm", True, unread="y")
+    assert verdict_of([unread, to_change]) is Verdict.TO_CHANGE
+    assert verdict_of([]) is Verdict.AS_DESCRIBED

@@ -73,7 +73,6 @@ def test_who_answers_for_each_runtime_knows_all_of_the_table():
         ("nvidia_toolkit", "nvidia_toolkit_runtime"),
         ("container_runtime", "runtime"),
         ("container_toolkit", "runtime"),
-        ("health", "runtime"),
     ],
 )
 def test_what_is_documented_offers_each_of_them(place, option):

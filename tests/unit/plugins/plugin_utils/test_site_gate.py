@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import described_health, descriptions
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe, warnings_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.site_gate import HostWork, by_pool, work_of
 
@@ -41,33 +41,21 @@ def test_a_stage_that_has_to_run_makes_a_host_one_to_change(stages):
     assert warnings_of([("a", work.stages)]) == ["a: mig: an empty GPU"]
 
 
+def test_what_the_facts_do_not_tell_is_read_on_the_host(stages):
+    stages.update(toolkit=StagePlan("toolkit", True, unread="the installed packages are not known"))
+    work = work_of("a", describe("a", {}, POOLS), READ)
+    assert (work.state, work.why) == ("to change", "toolkit")
+
+
 @pytest.mark.usefixtures("stages")
-def test_a_host_without_work_is_as_described_where_its_health_needs_no_look(monkeypatch):
-    judged = []
-
-    def answer(evidence, parameters, check_mode):
-        judged.append((evidence.facts, parameters, check_mode))
-        return {"failed_check": None}
-
-    monkeypatch.setattr(described_health, "answer", answer)
-    variables = {
-        "nvidia_driver_version": "580.178.04",
-        "nvidia_health_expect": {"gpus": 1},
-        "nvidia_health_checks": ["pci"],
-    }
-    work = work_of("a", describe("a", variables, POOLS), READ)
+def test_a_host_without_work_is_as_described_where_its_function_needs_no_look():
+    work = work_of("a", describe("a", {"nvidia_health_checks": ["pci"]}, POOLS), READ)
     assert (work.state, work.why) == ("as described", "")
-    ((facts, parameters, check_mode),) = judged
-    assert facts is READ and parameters["checks"] == ["pci"] and not check_mode
-    assert {name: parameters["expect"][name] for name in ("gpus", "driver_version")} == {
-        "gpus": 1,
-        "driver_version": "580.178.04",
-    }
 
 
 @pytest.mark.usefixtures("stages")
-def test_a_host_that_is_not_healthy_is_looked_at_by_its_stages():
-    work = work_of("a", describe("a", {"gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 8}]}, POOLS), READ)
+def test_a_host_that_does_not_work_is_looked_at_by_its_stages():
+    work = work_of("a", describe("a", {}, POOLS), {**READ, "pci": []})
     assert (work.state, work.why) == ("to prove", "pci")
 
 
@@ -78,7 +66,6 @@ def test_a_host_that_is_not_healthy_is_looked_at_by_its_stages():
         ({"nvidia_health_cuda_check": ["/opt/vectorAdd"]}, READ, "its health is proven on the host"),
         ({"nvidia_health_fresh": True}, READ, "its health is proven on the host"),
         ({}, {"schema": 1}, "its health is proven on the host"),
-        ({"nvidia_health_expect": {"gpus": "many"}}, READ, "nvidia_health_expect and nvidia_health_checks"),
     ],
 )
 def test_what_only_the_host_can_prove_is_left_to_its_stages(variables, facts, why):
@@ -99,7 +86,7 @@ def test_what_only_the_host_can_prove_is_left_to_its_stages(variables, facts, wh
 )
 def test_an_acceptance_that_is_owed_lets_a_host_in_again(variables, owed, state):
     facts = {**READ, "recorded": {"acceptance_owed": owed}}
-    given = {**variables, "nvidia_health_checks": ["dcgm"], "nvidia_health_expect": {}}
+    given = {**variables, "nvidia_health_checks": ["dcgm"]}
     work = work_of("a", describe("a", given, POOLS), {**facts, **DRIVER})
     assert (work.state, work.why) == (state, "dcgm" if state == "to prove" else "")
 

@@ -116,7 +116,7 @@ def test_the_program_of_the_controller_is_what_a_host_has_to_have(monkeypatch):
     assert step.what == "install /usr/local/lib/gpufleet/gpufleet-host.pyz" and "not 99.0.0" in step.why
     monkeypatch.setattr(stages, "program_identity", lambda _cache: "Failed to send pynvml to the host")
     plan = plan_stages(there, variables)["boot"]
-    assert plan.needed and plan.unknown == "Failed to send pynvml to the host"
+    assert plan.needed and plan.unread == "Failed to send pynvml to the host"
 
 
 def test_metrics_are_written_where_the_variables_of_the_pool_ask_for_them():

@@ -85,8 +85,8 @@ def test_what_differs_is_planned(change, given, expected):
 
 def test_packages_that_are_not_known_are_asked_on_the_host():
     found = present({**RUNNING, "packages": None, "holds": None})
-    assert found.needed and found.unknown and not found.steps
-    assert present({**RUNNING, "packages": None}, nvidia_dcgm_state="absent").unknown
+    assert found.needed and found.unread and not found.steps
+    assert present({**RUNNING, "packages": None}, nvidia_dcgm_state="absent").unread
 
 
 def test_without_a_driver_and_without_a_description_of_one():

@@ -202,6 +202,7 @@ NOTHING_RECORDED = {
     "sharing": None,
     "settings": None,
     "heal": None,
+    "driver_previous": None,
     "mig_unfinished": False,
     "upgrade_state": None,
     "acceptance_owed": False,

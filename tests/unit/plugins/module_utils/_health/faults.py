@@ -18,7 +18,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.readings i
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
     CommandAnswer,
     Evidence,
-    Expectation,
     HealthReport,
     Xid,
     evaluate,
@@ -33,7 +32,7 @@ _ANSWERS = CommandAnswer(0, "GPU 0: NVIDIA H100")
 class Fault:
     """One fault.
 
-    :param check: the check of C(health) that tells of it.
+    :param check: the check of C(verify) that tells of it.
     :param spoil: makes the facts of a healthy host those of one with the fault.
     :param log: records of the kernel's log.
     :param nvidia_smi: how nvidia-smi ended.
@@ -56,7 +55,7 @@ class Fault:
         return Evidence(facts, self.nvidia_smi, xids, [error for error in errors if not isinstance(error, Xid)])
 
     def report(self) -> HealthReport:
-        return evaluate(CHECKS, self.evidence(), Expectation())
+        return evaluate(CHECKS, self.evidence())
 
     def text(self, now: float = 0.0) -> str:
         """What the host program writes C(now)."""
@@ -120,6 +119,10 @@ def _settings(facts):
     facts["gpus"][0]["settings"]["power_w"]["limit"] = 700
 
 
+def _runtime(facts):
+    facts["runtimes"]["containerd"]["active"] = False
+
+
 def _cdi(facts):
     facts["cdi"][0]["missing"] = ["MIG-1"]
 
@@ -140,9 +143,10 @@ FAULTS = {
     "GpufleetRemapFailed": Fault("memory", _remap_failed),
     "GpufleetRemapPending": Fault("memory", _remap_pending),
     "GpufleetFabricNotReady": Fault("fabric", _fabric),
-    "GpufleetMigNotAsRecorded": Fault("mig", _mig),
-    "GpufleetMpsNotServing": Fault("sharing", _mps),
-    "GpufleetComputeModeNotAsRecorded": Fault("compute_mode", _compute_mode),
-    "GpufleetSettingsNotAsRecorded": Fault("settings", _settings),
-    "GpufleetContainersNotServed": Fault("cdi", _cdi),
+    "GpufleetMigNotAsRecorded": Fault("stage mig", _mig),
+    "GpufleetMpsNotServing": Fault("mps", _mps),
+    "GpufleetComputeModeNotAsRecorded": Fault("stage sharing", _compute_mode),
+    "GpufleetSettingsNotAsRecorded": Fault("stage settings", _settings),
+    "GpufleetRuntimeDown": Fault("runtime", _runtime),
+    "GpufleetContainersNotServed": Fault("stage toolkit", _cdi),
 }

@@ -9,15 +9,14 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import CHECKS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.cuda import cuda, obstacle, reason_unproven
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import judged
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
     CommandAnswer,
     Diagnosis,
-    Expectation,
     evaluate,
 )
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health import dcgm_outputs as outputs
 
-ANY = Expectation()
 SAMPLE = "/usr/local/cuda/extras/demo_suite/vectorAdd"
 
 
@@ -32,7 +31,7 @@ SAMPLE = "/usr/local/cuda/extras/demo_suite/vectorAdd"
     ],
 )
 def test_by_a_program(evidence, answer, status, text):
-    found = cuda(evidence(cuda=answer), ANY)
+    found = cuda(evidence(cuda=answer))
     assert found.status == status and text in found.evidence
 
 
@@ -45,22 +44,22 @@ def test_by_a_program(evidence, answer, status, text):
     ],
 )
 def test_by_dcgm(evidence, text, rc, status, said):
-    found = cuda(evidence(cuda=None, cuda_by_dcgm=Diagnosis(1, CommandAnswer(rc, text))), ANY)
+    found = cuda(evidence(cuda=None, cuda_by_dcgm=Diagnosis(1, CommandAnswer(rc, text))))
     assert found.status == status and said in found.evidence
 
 
 def test_what_dcgm_finds_is_a_failure_of_cuda_too(evidence):
     broken = outputs.spoiled(outputs.LEVEL_2, status="Fail", warnings=[{"warning": "x", "error_severity": 2}])
     found = Diagnosis(1, CommandAnswer(1, broken))
-    assert cuda(evidence(cuda=None, cuda_by_dcgm=found), ANY).status == "failed"
+    assert cuda(evidence(cuda=None, cuda_by_dcgm=found)).status == "failed"
     # Where a level is asked for, the same finding is the check dcgm's.
-    report = evaluate(CHECKS, evidence(cuda=None, cuda_by_dcgm=found, dcgm=found), ANY)
+    report = evaluate(CHECKS, evidence(cuda=None, cuda_by_dcgm=found, dcgm=found))
     assert report.first_failure[0] == "dcgm" and report.outcomes["cuda"].status == "unproven"
 
 
 def test_not_proven_is_said_and_is_no_failure(evidence, facts):
     reason = reason_unproven(facts)
-    report = evaluate(CHECKS, evidence(cuda=None, cuda_unproven=reason), ANY)
+    report = evaluate(CHECKS, evidence(cuda=None, cuda_unproven=reason))
     assert report.healthy and report.message == "Every check passed; not proven: cuda."
     found = next(one for one in report.as_list() if one["name"] == "cuda")
     assert found["status"] == "unproven" and "nvidia_dcgm_state: present" in found["next_step"]
@@ -96,12 +95,13 @@ def test_a_sample_is_not_run_where_it_would_fail_or_disturb(facts, change, text)
 
 def test_an_acceptance_that_is_owed_is_a_failure_where_the_pool_asks_for_a_level(evidence, facts):
     check = next(one for one in CHECKS if one.name == "dcgm")
-    facts["recorded"]["acceptance_owed"] = True
-    assert check.evaluate(evidence(), ANY).status == "skipped"
-    found = check.evaluate(evidence(), Expectation(accepted=True))
+    assert check.evaluate(evidence()).status == "skipped"
+    found = check.evaluate(evidence(owed=True))
     assert found.status == "failed" and "has not accepted it since" in found.evidence
-    facts["recorded"]["acceptance_owed"] = False
-    assert check.evaluate(evidence(), Expectation(accepted=True)).status == "skipped"
+    diagnosed = evidence(owed=True, dcgm=Diagnosis(2, CommandAnswer(0, outputs.HEALTHY)))
+    assert check.evaluate(diagnosed).status == "passed"
+    facts |= {"health": {}}
     facts["recorded"]["acceptance_owed"] = True
-    diagnosed = evidence(dcgm=Diagnosis(2, CommandAnswer(0, outputs.HEALTHY)))
-    assert check.evaluate(diagnosed, Expectation(accepted=True)).status == "passed"
+    # What is not asked for any more is not owed.
+    statuses = [judged(facts, ["dcgm"], dcgm_level=level).outcomes["dcgm"].status for level in (0, 2)]
+    assert statuses == ["skipped", "failed"]

@@ -12,7 +12,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
     CommandAnswer,
     Diagnosis,
-    Expectation,
 )
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health import dcgm_outputs as outputs
 
@@ -98,7 +97,7 @@ def test_what_is_no_result_is_said(text, said):
     ],
 )
 def test_the_check(evidence, diagnosis, status, text):
-    outcome = dcgm(evidence(dcgm=diagnosis), Expectation())
+    outcome = dcgm(evidence(dcgm=diagnosis))
     assert (outcome.status, text in outcome.evidence) == (status, True), outcome
 
 
@@ -120,12 +119,13 @@ IN_USE = "level 2 was not run, because GPU 0 is in use"
     ids=["none was run", "healthy", "configuration", "level 1 only", "broken", "no answer", "not installed"],
 )
 def test_what_pays_an_acceptance(evidence, diagnosis, accepted):
-    parameters = {"expect": {}, "checks": ["dcgm"], "fail": False}
+    parameters = {"checks": ["dcgm"], "fail": False}
     assert answer(evidence(dcgm=diagnosis), parameters, False)["accepted"] is accepted
 
 
-def test_a_host_that_is_not_healthy_is_not_accepted(evidence):
-    parameters = {"expect": {"gpus": 99}, "checks": ["pci", "dcgm"], "fail": False}
+def test_a_host_that_is_not_healthy_is_not_accepted(evidence, facts):
+    facts["pci"] = []
+    parameters = {"checks": ["pci", "dcgm"], "fail": False}
     answered = answer(evidence(dcgm=Diagnosis(2, CommandAnswer(0, outputs.HEALTHY))), parameters, False)
     assert (answered["failed_check"], answered["accepted"]) == ("pci", False)
 
@@ -136,5 +136,5 @@ def test_a_host_that_is_not_healthy_is_not_accepted(evidence):
 )
 def test_what_is_missing_is_named(evidence, facts, cuda, package):
     facts["nvml"] = {"available": True, "cuda_version": cuda}
-    outcome = dcgm(evidence(dcgm=Diagnosis(1, CommandAnswer(None, ""), installed=False)), Expectation())
+    outcome = dcgm(evidence(dcgm=Diagnosis(1, CommandAnswer(None, ""), installed=False)))
     assert f"datacenter-gpu-manager{package}" in outcome.next_step

@@ -65,7 +65,7 @@ def test_every_metric_of_the_table_is_written_by_some_host():
         ("GpufleetNvidiaSmiFails", 'gpufleet_health_check_status{check="nvidia_smi",status="failed"}', 1),
         ("GpufleetNvmlNotRead", 'gpufleet_read_success{source="nvml"}', 0),
         ("GpufleetNvmlNotRead", 'gpufleet_gpus{seen_by="pci"}', 2),
-        ("GpufleetNvmlNotRead", 'gpufleet_health_check_status{check="mig",status="skipped"}', 1),
+        ("GpufleetNvmlNotRead", 'gpufleet_health_check_status{check="mps",status="skipped"}', 1),
         ("GpufleetGpuLost", 'gpufleet_gpus{seen_by="nvml"}', 1),
         ("GpufleetRecoveryNeeded", 'gpufleet_gpu_recovery_action{gpu="0",uuid="GPU-0",action="gpu_reset"}', 1),
         ("GpufleetXid", 'gpufleet_xid_errors_total{pci_address="0000:18:00",xid="119",action="reset_gpu"}', 1),
@@ -81,7 +81,7 @@ def test_every_metric_of_the_table_is_written_by_some_host():
             0,
         ),
         ("GpufleetComputeModeNotAsRecorded", 'gpufleet_drift{record="compute_mode"}', 1),
-        ("GpufleetContainersNotServed", 'gpufleet_health_check_status{check="cdi",status="failed"}', 1),
+        ("GpufleetContainersNotServed", 'gpufleet_drift{record="cdi"}', 1),
     ],
 )
 def test_what_a_fault_shows(alert, series, value):
@@ -103,10 +103,10 @@ def test_what_is_not_known_has_no_sample():
 def test_a_host_on_which_nothing_is_recorded():
     def bare(facts):
         facts["recorded"] = {"mig": None, "sharing": None, "mig_unfinished": False}
-        facts["mps"] = []
+        facts |= {"mps": [], "cdi": []}
 
     found = samples(Fault("none", bare).text())
-    assert not [name for name in found if "drift" in name or "mps" in name]
+    assert not [name for name in found if "drift" in name or "gpufleet_mps" in name]
     assert found["gpufleet_mig_change_unfinished"] == 0
 
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import RECOVERY_ACTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.recovery import NONE, RECOVERIES, recovery
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Expectation
 
 
 def judge(evidence, facts, *actions):
     for gpu, action in zip(facts["gpus"], actions):
         gpu["recovery_action"] = action
-    return recovery(evidence(), Expectation())
+    return recovery(evidence())
 
 
 def test_every_action_that_the_adapter_names_has_a_remedy():

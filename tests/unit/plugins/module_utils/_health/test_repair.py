@@ -11,12 +11,12 @@ import datetime
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import Policy, plan_repair, reason_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import Described
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Attempt, Record
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_users import users_of_gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
     CommandAnswer,
     Evidence,
-    Expectation,
     Sxid,
     Xid,
 )
@@ -47,13 +47,13 @@ def plan(
     xids=(),
     sxids=(),
     smi=None,
-    expectation=None,
+    described=None,
     mps=False,
     architecture="hopper",
     **policy,
 ):
     evidence = Evidence(facts_of(spoil, mps, architecture), smi or CommandAnswer(0, "GPU 0"), list(xids), list(sxids))
-    return plan_repair(evidence, expectation or Expectation(), record or Record(), Policy(NOW, **policy))
+    return plan_repair(evidence, described or Described(), record or Record(), Policy(NOW, **policy))
 
 
 def asks(action, gpu=0):
@@ -188,7 +188,7 @@ def test_an_mps_daemon_that_a_client_told_other_limits_costs_no_other_client_its
     found = plan(lambda facts: facts["mps"][0].update(clients=2, limits=["1G", "4G"]), mps=True)
     assert (found.action, found.emptied) == (Action.NOTHING, ())
     (note,) = found.notes
-    assert "limits a client to 1G on its device 0" in note and "nvidia_sharing" in note
+    assert "limit 1G on device 0 in place of 4096 MiB" in note and "gpufleet.nvidia.site" in note
 
 
 def test_starting_a_fabric_manager_that_does_not_run_disturbs_nobody():
@@ -216,7 +216,7 @@ def test_a_gpu_that_another_driver_has_is_no_fault():
 
 
 def test_a_board_that_is_gone_from_the_bus():
-    found = plan(expectation=Expectation(gpus=3))
+    found = plan(described=Described(gpus=3))
     assert found.action is Action.REBOOT and "2 of 3 GPUs" in str(found.decided[0])
 
 

@@ -4,15 +4,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import CHECKS, NAMES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
     Check,
     CommandAnswer,
     Diagnosis,
-    Expectation,
     HealthReport,
     evaluate,
     failed,
@@ -20,11 +17,12 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report imp
     skipped,
     warning,
 )
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import role_interface
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health import dcgm_outputs
 
 
 def check(name, outcome, *needs):
-    return Check(name, lambda _evidence, _expectation: outcome, needs)
+    return Check(name, lambda _evidence: outcome, needs)
 
 
 def statuses(report):
@@ -41,7 +39,7 @@ CHAIN = (
 
 
 def test_what_depends_on_a_failure_is_skipped_and_says_so(evidence):
-    report = evaluate(CHAIN, evidence(), Expectation())
+    report = evaluate(CHAIN, evidence())
     assert statuses(report) == {
         "bus": "passed",
         "driver": "failed",
@@ -57,20 +55,20 @@ def test_what_depends_on_a_failure_is_skipped_and_says_so(evidence):
 
 def test_a_check_that_does_not_apply_blocks_nothing(evidence):
     chain = (check("fabric", skipped("no switch")), check("cuda", passed("ran"), "fabric"))
-    assert statuses(evaluate(chain, evidence(), Expectation())) == {"fabric": "skipped", "cuda": "passed"}
+    assert statuses(evaluate(chain, evidence())) == {"fabric": "skipped", "cuda": "passed"}
 
 
 def test_a_warning_blocks_nothing(evidence):
     chain = (check("persistence", warning("off", "Turn it on")), check("mig", passed("ok"), "persistence"))
-    report = evaluate(chain, evidence(), Expectation())
+    report = evaluate(chain, evidence())
     assert report.healthy
     assert report.message == "Every check passed, with warnings: persistence."
 
 
 def test_chosen_checks_bring_what_they_need_only_when_it_fails(evidence):
-    report = evaluate(CHAIN, evidence(), Expectation(), ["mig"])
+    report = evaluate(CHAIN, evidence(), ["mig"])
     assert statuses(report) == {"driver": "failed", "mig": "skipped"}
-    assert statuses(evaluate(CHAIN, evidence(), Expectation(), ["bus"])) == {"bus": "passed"}
+    assert statuses(evaluate(CHAIN, evidence(), ["bus"])) == {"bus": "passed"}
 
 
 def test_a_message_without_a_next_step():
@@ -94,8 +92,7 @@ def test_every_need_is_a_check_that_runs_before():
 
 def test_a_healthy_host_passes_every_check(evidence):
     diagnosed = Diagnosis(2, CommandAnswer(0, dcgm_outputs.HEALTHY))
-    expected = Expectation(gpus=2, driver_branch="580", runtime="containerd", mig=True)
-    report = evaluate(CHECKS, evidence(dcgm=diagnosed), expected)
+    report = evaluate(CHECKS, evidence(dcgm=diagnosed))
     assert statuses(report) == dict.fromkeys(NAMES, "passed")
     assert report.message == "Every check passed."
 
@@ -103,7 +100,7 @@ def test_a_healthy_host_passes_every_check(evidence):
 def test_a_bare_host_fails_at_the_bus(evidence, facts):
     facts.clear()
     facts.update({"pci": [], "unknown": {}})
-    report = evaluate(CHECKS, evidence(nvidia_smi=None, xids=None, cuda=None), Expectation())
+    report = evaluate(CHECKS, evidence(nvidia_smi=None, xids=None, cuda=None))
     assert report.first_failure[0] == "pci"
     assert set(statuses(report).values()) == {"failed", "skipped"}
 
@@ -112,21 +109,18 @@ def test_facts_without_anything_never_raise(evidence, facts):
     # Every check on its own, also those that the order would have kept from running.
     facts.clear()
     for one in CHECKS:
-        outcome = one.evaluate(evidence(nvidia_smi=None, xids=None, cuda=None), Expectation())
+        outcome = one.evaluate(evidence(nvidia_smi=None, xids=None, cuda=None))
         assert outcome.status in ("failed", "warning", "skipped", "passed")
         assert outcome.evidence
         assert (outcome.next_step != "") is (outcome.status in ("failed", "warning"))
 
 
-@pytest.mark.parametrize(
-    "path", ["pci", "driver", "nvml", "gpus", "fabric", "mps", "toolkit", "runtimes", "cdi", "recorded"]
-)
+@pytest.mark.parametrize("path", ["pci", "driver", "nvml", "gpus", "fabric", "mps", "toolkit", "runtimes", "recorded"])
 def test_a_missing_part_of_the_facts_never_raises(evidence, facts, path):
     facts[path] = None
-    evaluate(CHECKS, evidence(), Expectation())
+    evaluate(CHECKS, evidence())
 
 
-def test_the_module_knows_every_expectation():
-    from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import EXPECT
-
-    assert set(EXPECT) == {field.name for field in fields(Expectation)}
+def test_the_variable_of_the_role_names_every_check():
+    options = role_interface("nvidia_health").options
+    assert options["nvidia_health_checks"]["choices"] == list(NAMES)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Expectation, Sxid, Xid
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Sxid, Xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid_catalogue import (
     ALWAYS_FATAL_SXIDS,
@@ -67,7 +67,7 @@ def test_the_catalogue():
 def test_an_error_is_told_with_its_remedy(evidence, facts, number, text, expected):
     # A driver before NVML's recovery action: only Xid 154 tells of it then.
     facts["gpus"][0]["recovery_action"] = None
-    outcome = xid(evidence(xids=[Xid(number, BOARD, text)]), Expectation())
+    outcome = xid(evidence(xids=[Xid(number, BOARD, text)]))
     assert outcome.status == "warning"
     assert expected in f"{outcome.evidence}. {outcome.next_step}"
 
@@ -83,7 +83,7 @@ def test_an_error_is_told_with_its_remedy(evidence, facts, number, text, expecte
     ],
 )
 def test_what_applications_cause_or_the_catalogue_ignores_is_no_fault_of_the_host(evidence, number, text):
-    outcome = xid(evidence(xids=[Xid(number, BOARD, text)]), Expectation())
+    outcome = xid(evidence(xids=[Xid(number, BOARD, text)]))
     assert (outcome.status, outcome.evidence) == ("passed", "none that requires action, 1 others")
 
 
@@ -95,7 +95,7 @@ def test_every_finding_has_its_own_remedy(evidence):
         Xid(79, "0000:2a:00", ""),
         Xid(13, BOARD, ""),
     ]
-    outcome = xid(evidence(xids=errors), Expectation())
+    outcome = xid(evidence(xids=errors))
     assert outcome.evidence.count(";") == 2
     assert outcome.next_step.startswith(
         "Xid 79 on 0000:2a:00: Drain and reboot the host, with a power cycle if the GPU does not come back; if it recurs, have the board replaced. "
@@ -107,12 +107,12 @@ def test_the_last_announcement_of_a_recovery_counts_and_only_where_nvml_does_not
     errors = [Xid(154, BOARD, REBOOT_154), Xid(154, BOARD, "GPU recovery action changed from 0x2 (x) to 0x1 (y)")]
     for gpu in facts["gpus"]:
         gpu["recovery_action"] = None
-    assert "asked for a reset" in xid(evidence(xids=errors), Expectation()).evidence
+    assert "asked for a reset" in xid(evidence(xids=errors)).evidence
     facts["gpus"][0]["recovery_action"] = "none"
-    assert xid(evidence(xids=errors), Expectation()).status == "passed"
+    assert xid(evidence(xids=errors)).status == "passed"
     facts["gpus"][0]["recovery_action"] = None
     facts["gpus"][1]["recovery_action"] = "none"
-    assert xid(evidence(xids=errors), Expectation()).status == "warning"
+    assert xid(evidence(xids=errors)).status == "warning"
 
 
 @pytest.mark.parametrize(
@@ -125,12 +125,12 @@ def test_the_last_announcement_of_a_recovery_counts_and_only_where_nvml_does_not
     ],
 )
 def test_errors_of_the_switches(evidence, number, text, expected):
-    outcome = xid(evidence(sxids=[Sxid(number, "0000:05:00.0", text)]), Expectation())
+    outcome = xid(evidence(sxids=[Sxid(number, "0000:05:00.0", text)]))
     assert outcome.status == ("warning" if expected else "passed")
     assert (expected or "1 others") in f"{outcome.evidence}. {outcome.next_step}"
     assert ("SXid" in outcome.evidence) is bool(expected)
 
 
 def test_a_log_without_errors_and_one_that_cannot_be_read(evidence):
-    assert xid(evidence(), Expectation()).evidence == "none since the boot"
-    assert xid(evidence(xids=None), Expectation()).status == "skipped"
+    assert xid(evidence()).evidence == "none since the boot"
+    assert xid(evidence(xids=None)).status == "skipped"

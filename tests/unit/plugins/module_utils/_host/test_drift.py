@@ -11,7 +11,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.drift import
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import installed_program
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import healthy_facts
 
-RECORDED = ("mig", "settings", "sharing", "compute_mode")
+RECORDED = ("mig", "settings", "sharing", "compute_mode", "cdi")
 
 
 @pytest.fixture
@@ -54,6 +54,7 @@ UNITS = ("host_program", "units")
         (_set(("mps", 0, "responds"), False), "sharing"),
         (_set(("mps", 0, "limits"), ["1G", "4G"]), "sharing"),
         (_set(("mps",), []), "sharing"),
+        (_set(("cdi", 0, "missing"), ["MIG-1"]), "cdi"),
         (_set((*UNITS, "gpufleet-mig.service", "state"), "disabled"), "boot"),
         (_set((*UNITS, "gpufleet-mig.service"), {"sha256": None, "state": "masked"}), "boot"),
         (_set((*UNITS, "gpufleet-mig.service", "sha256"), "0"), "boot"),
@@ -82,7 +83,7 @@ def test_a_gpu_that_is_lost_is_not_compared(facts):
 
 
 def test_records_that_cannot_be_used_differ_and_what_is_not_recorded_is_missing(facts):
-    facts["host_program"] = None
+    facts |= {"host_program": None, "cdi": []}
     facts["recorded"] = {"mig": {"schema": 99}, "sharing": {"daemons": [{}]}}
     assert drift(facts) == {"mig": True, "sharing": True}
     facts["recorded"] = {"mig": None, "sharing": None}

@@ -355,7 +355,7 @@ def test_which_hosts_need_the_program(facts, variables, needed):
 )
 def test_what_is_not_known_is_not_taken_for_done(part, program, why):
     found = stage({"host_program": part}, {PROGRAM: program})
-    assert found.needed and not found.steps and why in found.unknown
+    assert found.needed and not found.steps and why in found.unread
 
 
 @pytest.mark.parametrize(("arguments", "status_code"), [([], 2), (["--help"], 0), (["dance"], 2), (["mps-quit"], 2)])

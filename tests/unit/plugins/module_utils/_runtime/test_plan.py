@@ -161,7 +161,7 @@ class TestStage:
     def test_unknown_version(self):
         made = self.run({**self.FACTS, "version": None})
         assert made.needed
-        assert made.unknown
+        assert made.unread
 
     def test_bare_host(self):
         assert stage({}, self.VARIABLES).refusals

@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import (
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import Result
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.settings import setting_differences
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.records import record_differences
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import restore_settings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused, carry_out
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply
@@ -221,9 +221,9 @@ def test_facts_of_an_earlier_release_are_not_taken_for_a_board_that_lets_nothing
     old = gpu()
     del old["settings"]
     found = stage(facts(old), variables(power_limit=500))
-    assert found.needed and "earlier release" in found.unknown
-    assert setting_differences(facts(old, record=FULL.as_dict())) == []
-    assert setting_differences(facts(old, record={})) is None
+    assert found.needed and "earlier release" in found.unread
+    assert record_differences(facts(old, record=FULL.as_dict()))["settings"] == ""
+    assert "cannot be used" in record_differences(facts(old, record={"schema": 9}))["settings"]
 
 
 def test_a_gpu_that_is_lost_hides_no_other():

@@ -476,7 +476,7 @@ class TestStage:
             assert any("'docker run --gpus'" in text and "nvidia.com/gpu=all" in text for text in warnings) is warned
 
     def test_unknown_packages(self):
-        assert self.run({"packages": None}).unknown
+        assert self.run({"packages": None}).unread
 
     def test_refusals(self):
         assert "security floor" in self.run(nvidia_toolkit_version="1.17.0").refusals[0].message

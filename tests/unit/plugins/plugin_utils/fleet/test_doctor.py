@@ -99,7 +99,13 @@ def test_what_the_facts_do_not_tell_is_not_known():
     ],
 )
 def test_what_is_wrong_comes_with_its_next_step(status, summary, healthy):
-    check = {"name": "driver", "status": status, "evidence": "it is not loaded", "next_step": "modprobe nvidia"}
+    check = {
+        "group": "function",
+        "name": "driver",
+        "status": status,
+        "evidence": "it is not loaded",
+        "next_step": "modprobe nvidia",
+    }
     diagnosis = Diagnosis("gpu01", BARE, Verification((check,)))
     lines = diagnosis.lines()
     assert lines[0] == f"gpu01: {summary}" and diagnosis.as_dict()["healthy"] is healthy

@@ -51,7 +51,7 @@ def test_a_host_tells_its_changes_and_whom_they_disturb_once():
         (
             FleetPlan([HostPlan("both", None, IMPOSSIBLE.stages, "it did not answer")]),
             True,
-            "1 hosts: 0 as described, 0 to change, 0 impossible, 1 unread",
+            "1 hosts: 0 as described, 0 to change, 1 impossible, 0 unread",
         ),
     ],
 )

@@ -7,14 +7,15 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan, Step
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import (
     Expected,
     compare,
     expected,
     gpu_allocatable,
 )
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import verification
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import of_stages, verification
 
 
 def node(allocatable, labels=None):
@@ -146,23 +147,73 @@ def check(name, status):
     return {"name": name, "status": status, "evidence": "e", "next_step": ""}
 
 
-def test_host_and_node_are_one_list_and_the_first_failure_counts():
+NOTHING = StagePlan("mig", False)
+
+
+def stage(name, *steps, **given):
+    return StagePlan(name, bool(steps or given), steps, **given)
+
+
+@pytest.mark.parametrize(
+    ("plan", "checks"),
+    [
+        (NOTHING, [("passed", "as described", "")]),
+        (
+            stage("mig", Step(Kind.RECORD_LAYOUT, "/etc/gpufleet/mig.json", "another one")),
+            [("failed", "record layout /etc/gpufleet/mig.json (another one)", "Run gpufleet.nvidia.site")],
+        ),
+        # Who uses what changes is in the way of site.
+        (stage("mig", Step(Kind.FINISH_MIG_CHANGE, "mig", "x", ("pod a",))), "Run gpufleet.nvidia.repartition"),
+        (stage("driver", Step(Kind.FINISH_MIG_CHANGE, "mig", "x", ("pod a",))), "Run gpufleet.nvidia.upgrade"),
+        (
+            stage("sharing", Step(Kind.FINISH_MIG_CHANGE, "mig", "x", ("pod a",))),
+            "Run gpufleet.nvidia.site, once nobody uses what it disturbs",
+        ),
+        (
+            stage("mig", refusals=(Refused("nvidia_mig_layout", "it does not fit", "Ask for less."),)),
+            [("failed", "nvidia_mig_layout: it does not fit", "Ask for less.")],
+        ),
+        (stage("mig", unknown="no driver"), [("failed", "not known: no driver", "Run gpufleet.nvidia.site")]),
+        (stage("mig", unread="no packages"), [("failed", "not known: no packages", "Run gpufleet.nvidia.site")]),
+        (StagePlan("mig", False, warnings=("one user.",)), [("warning", "one user", "")]),
+    ],
+)
+def test_a_step_of_the_plan_is_a_failed_check_in_its_own_words(plan, checks):
+    found = of_stages({plan.stage: plan})
+    assert {(one["group"], one["name"]) for one in found} == {("description", f"stage {plan.stage}")}
+    if isinstance(checks, str):
+        assert [one["next_step"] for one in found] == [checks]
+    else:
+        assert [(one["status"], one["evidence"], one["next_step"]) for one in found] == checks
+
+
+def test_what_is_done_alike_to_several_gpus_is_one_check_as_it_is_one_line_of_plan():
+    steps = [
+        Step(Kind.SET_COMPUTE_MODE, f"GPU-{n}", "it is default", (), {"index": n, "mode": "prohibited"}) for n in (0, 1)
+    ]
+    (one,) = of_stages({"sharing": stage("sharing", *steps)})
+    assert "GPUs 0-1" in one["evidence"]
+
+
+def test_description_function_and_node_are_one_list_and_the_first_failure_counts():
     node_checks = [
         check("node", "passed"),
         check("device plugin", "passed"),
         check("allocatable", "failed"),
         check("labels", "passed"),
     ]
-    found = verification([check("pci", "passed"), check("mig", "failed")], node_checks)
-    assert found.summary == "not as described, first failure: mig"
-    assert found.as_dict()["failed_check"] == "mig"
+    found = verification({"mig": NOTHING}, [check("pci", "passed"), check("mps", "failed")], node_checks)
+    assert found.summary == "as described; does not work: mps, allocatable"
+    assert found.as_dict()["failed_check"] == "mps" and not found.healthy
     names = [item["name"] for item in found.as_dict()["checks"]]
-    assert names == ["pci", "mig", "node", "device plugin", "allocatable", "labels"]
+    assert names == ["stage mig", "pci", "mps", "node", "device plugin", "allocatable", "labels"]
+    wanting = verification({"mig": stage("mig", unknown="x")}, [check("pci", "passed")], None)
+    assert wanting.summary == "not as described: stage mig; works" and not wanting.healthy
 
 
 def test_a_healthy_host_says_how_many_warnings_it_has():
-    assert verification([check("pci", "passed")], None).summary == "as described"
-    assert verification([check("persistence", "warning")], []).summary == "as described, 1 warnings"
+    assert verification({"mig": NOTHING}, [check("pci", "passed")], None).summary == "as described; works"
+    assert verification({}, [check("persistence", "warning")], []).summary == "as described; works, 1 warnings"
 
 
 def shown(found):
@@ -171,26 +222,29 @@ def shown(found):
 
 def test_checks_of_the_node_that_cannot_run_are_skipped_with_the_reason():
     reason = "no cluster was asked: gpu_cluster_kubeconfig is not set"
-    assert shown(verification([], None)) == [
+    assert shown(verification({}, [], None)) == [
         (name, "skipped", reason) for name in ("node", "device plugin", "allocatable", "labels")
     ]
-    away = verification([check("pci", "passed")], None, unasked="Failed to read node a: refused")
+    away = verification({}, [check("pci", "passed")], None, unasked="Failed to read node a: refused")
     assert shown(away)[1:] == [
         ("node", "failed", "Failed to read node a: refused"),
         ("device plugin", "skipped", "the check node failed"),
         ("allocatable", "skipped", "the check node failed"),
         ("labels", "skipped", "the check node failed"),
     ]
-    assert shown(verification([], [check("node", "failed")]))[1:] == shown(away)[2:]
+    assert shown(verification({}, [], [check("node", "failed")]))[1:] == shown(away)[2:]
 
 
 def test_a_host_that_cannot_be_read_or_is_described_wrongly_is_not_healthy():
-    unread = verification(None, None, unread="Failed to connect: timed out.")
+    unread = verification({}, None, None, unread="Failed to connect: timed out.")
     assert shown(unread) == [
         ("reach", "failed", "Failed to connect: timed out"),
         *((name, "skipped", "the check reach failed") for name in ("node", "device plugin", "allocatable", "labels")),
     ]
-    refused = verification([check("pci", "failed"), check("driver", "skipped")], None, refused="no such profile.")
-    assert refused.as_dict()["failed_check"] == "pci", "what is wrong with the host comes before its description"
-    assert shown(refused)[2] == ("description", "failed", "no such profile")
-    assert shown(refused)[3] == ("node", "skipped", "the check description failed")
+    wrong = StagePlan("variables", True, refusals=(Refused("nvidia_mig_layot", "no such variable", "Rename it."),))
+    refused = verification({"variables": wrong}, [check("pci", "failed")], None)
+    assert shown(refused)[:3] == [
+        ("description", "failed", "nvidia_mig_layot: no such variable"),
+        ("pci", "failed", "e"),
+        ("node", "skipped", "the check description failed"),
+    ]

@@ -17,18 +17,23 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_table import METRICS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.recovery import RECOVERIES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import Policy, plan_repair
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import Described
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Record
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence, Expectation, Xid
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence, Xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import QUIET_ACTIONS, action_of, xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid_catalogue import CATALOGUE
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import different_resources
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import alerts, dashboard
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.faults import FAULTS
 
 DOCS = Path(__file__).resolve().parents[5] / "docs"
 ALL = (*alerts.ALERTS, *alerts.DCGM_ALERTS)
-OF_CHECKS = [alert for alert in alerts.ALERTS if alert.check]
+OF_CHECKS = [alert for alert in alerts.ALERTS if alert.check in NAMES]
+#: What a stage sets: verify says so in the words of plan.
+OF_STAGES = [alert for alert in alerts.ALERTS if alert.check and alert.check not in NAMES]
+PLANS = Path(__file__).resolve().parents[3] / "golden" / "plans.txt"
 NAME = re.compile(r"\b(?:gpufleet|DCGM_FI)_\w+")
 ON = {"prometheus_rule": True, "grafana_dashboard": True}
 
@@ -51,8 +56,8 @@ def said(alert):
 
 
 def test_every_fault_has_an_alert_and_every_alert_of_a_check_a_fault():
-    assert set(FAULTS) == {alert.name for alert in OF_CHECKS}
-    assert {alert.check for alert in ALL} <= {*NAMES, ""}
+    assert set(FAULTS) == {alert.name for alert in (*OF_CHECKS, *OF_STAGES)}
+    assert {alert.check for alert in OF_STAGES} <= {f"stage {name}" for name in STAGES}
     assert len({alert.name for alert in ALL}) == len(ALL)
 
 
@@ -90,7 +95,7 @@ def test_the_rulebook_is_started_by_what_heal_acts_on_and_by_nothing_else(alert)
     policy = Policy(datetime.datetime(2026, 11, 23, tzinfo=datetime.timezone.utc))
     evidence = fault.evidence()
     ACTED_ON.get(alert.name, lambda _facts: None)(evidence.facts)
-    assert plan_repair(evidence, Expectation(), Record(), policy).needed is alert.repair
+    assert plan_repair(evidence, Described(), Record(), policy).needed is alert.repair
 
 
 def test_the_rulebook_looks_at_labels_that_the_rules_have():
@@ -132,6 +137,19 @@ def test_the_runbook_quotes_what_verify_says(alert):
     assert f"`{alert.check}`: {outcome.evidence}" in page, outcome.evidence
 
 
+@pytest.mark.parametrize("alert", OF_STAGES, ids=lambda alert: alert.name)
+def test_an_alert_of_a_stage_says_what_plan_says_and_so_does_its_runbook(alert):
+    assert FAULTS[alert.name].check == alert.check
+    pattern = re.compile(".+".join(re.escape(part) for part in alert.verify.split("...")))
+    planned = PLANS.read_text(encoding="utf-8")
+    (quoted,) = (
+        line.partition(": ")[2]
+        for line in RUNBOOKS[alert.section].splitlines()
+        if line.startswith(f"> `{alert.check}`") and pattern.search(line)
+    )
+    assert pattern.search(planned) and quoted in planned
+
+
 def test_the_runbooks_name_no_alert_that_there_is_not():
     named = {name for text in RUNBOOKS.values() for name in re.findall(r"`(Gpufleet\w+)`", text)}
     assert named == {alert.name for alert in ALL}
@@ -146,7 +164,7 @@ def test_the_runbook_says_what_verify_says_for_every_class_of_xid():
             rows.update(dict.fromkeys(re.findall(r"`(\w+)`", names), row))
     loud = {number: action_of(Xid(number, "0000:18:00", "")) for number in CATALOGUE}
     for number, action in loud.items():
-        outcome = xid(Evidence({}, xids=[Xid(number, "0000:18:00", "")]), Expectation())
+        outcome = xid(Evidence({}, xids=[Xid(number, "0000:18:00", "")]))
         remedy = outcome.next_step.partition(": ")[2]
         if action in QUIET_ACTIONS:
             assert "no alert" in rows[action], action

@@ -1,0 +1,93 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the planners of C(site) would do on a host with its records as the desired state: it does not have its description. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from .._mig import original
+from .._mig.record import Unreadable, match, read_recorded_layout
+from .._mig.stage import stage as mig_stage
+from .._plan import Refused, Step
+from .._settings.desired import RECORD as SETTINGS_RECORD
+from .._settings.desired import recorded as recorded_settings
+from .._settings.plan import Means, ObservedGpu
+from .._settings.plan import plan as plan_settings
+from .._sharing.host import UNREADABLE
+from .._sharing.plan import plan as plan_sharing
+from .._sharing.state import from_facts
+from .._steps import Kind
+from .._toolkit.state import stale_specification
+
+Gpus = Sequence[Mapping[str, Any]]
+
+
+def record_differences(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return what there is to do, in words, by what was recorded: C(mig), C(settings), C(compute_mode), C(sharing); empty for nothing.
+
+    What is not recorded, or cannot be compared because NVML does not answer, is missing. A record that cannot be used differs. Of GPUs that fell off
+    the bus nothing is expected.
+    """
+    recorded = facts.get("recorded") or {}
+    gpus: Gpus = [gpu for gpu in facts.get("gpus") or () if not gpu.get("lost")]
+    answering = facts.get("gpus") is not None
+    found: dict[str, str] = {}
+    if recorded.get("mig") is not None and answering:
+        found["mig"] = _mig({**facts, "gpus": gpus}, gpus)
+    if recorded.get("settings") is not None and answering:
+        found["settings"] = _settings(recorded["settings"], gpus)
+    if recorded.get("sharing") is not None:
+        found.update(_sharing(facts, gpus, answering))
+    return found
+
+
+def cdi_difference(facts: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with the CDI specification; None where there is none, or nothing to compare it with."""
+    return stale_specification(facts) if facts.get("cdi") and facts.get("gpus") is not None else None
+
+
+def _mig(facts: Mapping[str, Any], gpus: Gpus) -> str:
+    try:
+        records = read_recorded_layout((facts.get("recorded") or {}).get("mig"))
+    except Unreadable as error:
+        return f"/etc/gpufleet/mig.json cannot be used: {error}"
+    matched = [(match(records, gpu.get("uuid"), gpu.get("pci_address"), gpu.get("name")), gpu) for gpu in gpus]
+    wanted = [replace(record, uuid=str(gpu["uuid"])) for record, gpu in matched if record and gpu.get("uuid")]
+    layout = original.layout(wanted, (), [record.uuid for record in wanted])
+    variables = {"nvidia_mig_layout": layout, "nvidia_mig_strategy": "mixed", "nvidia_mig_disruption": "force"}
+    plan = mig_stage(facts, variables)
+    return _words(plan.steps) or "; ".join(refusal.message for refusal in plan.refusals) or plan.unknown or ""
+
+
+def _settings(record: Any, gpus: Gpus) -> str:
+    wanted = recorded_settings(record)
+    if wanted is None:
+        return f"{SETTINGS_RECORD} cannot be used"
+    # Facts of an earlier release have no settings.
+    read = [ObservedGpu(gpu) for gpu in gpus if "settings" in gpu]
+    try:
+        return _words(plan_settings(read, wanted, wanted, Means(reset=True, reboot=True)).steps)
+    except Refused as refusal:
+        return refusal.message
+
+
+def _sharing(facts: Mapping[str, Any], gpus: Gpus, answering: bool) -> dict[str, str]:
+    """The compute mode is of the GPUs, which NVML has to show; whether a daemon answers is known without."""
+    observed = from_facts(facts, gpus)
+    wanted = observed.recorded
+    if wanted is None or wanted is UNREADABLE:
+        return {"sharing": "/etc/gpufleet/sharing.json cannot be used"}
+    steps = plan_sharing(observed, wanted, "force").steps
+    found = {"sharing": _words(step for step in steps if step.kind is not Kind.SET_COMPUTE_MODE)}
+    if wanted.compute_mode is not None and answering:
+        found["compute_mode"] = _words(step for step in steps if step.kind is Kind.SET_COMPUTE_MODE)
+    return found
+
+
+def _words(steps: Iterable[Step]) -> str:
+    return "; ".join(map(str, steps))
