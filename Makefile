@@ -72,8 +72,12 @@ sanity: setup ## Run ansible-test sanity
 	@tools/sanity.sh
 
 .PHONY: test-gpu
-test-gpu: setup ## Check a host that has a real GPU, without changing its settings (an MPS daemon of its own included)
-	@$(PYTEST) tests/gpu -m gpu -rs
+test-gpu: gpu-bundle ## Check this host, which has a real GPU, without changing its settings: build/gpu-report/report.html
+	@build/gpu-bundle/run.sh build/gpu-report
+
+.PHONY: gpu-bundle
+gpu-bundle: setup ## Make build/gpu-bundle, whose run.sh checks hosts with GPUs that have neither network nor registries
+	@.venv/bin/python tools/gpu-bundle/build.py
 
 .PHONY: molecule
 molecule: ## Run Molecule: SCENARIO=mig (without: list them), on lab hosts, or on yours with INVENTORY=my-hosts.yml; SCENARIO=read-only for that set

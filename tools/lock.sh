@@ -20,6 +20,7 @@ lock() { # the name of the file, the oldest Python that it is for, and options o
 }
 
 lock development 3.11 "$@"
+lock gpu-bundle 3.11 "$@"
 lock importer 3.11 "$@"
 lock docs 3.11 "$@"
 lock eda 3.11 "$@"

@@ -66,7 +66,7 @@ tier_lint() {
         ".venv/bin/ansible-lint --offline --profile production roles" \
         ".venv/bin/mypy --package ansible_collections.gpufleet.nvidia.plugins" \
         ".venv/bin/antsibull-changelog lint" \
-        "shellcheck tools/*.sh .ci/run" \
+        "shellcheck tools/*.sh tools/gpu-bundle/run.sh .ci/run" \
         ".venv/bin/yamllint --strict ." \
         ".venv/bin/ruff check . && .venv/bin/ruff format --check ."
 }

@@ -51,15 +51,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def run_module(name: str, arguments: dict[str, object]) -> dict[str, object]:
     """Run a module of the collection in a process of its own, as Ansible does, and return what it answers."""
-    collections = REPOSITORY / "build" / "collections"
-    runner = "import runpy,sys; runpy.run_module(sys.argv[1], run_name='__main__')"
+    # In the bundle for hosts without a checkout the collection is elsewhere.
+    collections = os.environ.get("GPUFLEET_COLLECTIONS") or REPOSITORY / "build" / "collections"
+    # Popped: ansible-core takes a first argument for the module's own.
+    runner = "import runpy,sys; runpy.run_module(sys.argv.pop(1), run_name='__main__')"
     done = subprocess.run(
         [sys.executable, "-c", runner, f"ansible_collections.gpufleet.nvidia.plugins.modules.{name}"],
         input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
         capture_output=True,
         text=True,
         timeout=180,
-        env={**os.environ, "PYTHONPATH": str(collections)},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(collections), os.environ.get("PYTHONPATH")])),
+        },
         check=False,
     )
     assert done.stdout.strip(), done.stderr

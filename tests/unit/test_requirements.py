@@ -24,7 +24,10 @@ def named(path: Path) -> tuple[dict[str, Requirement], dict[str, Requirement]]:
     asked: dict[str, Requirement] = {}
     constrained: dict[str, Requirement] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
-        text = line.partition("#")[0].strip()
+        # A lock may be what another list is constrained by.
+        text = line.partition("#")[0].rstrip("\\ \n").strip()
+        if text.startswith("--hash="):
+            continue
         if text.startswith(("-r ", "-c ")):
             others, limits = named(path.parent / text[3:])
             (asked if text.startswith("-r ") else constrained).update(others)
