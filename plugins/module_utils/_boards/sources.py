@@ -5,7 +5,7 @@
 """Where the numbers of the board table come from.
 
 The mark in front says how strong the evidence is: [doc] vendor text, [code] read in source, [issue] an issue or pull
-request, [secondary] a third party's text such as a user's transcript of a real tool's output.
+request, [secondary] a third party's text such as a user's transcript of a real tool's output, [real] recorded by this collection's own tests on the board.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ SOURCES: dict[str, str] = {
     "S-gh200-96": "[secondary] user transcript, GH200 96GB: -lgip and -cgi",
     "S-gh200-144": "[issue] NVIDIA/mig-parted#139, NVIDIA/gpu-operator#1057 (-lgip; excerpt ends after the 2g row)",
     "S-h200": "[issue] NVIDIA/mig-parted#120 (-lgip of an 8x H200 box)",
+    "S-h200-580": "[real] recorded from an H200, driver 580.159.04: NVML, -lgip and -lgipp (tests/real/h200-141gb-580.159.04)",
     "S-b200": (
         "[issue] NVIDIA/mig-parted#187, NVIDIA/gpu-operator#1351 (-lgip; 1g = 20.50 GiB) and mig-"
         "parted#166, gpu-operator#1242 (1g = 22.00 GiB on the earlier driver); excerpts end after the 2g "

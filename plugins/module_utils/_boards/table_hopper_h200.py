@@ -24,13 +24,30 @@ _GH200_144GB = profiles_from(
 )
 
 _H200_141GB = profiles_from(
-    ("1g.18gb", "1_SLICE", 0, 19, 1, 7, 16384, 16, 1, 1, 0, 1, 0, None, "S-h200", None),
-    ("1g.18gb+me", "1_SLICE_REV1", 7, 20, 1, 1, 16384, 16, 1, 1, 0, 1, 1, None, "S-h200", None),
-    ("1g.35gb", "1_SLICE_REV2", 9, 15, 1, 4, 33024, 26, 1, 1, 0, 1, 0, None, "S-h200", None),
-    ("2g.35gb", "2_SLICE", 1, 14, 2, 3, 33024, 32, 2, 2, 0, 2, 0, None, "S-h200", None),
-    ("3g.71gb", "3_SLICE", 2, 9, 3, 2, 71168, 60, 3, 3, 0, 3, 0, None, "S-h200", None),
-    ("4g.71gb", "4_SLICE", 3, 5, 4, 1, 71168, 64, 4, 4, 0, 4, 0, None, "S-h200", None),
-    ("7g.141gb", "7_SLICE", 4, 0, 7, 1, 143104, 132, 8, 7, 0, 7, 1, None, "S-h200", None),
+    ("1g.18gb", "1_SLICE", 0, 19, 1, 7, 16384, 16, 1, 1, 0, 1, 0, "{0,1,2,3,4,5,6}:1", "S-h200-580", "S-h200-580"),
+    (
+        "1g.18gb+me",
+        "1_SLICE_REV1",
+        7,
+        20,
+        1,
+        1,
+        16384,
+        16,
+        1,
+        1,
+        0,
+        1,
+        1,
+        "{0,1,2,3,4,5,6}:1",
+        "S-h200-580",
+        "S-h200-580",
+    ),
+    ("1g.35gb", "1_SLICE_REV2", 9, 15, 1, 4, 33280, 26, 1, 1, 0, 1, 0, "{0,2,4,6}:2", "S-h200-580", "S-h200-580"),
+    ("2g.35gb", "2_SLICE", 1, 14, 2, 3, 33280, 32, 2, 2, 0, 2, 0, "{0,2,4}:2", "S-h200-580", "S-h200-580"),
+    ("3g.71gb", "3_SLICE", 2, 9, 3, 2, 71424, 60, 3, 3, 0, 3, 0, "{0,4}:4", "S-h200-580", "S-h200-580"),
+    ("4g.71gb", "4_SLICE", 3, 5, 4, 1, 71424, 64, 4, 4, 0, 4, 0, "{0}:4", "S-h200-580", "S-h200-580"),
+    ("7g.141gb", "7_SLICE", 4, 0, 7, 1, 143360, 132, 8, 7, 0, 7, 1, "{0}:8", "S-h200-580", "S-h200-580"),
 )
 
 BOARDS: tuple[Board, ...] = (
@@ -57,9 +74,8 @@ BOARDS: tuple[Board, ...] = (
         placement_grid_units=8,
         sm_total=132,
         placements_note=(
-            "-lgipp not found in text. go-nvml h200.go placements ({0,4}:3 for 3g, {0}:7 for 7g, 1-wide "
-            "for REV2) and its PCI id 0x2333 contradict real cards: do not use. Another driver prints 2g "
-            "32.50, 7g 140.00 GiB"
+            "go-nvml h200.go placements ({0,4}:3 for 3g, {0}:7 for 7g, 1-wide for REV2) and its PCI id 0x2333 "
+            "contradict real cards: do not use. An earlier driver (S-h200) has 32.25, 69.50 and 139.75 GiB"
         ),
         profiles=_H200_141GB,
     ),

@@ -20,6 +20,10 @@ _HEX = "[0-9a-fA-F]"
 _UUID = re.compile(
     rf"(?<!{_HEX}){_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}(?!{_HEX})|(?<![\w]){_HEX}{{32}}(?![\w])"
 )
+#: As nvidia-cuda-mps-control prints them in a column: cut off behind the third or fourth group.
+_CUT_UUID = re.compile(rf"(?<=GPU-|MIG-){_HEX}{{8}}(?:-{_HEX}{{4}}){{1,3}}(?![\w-])")
+MADE_UUID = "00000000-0000-4000-8000-"
+_MADE_SERIAL = re.compile(rf"SERIAL\d+|(?:0x)?90{{4,}}{_HEX}+")
 _LONG = re.compile(rf"(?<!\w){_HEX}{{64}}(?!\w)")
 _MAC = re.compile(rf"(?<![\w:]){_HEX}{{2}}(?::{_HEX}{{2}}){{5}}(?![\w:])")
 _IPV4 = re.compile(
@@ -60,10 +64,11 @@ _COMMON = {
 class Replacements:
     """What stands for what, kept over all texts of one report."""
 
-    def __init__(self, hosts: Iterable[str] = ()) -> None:
+    def __init__(self, hosts: Iterable[str] | None = None) -> None:
+        """Replace the names in C(hosts); without them, those of this host."""
         self._known: dict[str, dict[str, str]] = {}
         self._serials: set[str] = set()
-        own = {name for name in {*hosts, *_own_names()} if name}
+        own = {name for name in (_own_names() if hosts is None else hosts) if name}
         self._hosts = {name for name in own if len(name) > 3 and name.lower() not in _COMMON}
         #: They are words, too: replaced where they are a whole value.
         self._words = own - self._hosts
@@ -73,7 +78,7 @@ class Replacements:
         for pattern in _SERIAL:
             for value in pattern.findall(text):
                 # 0 and [N/A] are said of boards that have none.
-                if len(value) >= 6 and value.strip("0x"):
+                if len(value) >= 6 and value.strip("0x") and not _MADE_SERIAL.fullmatch(value):
                     self._serials.add(value)
                     if value.isdigit():
                         self._serials.add(hex(int(value)))
@@ -87,10 +92,11 @@ class Replacements:
             )
         text = _LONG.sub(lambda found: self._as("id", found[0].lower(), lambda n: f"{n:064x}"), text)
         text = _UUID.sub(self._uuid, text)
+        text = _CUT_UUID.sub(lambda found: MADE_UUID[: len(found[0])], text)
         text = _MAC.sub(
             lambda found: (
                 found[0]
-                if set(found[0]) <= set("0:")
+                if set(found[0]) <= set("0:") or found[0].startswith("02:00:00:00:00:")
                 else self._as("mac", found[0].lower(), lambda n: f"02:00:00:00:00:{n % 256:02x}")
             ),
             text,
@@ -128,14 +134,15 @@ class Replacements:
 
     def _uuid(self, found: re.Match[str]) -> str:
         digits = found[0].replace("-", "").lower()
-        if not digits.strip("0") or not digits.strip("f"):
+        made_here = digits.startswith(MADE_UUID.replace("-", ""))
+        if made_here or not digits.strip("0") or not digits.strip("f"):
             return found[0]
-        made = self._as("uuid", digits, lambda n: f"00000000-0000-4000-8000-{n:012x}")
+        made = self._as("uuid", digits, lambda n: f"{MADE_UUID}{n:012x}")
         return made if "-" in found[0] else made.replace("-", "")
 
     def _ipv4(self, found: re.Match[str]) -> str:
         address = ipaddress.ip_address(found[0])
-        if address.is_loopback or address.is_unspecified or found[0].startswith("255."):
+        if address.is_loopback or address.is_unspecified or found[0].startswith(("255.", "192.0.2.")):
             return found[0]
         return self._as("address", found[0], lambda n: f"192.0.2.{n % 256}")
 
@@ -144,7 +151,7 @@ class Replacements:
             address = ipaddress.IPv6Address(found[0])
         except ValueError:
             return found[0]
-        if address.is_loopback or address.is_unspecified:
+        if address.is_loopback or address.is_unspecified or str(address).startswith("2001:db8::"):
             return found[0]
         return self._as("address6", str(address), lambda n: f"2001:db8::{n:x}")
 

@@ -287,19 +287,19 @@ def test_before_mig_is_on_the_places_of_such_a_board_are_not_known_yet():
     assert "install the driver" in refused.message
 
 
-def test_totals_over_an_h200_are_planned_where_its_driver_says_the_places():
+def test_totals_over_a_board_without_places_are_planned_where_its_driver_says_them():
     found = stranger(True)
-    places = {"1g.18gb": ([0, 1, 2, 3, 4, 5, 6], 1, 7), "3g.71gb": ([0, 4], 4, 2)}
+    places = {"1g.18gb": ([0, 1, 2, 3, 4, 5, 6], 1, 7), "3g.72gb": ([0, 4], 4, 2)}
     found["gpus"][0].update(
-        name="NVIDIA H200",
-        board="h200-141gb",
+        name="NVIDIA GH200 144G HBM3e",
+        board="gh200-144gb",
         memory_mib=143771,
         profiles=[profile(name, number, *place) for number, (name, place) in enumerate(places.items())],
     )
-    plan = stage(found, wanting({"node": {"1g.18gb": 3, "3g.71gb": 1}}))
+    plan = stage(found, wanting({"node": {"1g.18gb": 3, "3g.72gb": 1}}))
     assert not plan.refusals and len(plan.steps) == 4
     del found["gpus"][0]["profiles"]
-    (refused,) = stage(found, wanting({"node": {"1g.18gb": 3, "3g.71gb": 1}})).refusals
+    (refused,) = stage(found, wanting({"node": {"1g.18gb": 3, "3g.72gb": 1}})).refusals
     assert "no source says where" in refused.message
 
 
