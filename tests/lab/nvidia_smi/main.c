@@ -215,8 +215,10 @@ int main(int argc, char **argv)
             mig = value;
         else if ((value = option_value(argc, argv, &i, "-d")) || (value = option_value(argc, argv, &i, "--display")))
             full = true; /* one section asked, all shown */
-        else
-            return bad_argument("Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n\n");
+        else {
+            printf("ERROR: Option %s is not recognized. Please run 'nvidia-smi -h'.\n\n", argv[i]);
+            return EXIT_OTHER;
+        }
     }
     if ((gpu_fields || app_fields) && (!format || strncmp(format, "csv", 3) != 0))
         return bad_argument("\"--query-*=\" switches require to specify --format switch.\n");

@@ -172,7 +172,7 @@ static int destroy_instances(const struct selection *s, const char *gi_ids)
 }
 
 /* Keep the GPUs that can (or do) MIG; exits with the real program's words when none is left. */
-static struct selection mig_gpus(const char *which, bool must_be_on)
+static struct selection mig_gpus(const char *which, bool must_be_on, bool only_lists)
 {
     struct selection all = select_gpus(which), some = {.count = 0};
     unsigned current, pending;
@@ -181,7 +181,7 @@ static struct selection mig_gpus(const char *which, bool must_be_on)
             some.gpus[some.count++] = all.gpus[i];
     if (some.count == 0) {
         puts(must_be_on ? "No MIG-enabled devices found." : "No MIG-supported devices found.");
-        exit(NVML_ERROR_NOT_FOUND);
+        exit(must_be_on && only_lists ? 0 : NVML_ERROR_NOT_FOUND); /* the lists end well: 580.159.04 on H200 */
     }
     return some;
 }
@@ -224,7 +224,7 @@ int mig_command(int argc, char **argv)
 #undef IS
     }
     start_nvml();
-    struct selection s = mig_gpus(which, verb != PROFILES && verb != PLACEMENTS);
+    struct selection s = mig_gpus(which, verb != PROFILES && verb != PLACEMENTS, verb < CREATE);
     switch (verb) {
     case PROFILES:
         return mig_list_profiles(&s);

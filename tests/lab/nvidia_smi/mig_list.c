@@ -70,6 +70,9 @@ int mig_computes(nvmlGpuInstance_t instance, nvmlComputeInstanceInfo_t *infos, n
     return total;
 }
 
+/* NVML's numbers of profiles in the order in which nvidia-smi lists them: by size, "me" and double memory behind the plain ones. */
+static const unsigned listed[NVML_GI_PROFILE_COUNT] = {0, 13, 7, 15, 10, 9, 1, 14, 8, 16, 11, 2, 3, 12, 4, 5, 6, 17};
+
 int mig_list_profiles(const struct selection *s)
 {
     nvmlGpuInstanceProfileInfo_v2_t p;
@@ -79,15 +82,17 @@ int mig_list_profiles(const struct selection *s)
          "|                                Free/Total   GiB              CE    JPEG  OFA  |\n"
          "|===============================================================================|");
     for (int i = 0; i < s->count; i++)
-        for (unsigned e = 0; e < NVML_GI_PROFILE_COUNT; e++) {
+        for (unsigned n = 0; n < NVML_GI_PROFILE_COUNT; n++) {
             unsigned left = 0;
-            if (!profile_by_enum(s->gpus[i].handle, e, &p))
+            if (!profile_by_enum(s->gpus[i].handle, listed[n], &p))
                 continue;
             nvml.nvmlDeviceGetGpuInstanceRemainingCapacity(s->gpus[i].handle, p.id, &left);
-            printf("| %3u  %-18s %3u  %4u/%-4u      %6.2f     %-3s   %3u   %3u   %3u   |\n"
-                   "|                                                             %3u   %3u   %3u   |\n",
-                   s->gpus[i].index, p.name, p.id, left, p.instanceCount, (double)p.memorySizeMB / 1024, p.isP2pSupported ? "Yes" : "No",
-                   p.multiprocessorCount, p.decoderCount, p.encoderCount, p.copyEngineCount, p.jpegCount, p.ofaCount);
+            char memory[16];
+            snprintf(memory, sizeof memory, "%.2f", (double)p.memorySizeMB / 1024);
+            printf("| %3u  %-18s %3u     %u/%-9u%-11s%-7s%-7u%-6u%-4u|\n"
+                   "|                                                              %2u     %-6u%-4u|\n",
+                   s->gpus[i].index, p.name, p.id, left, p.instanceCount, memory, p.isP2pSupported ? "Yes" : "No", p.multiprocessorCount,
+                   p.decoderCount, p.encoderCount, p.copyEngineCount, p.jpegCount, p.ofaCount);
             puts("+-------------------------------------------------------------------------------+");
         }
     return 0;
@@ -98,9 +103,9 @@ int mig_list_placements(const struct selection *s)
     nvmlGpuInstanceProfileInfo_v2_t p;
     nvmlGpuInstancePlacement_t at[32];
     for (int i = 0; i < s->count; i++)
-        for (unsigned e = 0; e < NVML_GI_PROFILE_COUNT; e++) {
+        for (unsigned n = 0; n < NVML_GI_PROFILE_COUNT; n++) {
             unsigned count = 32;
-            if (!profile_by_enum(s->gpus[i].handle, e, &p)
+            if (!profile_by_enum(s->gpus[i].handle, listed[n], &p)
                 || nvml.nvmlDeviceGetGpuInstancePossiblePlacements_v2(s->gpus[i].handle, p.id, at, &count) != NVML_SUCCESS)
                 continue;
             printf("GPU %2u Profile ID %2u Placement%s: {", s->gpus[i].index, p.id, count == 1 ? " " : "s");

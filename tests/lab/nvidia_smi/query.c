@@ -91,10 +91,10 @@ static bool gpu_field(const struct gpu *g, const char *field, char *text, unsign
     } else if (IS("fabric.state") || IS("fabric.status")) {
         static const char *const states[] = {"N/A", "Not Started", "In Progress", "Completed"};
         result = nvml.nvmlDeviceGetGpuFabricInfoV(g->handle, &fabric);
-        if (result == NVML_SUCCESS && fabric.state == NVML_FABRIC_NOT_SUPPORTED)
-            result = NVML_ERROR_NOT_SUPPORTED;
         snprintf(value, sizeof value, "%s", IS("fabric.state") ? states[fabric.state & 3] : fabric.state == NVML_FABRIC_COMPLETED ? "Success" : "N/A");
-    } else if (IS("display_mode") || IS("display_active"))
+    } else if (IS("display_mode"))
+        snprintf(value, sizeof value, "[Requested functionality has been deprecated]");
+    else if (IS("display_active"))
         snprintf(value, sizeof value, "Disabled");
     else if (IS("pstate"))
         snprintf(value, sizeof value, "P0");
@@ -146,7 +146,7 @@ static bool print_line(const char *fields, const struct gpu *g, const nvmlProces
             return false;
         }
         if (header)
-            printf(units && *unit ? "%s%s [%s]" : "%s%s", separator, field, unit);
+            printf(units && *unit ? "%s%s [%s]" : "%s%s", separator, strcmp(field, "used_memory") == 0 ? "used_gpu_memory" : field, unit);
         else
             printf(units && *unit && text[0] != '[' ? "%s%s %s" : "%s%s", separator, text, unit);
         separator = ", ";

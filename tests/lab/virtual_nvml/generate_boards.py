@@ -146,6 +146,7 @@ def render() -> str:
             f"0x{int(device, 16) >> 16:04x}", f"0x{extra.subsystem:04x}", f"0x{extra.pci_class:06x}", architecture.nvml,
             *capability, extra.brand, board.total_memory_mib, board.compute_slices or 0,
             board.placement_grid_units or 0, board.sm_total or 0, extra.nvlinks, extra.power_w,
+            extra.least_power_w or extra.power_w * 2 // 5, f"{{{extra.memory_clocks[0]}, {extra.memory_clocks[1]}}}", extra.bus_width, extra.bar1_mib,
             f"profiles_{number}" if board.mig else "NULL", len(board.profiles),
         )  # fmt: skip
         rows.append(f'    {{"{board.key}", "{product}", {", ".join(map(str, numbers))}}},')

@@ -22,6 +22,9 @@ class Extra:
 
     :param subsystem: PCI subsystem device id.
     :param power_w: power limit in W.
+    :param least_power_w: the lowest limit; four tenths of C(power_w), which is assumed, where no source says it.
+    :param memory_clocks: in MHz, the highest first; those of H100 where no source says others.
+    :param bus_width: of the memory, in bits.
     :param nvlinks: NVLinks of the board; 0 for a card without.
     :param capability: CUDA compute capability where it is not the first one of its architecture.
     :param brand: NVML's brand.
@@ -30,6 +33,10 @@ class Extra:
 
     subsystem: int = 0x1000
     power_w: int = 300
+    least_power_w: int | None = None
+    memory_clocks: tuple[int, int] = (2619, 1593)
+    bus_width: int = 5120
+    bar1_mib: int = 131072
     nvlinks: int = 0
     capability: tuple[int, int] | None = None
     brand: int = NVIDIA
@@ -48,7 +55,16 @@ EXTRAS = {
     "h100-nvl-94gb": Extra(subsystem=0x1839, nvlinks=12, power_w=400),
     "h100-96gb-gh200": Extra(subsystem=0x16EB, power_w=900),
     "gh200-144gb": Extra(power_w=900, sm_total=132),
-    "h200-141gb": Extra(subsystem=0x18BE, nvlinks=18, power_w=700),
+    # All of it recorded: tests/real/h200-141gb-580.159.04.
+    "h200-141gb": Extra(
+        subsystem=0x18BF,
+        nvlinks=18,
+        power_w=700,
+        least_power_w=200,
+        memory_clocks=(3201, 2201),
+        bus_width=6016,
+        bar1_mib=262144,
+    ),
     "h20-96gb": Extra(nvlinks=18, power_w=500, sm_total=78),
     "b200-180gb": Extra(subsystem=0x1999, nvlinks=18, power_w=1000, sm_total=148),
     "gb200-186gb": Extra(subsystem=0x2046, nvlinks=18, power_w=1200, sm_total=152),

@@ -40,7 +40,7 @@ struct board {
     const char *key, *product_name;
     int device_id, subsystem_id, pci_class, architecture, capability_major, capability_minor, brand, memory_mib;
     int slices, grid; /* 0: no MIG */
-    int multiprocessors, nvlinks, power_watt;
+    int multiprocessors, nvlinks, power_watt, least_watt, memory_clocks[2], bus_width, bar1_mib;
     const struct profile *profiles;
     int profile_count;
 };

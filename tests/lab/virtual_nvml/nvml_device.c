@@ -198,7 +198,7 @@ NVML_NUMBER(nvmlDeviceGetDisplayActive, int, 0)
 NVML_NUMBER(nvmlDeviceGetBusType, unsigned, 2)
 NVML_NUMBER(nvmlDeviceGetNumaNodeId, unsigned, m.hardware.gpus[gpu].numa_node)
 NVML_NUMBER(nvmlDeviceGetNumGpuCores, unsigned, board->multiprocessors * (board->architecture >= NVML_ARCH_HOPPER ? 128 : 64))
-NVML_NUMBER(nvmlDeviceGetMemoryBusWidth, unsigned, 5120)
+NVML_NUMBER(nvmlDeviceGetMemoryBusWidth, unsigned, board->bus_width)
 NVML_NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, unsigned, board->architecture >= NVML_ARCH_HOPPER ? 5 : 4)
 NVML_NUMBER(nvmlDeviceGetGpuMaxPcieLinkGeneration, unsigned, board->architecture >= NVML_ARCH_HOPPER ? 5 : 4)
 NVML_NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, unsigned, board->architecture >= NVML_ARCH_HOPPER ? 5 : 4)
@@ -358,11 +358,13 @@ NVML_CALL(nvmlDeviceGetMemoryInfo_v2, (nvmlDevice_t device, nvmlMemory_v2_t *mem
 
 NVML_CALL(nvmlDeviceGetBAR1MemoryInfo, (nvmlDevice_t device, nvmlBAR1Memory_t *memory), (device, memory))
 {
-    unsigned long long total, used;
-    nvmlReturn_t result = memory_of(device, memory, &total, &used);
-    if (result != NVML_SUCCESS)
-        return result;
-    *memory = (nvmlBAR1Memory_t){131072 * MIB, 131071 * MIB, 1 * MIB};
+    struct machine m;
+    struct handle at;
+    nvmlReturn_t result = open_device(&m, device, &at);
+    if (result != NVML_SUCCESS || !memory)
+        return result == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : result;
+    unsigned long long total = (unsigned long long)gpu_board(&m, at.gpu)->bar1_mib;
+    *memory = (nvmlBAR1Memory_t){total * MIB, (total - 1) * MIB, 1 * MIB};
     return NVML_SUCCESS;
 }
 
@@ -398,6 +400,8 @@ NVML_CALL(nvmlDeviceGetTemperatureV, (nvmlDevice_t device, nvmlTemperature_v1_t 
     nvmlReturn_t result = open_gpu(&m, device, &gpu);
     if (result == NVML_SUCCESS && temperature->version != NVML_STRUCT_VERSION(nvmlTemperature_v1_t, 1))
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    if (result == NVML_SUCCESS && temperature->sensorType != 0)
+        return NVML_ERROR_INVALID_ARGUMENT;
     if (result == NVML_SUCCESS)
         temperature->temperature = 31;
     return result;

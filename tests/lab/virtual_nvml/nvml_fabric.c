@@ -120,7 +120,9 @@ NVML_CALL(nvmlDeviceGetTopologyCommonAncestor, (nvmlDevice_t one, nvmlDevice_t o
         result = open_gpu(&m, other, &b);
     if (result != NVML_SUCCESS || !level)
         return result == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : result;
-    *level = a == b ? 0 : m.hardware.gpus[a].numa_node == m.hardware.gpus[b].numa_node ? 40 : 50; /* NODE, SYSTEM */
+    if (a == b)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *level = m.hardware.gpus[a].numa_node == m.hardware.gpus[b].numa_node ? 40 : 50; /* NODE, SYSTEM */
     return NVML_SUCCESS;
 }
 

@@ -43,6 +43,12 @@ static bool profiles_are_known(const struct machine *m, int gpu)
     return m->running.gpus[gpu].mig_current || driver_branch(library_version()) >= 550;
 }
 
+/* The numbers that a driver knows at all: 580 has 17. */
+static unsigned profile_count(void)
+{
+    return driver_branch(library_version()) > 580 ? NVML_GI_PROFILE_COUNT : NVML_GI_PROFILE_COUNT - 1;
+}
+
 /* ---- GPU instance profiles ---- */
 
 static nvmlReturn_t profile_of(nvmlDevice_t device, unsigned number, bool by_id, const void *answer, const struct profile **p)
@@ -52,10 +58,12 @@ static nvmlReturn_t profile_of(nvmlDevice_t device, unsigned number, bool by_id,
     nvmlReturn_t result = open_gpu(&m, device, &gpu);
     if (result != NVML_SUCCESS)
         return result;
-    if (!answer || (!by_id && number >= NVML_GI_PROFILE_COUNT))
+    if (!answer || (!by_id && number >= profile_count()))
         return NVML_ERROR_INVALID_ARGUMENT;
     const struct board *b = gpu_board(&m, gpu);
     *p = by_id ? mig_profile_by_id(b, number) : mig_profile_by_enum(b, number);
+    if (by_id && !*p && b->slices != 0)
+        return NVML_ERROR_INVALID_ARGUMENT;
     return *p && profiles_are_known(&m, gpu) ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
@@ -75,7 +83,7 @@ static nvmlReturn_t fill_profile(const struct profile *p, nvmlGpuInstanceProfile
 {
     if (info->version == NVML_STRUCT_VERSION(nvmlGpuInstanceProfileInfo_v2_t, 2)) {
         *info = (nvmlGpuInstanceProfileInfo_v2_t){
-            info->version, (unsigned)p->id, 0, (unsigned)p->slices, (unsigned)p->reported_count, (unsigned)p->multiprocessors,
+            0, (unsigned)p->id, 0, (unsigned)p->slices, (unsigned)p->reported_count, (unsigned)p->multiprocessors,
             (unsigned)p->copy_engines, (unsigned)p->decoders, (unsigned)p->encoders, (unsigned)p->jpeg, (unsigned)p->ofa,
             (unsigned long long)p->memory_mib, ""};
         snprintf(info->name, sizeof info->name, "MIG %s", p->name);
@@ -133,6 +141,16 @@ NVML_CALL(nvmlDeviceGetGpuInstancePossiblePlacements,
     return result;
 }
 
+/* The profile of this id on a GPU that can have instances; the driver also tells of it while MIG is off. */
+static nvmlReturn_t known_profile(const struct machine *m, int gpu, unsigned id, const struct profile **p)
+{
+    const struct board *b = gpu_board(m, gpu);
+    if (b->slices == 0 || !profiles_are_known(m, gpu))
+        return NVML_ERROR_NOT_SUPPORTED;
+    *p = mig_profile_by_id(b, id);
+    return *p ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
+}
+
 /* The GPU behind the handle, with MIG on, and the profile of this id on it. */
 static nvmlReturn_t mig_gpu(const struct machine *m, int gpu, unsigned id, const struct profile **p)
 {
@@ -150,7 +168,7 @@ NVML_CALL(nvmlDeviceGetGpuInstanceRemainingCapacity, (nvmlDevice_t device, unsig
     int gpu;
     nvmlReturn_t result = open_gpu(&m, device, &gpu);
     if (result == NVML_SUCCESS)
-        result = mig_gpu(&m, gpu, id, &p);
+        result = known_profile(&m, gpu, id, &p);
     if (result == NVML_SUCCESS)
         *count = (unsigned)mig_gpu_instance_capacity(&m, gpu, p);
     return result;
@@ -202,7 +220,7 @@ NVML_CALL(nvmlDeviceGetGpuInstances, (nvmlDevice_t device, unsigned id, nvmlGpuI
     int gpu;
     nvmlReturn_t result = open_gpu(&m, device, &gpu);
     if (result == NVML_SUCCESS)
-        result = count ? mig_gpu(&m, gpu, id, &p) : NVML_ERROR_INVALID_ARGUMENT;
+        result = count ? known_profile(&m, gpu, id, &p) : NVML_ERROR_INVALID_ARGUMENT;
     if (result != NVML_SUCCESS)
         return result;
     *count = 0;
@@ -221,7 +239,7 @@ NVML_CALL(nvmlDeviceGetGpuInstanceById, (nvmlDevice_t device, unsigned id, nvmlG
         return result;
     if (!instance)
         return NVML_ERROR_INVALID_ARGUMENT;
-    if (!m.running.gpus[gpu].mig_current)
+    if (gpu_board(&m, gpu)->slices == 0 || !profiles_are_known(&m, gpu))
         return NVML_ERROR_NOT_SUPPORTED;
     if (id >= MAX_GPU_INSTANCES || !m.running.gpus[gpu].instances[id].present || !mig_accessible(gpu, (int)id, WHOLE_GPU))
         return NVML_ERROR_NOT_FOUND;
@@ -429,8 +447,10 @@ NVML_CALL(nvmlDeviceGetMigDeviceHandleByIndex, (nvmlDevice_t device, unsigned in
     if (result != NVML_SUCCESS)
         return result;
     const struct board *b = gpu_board(&m, gpu);
-    if (b->slices == 0 || !m.running.gpus[gpu].mig_current)
+    if (b->slices == 0)
         return NVML_ERROR_NOT_SUPPORTED;
+    if (!m.running.gpus[gpu].mig_current)
+        return NVML_ERROR_NOT_FOUND;
     if (!mig || index >= (unsigned)b->slices)
         return NVML_ERROR_INVALID_ARGUMENT;
     const struct mig_slot *slot = mig_slot_at_index(&m, gpu, index);

@@ -10,11 +10,10 @@
 
 #include <stdio.h>
 
-enum { GRAPHICS = 0, SM = 1, MEMORY = 2, MAX_GRAPHICS = 1980, MIN_GRAPHICS = 345, GRAPHICS_STEP = 15 };
-static const unsigned memory_clocks[] = {2619, 1593};
-
+enum { GRAPHICS = 0, SM = 1, MEMORY = 2, VIDEO = 3, NO_CLOCK = 4, IDLE_VIDEO = 765, MAX_VIDEO = 1545, MAX_GRAPHICS = 1980, MIN_GRAPHICS = 345, GRAPHICS_STEP = 15 };
+static unsigned memory_clock(const struct board *b, int which) { return (unsigned)b->memory_clocks[which]; }
 static unsigned default_limit(const struct board *b) { return (unsigned)b->power_watt * 1000; }
-static unsigned least_limit(const struct board *b) { return (unsigned)b->power_watt * 400; }
+static unsigned least_limit(const struct board *b) { return (unsigned)b->least_watt * 1000; }
 static unsigned limit_of(const struct machine *m, int gpu)
 {
     unsigned set = m->running.gpus[gpu].power_limit;
@@ -73,9 +72,9 @@ NVML_CALL(nvmlDeviceSetPowerManagementLimit, (nvmlDevice_t device, unsigned mill
 
 /* ---- Clocks ---- */
 
-static bool is_memory_clock(unsigned clock)
+static bool is_memory_clock(const struct board *b, unsigned clock)
 {
-    return clock == memory_clocks[0] || clock == memory_clocks[1];
+    return clock == memory_clock(b, 0) || clock == memory_clock(b, 1);
 }
 
 static nvmlReturn_t clock_of(nvmlDevice_t device, int type, const unsigned *value, struct machine *m, int *gpu)
@@ -83,7 +82,7 @@ static nvmlReturn_t clock_of(nvmlDevice_t device, int type, const unsigned *valu
     nvmlReturn_t result = open_gpu(m, device, gpu);
     if (result != NVML_SUCCESS)
         return result;
-    if (!value || (type != GRAPHICS && type != SM && type != MEMORY))
+    if (!value || type < GRAPHICS || type > VIDEO)
         return NVML_ERROR_INVALID_ARGUMENT;
     return settable(m, *gpu) ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
@@ -94,7 +93,7 @@ NVML_CALL(nvmlDeviceGetMaxClockInfo, (nvmlDevice_t device, int type, unsigned *c
     int gpu;
     nvmlReturn_t result = clock_of(device, type, clock, &m, &gpu);
     if (result == NVML_SUCCESS)
-        *clock = type == MEMORY ? memory_clocks[0] : MAX_GRAPHICS;
+        *clock = type == VIDEO ? MAX_VIDEO : type == MEMORY ? memory_clock(gpu_board(&m, gpu), 0) : MAX_GRAPHICS;
     return result;
 }
 
@@ -104,11 +103,15 @@ NVML_CALL(nvmlDeviceGetClockInfo, (nvmlDevice_t device, int type, unsigned *cloc
     int gpu;
     nvmlReturn_t result = clock_of(device, type, clock, &m, &gpu);
     if (result != NVML_SUCCESS)
-        return result;
+        return result == NVML_ERROR_INVALID_ARGUMENT && type == NO_CLOCK ? NVML_ERROR_NOT_SUPPORTED : result;
+    if (type == VIDEO) {
+        *clock = IDLE_VIDEO;
+        return NVML_SUCCESS;
+    }
     const struct running_gpu *now = &m.running.gpus[gpu];
     unsigned locked = type == MEMORY ? now->memory_lock[1] : now->graphics_lock[1];
     unsigned wanted = type == MEMORY ? now->application[0] : now->application[1];
-    *clock = locked ? locked : wanted ? wanted : type == MEMORY ? memory_clocks[0] : MAX_GRAPHICS;
+    *clock = locked ? locked : wanted ? wanted : type == MEMORY ? memory_clock(gpu_board(&m, gpu), 0) : MAX_GRAPHICS;
     return NVML_SUCCESS;
 }
 
@@ -119,8 +122,10 @@ static nvmlReturn_t application_clock(nvmlDevice_t device, int type, unsigned *c
     nvmlReturn_t result = clock_of(device, type, clock, &m, &gpu);
     if (result != NVML_SUCCESS)
         return result;
+    if (type == VIDEO)
+        return NVML_ERROR_NOT_SUPPORTED;
     unsigned set = m.running.gpus[gpu].application[type == MEMORY ? 0 : 1];
-    *clock = set && !own ? set : type == MEMORY ? memory_clocks[0] : MAX_GRAPHICS;
+    *clock = set && !own ? set : type == MEMORY ? memory_clock(gpu_board(&m, gpu), 0) : MAX_GRAPHICS;
     return NVML_SUCCESS;
 }
 
@@ -145,7 +150,7 @@ NVML_CALL(nvmlDeviceGetSupportedMemoryClocks, (nvmlDevice_t device, unsigned *co
     *count = 2;
     if (!fits)
         return NVML_ERROR_INSUFFICIENT_SIZE;
-    clocks[0] = memory_clocks[0], clocks[1] = memory_clocks[1];
+    clocks[0] = memory_clock(gpu_board(&m, gpu), 0), clocks[1] = memory_clock(gpu_board(&m, gpu), 1);
     return NVML_SUCCESS;
 }
 
@@ -158,7 +163,7 @@ NVML_CALL(nvmlDeviceGetSupportedGraphicsClocks, (nvmlDevice_t device, unsigned m
     nvmlReturn_t result = clock_of(device, GRAPHICS, count, &m, &gpu);
     if (result != NVML_SUCCESS)
         return result;
-    if (!is_memory_clock(memory))
+    if (!is_memory_clock(gpu_board(&m, gpu), memory))
         return NVML_ERROR_NOT_FOUND;
     bool fits = clocks && *count >= COUNT;
     *count = COUNT;
@@ -184,7 +189,7 @@ NVML_CALL(nvmlDeviceSetApplicationsClocks, (nvmlDevice_t device, unsigned memory
     nvmlReturn_t result = change_clocks(device, &m, &gpu);
     if (result != NVML_SUCCESS)
         return result;
-    if (!is_memory_clock(memory) || graphics > MAX_GRAPHICS || graphics < MIN_GRAPHICS || graphics % GRAPHICS_STEP)
+    if (!is_memory_clock(gpu_board(&m, gpu), memory) || graphics > MAX_GRAPHICS || graphics < MIN_GRAPHICS || graphics % GRAPHICS_STEP)
         return finish_change(&m, NVML_ERROR_INVALID_ARGUMENT);
     m.running.gpus[gpu].application[0] = memory;
     m.running.gpus[gpu].application[1] = graphics;
@@ -210,7 +215,7 @@ static nvmlReturn_t lock(nvmlDevice_t device, bool memory, unsigned least, unsig
     nvmlReturn_t result = change_clocks(device, &m, &gpu);
     if (result != NVML_SUCCESS)
         return result;
-    if (least > most || most > (memory ? memory_clocks[0] : (unsigned)MAX_GRAPHICS))
+    if (least > most || most > (memory ? memory_clock(gpu_board(&m, gpu), 0) : (unsigned)MAX_GRAPHICS))
         return finish_change(&m, NVML_ERROR_INVALID_ARGUMENT);
     unsigned *range = memory ? m.running.gpus[gpu].memory_lock : m.running.gpus[gpu].graphics_lock;
     range[0] = least, range[1] = most;

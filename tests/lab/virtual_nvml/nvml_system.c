@@ -147,10 +147,11 @@ EXPORT const char *nvmlErrorString(nvmlReturn_t result)
         "Success", "Uninitialized", "Invalid Argument", "Not Supported", "Insufficient Permissions", "Already Initialized", "Not Found",
         "Insufficient Size", "Insufficient External Power", "Driver Not Loaded", "Timeout", "Interrupt Request Issue",
         "NVML Shared Library Not Found", "Function Not Found", "Corrupted infoROM", "GPU is lost", "GPU requires reset",
-        "The operating system has blocked the request", "Driver/library version mismatch", "In use by another client",
-        "Insufficient Memory", "No data", "The requested vgpu operation is not available on target device, because ECC is enabled",
-        "Insufficient Resources", "Frequency Not Supported", "Argument Version Mismatch", "Deprecated", "Not Ready", "GPU Not Found",
-        "Invalid State", "Reset Type Not Supported",
+        "GPU access blocked by the operating system", "Driver/library version mismatch", "In use by another client",
+        "Insufficient Memory", "No data", "vGPU ECC not supported",
+        "Insufficient Resources", "Invalid Frequency", "Argument version mismatch", "Requested functionality has been deprecated",
+        "System is not in ready state", "No supported GPUs were found", "Resource not in correct state to perform requested operation",
+        "Reset type is not supported for given device",
     };
     if (result >= 0 && result < (int)(sizeof texts / sizeof texts[0]))
         return texts[result];

@@ -46,7 +46,7 @@ def profile_ids(device):
     for number in range(NVML_GPU_INSTANCE_PROFILE_COUNT):
         try:
             info = nvmlDeviceGetGpuInstanceProfileInfo(device, number)
-        except NVMLError_NotSupported:
+        except (NVMLError_NotSupported, NVMLError_InvalidArgument):  # not of this board, not known to this driver
             continue
         name = info.name.decode() if isinstance(info.name, bytes) else info.name
         ids[name.removeprefix("MIG ")] = info.id

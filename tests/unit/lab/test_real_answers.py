@@ -12,8 +12,11 @@ RECORD_DEVIATIONS=1 writes it anew, for after a mend.
 from __future__ import annotations
 
 import collections
+import csv
+import io
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -99,9 +102,22 @@ def written(found: dict[tuple[str, str, str], list[str]]) -> str:
     )
 
 
+def hold(recording: Recording, name: str, found: str) -> None:
+    """Compare what deviates with the list of the recording, both ways."""
+    path = recording.folder / name
+    if os.environ.get("RECORD_DEVIATIONS"):
+        path.write_text(found, encoding="utf-8")
+    was, now = set(path.read_text(encoding="utf-8").splitlines()), set(found.splitlines())
+    assert not now - was, "it deviates where it did not:\n" + "\n".join(sorted(now - was))
+    assert not was - now, f"no deviation any more, take it out of {path.relative_to(REPOSITORY)}:\n" + "\n".join(
+        sorted(was - now)
+    )
+
+
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda one: one.name)
 def test_nvml_answers_as_the_real_one_but_for_what_is_listed(machine, tmp_path: Path, recording: Recording):
-    machine.start(recording.about["board"], driver=recording.about["driver"])
+    # A recorded machine that has its GPU passed through.
+    machine.start(recording.about["board"], "--passthrough", driver=recording.about["driver"])
     out = tmp_path / "calls.jsonl"
     done = machine.run(
         sys.executable, "-m", "gpu_evidence.nvml_calls", str(out),
@@ -111,11 +127,40 @@ def test_nvml_answers_as_the_real_one_but_for_what_is_listed(machine, tmp_path: 
     real = calls(recording.text("nvml/calls.jsonl"))
     assert len(real) > 1000
     found = written(deviations(real, calls(out.read_text(encoding="utf-8"))))
-    path = recording.folder / "deviations.txt"
-    if os.environ.get("RECORD_DEVIATIONS"):
-        path.write_text(found, encoding="utf-8")
-    was, now = set(path.read_text(encoding="utf-8").splitlines()), set(found.splitlines())
-    assert not now - was, "the virtual NVML deviates where it did not:\n" + "\n".join(sorted(now - was))
-    assert not was - now, f"no deviation any more, take it out of {path.relative_to(REPOSITORY)}:\n" + "\n".join(
-        sorted(was - now)
-    )
+    hold(recording, "deviations.txt", found)
+
+
+#: What is of one machine in the output of nvidia-smi.
+_OF_THE_MACHINE = re.compile(r"GPU-[0-9a-f-]{36}|[0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.0")
+
+
+def form(text: str) -> str:
+    """The form of a value: its unit, its kind of missing, not its number."""
+    return re.sub(r"[0-9A-Fa-f.]*[0-9][0-9A-Fa-f.]*", "N", _OF_THE_MACHINE.sub("<id>", text.strip()))
+
+
+@pytest.mark.parametrize("recording", RECORDINGS, ids=lambda one: one.name)
+def test_nvidia_smi_prints_and_ends_as_the_real_one_but_for_what_is_listed(machine, recording: Recording):
+    machine.start(recording.about["board"], "--passthrough", driver=recording.about["driver"])
+    version = {"VIRTUAL_GPU_LIBRARY_VERSION": recording.about["driver"]}
+    found = []
+    for command in recording.json_lines("commands/commands.jsonl"):
+        title, words = command["name"], command["command"][1:]
+        if title.startswith("smi-") and "--format=csv" not in words:
+            done = machine.smi(*words, **version)
+            real, virtual = (
+                _OF_THE_MACHINE.sub("<id>", text.strip())
+                for text in (recording.files.get(f"commands/{title}.out", ""), done.stdout)
+            )
+            if (command["status"], real) != (done.returncode, virtual):
+                found.append(
+                    f"nvidia-smi {' '.join(words)} | status {command['status']} | status {done.returncode} | {'text' if real != virtual else ''}\n"
+                )
+    heads, values = csv.reader(io.StringIO(recording.text("commands/smi-query-gpu-all.out")), skipinitialspace=True)
+    for field, head, value in zip(recording.json("commands/query-gpu-fields.json"), heads, values):
+        done = machine.smi(f"--query-gpu={field}", "--format=csv", **version)
+        lines = [*done.stdout.splitlines(), "", ""]
+        said = "unknown" if done.returncode else f"{lines[0]}: {form(lines[1])}"
+        if said != f"{head}: {form(value)}":
+            found.append(f"--query-gpu={field} | {head}: {form(value)} | {said}\n")
+    hold(recording, "nvidia-smi-deviations.txt", "".join(sorted(set(found))))

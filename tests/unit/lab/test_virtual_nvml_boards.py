@@ -27,7 +27,7 @@ rows = []
 for number in range(NVML_GPU_INSTANCE_PROFILE_COUNT):
     try:
         p = nvmlDeviceGetGpuInstanceProfileInfo(d, number)
-    except NVMLError_NotSupported:
+    except (NVMLError_NotSupported, NVMLError_InvalidArgument):
         continue
     where, count = (c_nvmlGpuInstancePlacement_t * 16)(), c_uint(16)
     nvmlDeviceGetGpuInstancePossiblePlacements(d, p.id, where, byref(count))

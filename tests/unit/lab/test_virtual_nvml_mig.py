@@ -258,7 +258,7 @@ def test_return_codes(machine: VirtualMachine) -> None:
         """
     )
     assert before == [
-        "NotSupported", "NotSupported", "NotSupported", "InvalidArgument", "NotSupported", None, 0, "NotSupported", "InvalidArgument",
+        "NotSupported", "NotSupported", "NotSupported", "InvalidArgument", "NotSupported", None, 0, "NotFound", "InvalidArgument",
         "InvalidArgument",
     ]  # fmt: skip
     after = machine.nvml(

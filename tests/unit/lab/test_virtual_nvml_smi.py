@@ -86,7 +86,7 @@ def test_summary_names_versions(machine: VirtualMachine) -> None:
 
 def test_mig_by_hand(machine: VirtualMachine) -> None:
     machine.start("h100-80gb-sxm")
-    assert machine.smi("mig", "-lgi").returncode == 6
+    assert machine.smi("mig", "-lgi").returncode == 0
     assert machine.smi("-mig", "1").stdout == "Enabled MIG Mode for GPU 00000000:18:00.0\nAll done.\n"
     made = machine.smi("mig", "-cgi", "3g.40gb,19:0,15", "-C")
     assert made.returncode == 0
