@@ -142,19 +142,16 @@ class Nvml:
     def profiles(self, index: int, remaining: bool = True) -> tuple[GpuInstanceProfile, ...]:
         """Return the live table of GPU instance profiles of one GPU; empty on a board without MIG.
 
-        Places and remaining capacity are None while MIG is off: the driver does not tell them then.
+        Places and remaining capacity are None where the driver does not tell them: while MIG is off, branch 580 does.
 
         :param remaining: whether to ask how many more of each profile can be made now.
         :raises NvmlError: NVML fails otherwise than by saying that a profile does not exist.
         """
         device = self.device(index)
-        reading = Reading(self.library)
-        mode = self._mig_mode(reading, device)
         if index not in self._profiles:
-            memory = reading.value("memory_mib", "nvmlDeviceGetMemoryInfo", device)
+            memory = Reading(self.library).value("memory_mib", "nvmlDeviceGetMemoryInfo", device)
             self._offered(index, device, None if memory is None else memory.total // _MIB)
-        profiles = self._profiles[index]
-        return with_places(self.library, device, profiles, remaining) if mode.current else profiles
+        return with_places(self.library, device, self._profiles[index], remaining)
 
     def forget_profiles(self) -> None:
         """Ask for the tables of profiles anew when they are needed next."""

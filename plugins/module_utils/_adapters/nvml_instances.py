@@ -61,7 +61,7 @@ def gpu_instance_profiles(
 def with_places(
     library: Library, device: Any, profiles: tuple[GpuInstanceProfile, ...], remaining: bool
 ) -> tuple[GpuInstanceProfile, ...]:
-    """Return profiles with the places that they can take, which the driver tells only while MIG is on.
+    """Return profiles with the places that they can take, where the driver tells them.
 
     :param remaining: also ask how many more of each can be made now.
     """
@@ -232,7 +232,7 @@ def _gpu_placements(library: Library, device: Any, profile_id: int) -> tuple[Pla
     try:
         library.call(call, device, profile_id, places, ctypes.byref(count))
     except NvmlError:
-        # The driver does not tell while MIG is off; callers have the table of boards.
+        # Older drivers do not tell while MIG is off; callers have the table of boards.
         return None
     return tuple(sorted((Placement(p.start, p.size) for p in places[: count.value]), key=lambda p: (p.start, p.size)))
 

@@ -189,7 +189,8 @@ def test_everything_is_read(tree, monkeypatch):
     ("name", "device", "memory", "asked"),
     [
         ("NVIDIA H100 80GB HBM3", "0x2330", 81559, False),
-        ("NVIDIA H200", "0x2335", 143771, True),
+        ("NVIDIA H200", "0x2335", 143771, False),
+        ("NVIDIA GH200 144G HBM3e", "0x2348", 146944, True),
         ("NVIDIA X1000 96GB", "0xffff", 98304, True),
     ],
 )
