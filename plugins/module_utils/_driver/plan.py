@@ -288,7 +288,7 @@ def source_of_runfile(host: Host) -> list[Refused]:
     return [
         Refused(
             f"{PREFIX}state",
-            "the driver was installed by NVIDIA's .run installer, whose files no package manager knows",
+            "no package has the driver: NVIDIA's .run installer installed it, or it is mounted from outside, as in a container",
             "Remove it with nvidia-uninstall.",
         )
     ]

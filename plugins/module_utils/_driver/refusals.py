@@ -110,8 +110,8 @@ def source_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
         return [
             Refused(
                 f"{PREFIX}source",
-                "the driver was installed by NVIDIA's .run installer, whose files no package manager knows",
-                "Remove it with nvidia-uninstall first.",
+                "no package has the driver: NVIDIA's .run installer installed it, or it is mounted from outside, as in a container",
+                "Remove it with nvidia-uninstall first, or leave it alone with nvidia_driver_state: unmanaged.",
             )
         ]
     installed, wanted = host.source, desired.archive_source

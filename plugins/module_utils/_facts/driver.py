@@ -32,7 +32,10 @@ def driver_source(files: HostFiles, packages: Sequence[InstalledPackage], presen
     :param packages: the driver's installed packages.
     :param present: whether there is a module or a library at all.
     """
-    drivers = [package for package in packages if is_driver(package.name)]
+    # The libraries for programs of a newer CUDA come with images of containers, whose driver is that of their host.
+    drivers = [
+        package for package in packages if is_driver(package.name) and not package.name.startswith("cuda-compat")
+    ]
     if drivers:
         return "nvidia" if any(from_nvidia(package) for package in drivers) else "distribution"
     if present or any(files.exists(mark) for mark in _RUNFILE_MARKS):

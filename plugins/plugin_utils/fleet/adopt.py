@@ -149,7 +149,7 @@ def _driver(reader: _Reader, served: Served, rack: Found) -> None:
     unmanaged = {"nvidia_driver_state": "unmanaged"}
     if driver.get("source") not in ("nvidia", "distribution") or not is_driver_version(str(version)):
         reader.variables.update(unmanaged)
-        how = {"runfile": "NVIDIA's .run installer"}.get(
+        how = {"runfile": "NVIDIA's .run installer, or is mounted from outside"}.get(
             str(driver.get("source")), "something other than a package of the host"
         )
         if served.driver:

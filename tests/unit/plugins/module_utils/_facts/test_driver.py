@@ -148,12 +148,18 @@ DEBIAN = InstalledPackage(
 TOOLKIT = InstalledPackage("nvidia-container-toolkit", "1.20.0-1", "NVIDIA CORPORATION <cudatools@nvidia.com>")
 
 
+#: As an image of containers has it (recorded on an H200, whose driver was mounted): libraries, no driver.
+COMPAT = InstalledPackage("cuda-compat-13-0", "580.95.05-0ubuntu1", "cudatools <cudatools@nvidia.com>")
+
+
 @pytest.mark.parametrize(
     ("packages", "present", "mark", "source"),
     [
         ([NVIDIA], True, None, "nvidia"),
         ([DEBIAN, TOOLKIT], True, None, "distribution"),
         ([TOOLKIT], True, None, "runfile"),
+        ([COMPAT], True, None, "runfile"),
+        ([COMPAT], False, None, None),
         ([], False, "/usr/bin/nvidia-uninstall", "runfile"),
         ([TOOLKIT], False, None, None),
     ],
