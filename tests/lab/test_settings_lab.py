@@ -117,7 +117,7 @@ def test_a_value_that_somebody_changed_is_seen_and_set_back(fleet):
     fleet.module(HOST, "gpu_settings", {"power_limit": 650, "graphics_clocks": [1200, 1410], "ecc": "enabled"})
     fleet.lab.sh(HOST, "sed -i 's/650/500/' /etc/gpufleet/settings.json")
     verified = fleet.play("verify")
-    assert verified.rc != 0 and "is 650 W, not 500 W" in verified.text
+    assert verified.rc != 0 and "to 500 W (it is 650 W)" in verified.text
     assert play(fleet).recap[HOST]["failed"] == 0
     assert shown(fleet) == SET
 
