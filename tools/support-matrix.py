@@ -14,6 +14,7 @@ test that is the row, so that a case which is added or taken away is in the page
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -24,6 +25,7 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = REPOSITORY / "docs" / "support.md"
+REAL = REPOSITORY / "tests" / "real"
 TIERS = REPOSITORY / "tools" / "test.sh"
 MARK = "proves"
 #: From the strongest to the weakest.
@@ -53,8 +55,8 @@ edit it. CI runs every test that is named here, except those with {mark}: they t
 | unconfirmed | it is not refused, and no test proves it | |
 
 The generated repositories are signed and have the names, versions, dependency shapes, streams and traps of NVIDIA's; what is in them holds no driver.
-No cell was run on real GPUs. The kernel of a lab host cannot load modules: what is loaded is the lab's answer, what is built is real only where it
-says so. The numbers are those of the [tests](#tests).
+What was run on real GPUs is in [Boards](#boards). The kernel of a lab host cannot load modules: what is loaded is the lab's answer, what is built is
+real only where it says so. The numbers are those of the [tests](#tests).
 """
 
 #: What the collection calls alike, as people tell it apart.
@@ -210,10 +212,32 @@ def page(proofs: Sequence[Proof]) -> str:
             },
             {"": "proof"},
         ),
+        "## Boards\n\nWhat `run.sh` of the GPU bundle did on the real board ([how](testing-your-pools.md)): the driver with its flavour, the date, and the "
+        "parts that ran.\nNo setting was changed: MIG mode stayed as it was. Where the column is empty, no real one has been reached yet.\n",
+        _boards(),
         "## Tests\n\n| number | test |\n|---|---|",
         *(f"| {number}{'' if test in by_default else BY_NAME} | `{test}` |" for test, number in numbers.items()),
     ]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _boards() -> str:
+    """Return the table of boards, with what was recorded from real ones."""
+    from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS
+
+    recorded: dict[str, list[str]] = {}
+    for path in sorted(REAL.glob("*/about.json")):
+        about = json.loads(path.read_text(encoding="utf-8"))
+        ran = ", ".join(
+            name for name, status in about["parts"].items() if status == "ran" and name not in ("before", "after")
+        )
+        text = f"**real** driver {about['driver']} ({about['flavour']}), {about['date']}: {ran}"
+        recorded.setdefault(about["board"], []).append(text)
+    rows = [
+        f"| {board.product_names[0] if board.product_names else board.key} | {'; '.join(recorded.get(board.key, []))} |"
+        for board in BOARDS
+    ]
+    return "\n".join(["| | real |", "|---|---|", *rows]) + "\n"
 
 
 def _remark(row: Any) -> str:

@@ -53,6 +53,7 @@ PARTS = (
     Part("files", "Files of kernel, driver and PCI bus", "host:files", 25),
     Part("nvml", "Every read-only call of NVML", "nvml:part", 110),
     Part("facts", "The facts document, and how long it takes", "product:facts", 90, ("product",)),
+    Part("user", "The facts and NVML as a user without rights", "product:user", 80, ("nvml", "product")),
     Part("commands", "nvidia-smi and the system's tools", "smi:commands", 110),
     Part("playbooks", "doctor, adopt, plan, verify and inspect", "product:playbooks", 150, ("product",)),
     Part("cuda", "A CUDA program: vector addition and memory", "cuda:part", 80, ("nvml",)),

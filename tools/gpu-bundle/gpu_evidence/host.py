@@ -6,8 +6,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import errno
 import glob
+import hashlib
 import os
 import platform
 import re
@@ -16,7 +19,7 @@ import struct
 import sys
 from pathlib import Path
 
-from gpu_evidence.running import Folder, which
+from gpu_evidence.running import PLACES, Folder, which
 
 _FILES = (
     "/etc/os-release", "/etc/debian_version", "/proc/version", "/proc/devices", "/proc/modules", "/proc/filesystems",
@@ -68,6 +71,8 @@ def files(out: str, _work: str) -> int:
     folder.write_json("device-nodes.json", _nodes())
     folder.write_json("system.json", _system())
     folder.write_json("libraries.json", _libraries())
+    folder.write_json("programs.json", _programs())
+    folder.write_json("processes.json", _closed_processes())
     return folder.answer(
         "ran",
         f"{len(kept)} files, {len(_pci())} NVIDIA functions on the PCI bus",
@@ -208,6 +213,38 @@ def _libraries() -> dict[str, object]:
                 found[folder] = {name: os.path.realpath(f"{folder}/{name}") for name in sorted(names)}
     path = loaded("libnvidia-ml.so.1")
     found["libnvidia-ml.so.1"] = {"path": path, "symbols": symbols(path) if path else None}
+    return found
+
+
+def _programs() -> dict[str, object]:
+    """Every file of NVIDIA's programs in the path: a container may have one of its own beside the one that is mounted."""
+    found: dict[str, object] = {}
+    for folder in dict.fromkeys([*os.environ.get("PATH", os.defpath).split(os.pathsep), *PLACES]):
+        for path in sorted(glob.glob(f"{folder}/nvidia-*")):
+            with contextlib.suppress(OSError):
+                raw = Path(path).read_bytes()
+                words = sorted({one.decode() for one in re.findall(rb"[ -~]*multiuser[ -~]*", raw)})
+                found[path] = {
+                    "target": os.path.realpath(path),
+                    "size": len(raw),
+                    "sha256": hashlib.sha256(raw).hexdigest()[:16],
+                    "words": words,
+                }
+    return found
+
+
+def _closed_processes() -> dict[str, object]:
+    """The processes whose open files this user cannot list, by the reason: what may use a GPU unseen."""
+    found: dict[str, object] = {}
+    for path in glob.glob("/proc/[0-9]*"):
+        try:
+            os.listdir(f"{path}/fd")
+        except OSError as error:
+            found[path] = {
+                "error": errno.errorcode.get(error.errno or 0),
+                "name": _file(f"{path}/comm"),
+                "status": str(_file(f"{path}/status"))[:200],
+            }
     return found
 
 

@@ -151,6 +151,51 @@ def in_use(folder: Folder, name: str, work: str) -> None:
         )
 
 
+def user(out: str, work: str) -> int:
+    """The facts and NVML as a user without rights: what such a user is told, and what is said of the rest."""
+    if os.geteuid() != 0:
+        return Folder(out).answer("absent", "this run is an ordinary user's already")
+    folder, env = Folder(out), _environment(work)
+    open_to_all = Path(work) / "user"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    env.update(
+        PYTHONPATH=os.pathsep.join([env["PYTHONPATH"], f"{work}/collections"]),
+        TMPDIR=str(open_to_all),
+        HOME=str(open_to_all),
+    )
+    env.pop("PYTHONPYCACHEPREFIX", None)
+    env["PYTHONDONTWRITEBYTECODE"] = "1"
+    # What is imported before is there although that user may not read where it is.
+    start = "import runpy, sys, pynvml, ansible.module_utils.basic, gpu_evidence.nvml_values; from gpu_evidence.cuda import become; become(65534); "
+    given = json.dumps({"ANSIBLE_MODULE_ARGS": {"gather": _GATHER, "_ansible_remote_tmp": str(open_to_all)}})
+    facts_of = run(
+        [sys.executable, "-c", start + _MODULE, "ansible_collections.gpufleet.nvidia.plugins.modules.gpu_info"],
+        40,
+        env,
+        given=given,
+    )
+    folder.keep("facts", facts_of)
+    calls = open_to_all / "calls.jsonl"
+    asked = run(
+        [sys.executable, "-c", f"{start}runpy.run_module('gpu_evidence.nvml_calls', run_name='__main__')", str(calls)],
+        40,
+        env,
+    )
+    folder.keep("calls", asked)
+    if calls.exists():
+        folder.write(
+            "calls.jsonl",
+            "".join(
+                f"{line}\n"
+                for line in calls.read_text(encoding="utf-8").splitlines()
+                if not line.startswith('{"begin"')
+            ),
+        )
+    said = f"facts: {facts_of.said}; NVML: {asked.said}"
+    return folder.answer("ran" if facts_of.ok and asked.ok else "absent", said)
+
+
 def playbooks(out: str, work: str) -> int:
     """Those that change nothing. That one ends with a status other than 0 is what it says of this host; that it breaks is not."""
     folder = Folder(out)
