@@ -167,7 +167,8 @@ def user(out: str, work: str) -> int:
     env.pop("PYTHONPYCACHEPREFIX", None)
     env["PYTHONDONTWRITEBYTECODE"] = "1"
     # What is imported before is there although that user may not read where it is.
-    start = "import runpy, sys, pynvml, ansible.module_utils.basic, gpu_evidence.nvml_values; from gpu_evidence.cuda import become; become(65534); "
+    module = "ansible_collections.gpufleet.nvidia.plugins.modules.gpu_info"
+    start = f"import runpy, sys, pynvml, gpu_evidence.nvml_values, {module}; from gpu_evidence.cuda import become; become(65534); "
     given = json.dumps({"ANSIBLE_MODULE_ARGS": {"gather": _GATHER, "_ansible_remote_tmp": str(open_to_all)}})
     facts_of = run(
         [sys.executable, "-c", start + _MODULE, "ansible_collections.gpufleet.nvidia.plugins.modules.gpu_info"],

@@ -18,8 +18,6 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-PYTHONS = ("3.11", "3.12", "3.13")
-
 
 def fits(wheel: str, version: str) -> bool:
     """Whether a wheel is for this Python: the bundle has compiled ones for each, and of each kind one that is for all."""
@@ -32,10 +30,11 @@ def main(work: str) -> int:
     bundle = Path(os.environ["GPU_EVIDENCE_BUNDLE"])
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     names: list[str] = sorted(os.path.basename(path) for path in glob.glob(str(bundle / "wheels" / "*.whl")))
+    pythons = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))["pythons"]
     product = (
         ""
-        if version in PYTHONS
-        else f"this is Python {version}, and the collection's controller needs one of {', '.join(PYTHONS)}"
+        if version in pythons
+        else f"this is Python {version}, and the collection's controller needs one of {', '.join(pythons)}"
     )
     # pynvml is one file that every Python from 3.8 on reads; without it there is no evidence of NVML.
     wanted = [name for name in names if (fits(name, version) if not product else name.startswith("nvidia_ml_py-"))]
