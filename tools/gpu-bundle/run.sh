@@ -9,14 +9,18 @@
 # x86_64 and a Python from 3.8 on (3.11 to 3.13 for all of it); no network, nothing to install. No setting is changed. 8 minutes at most.
 # Exit status: 0 all that could run passed, 1 a part failed, 2 wrong use, 3 no GPU, 4 the driver does not answer, 5 a setting differs.
 set -u
-here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd) || exit 2
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd) || exit 2
 case ${1:-} in
     -h | --help) sed -n '7,11s/^# //p' "$0"; exit 0 ;;
     -*) echo "run.sh: there is no option $1. usage: run.sh [OUT]" >&2; exit 2 ;;
 esac
 [ $# -le 1 ] || { echo "usage: run.sh [OUT]" >&2; exit 2; }
 out=${1:-./gpu-report}
-mkdir -p "$out" && out=$(CDPATH= cd -- "$out" && pwd) && [ -w "$out" ] || { echo "run.sh: $out cannot be written" >&2; exit 2; }
+if ! mkdir -p "$out" || [ ! -w "$out" ]; then
+    echo "run.sh: $out cannot be written" >&2
+    exit 2
+fi
+out=$(CDPATH='' cd -- "$out" && pwd) || exit 2
 [ "$(uname -s) $(uname -m)" = "Linux x86_64" ] || { echo "run.sh: this is $(uname -s) on $(uname -m); the bundle is for Linux on x86_64" >&2; exit 2; }
 
 usable() { # whether a Python has what the bundle needs: at least this version, and the standard library whole
