@@ -16,7 +16,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.floors imp
     shortfall,
     with_advisories,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import branch_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
+    branch_of,
+    is_driver_version,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import VARIABLE, read_folder
 
 NAME = "driver_security"
@@ -31,7 +34,7 @@ def driver_security(facts: Mapping[str, Any], variables: Mapping[str, Any]) -> t
     :raises Refused: the site's advisories cannot be read.
     """
     version = (facts.get("driver") or {}).get("loaded_version")
-    if not version:
+    if not version or not is_driver_version(str(version)):
         return ()
     floors = _floors(str(variables.get(VARIABLE) or ""))
     below = shortfall(version, floors)

@@ -184,6 +184,12 @@ def test_a_running_driver_that_a_bulletin_names_is_reported_and_is_no_failure(re
     assert found["status"] == "warning" and said in found["evidence"] and found["next_step"]
 
 
+def test_a_host_whose_driver_has_no_version_that_can_be_read_hurts_no_other(report, read):
+    result, _shown = report(odd=running(read, "other"), good=read)
+    assert all(one["name"] != "driver_security" for one in result["hosts"]["odd"]["checks"])
+    assert result["hosts"]["good"]["healthy"]
+
+
 def test_a_vulnerable_driver_that_was_allowed_by_name_is_still_named(report, read):
     result, _shown = report(good={**running(read, "580.126.09"), "nvidia_driver_allow_vulnerable": True})
     found = check_of(result, "good", "driver_security")
