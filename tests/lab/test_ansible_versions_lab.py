@@ -103,5 +103,8 @@ def test_the_main_job_and_then_nothing_to_do(fleet, tarball, tmp_path, python_of
 @pytest.mark.parametrize("release", RELEASES)
 def test_whatever_a_host_answers_the_others_go_on(tmp_path, python_of, release):
     status, went_on, text = outcome(tmp_path, programs_of(release, python_of))
-    assert status == 2, text[-3000:]
-    assert {name for name, on in went_on.items() if not on} == {name for name in went_on if name.startswith("refused")}
+    # From 2.21 on Ansible itself gives a value of a wrong type the right one, before the action plugin sees it.
+    converts = tuple(map(int, release.split(".")[:2])) >= (2, 21)
+    refused = set() if converts else {name for name in went_on if name.startswith("refused")}
+    assert {name for name, on in went_on.items() if not on} == refused
+    assert status == (2 if refused else 0), text[-3000:]
