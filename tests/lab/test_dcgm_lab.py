@@ -68,7 +68,8 @@ def engine(fleet):
 
 def checks(fleet, **variables):
     played = site(fleet, playbook="verify", **variables)
-    return played, {line.split()[1]: line.split()[0] for line in played.text.splitlines() if line.startswith("  ")}
+    shown = [line.split(maxsplit=2) for line in played.text.splitlines() if line.startswith("    ")]
+    return played, {words[1]: words[0] for words in shown if len(words) > 1}
 
 
 def test_a_level_without_dcgm_and_a_version_with_holes_are_refused_before_anything_is_touched(fleet):

@@ -46,4 +46,4 @@ def read_document(source: HostReader, archive: str | None = None, subsets: Seque
 
 def pynvml_is_wanted(files: HostFiles, document: Mapping[str, Any]) -> bool:
     """Return whether the GPUs are unknown only because pynvml is missing: sending it would help."""
-    return document["nvml"]["code"] == "pynvml_missing" and library_path(files) is not None
+    return (document.get("nvml") or {}).get("code") == "pynvml_missing" and library_path(files) is not None

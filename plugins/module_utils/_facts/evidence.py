@@ -17,7 +17,7 @@ from .._health.evidence import SUBSETS, evidence_of
 from .._health.fabric import is_forming
 from .._health.report import CommandAnswer, Diagnosis, Evidence
 from .._users import users_of
-from .document import read_document
+from .document import pynvml_is_wanted, read_document
 from .health import answer_of
 
 _FABRIC_PAUSE = 3.0
@@ -43,6 +43,9 @@ def collect(
     """
     until = time.monotonic() + fabric_limit
     facts = read_document(source, archive, subsets=SUBSETS)
+    if not archive and pynvml_is_wanted(source.files, facts):
+        # The host is asked again with pynvml: programs that take minutes run then alone.
+        return evidence_of(facts)
     while is_forming(facts) and time.monotonic() < until:
         time.sleep(_FABRIC_PAUSE)
         facts = read_document(source, archive, subsets=SUBSETS)

@@ -101,3 +101,18 @@ def test_auto_takes_what_the_host_has(tree, monkeypatch):
     assert "because MPS serves the GPUs" in collect().cuda_unproven and asked == []
     facts["health"] = {"cuda_program": None}
     assert "nor dcgmi" in collect().cuda_unproven and asked == []
+
+
+def test_no_program_runs_twice_where_pynvml_has_to_be_sent_first(tree, monkeypatch):
+    asked = []
+    facts = {"health": {}, "nvml": {"code": "pynvml_missing"}, "dcgm": {"dcgmi": "/usr/bin/dcgmi"}, "gpus": None}
+    monkeypatch.setattr(
+        collected, "answer_of", lambda arguments, _limit: asked.append(arguments) or CommandAnswer(0, "")
+    )
+    monkeypatch.setattr(collected.command, "find", lambda program: f"/usr/bin/{program}")
+    monkeypatch.setattr(collected, "pynvml_is_wanted", lambda _files, document: document is facts)
+    monkeypatch.setattr(collected, "read_document", lambda *_given, **_more: facts)
+    collected.collect(tree.source(), None, ["/opt/vectorAdd"], 5, dcgm_level=2)
+    assert asked == []
+    collected.collect(tree.source(), "/tmp/pynvml.zip", ["/opt/vectorAdd"], 5, dcgm_level=2)
+    assert len(asked) == 2
