@@ -9,6 +9,10 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import judged
+
+#: What a board or a branch of the driver does not have is skipped, and says so.
+MAY_BE_SKIPPED = ("recovery", "memory")
 
 
 @pytest.fixture(scope="module")
@@ -17,23 +21,41 @@ def health(module):
     return {check["name"]: check for check in answer["checks"]}
 
 
-@pytest.mark.parametrize("name", ["driver", "nvidia_smi", "nvml", "mig"])
+@pytest.mark.parametrize("name", ["driver", "nvidia_smi", "nvml", *MAY_BE_SKIPPED])
 def test_a_gpu_that_works_is_found_healthy(health, name):
     if name == "nvidia_smi" and shutil.which("nvidia-smi") is None:
         pytest.skip("nvidia-smi is not installed")
-    assert health[name]["status"] in ("passed", "skipped" if name == "mig" else "passed"), health[name]
+    assert health[name]["status"] in ("passed", *(("skipped",) if name in MAY_BE_SKIPPED else ())), health[name]
 
 
-def test_what_is_not_as_expected_fails(module, document):
-    count = len(document["gpus"])
-    answer = module("health", {"expect": {"driver_version": "1.2.3"}, "checks": ["driver"]})
-    assert answer["failed"] is True and answer["changed"] is False
-    assert answer["failed_check"] == "driver"
-    assert "1.2.3 is expected" in answer["msg"]
-    if document["pci"] is not None:
-        assert module("health", {"expect": {"gpus": count + 1}, "fail": False})["failed_check"] == "pci"
+def test_the_facts_of_the_gpu_are_judged_as_the_module_judges_them(health, module):
+    facts = module("gpu_info", {"gather": ["errors", "health"]})["gpu"]
+    of_facts = {check["name"]: check["status"] for check in judged(facts).as_list()}
+    for name in ("driver", "nvidia_smi", "nvml", *MAY_BE_SKIPPED):
+        assert of_facts[name] == health[name]["status"], name
+
+
+def test_a_gpu_that_the_driver_does_not_show_is_the_first_failure(module):
+    facts = module("gpu_info", {"gather": ["errors", "health"]})["gpu"]
+    lost = facts["gpus"].pop()
+    report = judged(facts)
+    assert report.first_failure is not None and report.first_failure[0] == "nvml"
+    if facts["pci"] is not None:
+        assert f"NVML does not see {lost['pci_address']}" in report.message
+
+
+def test_what_does_not_work_fails_the_module_with_the_reason(module):
+    answer = module("health", {"checks": ["cuda"], "cuda_check": ["/bin/sh", "-c", "echo no device; exit 3"]})
+    assert answer["failed"] is True and answer["changed"] is False and answer["healthy"] is False
+    assert answer["failed_check"] in ("cuda", "fabric")
+    if answer["failed_check"] == "cuda":
+        assert "the CUDA command ended with 3: no device" in answer["msg"]
 
 
 def test_a_command_of_the_user_is_judged_by_its_end(module):
-    answer = module("health", {"checks": ["cuda"], "cuda_check": ["/bin/sh", "-c", "exit 3"], "fail": False})
-    assert answer["failed_check"] in ("cuda", "fabric")
+    for status, failed in ((3, "cuda"), (0, None)):
+        answer = module(
+            "health", {"checks": ["cuda"], "cuda_check": ["/bin/sh", "-c", f"exit {status}"], "fail": False}
+        )
+        assert answer["failed_check"] in (failed, "fabric")
+        assert "failed" not in answer
