@@ -28,9 +28,8 @@ SOURCES: dict[str, str] = {
     "S-a100-80": (
         "[secondary] two user transcripts, A100-80GB -lgip; 1g shown as 9.50 GiB on one driver and 9.75 GiB on another"
     ),
-    "S-h100sxm": (
-        "[secondary] user transcript, H100 80GB HBM3: -lgip, -lgipp, -cgi, -lgi; same numbers in "
-        "jbarrow.ai/field_notes/nvidia-mig"
+    "S-h100sxm-580": (
+        "[real] recorded from an H100 80GB HBM3, driver 580.159.04: NVML, -lgip and -lgipp (tests/real/h100-80gb-sxm-580.159.04)"
     ),
     "S-h100pcie": (
         "[secondary] user transcript, H100 PCIe, driver 570.169: -lgip; another user transcript: -lgi "

@@ -14,13 +14,13 @@ from __future__ import annotations
 from .model import EIGHTHS, Board, profiles_from
 
 _H100_80GB_SXM = profiles_from(
-    ("1g.10gb", "1_SLICE", 0, 19, 1, 7, 9984, 16, 1, 1, 0, 1, 0, EIGHTHS, "S-h100sxm", "S-h100sxm"),
-    ("1g.10gb+me", "1_SLICE_REV1", 7, 20, 1, 1, 9984, 16, 1, 1, 0, 1, 1, EIGHTHS, "S-h100sxm", "S-h100sxm"),
-    ("1g.20gb", "1_SLICE_REV2", 9, 15, 1, 4, 20096, 26, 1, 1, 0, 1, 0, "{0,2,4,6}:2", "S-h100sxm", "S-h100sxm"),
-    ("2g.20gb", "2_SLICE", 1, 14, 2, 3, 20096, 32, 2, 2, 0, 2, 0, "{0,2,4}:2", "S-h100sxm", "S-h100sxm"),
-    ("3g.40gb", "3_SLICE", 2, 9, 3, 2, 40448, 60, 3, 3, 0, 3, 0, "{0,4}:4", "S-h100sxm", "S-h100sxm"),
-    ("4g.40gb", "4_SLICE", 3, 5, 4, 1, 40448, 64, 4, 4, 0, 4, 0, "{0}:4", "S-h100sxm", "S-h100sxm"),
-    ("7g.80gb", "7_SLICE", 4, 0, 7, 1, 81152, 132, 8, 7, 0, 7, 1, "{0}:8", "S-h100sxm", "S-h100sxm"),
+    ("1g.10gb", "1_SLICE", 0, 19, 1, 7, 9984, 16, 1, 1, 0, 1, 0, EIGHTHS, "S-h100sxm-580", "S-h100sxm-580"),
+    ("1g.10gb+me", "1_SLICE_REV1", 7, 20, 1, 1, 9984, 16, 1, 1, 0, 1, 1, EIGHTHS, "S-h100sxm-580", "S-h100sxm-580"),
+    ("1g.20gb", "1_SLICE_REV2", 9, 15, 1, 4, 20096, 26, 1, 1, 0, 1, 0, "{0,2,4,6}:2", "S-h100sxm-580", "S-h100sxm-580"),
+    ("2g.20gb", "2_SLICE", 1, 14, 2, 3, 20096, 32, 2, 2, 0, 2, 0, "{0,2,4}:2", "S-h100sxm-580", "S-h100sxm-580"),
+    ("3g.40gb", "3_SLICE", 2, 9, 3, 2, 40448, 60, 3, 3, 0, 3, 0, "{0,4}:4", "S-h100sxm-580", "S-h100sxm-580"),
+    ("4g.40gb", "4_SLICE", 3, 5, 4, 1, 40448, 64, 4, 4, 0, 4, 0, "{0}:4", "S-h100sxm-580", "S-h100sxm-580"),
+    ("7g.80gb", "7_SLICE", 4, 0, 7, 1, 81152, 132, 8, 7, 0, 7, 1, "{0}:8", "S-h100sxm-580", "S-h100sxm-580"),
 )
 
 _H100_80GB_PCIE = profiles_from(
@@ -71,7 +71,7 @@ BOARDS: tuple[Board, ...] = (
         architecture="hopper",
         total_memory_mib=81559,
         memory_label="80GB",
-        memory_source="S-smi-modal",
+        memory_source="S-h100sxm-580",
         compute_slices=7,
         placement_grid_units=8,
         sm_total=132,

@@ -50,7 +50,8 @@ EXTRAS = {
     "a30-24gb": Extra(subsystem=0x1532, power_w=165),
     "a100-40gb": Extra(subsystem=0x134F, nvlinks=12, power_w=400),
     "a100-80gb": Extra(subsystem=0x1463, nvlinks=12, power_w=400),
-    "h100-80gb-sxm": Extra(subsystem=0x16C1, nvlinks=18, power_w=700),
+    # All of it recorded: tests/real/h100-80gb-sxm-580.159.04.
+    "h100-80gb-sxm": Extra(subsystem=0x16C1, nvlinks=18, power_w=700, least_power_w=200),
     "h100-80gb-pcie": Extra(subsystem=0x1626, power_w=350),
     "h100-nvl-94gb": Extra(subsystem=0x1839, nvlinks=12, power_w=400),
     "h100-96gb-gh200": Extra(subsystem=0x16EB, power_w=900),

@@ -69,7 +69,8 @@ def test_profiles_have_their_places_and_what_is_left_of_them_while_mig_is_off(re
         one.name: (
             one.id,
             one.remaining,
-            one.memory_mib / 1024,
+            # As nvidia-smi prints it.
+            float(f"{one.memory_mib / 1024:.2f}"),
             [(place.start, place.size) for place in one.placements or ()],
         )
         for one in nvml.profiles(0)
