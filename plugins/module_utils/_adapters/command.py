@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-_SEARCH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+from .host_files import PROGRAM_FOLDERS
 
 
 class CommandError(Exception):
@@ -40,7 +40,7 @@ class Result:
 
 def find(name: str) -> str | None:
     """Return the absolute path of program C(name), or None. An absolute C(name) is returned when it is executable."""
-    candidates = [name] if name.startswith("/") else [f"{folder}/{name}" for folder in _SEARCH]
+    candidates = [name] if name.startswith("/") else [f"{folder}/{name}" for folder in PROGRAM_FOLDERS]
     return next((path for path in candidates if os.path.isfile(path) and os.access(path, os.X_OK)), None)
 
 

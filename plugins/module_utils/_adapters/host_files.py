@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import fnmatch
 import os
+from collections.abc import Iterator
 
-_PROGRAM_FOLDERS = (
+PROGRAM_FOLDERS = (
     "/usr/local/sbin",
     "/usr/local/bin",
     "/usr/sbin",
     "/usr/bin",
     "/sbin",
     "/bin",
+    # Where a driver is that is mounted from outside.
+    "/usr/local/nvidia/bin",
 )
 _LINK_LIMIT = 40
 
@@ -125,11 +128,14 @@ class HostFiles:
 
     def find_program(self, name: str) -> str | None:
         """Return the host's path of program C(name), or None."""
-        for folder in _PROGRAM_FOLDERS:
+        return next(self.find_programs(name), None)
+
+    def find_programs(self, name: str) -> Iterator[str]:
+        """Yield the host's paths of all programs C(name), the one that runs first."""
+        for folder in PROGRAM_FOLDERS:
             real = self.real(f"{folder}/{name}")
             if real is not None and os.path.isfile(real) and os.access(real, os.X_OK):
-                return f"{folder}/{name}"
-        return None
+                yield f"{folder}/{name}"
 
     def _inside(self, path: str) -> str:
         return path if self.root == "/" else os.path.join(self.root, path.lstrip("/"))

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .._formats import mps_commands
-from . import command, files
+from . import command
+from .host_files import HostFiles
 
 PROGRAM = "nvidia-cuda-mps-control"
 NO_DAEMON = "Cannot find MPS control daemon process"
@@ -25,8 +26,15 @@ def installed() -> bool:
 
 def multi_user_option() -> str | None:
     """Return how the installed release spells the option for a multi-user server, or None when it has none."""
-    path = command.find(PROGRAM)
-    return multi_user_option_of((files.read_bytes(path) or b"") if path is not None else b"")
+    return multi_user_option_of(program_in(HostFiles()) or b"")
+
+
+def program_in(files: HostFiles) -> bytes | None:
+    """Return the control program of a host, or None where it cannot be read. What runs first may be a script that starts it: what the release can
+    is not in there.
+    """
+    found = (files.read_bytes(path) for path in files.find_programs(PROGRAM))
+    return next((program for program in found if program is not None and not program.startswith(b"#!")), None)
 
 
 def multi_user_option_of(program: bytes) -> str | None:

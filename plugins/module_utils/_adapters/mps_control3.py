@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from .._formats import mps_commands
 from .._formats.numbers import whole_number
-from . import command, files
-from .mps_control import PROGRAM, MpsDaemon, MpsError
+from .host_files import HostFiles
+from .mps_control import MpsDaemon, MpsError, program_in
 
 #: The server whose clients are limited. Names have lower case letters, digits and underscores only.
 SERVER = "shared"
@@ -24,8 +24,7 @@ _CSV = "--format=csv,noheader"
 
 def has_protocol_3() -> bool:
     """Whether this release of the control program speaks protocol 3; those that do read its number from a variable."""
-    path = command.find(PROGRAM)
-    return path is not None and b"CUDA_MPS_PROTOCOL_VERSION" in (files.read_bytes(path) or b"")
+    return b"CUDA_MPS_PROTOCOL_VERSION" in (program_in(HostFiles()) or b"")
 
 
 class MpsControl3(MpsDaemon):

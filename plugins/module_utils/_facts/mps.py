@@ -15,7 +15,7 @@ from typing import Any
 
 from .._adapters.command import CommandError
 from .._adapters.host_reader import HostReader
-from .._adapters.mps_control import MpsControl, MpsError, multi_user_option_of
+from .._adapters.mps_control import MpsControl, MpsError, multi_user_option_of, program_in
 from .._adapters.mps_control3 import MpsControl3
 from .._adapters.processes import ProgramProcess, program_processes
 from .._sharing.mps_instances import ROOT, is_instance
@@ -37,12 +37,12 @@ def is_daemon(process: ProgramProcess) -> bool:
 def read_mps_control(source: HostReader) -> dict[str, Any]:
     """Return the part C(mps_control) of the facts: what the installed release of the control program can do.
 
-    C(multi_user) is None where the program is not installed.
+    C(multi_user) is None where the program is not installed, or is not found behind a script.
     """
     path = source.files.find_program(CONTROL)
-    program = source.files.read_bytes(path) if path else None
+    program = program_in(source.files)
     if path and program is None:
-        source.note("mps_control.multi_user", f"{path} cannot be read")
+        source.note("mps_control.multi_user", f"{path} cannot be read, or is a script that starts another program")
     return {
         "installed": path is not None,
         "multi_user": None if program is None else multi_user_option_of(program) is not None,

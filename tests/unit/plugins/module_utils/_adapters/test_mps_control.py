@@ -15,6 +15,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_cont
     MpsNotRunning,
 )
 
+from .....real import RECORDINGS
+
 PIPE = "/run/nvidia/mps/nvidia.com/gpu/pipe"
 
 
@@ -180,9 +182,30 @@ def test_ending(daemon, control):
         (b"\0-M\0--multiuser-server\0", True, "-M"),
     ],
 )
-def test_what_the_release_can(monkeypatch, tmp_path, program, installed, option):
-    path = tmp_path / "nvidia-cuda-mps-control"
+def test_what_the_release_can(monkeypatch, tree, program, installed, option):
     if program is not None:
-        path.write_bytes(program)
-    monkeypatch.setattr(mps_control.command, "find", lambda _name: str(path) if path.exists() else None)
+        tree.program(f"/usr/bin/{mps_control.PROGRAM}")
+        tree.write(f"/usr/bin/{mps_control.PROGRAM}", program)
+    monkeypatch.setattr(mps_control, "HostFiles", lambda: tree.files)
+    monkeypatch.setattr(mps_control.command, "find", tree.files.find_program)
     assert (mps_control.installed(), mps_control.multi_user_option()) == (installed, option)
+
+
+@pytest.mark.parametrize(
+    "recording", [one for one in RECORDINGS if "files/programs.json" in one.files], ids=lambda one: one.name
+)
+def test_what_a_release_can_that_is_mounted_behind_a_script(tree, recording):
+    """The strings of real programs: what is in /usr/bin starts the program that the driver was mounted with."""
+    found = {
+        path: one for path, one in recording.json("files/programs.json").items() if path.endswith(mps_control.PROGRAM)
+    }
+    for path, one in found.items():
+        tree.program(path)
+        if one["size"] > 4096:
+            tree.write(path, "\0".join(["\x7fELF", *one["words"], ""]))
+    program = mps_control.program_in(tree.files)
+    assert program is not None
+    assert mps_control.multi_user_option_of(program) == "-multiuser-server"
+    assert "multiuser-start" in {
+        one["name"] for one in recording.json_lines("mps/commands.jsonl") if one["status"] == 0
+    }

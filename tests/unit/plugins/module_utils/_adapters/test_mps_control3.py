@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import mps_control3
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import command, mps_control3
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import MpsError, MpsNotRunning
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control3 import MpsControl3
@@ -66,7 +66,7 @@ class Daemon:
 @pytest.fixture
 def daemon(monkeypatch):
     made = Daemon()
-    monkeypatch.setattr(mps_control3.command, "run", made.run)
+    monkeypatch.setattr(command, "run", made.run)
     return made
 
 
@@ -186,9 +186,9 @@ def test_ending(daemon, control):
 @pytest.mark.parametrize(
     ("program", "speaks"), [(None, False), (b"-M\0--multiuser-server\0", False), (b"CUDA_MPS_PROTOCOL_VERSION\0", True)]
 )
-def test_what_the_release_speaks(monkeypatch, tmp_path, program, speaks):
-    path = tmp_path / "nvidia-cuda-mps-control"
+def test_what_the_release_speaks(monkeypatch, tree, program, speaks):
     if program is not None:
-        path.write_bytes(program)
-    monkeypatch.setattr(mps_control3.command, "find", lambda _name: str(path) if path.exists() else None)
+        tree.program("/usr/bin/nvidia-cuda-mps-control")
+        tree.write("/usr/bin/nvidia-cuda-mps-control", program)
+    monkeypatch.setattr(mps_control3, "HostFiles", lambda: tree.files)
     assert mps_control3.has_protocol_3() is speaks

@@ -207,3 +207,16 @@ def test_what_the_installed_program_can_do(host, program, facts):
     source = host.source()
     assert read_mps_control(source) == facts
     assert source.unknown == {}
+
+
+def test_what_the_program_behind_a_script_can_do(host):
+    host.program(f"/usr/bin/{CONTROL}")
+    source = host.source()
+    assert read_mps_control(source) == {"installed": True, "multi_user": None}
+    assert (
+        source.unknown["mps_control.multi_user"]
+        == f"/usr/bin/{CONTROL} cannot be read, or is a script that starts another program"
+    )
+    host.program(f"/usr/local/nvidia/bin/{CONTROL}")
+    host.write(f"/usr/local/nvidia/bin/{CONTROL}", "\0-multiuser-server\0")
+    assert read_mps_control(host.source()) == {"installed": True, "multi_user": True}
