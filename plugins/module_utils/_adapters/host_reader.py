@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,6 +75,10 @@ class HostReader:
         """Remember why the value at C(path) is unknown; nothing is noted without a reason."""
         if reason:
             self.unknown[path] = reason
+
+    def note_denied(self, path: str, reason: str) -> None:
+        """Remember that the value at C(path) is unknown because this user may not read it, which root may not everywhere either."""
+        self.note(path, f"{reason}; {'run as root' if os.geteuid() else 'root itself may not here, as in a container'}")
 
     def begin(self, arguments: Sequence[str]) -> None:
         """Start a command of the running host whose L(output) is asked for later, so that programs run side by side."""

@@ -113,5 +113,5 @@ def _holders(source: HostReader) -> list[dict[str, Any]]:
 
     scan = device_holders(source.files)
     if scan.hidden:
-        source.note("holders", f"{scan.hidden} processes of other users cannot be inspected; run as root")
+        source.note_denied("holders", f"{scan.hidden} processes cannot be inspected")
     return [holder.as_dict() for holder in scan.holders]

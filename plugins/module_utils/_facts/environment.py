@@ -204,7 +204,7 @@ def read_recorded(source: HostReader) -> dict[str, Any]:
         text = source.files.read(path)
         if text is None:
             if source.files.exists(path):
-                source.note(f"recorded.{name}", f"{path} cannot be read; run as root")
+                source.note_denied(f"recorded.{name}", f"{path} cannot be read")
             continue
         try:
             recorded = json.loads(text)

@@ -73,7 +73,7 @@ def read_mps(source: HostReader) -> list[dict[str, Any]]:
             "servers": servers,
         }
         if pipe is None:
-            source.note(f"{path}.pipe_directory", "the daemon's environment cannot be read; run as root")
+            source.note_denied(f"{path}.pipe_directory", "the daemon's environment cannot be read")
         elif daemon.user not in (None, 0, os.geteuid()):
             # Its pipe is where its user wants it: root does not open it.
             source.note(f"{path}.responds", f"the daemon belongs to the user {daemon.user}, so it is not queried")

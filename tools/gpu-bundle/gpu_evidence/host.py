@@ -238,7 +238,10 @@ def _closed_processes() -> dict[str, object]:
     found: dict[str, object] = {}
     for path in glob.glob("/proc/[0-9]*"):
         try:
-            os.listdir(f"{path}/fd")
+            # Where root is kept out of a process, as of a sandbox's first one, it may list the open files, and not follow them.
+            for name in os.listdir(f"{path}/fd"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.readlink(f"{path}/fd/{name}")
         except OSError as error:
             found[path] = {
                 "error": errno.errorcode.get(error.errno or 0),

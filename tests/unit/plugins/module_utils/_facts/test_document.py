@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 
 import pytest
@@ -274,7 +275,12 @@ def test_holders_on_request(tree, monkeypatch):
     ]
 
 
-def test_hidden_holders_are_noted(tree, monkeypatch):
+@pytest.mark.parametrize(
+    ("user", "remedy"), [(1000, "run as root"), (0, "root itself may not here, as in a container")]
+)
+def test_hidden_holders_are_noted(tree, monkeypatch, user, remedy):
     with_nvml(monkeypatch, nvml([]))
     monkeypatch.setattr(processes, "device_holders", lambda _files: processes.HolderScan((), 3))
-    assert "3 processes" in read_document(tree.source(), subsets=("holders",))["unknown"]["holders"]
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    unknown = read_document(tree.source(), subsets=("holders",))["unknown"]
+    assert unknown["holders"] == f"3 processes cannot be inspected; {remedy}"

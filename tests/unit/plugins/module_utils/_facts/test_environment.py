@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_databases import InstalledPackage
@@ -273,11 +274,13 @@ def test_a_record_that_is_something_else(tree, text):
     assert source.unknown["recorded.sharing"] == "/etc/gpufleet/sharing.json is not a JSON object"
 
 
-def test_a_record_that_may_not_be_read(tree):
+@pytest.mark.parametrize(("user", "remedy"), [(1000, "run as root"), (0, "root itself may not here")])
+def test_a_record_that_may_not_be_read(tree, monkeypatch, user, remedy):
+    monkeypatch.setattr(os, "geteuid", lambda: user)
     tree.folder("/etc/gpufleet/mig.json")
     source = tree.source()
     assert environment.read_recorded(source)["mig"] is None
-    assert "run as root" in source.unknown["recorded.mig"]
+    assert remedy in source.unknown["recorded.mig"]
 
 
 def test_a_host_without_the_program(tree):

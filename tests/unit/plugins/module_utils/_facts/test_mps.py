@@ -110,7 +110,8 @@ def test_a_dead_daemon(host, daemon, reason):
     assert reason in source.unknown["mps[0].percentage"]
 
 
-def test_a_daemon_that_may_not_be_asked(host):
+def test_a_daemon_that_may_not_be_asked(host, monkeypatch):
+    monkeypatch.setattr(mps.os, "geteuid", lambda: 1000)
     host.process(900, [CONTROL, "-d"])
     source = host.source()
     found = read_mps(source)[0]
