@@ -11,6 +11,7 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.cuda import AUTO
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import judged
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_security import driver_security
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.doctor import Diagnosis
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import of_host
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
@@ -31,15 +32,18 @@ class ActionModule(ControllerAction):
         for host in arguments["hosts"]:
             variables = task_vars["hostvars"][host]
             facts, unread = facts_of(registered(variables, "gpu_facts_host"))
-            checks = None
-            if facts is not None and "health" in facts:
-                checks = judged(facts, cuda_check=(AUTO,)).as_list()
-            elif facts is not None:
-                facts, unread = None, "its facts lack the subset health, which the checks need"
             # A host that is in no pool is planned as if it were alone in one: nobody has to have described it.
             alone = {} if any(host in members for members in known.values()) else {host: [host]}
-            stages = describe(host, variables, {**known, **alone}, racks=racks).stages(facts)
-            diagnoses[host] = Diagnosis(host, facts, of_host(checks, unread or ""), stages)
+            description = describe(host, variables, {**known, **alone}, racks=racks)
+            checks = None
+            if facts is not None and "health" in facts:
+                checks = [
+                    *judged(facts, cuda_check=(AUTO,)).as_list(),
+                    *driver_security(facts, description.variables),
+                ]
+            elif facts is not None:
+                facts, unread = None, "its facts lack the subset health, which the checks need"
+            diagnoses[host] = Diagnosis(host, facts, of_host(checks, unread or ""), description.stages(facts))
         for diagnosis in diagnoses.values():
             self._display.display("\n" + "\n".join(diagnosis.lines()))
         document = {host: diagnosis.as_dict() for host, diagnosis in diagnoses.items()}

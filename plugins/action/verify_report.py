@@ -61,7 +61,7 @@ class ActionModule(ControllerAction):
             checks = None
             if facts is not None:
                 checks, unread = _function(variables, description, facts)
-                if checks is not None and not refused:
+                if checks is not None:
                     checks = [*checks, *driver_security(facts, description.variables)]
             node, unasked = nodes.checks(host, variables, facts) if facts is not None and not refused else (None, "")
             hosts[host] = verification(stages, checks, node, unread=unread, unasked=unasked or nodes.unasked)

@@ -20,6 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_ve
     branch_of,
     is_driver_version,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import VARIABLE, read_folder
 
 NAME = "driver_security"
@@ -30,19 +31,25 @@ def driver_security(facts: Mapping[str, Any], variables: Mapping[str, Any]) -> t
 
     It is a warning and no failure: a new bulletin changes no host, and the driver works as described.
 
-    :param variables: those of the role nvidia_driver.
-    :raises Refused: the site's advisories cannot be read.
+    :param variables: those of the role nvidia_driver; none where they are refused.
     """
     version = (facts.get("driver") or {}).get("loaded_version")
     if not version or not is_driver_version(str(version)):
         return ()
-    floors = _floors(str(variables.get(VARIABLE) or ""))
+    try:
+        floors = _floors(str(variables.get(VARIABLE) or ""))
+    except Refused as error:
+        return (_warning(f"{error.thing}: {error.reason}", error.remedy),)
     below = shortfall(version, floors)
     if below is not None:
         reason, fixed = below
         if variables.get("nvidia_driver_allow_vulnerable"):
             return (_warning(f"{reason} (accepted with nvidia_driver_allow_vulnerable)", ""),)
-        return (_warning(reason, f"Set nvidia_driver_version to {fixed} or newer and run gpufleet.nvidia.upgrade"),)
+        if variables.get("nvidia_driver_state") == "unmanaged":
+            step = f"Let what installs the driver install {fixed} or newer (nvidia_driver_state is unmanaged)"
+        else:
+            step = f"Set nvidia_driver_version to {fixed} or newer and run gpufleet.nvidia.upgrade"
+        return (_warning(reason, step),)
     unknown = not_judged(branch_of(version), floors)
     return (_warning(unknown, f"Give NVIDIA's newest advisories with {VARIABLE}"),) if unknown else ()
 

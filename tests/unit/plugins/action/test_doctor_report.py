@@ -10,6 +10,8 @@ import stat
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.action import doctor_report
 
+from ....real import RECORDINGS
+
 
 @pytest.fixture
 def examine(call, tmp_path):
@@ -58,3 +60,11 @@ def test_variables_of_the_host_are_what_site_would_use(examine, read):
         "impossible: nvidia_mig_layot: no role of gpufleet.nvidia has such a variable. Did you mean nvidia_mig_layout?"
         in text
     )
+
+
+@pytest.mark.parametrize("recording", RECORDINGS, ids=lambda one: one.name)
+def test_a_driver_below_the_security_floor_is_named_on_a_host_where_all_else_works(examine, recording):
+    facts = recording.json("facts/facts.json")["gpu"]
+    result, text = examine(gpu01={"gpu_facts_host": {"gpu": facts}})
+    assert "gpu01: checks failed: 0, warnings: 1" in text and result["healthy"]
+    assert "warning  driver_security: 580.159.04 is below the security floor 580.178.04" in text

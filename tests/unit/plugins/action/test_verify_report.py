@@ -190,6 +190,29 @@ def test_a_host_whose_driver_has_no_version_that_can_be_read_hurts_no_other(repo
     assert result["hosts"]["good"]["healthy"]
 
 
+@pytest.mark.parametrize(
+    ("state", "step"),
+    [
+        ("unmanaged", "Let what installs the driver install 580.178.04 or newer (nvidia_driver_state is unmanaged)"),
+        ("present", "Set nvidia_driver_version to 580.178.04 or newer and run gpufleet.nvidia.upgrade"),
+    ],
+)
+def test_who_installs_the_driver_is_told_to_move_on(report, read, state, step):
+    result, _shown = report(good={**running(read, "580.126.09"), "nvidia_driver_state": state})
+    assert check_of(result, "good", "driver_security")["next_step"] == step
+
+
+def test_a_vulnerable_driver_is_named_whatever_else_is_refused(report, read):
+    result, _shown = report(bad={**running(read, "580.126.09"), "nvidia_mig_layot": "x"})
+    assert "below the security floor" in check_of(result, "bad", "driver_security")["evidence"]
+
+
+def test_advisories_that_cannot_be_read_are_a_warning_beside_what_the_stage_says(report, read, tmp_path):
+    result, _shown = report(good={**read, "nvidia_driver_advisories": str(tmp_path / "nowhere")})
+    found = check_of(result, "good", "driver_security")
+    assert found["status"] == "warning" and "nvidia_driver_advisories" in found["evidence"]
+
+
 def test_a_vulnerable_driver_that_was_allowed_by_name_is_still_named(report, read):
     result, _shown = report(good={**running(read, "580.126.09"), "nvidia_driver_allow_vulnerable": True})
     found = check_of(result, "good", "driver_security")
