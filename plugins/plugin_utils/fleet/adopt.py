@@ -162,10 +162,16 @@ def _driver(reader: _Reader, served: Served, rack: Found) -> None:
                 "Uninstall it the way it was installed before you let site install packages."
             )
         return
+    daemon = bool((driver.get("persistence_daemon") or {}).get("active"))
+    if not daemon and any(gpu.get("persistence_mode") for gpu in reader.facts.get("gpus") or ()):
+        reader.notes.append(
+            "persistence mode is on without nvidia-persistenced, so nvidia_driver_persistence is false: site leaves the mode as it is, and a reboot "
+            "or a reload of the driver turns it off. With true, site has the daemon run."
+        )
     fixed = {
         "nvidia_driver_branch": str(branch_of(str(version))),
         "nvidia_driver_source": driver["source"],
-        "nvidia_driver_persistence": bool((driver.get("persistence_daemon") or {}).get("active")),
+        "nvidia_driver_persistence": daemon,
         **({"nvidia_driver_flavour": driver["flavour"]} if driver.get("flavour") else {}),
     }
     # The hosts of a rack need one version, and so its number.

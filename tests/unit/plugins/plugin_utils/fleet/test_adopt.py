@@ -76,6 +76,17 @@ def test_a_driver_of_the_run_installer_is_left_alone_and_named(hand):
     assert left(facts, one) == []
 
 
+@pytest.mark.parametrize(("daemon", "mode", "said"), [(False, True, True), (False, False, False), (True, True, False)])
+def test_persistence_mode_without_its_daemon_stays_and_is_named(hand, daemon, mode, said):
+    facts = changed(hand, driver={"persistence_daemon": {"installed": True, "active": daemon}})
+    for gpu in facts["gpus"]:
+        gpu["persistence_mode"] = mode
+    one = adopted(facts)
+    assert one.variables["nvidia_driver_persistence"] is daemon
+    assert any("persistence mode is on without nvidia-persistenced" in note for note in one.notes) is said
+    assert left(facts, one) == []
+
+
 def test_a_driver_below_the_security_floor_is_left_alone_and_what_site_would_do_is_said(hand):
     text = json.dumps(hand).replace("580.178.04", "580.126.09")
     facts = json.loads(text)
