@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -238,9 +239,9 @@ def test_a_field_that_the_definition_does_not_have_is_refused(server):
         item["spec"][field] = []
         answer = dry_run(server, item)
         assert answer.returncode != 0
-        assert f'unknown field "spec.{field}"' in answer.stderr
+        assert re.search(rf'unknown field "(spec\.)?{field}"', answer.stderr)
         (said,) = taken(server, [item])
-        assert f'unknown field "spec.{field}"' in said
+        assert re.search(rf'unknown field "(spec\.)?{field}"', said)
 
 
 def test_a_null_in_values_reaches_helm(server):

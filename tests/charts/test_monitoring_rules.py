@@ -150,11 +150,12 @@ FIRES = {
     "GpufleetRemapFailed": GPU_0,
     "GpufleetRemapPending": GPU_0,
     "GpufleetFabricNotReady": failed_check("fabric"),
-    "GpufleetMigNotAsRecorded": failed_check("mig"),
-    "GpufleetMpsNotServing": failed_check("sharing"),
+    "GpufleetMigNotAsRecorded": {"record": "mig", "instance": INSTANCE},
+    "GpufleetMpsNotServing": {"pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe", "instance": INSTANCE},
     "GpufleetComputeModeNotAsRecorded": {"record": "compute_mode", "instance": INSTANCE},
     "GpufleetSettingsNotAsRecorded": {"record": "settings", "instance": INSTANCE},
-    "GpufleetContainersNotServed": failed_check("cdi"),
+    "GpufleetRuntimeDown": failed_check("runtime"),
+    "GpufleetContainersNotServed": {"record": "cdi", "instance": INSTANCE},
 }
 
 
