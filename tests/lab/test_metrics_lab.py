@@ -56,7 +56,7 @@ def play(fleet, *options, **variables):
 
 def metrics(fleet):
     """The metrics of a run that begins now, by series."""
-    fleet.lab.sh(HOST, "systemctl start gpufleet-metrics.service")
+    fleet.lab.sh(HOST, "systemctl reset-failed gpufleet-metrics.service; systemctl start gpufleet-metrics.service")
     return fleet.lab.sh(HOST, f"cat {FILE}")
 
 

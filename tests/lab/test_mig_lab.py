@@ -342,11 +342,11 @@ def test_a_held_gpu_is_refused_or_waits_for_a_reboot_that_the_role_makes(mig):
     mig.lab.sh(AMPERE, f"virtual-gpu run --gpu 1 --pid {holder} --type N")
     wait(lambda: "/dev/nvidia1" in mig.lab.sh(AMPERE, f"ls -l /proc/{holder}/fd"))
     refused = mig.refused(AMPERE, desired)
-    assert f"pid {holder}" in refused["msg"] and "nvidia_mig_reboot" in refused["msg"]
+    assert f"(PID {holder})" in refused["msg"] and "nvidia_mig_reboot" in refused["msg"]
     assert mig.modes(AMPERE) == [True, False]
 
     pending = mig.fleet.module(AMPERE, "mig", {"layout": desired, "strategy": "mixed", "reboot": "allow"})
-    assert pending["reboot_required"] and f"pid {holder}" in pending["reboot_reason"]
+    assert pending["reboot_required"] and f"(PID {holder})" in pending["reboot_reason"]
     assert mig.gpus(AMPERE)[1]["mig"]["pending"] is True and mig.modes(AMPERE) == [True, False]
 
     boot = mig.lab.sh(AMPERE, 'virtual-gpu show | grep -o \'"boot_id": "[0-9a-f]*"\'')

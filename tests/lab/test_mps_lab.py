@@ -339,10 +339,10 @@ def test_a_daemon_with_clients_is_not_ended_unless_allowed__clients_answered_by_
         assert "nvidia_sharing_mps_disruption: force" in refused["msg"]
         # Limits are told to the daemon while it has clients; the server keeps the old ones, and the module says so.
         fleet.module(WHOLE, "mps", {**OTHER, "scope": "gpu", "priority": "normal"})
-        assert "keeps its old limits until its clients end: 4712" in fleet.shown
+        assert "keeps its old limits until its clients end: MPS client (PID 4712)" in " ".join(fleet.shown.split())
         assert unit(fleet, WHOLE, "gpu0", "MainPID") == daemon
         forced = fleet.module(WHOLE, "mps", {"mode": "none", "disruption": "force"}, "--check")
-        assert "MPS client 4712" in forced["steps"][0]["disturbs"]
+        assert "MPS client (PID 4712)" in forced["steps"][0]["disturbs"]
     finally:
         control_as_it_was(fleet, WHOLE)
 
