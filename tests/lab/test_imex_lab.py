@@ -106,7 +106,7 @@ def test_a_restart_that_takes_memory_from_jobs_is_refused_and_done_when_it_is_al
     fleet.lab.sh(HOSTS[0], "virtual-gpu run --gpu 0 --pid 4242")
     describe(fleet, "127.0.0.1", "127.0.0.3")
     refused = fleet.play("site")
-    assert "a process (4242) uses the GPUs" in refused.text, refused.text
+    assert "a process (PID 4242) uses the GPUs" in refused.text, refused.text
     assert everywhere(fleet, f"cat {NODES}") == {"127.0.0.1\n127.0.0.2"}
     describe(fleet, "127.0.0.1", "127.0.0.3", nvidia_driver_imex_restart=True)
     planned = fleet.play("plan")
