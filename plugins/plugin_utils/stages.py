@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Callable
 
 from ansible import constants as C
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import described_board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.stage import stage as dcgm
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as driver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import PROGRAM
@@ -159,8 +160,12 @@ def _other_gpus(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> Refused
     boards = [card.get("board") for card in cards if card.get("kind") == "gpu"]
     there = len(boards)
     described: Counter[Any] = Counter()
-    for entry in desired.get("gpu_facts_gpus") or ():
-        described[entry["board"]] += int(entry["count"])
+    try:
+        for number, entry in enumerate(desired.get("gpu_facts_gpus") or ()):
+            board = described_board(entry["board"], f"gpu_facts_gpus[{number}].board")
+            described[board.key] += int(entry["count"])
+    except Refused as refusal:
+        return refusal
     count = sum(described.values())
     if there and count and there != count:
         return Refused(

@@ -76,7 +76,7 @@ def test_a_value_that_the_board_does_not_take_is_refused_before_anything_is_touc
     describe(fleet, **{**WANTED, "nvidia_settings_power_limit": 900})
     done = play(fleet)
     assert done.recap[HOST]["failed"] == 1
-    assert "takes 280 to 700 W, not 900 W" in done.text
+    assert "takes 200 to 700 W, not 900 W" in done.text
     assert shown(fleet) == OWN
     assert fleet.lab.status(HOST, "test -e /etc/gpufleet") != 0
 

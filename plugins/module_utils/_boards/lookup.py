@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 
+from .._plan import Refused
 from . import table_ampere, table_blackwell, table_hopper_h100, table_hopper_h200, table_rtx_pro, table_without_mig
 from .model import Board, FirstDriver
 
@@ -34,6 +36,23 @@ def board(key: str) -> Board:
     :raises KeyError: when the table has no such board.
     """
     return _BY_KEY[key]
+
+
+def described_board(key: str, thing: str) -> Board:
+    """Return the board that a person means: the one with this key, or the only one whose key begins with it.
+
+    C(l40s) is C(l40s-48gb).
+
+    :param thing: where the key stands, such as C(gpu_facts_gpus[0].board).
+    :raises Refused: the table has no such board, or several.
+    """
+    begins = [_BY_KEY[key]] if key in _BY_KEY else [one for one in BOARDS if one.key.startswith(f"{key}-")]
+    if len(begins) == 1:
+        return begins[0]
+    keys = [one.key for one in begins or BOARDS]
+    near = keys if begins else difflib.get_close_matches(key.lower(), keys, n=3, cutoff=0.4)
+    remedy = f"Did you mean {' or '.join(near)}?" if near else f"For example {keys[0]}."
+    raise Refused(thing, f"the table of boards has no {key!r}", remedy)
 
 
 def is_complete(key: str | None) -> bool:

@@ -9,7 +9,6 @@ The rules are those of the device plugin and of gpu-feature-discovery 0.20 (C(in
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections import Counter
@@ -17,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.model import Board
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import described_board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import desired_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import compute_name
@@ -87,7 +85,7 @@ def gpus_of_inventory(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, An
     for number, entry in enumerate(entries):
         path = f"gpu_facts_gpus[{number}]"
         key, count = str(entry.get("board")), entry.get("count")
-        board = _board(key, f"{path}.board")
+        board = described_board(key, f"{path}.board")
         if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MOST_GPUS:
             raise Refused(
                 f"{path}.count",
@@ -109,20 +107,6 @@ def gpus_of_inventory(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, An
                 }
             )
     return gpus
-
-
-def _board(key: str, path: str) -> Board:
-    """Return the board with this key, or the only one whose key begins with it: C(l40s) is C(l40s-48gb)."""
-    for candidate in BOARDS:
-        if candidate.key == key:
-            return candidate
-    begins = [candidate for candidate in BOARDS if candidate.key.startswith(f"{key}-")]
-    if len(begins) == 1:
-        return begins[0]
-    keys = [candidate.key for candidate in begins or BOARDS]
-    near = keys if begins else difflib.get_close_matches(key.lower(), keys, n=3, cutoff=0.4)
-    remedy = f"Did you mean {' or '.join(near)}?" if near else f"For example {keys[0]}."
-    raise Refused(path, f"the table of boards has no {key!r}", remedy)
 
 
 def capacity(gpus: Sequence[Mapping[str, Any]], strategy: str, layout: Any, sharing: Sharing) -> Capacity:

@@ -106,6 +106,23 @@ def test_another_number_of_gpus_than_described_is_refused_before_anything_is_ins
         assert "described with 8 GPUs, and its PCI bus shows 1" in refusal.reason
 
 
+@pytest.mark.parametrize(
+    ("board", "reason"),
+    [
+        ("l40s", None),
+        ("a30-24gb", "described with 1 x a30-24gb, and its PCI bus shows 1 x l40s-48gb"),
+        ("l40x", "the table of boards has no 'l40x'"),
+    ],
+)
+def test_a_board_is_known_by_its_key_and_by_the_beginning_that_only_it_has(board, reason):
+    plans = plan_stages(BARE, desired(gpu_facts_gpus=[{"board": board, "count": 1}]))
+    if reason is None:
+        assert "hardware" not in plans
+    else:
+        (refusal,) = plans["hardware"].refusals
+        assert reason in refusal.reason
+
+
 def test_the_program_of_the_controller_is_what_a_host_has_to_have(monkeypatch):
     """Whoever has another release, or another pynvml, plans for another program."""
     there = {**BARE, "host_program": installed_program("/metrics")}
