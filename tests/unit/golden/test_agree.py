@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.action import doctor_report, fl
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ... import whole
 from ..mutation import paths
 from . import corpus
 
@@ -88,7 +89,7 @@ def test_they_agree_with_every_variable(call):
     assert disagreements(call, hosts) == []
 
 
-@pytest.mark.parametrize("examples", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [200, pytest.param(whole.examples(10_000), marks=pytest.mark.slow)])
 def test_they_agree_on_hosts_that_were_changed_at_random(call, examples):
     @settings(
         max_examples=examples // _TOGETHER,

@@ -39,7 +39,13 @@ def test_the_poison_has_what_matters(tmp_path):
 
 @pytest.mark.parametrize(
     "playbook",
-    ["site", "plan", "inspect", "verify", "doctor", "adopt", "upgrade", "repartition", "rollback", "heal", "remove"],
+    [
+        *("site", "adopt", "upgrade", "heal"),
+        *(
+            pytest.param(name, marks=pytest.mark.by_name)
+            for name in ("plan", "inspect", "verify", "doctor", "repartition", "rollback", "remove")
+        ),
+    ],
 )
 def test_a_hostile_host_changes_nothing_of_what_is_done(tmp_path, playbook):
     honest, hostile = Fleet(tmp_path / "honest", {}), Fleet(tmp_path / "hostile", {})
@@ -60,8 +66,10 @@ def untimed(output):
 
 
 def timeless(did):
-    """What was done, without who did it and when, which no two runs have in common."""
-    return {name: re.sub(r'"(operator|since|at)": "[^"]*"', "", text) for name, text in did.items()}
+    """What was done, without who did it, when, and how often a host was asked for before it answered: no two runs have that in common."""
+    return {
+        name: re.sub(r'"(operator|since|at)": "[^"]*"|^ping \{\}\n', "", text, flags=re.M) for name, text in did.items()
+    }
 
 
 def test_a_hostile_host_that_has_to_be_repaired_changes_nothing_of_what_is_done(tmp_path):

@@ -39,6 +39,7 @@ def test_a_node_is_upgraded_between_drain_and_resume(site):
     assert site.record("a")["state"] == "done"
 
 
+@pytest.mark.by_name
 def test_a_refused_transaction_touches_nothing_not_even_the_other_scheduler(site):
     site.fail(a="install")
     (site.folder / "a" / "driver-previous.json").unlink()
@@ -75,6 +76,7 @@ def test_a_failed_change_is_rolled_back_and_the_host_stays_away(site):
     assert "The rollout did not reach this host" in done.stdout
 
 
+@pytest.mark.by_name
 def test_what_works_is_not_rolled_back_because_the_other_scheduler_does_not_take_the_host(site):
     (site.folder / "no-resume").touch()
     done = site.run("upgrade", "--limit", "a")
@@ -85,6 +87,7 @@ def test_what_works_is_not_rolled_back_because_the_other_scheduler_does_not_take
     assert "Return the host to the other scheduler" in site.record("a")["failed_reason"]
 
 
+@pytest.mark.by_name
 def test_a_host_that_cannot_be_given_back_says_both_reasons(site):
     (site.folder / "no-resume").touch()
     site.services("nvidia-dcgm")
@@ -108,6 +111,7 @@ def test_services_that_a_run_stopped_before_it_was_cut_off_are_started_again(sit
     assert site.record("a")["from"] == OLD
 
 
+@pytest.mark.by_name
 def test_a_failed_node_that_cannot_even_begin_again_is_still_ours(site):
     site.keep("a", state="failed", failed_reason="old")
     site.fail(a="install")
@@ -126,6 +130,7 @@ def test_check_mode_goes_through_all_nodes_and_leaves_nothing(site):
 
 
 @pytest.mark.parametrize(("step", "state"), [("health", "failed"), ("install", "failed")])
+@pytest.mark.by_name
 def test_a_rollback_by_hand_that_fails_stops_there_with_its_reason(site, step, state):
     site.fail(a=step)
     done = site.run("rollback")
@@ -150,6 +155,7 @@ def test_a_host_that_is_lost_in_the_middle_keeps_its_step_and_no_other_is_begun(
     assert [site.record(host)["state"] for host in site.hosts] == ["done", "done"]
 
 
+@pytest.mark.by_name
 def test_a_host_without_room_for_its_record_says_both_reasons(site):
     site.fail(a="install")
     (site.folder / "a" / "driver-previous.json").unlink()
@@ -161,6 +167,7 @@ def test_a_host_without_room_for_its_record_says_both_reasons(site):
     assert not site.record("b")
 
 
+@pytest.mark.by_name
 def test_a_node_follows_as_soon_as_another_ends_and_no_node_waits_for_a_slow_one(tmp_path):
     """The first node lasts until the last one is done: in waves, or with tasks that all hosts do together, it would never end."""
     site = Site(tmp_path, "abcd")
@@ -210,6 +217,7 @@ def test_a_node_takes_up_its_installed_kernel_between_drain_and_resume(site):
     assert again.returncode == 0 and site.log == [], "the node runs it already"
 
 
+@pytest.mark.by_name
 def test_kernels_stay_where_they_are_by_default(site):
     site.kernels(BEFORE, AFTER)
     done = site.run("upgrade", "-e", "gpu_upgrade_kernel=keep")
@@ -232,6 +240,7 @@ def test_a_kernel_that_is_not_proven_or_from_which_no_way_leads_back_is_refused_
     assert not site.record("b"), "the rollout stops"
 
 
+@pytest.mark.by_name
 def test_the_newest_kernel_is_installed_and_proven_before_the_drain(site):
     site.kernels(BEFORE, AFTER, offered=True)
     done = site.run("upgrade", "--limit", "a")
@@ -247,6 +256,7 @@ def test_the_newest_kernel_is_installed_and_proven_before_the_drain(site):
 
 
 @pytest.mark.parametrize("step", ["install kernel", f"boot {AFTER}"])
+@pytest.mark.by_name
 def test_a_newest_kernel_without_the_driver_is_refused_before_the_drain_and_not_booted(site, step):
     site.kernels(BEFORE, AFTER, offered=True)
     site.fail(a=step)
@@ -258,6 +268,7 @@ def test_a_newest_kernel_without_the_driver_is_refused_before_the_drain_and_not_
     assert not site.record("b"), "the rollout stops"
 
 
+@pytest.mark.by_name
 def test_no_kernel_is_installed_where_the_host_must_not_be_rebooted(site):
     site.kernels(BEFORE, AFTER, offered=True)
     done = site.run("upgrade", "--limit", "a", "-e", "gpu_upgrade_reboot=false")
@@ -265,6 +276,7 @@ def test_no_kernel_is_installed_where_the_host_must_not_be_rebooted(site):
     assert "gpu_upgrade_reboot is false" in site.record("a")["failed_reason"]
 
 
+@pytest.mark.by_name
 def test_where_no_way_back_is_wanted_grub_is_not_asked_for_one(site):
     site.kernels(BEFORE, AFTER)
     done = site.run("upgrade", "--limit", "a", "-e", "gpu_upgrade_rollback=false")
@@ -285,6 +297,7 @@ def test_a_kernel_whose_driver_does_not_work_is_left_for_the_one_before(site):
     assert not site.record("b")
 
 
+@pytest.mark.by_name
 def test_a_host_that_comes_back_with_another_kernel_is_not_taken_for_upgraded(site):
     site.kernels(BEFORE, AFTER)
     path = site.kernel("a")
@@ -309,6 +322,7 @@ def test_a_run_that_was_cut_off_behind_the_reboot_knows_the_kernel_of_before(sit
     assert site.record("a")["from_kernel"] == BEFORE and running(site) == BEFORE
 
 
+@pytest.mark.by_name
 def test_a_rollback_by_hand_leaves_the_kernel(site):
     site.kernels(BEFORE, AFTER)
     assert site.run("upgrade", "--limit", "a").returncode == 0

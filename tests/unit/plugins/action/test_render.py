@@ -134,6 +134,7 @@ def test_facts_of_this_run_are_used_and_kept(render, tmp_path):
     assert "gpu-2" not in str(answer["unread"])
 
 
+@pytest.mark.by_name
 def test_what_a_run_tells_its_hosts_counts_for_no_other(render, tmp_path):
     """The night shift of one host, then of the other; then a run without it, and one that goes back."""
     gpu = {"name": "NVIDIA L40S", "board": "l40s-48gb", "architecture": "ada", "memory_mib": 40960}

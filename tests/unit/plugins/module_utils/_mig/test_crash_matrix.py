@@ -82,7 +82,13 @@ def virtual_nvml() -> None:
     build()
 
 
-@pytest.fixture(scope="module", params=RECONFIGURATIONS, ids=lambda one: one.id)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(one, id=one.id, marks=() if one in ONE_OF_EACH else pytest.mark.by_name)
+        for one in RECONFIGURATIONS
+    ],
+)
 def prepared(request, tmp_path_factory):
     """A machine before the change, what it is, what is in use, and the calls of a change that nothing disturbs."""
     change = request.param
