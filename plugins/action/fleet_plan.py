@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from typing import Any, Callable
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once, by_node
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import MISTAKES, describe, mistakes
@@ -83,7 +83,7 @@ def _facts(host: str, variables: Any, directory: str, offline: bool) -> tuple[di
         if not text:
             return None, f"no recorded facts in {path or 'facts_directory'}"
         try:
-            facts = json.loads(text)
+            facts = read_json(text)
             check_facts(facts)
         except (ValueError, RecursionError, Unfit) as error:
             return None, f"the recorded facts in {path} cannot be read: {error}"

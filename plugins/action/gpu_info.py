@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.nvml_action import NvmlAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true
@@ -37,7 +38,7 @@ class ActionModule(NvmlAction):
 
 def _data_of(said: Mapping[str, Any]) -> Any:
     try:
-        return json.loads(said["gpu_text"]) if "gpu_text" in said else said["gpu"]
+        return read_json(said["gpu_text"]) if "gpu_text" in said else said["gpu"]
     except (TypeError, ValueError, RecursionError):
         # No facts, which is what L(facts_of) says then.
         return said["gpu_text"]

@@ -9,13 +9,13 @@ and what goes with them in one action, such as the cordon and its record. An API
 from __future__ import annotations
 
 import datetime
-import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 from ansible import constants
 from ansible.errors import AnsibleError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
 
 #: Statuses of a server that is starting, overloaded or behind a proxy that does not reach it.
 _AWAY = (0, 500, 502, 503, 504)
@@ -110,11 +110,13 @@ class Cluster:
                 serialize=False,
                 _request_timeout=(5, 30),
             )
-            return dict(json.loads(answer.data))
+            return dict(read_json(answer.data, None))
         except ApiException as error:
             return int(error.status or 0), _reason(error)
         except (HTTPError, OSError) as error:
             return 0, str(error).rpartition(": ")[2] or type(error).__name__
+        except (TypeError, ValueError) as error:
+            return 0, f"its answer is not the JSON of the Kubernetes API: {error}"
 
     def nodes(self) -> dict[str, dict[str, Any]]:
         """Return all Node objects by name."""
@@ -266,7 +268,7 @@ def _lease_path(namespace: str, name: str) -> str:
 
 def _reason(error: Any) -> str:
     try:
-        document = json.loads(error.body)
+        document = read_json(error.body)
     except (TypeError, ValueError):
         return str(error.reason or error.status)
     text = str(document.get("message") or error.reason)

@@ -10,13 +10,13 @@ tree of products says what the id means: the vendor's branch, below it C(Linux(R
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
     driver_key,
     is_driver_version,
@@ -60,7 +60,7 @@ def read_folder(path: str) -> list[Row]:
 def _read_file(path: str, _changed: int) -> tuple[Row, ...]:
     try:
         with open(path, encoding="utf-8") as handle:
-            document = json.load(handle)
+            document = read_json(handle.read())
     except (OSError, ValueError) as error:
         raise Refused(VARIABLE, f"{path} cannot be read: {error}", "Replace or remove the file.") from error
     return tuple(rows_of(document, path))

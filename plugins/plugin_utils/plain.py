@@ -19,6 +19,7 @@ from typing import Any
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_parts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 
@@ -113,7 +114,7 @@ def facts_of(answer: Any) -> tuple[dict[str, Any] | None, str]:
         return None, "it did not answer"
     try:
         # The rest of a result is the controller's: ansible-core keeps warnings in it as objects of its own.
-        facts = json.loads(plain(answer["gpu_text"])) if answer.get("gpu_text") else plain(answer.get("gpu"))
+        facts = read_json(plain(answer["gpu_text"])) if answer.get("gpu_text") else plain(answer.get("gpu"))
         if not facts:
             return None, said(answer) or "it did not answer"
         check_facts(facts)

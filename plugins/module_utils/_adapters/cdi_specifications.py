@@ -9,12 +9,12 @@ NVIDIA's own refresh unit does not notice a change of MIG instances (host.md, se
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .._formats.documents import read_json
 from .host_reader import HostReader
 
 #: The kind of the specification of the GPUs.
@@ -45,7 +45,7 @@ def parse_specification(path: str, text: str) -> Specification:
     :raises ValueError: it is neither JSON nor YAML of that shape.
     """
     if path.endswith(".json"):
-        document = json.loads(text)
+        document = read_json(text)
         if not isinstance(document, dict):
             raise ValueError("not a JSON object")
         names = [device.get("name") for device in document.get("devices") or []]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from .._formats.documents import read_json
 from .files import read_text, remove, write_whole
 
 PATH = "/run/gpufleet/locked-clocks.json"
@@ -25,7 +26,7 @@ Locks = Mapping[str, Mapping[str, "tuple[int, int]"]]
 def parse(text: str | None) -> Locks:
     """Return what was locked; empty where that cannot be read."""
     try:
-        found = json.loads(text or "{}")
+        found = read_json(text or "{}")
         return {
             str(uuid): {
                 name: (int(locks[name][0]), int(locks[name][1])) for name in (GRAPHICS, MEMORY) if locks.get(name)

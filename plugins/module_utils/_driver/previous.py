@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .._formats.documents import read_json
 from .desired import REPOSITORY_NAME
 from .packages import closure
 from .state import Host
@@ -59,7 +60,7 @@ class Record:
 def parse(text: str | None) -> Record | None:
     """Return the record in the file's text; None where there is none or it was written by another version of this."""
     try:
-        return from_values(json.loads(text)) if text else None
+        return from_values(read_json(text)) if text else None
     except ValueError:
         return None
 

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from .._adapters.pci import PciDevice
 from .._adapters.pynvml_loader import HOST_PROGRAM
 from .._boards.lookup import find_board
 from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
+from .._formats.documents import read_json
 from .._formats.driver_versions import driver_version_in
 from .._formats.imex_files import MASK, NODES_FILE, WANTS
 from .._formats.toml_read import TomlError
@@ -207,7 +207,7 @@ def read_recorded(source: HostReader) -> dict[str, Any]:
                 source.note_denied(f"recorded.{name}", f"{path} cannot be read")
             continue
         try:
-            recorded = json.loads(text)
+            recorded = read_json(text)
         except ValueError as error:
             source.note(f"recorded.{name}", f"{path} is not JSON: {error}")
             continue
@@ -236,7 +236,7 @@ def _mig_unfinished(source: HostReader) -> bool:
 def _upgrade_state(source: HostReader) -> str | None:
     text = source.files.read(UPGRADE_RECORD)
     try:
-        recorded = json.loads(text) if text else None
+        recorded = read_json(text) if text else None
     except ValueError:
         recorded = None
         source.note("recorded.upgrade_state", f"{UPGRADE_RECORD} is not JSON")

@@ -14,6 +14,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from .._formats.documents import read_json
+
 PATH = "/var/lib/gpufleet/driver-not-offered.json"
 _SCHEMA = 1
 _MOST = 64
@@ -28,7 +30,7 @@ def as_text(kernel: str, names: Sequence[str]) -> str:
 def parse(text: str | None, kernel: str) -> list[str]:
     """Return the names in the record, none where it is of another kernel or is not such a record."""
     try:
-        document: Any = json.loads(text or "")
+        document: Any = read_json(text or "")
     except ValueError:
         return []
     if not isinstance(document, dict) or (document.get("schema"), document.get("kernel")) != (_SCHEMA, kernel):

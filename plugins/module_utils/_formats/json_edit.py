@@ -49,7 +49,7 @@ def load(text: str) -> dict[str, Any]:
         return {}
     try:
         data = json.loads(text, object_pairs_hook=_unique)
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise JsonError(str(error)) from error
     if not isinstance(data, dict):
         raise JsonError("it is not a JSON object")

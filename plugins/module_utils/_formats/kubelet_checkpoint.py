@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from .._plan import Refused
 from .._schema import Unfit, check, fields, items, mapping, text
+from .documents import read_json
 
 #: Where the kubelet writes it (C(pkg/kubelet/cm/devicemanager/checkpoint)).
 CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
@@ -67,7 +67,7 @@ def read_checkpoint(written: str, remedy: str) -> Checkpoint:
     :raises Refused: it is not what a kubelet writes. Guessing who uses a device would end somebody's work.
     """
     try:
-        data = json.loads(written)["Data"]
+        data = read_json(written)["Data"]
         # Go writes an empty list as null; one that is not there is another file.
         found: dict[str, Any] = {
             "PodDeviceEntries": data["PodDeviceEntries"] or [],

@@ -10,11 +10,11 @@ have a C(gpu_id) in place of an entity), and dcgmlib/dcgm_errors.h for the sever
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .._formats.documents import read_json
 from .report import FAILED, Diagnosis, Evidence, Outcome, failed, passed, skipped, warning
 
 #: What the first version and all since have around the tests.
@@ -61,7 +61,7 @@ def parse(text: str) -> DiagResult:
     """
     document = text[text.find("{") : text.rfind("}") + 1]
     try:
-        read = json.loads(document)
+        read = read_json(document)
     except ValueError:
         last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no output")
         raise Unreadable(last) from None

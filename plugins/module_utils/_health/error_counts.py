@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._formats.documents import read_json
 from .kernel_log import errors_in
 from .report import Xid
 from .xid import action_of, severity_of_sxid
@@ -56,7 +57,7 @@ class ErrorCounts:
 def parse_counts(text: str | None, boot_id: str) -> ErrorCounts:
     """Return what was counted since this boot; nothing where the file is missing, of another boot, or cannot be used."""
     try:
-        document = json.loads(text or "")
+        document = read_json(text or "")
         if document["schema"] != SCHEMA or document["boot_id"] != boot_id:
             return ErrorCounts(boot_id)
         return ErrorCounts(boot_id, int(document["last"]), _counted(document["xids"]), _counted(document["sxids"]))

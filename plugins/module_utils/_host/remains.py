@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from .._adapters.packages import PackageManager, Transaction
 from .._adapters.packages_apt import Apt
 from .._driver.holds import hold_names
 from .._driver.services import PREFERENCES_NAME
+from .._formats.documents import read_json
 from .._formats.toml_edit import is_marked, restore
 from .._health.repair_places import RECORD as HEAL
 from .._health.repair_record import STEPS as HEAL_STEPS
@@ -152,7 +152,7 @@ def _cut_off() -> tuple[str, ...]:
 
 def _is_cut_off(path: str, steps: Sequence[str]) -> bool:
     try:
-        record = json.loads(read_text(path) or "null")
+        record = read_json(read_text(path) or "null")
     except ValueError:
         return True
     return isinstance(record, dict) and record.get("state") in steps

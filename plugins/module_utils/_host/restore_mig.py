@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,6 +16,7 @@ from .._adapters.lock import LOCK_PATH, exclusive
 from .._adapters.nvml import Nvml, open_nvml
 from .._adapters.nvml_library import NvmlUnavailable
 from .._formats import utc_time
+from .._formats.documents import read_json
 from .._mig.apply import ApplyFailed, apply, reset_obstacles
 from .._mig.apply_exact import plan_exact
 from .._mig.apply_machine import Machine, Policy
@@ -48,7 +48,7 @@ def restore_mig(
         say(f"{recorded} is not there: no MIG layout to restore")
         return 0
     try:
-        records = read_recorded_layout(json.loads(text))
+        records = read_recorded_layout(read_json(text))
     except (ValueError, Unreadable) as error:
         fail(f"Failed to read {recorded}: {error}. Run gpufleet.nvidia.site (role nvidia_mig) again")
         return 1

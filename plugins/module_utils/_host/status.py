@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 from .._adapters.files import read_text
+from .._formats.documents import read_json
 from .._mig.journal import Journal
 from .output import say
 from .units import RECORDED_MIG, RECORDED_SETTINGS, RECORDED_SHARING
@@ -37,6 +38,6 @@ def status(journal: Journal | None = None) -> int:
 def _recorded(path: str) -> object:
     text = read_text(path)
     try:
-        return None if text is None else json.loads(text)
+        return None if text is None else read_json(text)
     except ValueError:
         return "unreadable"

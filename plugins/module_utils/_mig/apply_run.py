@@ -16,6 +16,7 @@ from .._adapters.cdi_specifications import GPU_KIND, compare, parse_specificatio
 from .._adapters.command import CommandError
 from .._adapters.files import read_text, remove, write_whole
 from .._formats import utc_time
+from .._formats.documents import read_json
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from . import original
@@ -313,7 +314,7 @@ def _exists(path: str) -> bool:
 
 def _recorded() -> tuple[GpuRecord, ...]:
     try:
-        return read_recorded_layout(json.loads(read_text(RECORD_PATH) or "null"))
+        return read_recorded_layout(read_json(read_text(RECORD_PATH) or "null"))
     except (ValueError, Unreadable):
         return ()
 
@@ -330,7 +331,7 @@ def _differs(document: Mapping[str, Any]) -> bool:
     if not document["gpus"]:
         return False
     try:
-        recorded = json.loads(read_text(RECORD_PATH) or "null")
+        recorded = read_json(read_text(RECORD_PATH) or "null")
     except ValueError:
         return True
     return not isinstance(recorded, dict) or any(recorded.get(key) != document[key] for key in ("schema", "gpus"))

@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from .._formats.documents import read_json
 
 JOURNAL_PATH = "/var/lib/gpufleet/mig-journal.jsonl"
 
@@ -24,7 +25,7 @@ def lines_of(text: str) -> list[Any]:
     lines = []
     for line in text.splitlines():
         try:
-            lines.append(json.loads(line))
+            lines.append(read_json(line))
         except ValueError:
             break
     return lines

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .._adapters.files import read_text, write_whole
+from .._formats.documents import read_json
 from .journal import Journal
 from .profiles import compute_name
 from .record import GpuRecord, PlacedInstance, Unreadable, read_recorded_layout, recorded_layout
@@ -31,7 +32,7 @@ def path_of(journal: Journal) -> str:
 def read(journal: Journal) -> tuple[GpuRecord, ...]:
     """Return the GPUs that are kept; none where there is no such file, or none that can be read."""
     try:
-        return read_recorded_layout(json.loads(read_text(path_of(journal)) or "null"))
+        return read_recorded_layout(read_json(read_text(path_of(journal)) or "null"))
     except (ValueError, Unreadable):
         return ()
 

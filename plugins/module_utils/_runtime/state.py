@@ -9,12 +9,12 @@ Formats: host.md, sections 7.3 and 7.4.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from .._adapters.host_files import HostFiles
+from .._formats.documents import read_json
 from .._formats.toml_read import dig, loads
 from .containerd_keys import merged, read_all, top, version_by_format
 
@@ -91,7 +91,7 @@ def parse_docker(text: str) -> Configuration:
 
     :raises ValueError: it is not a JSON object.
     """
-    document = json.loads(text or "{}")
+    document = read_json(text or "{}")
     if not isinstance(document, dict):
         raise ValueError("not a JSON object")
     cdi = (document.get("features") or {}).get("cdi")

@@ -18,6 +18,7 @@ from typing import Any, Callable, Protocol
 
 from .._adapters.command import CommandError, Result, find, run
 from .._adapters.files import list_directory, read_bytes, read_text
+from .._formats.documents import read_json
 from .._formats.numbers import whole_number
 from .._versions import numbers, version_in
 from . import containerd, crio, docker, rancher
@@ -195,7 +196,7 @@ class Docker:
 
     def _info(self) -> Mapping[str, Any]:
         try:
-            data = json.loads(_output(self._run, ["docker", "info", "--format", "{{json .}}"]))
+            data = read_json(_output(self._run, ["docker", "info", "--format", "{{json .}}"]))
         except ValueError as error:
             raise RuntimeFailure(f"Failed to read 'docker info': {error}. See 'journalctl -u docker'.") from error
         return data if isinstance(data, dict) else {}

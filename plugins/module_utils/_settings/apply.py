@@ -19,6 +19,7 @@ from .._adapters.nvml import Nvml
 from .._adapters.nvml_facts import shape_gpu
 from .._adapters.nvml_library import NvmlError
 from .._adapters.processes import device_holders
+from .._formats.documents import read_json
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from .._users import add_allocations, reset_obstacle
@@ -57,7 +58,7 @@ def record(path: str = RECORD) -> Settings | None:
     """Return what this host restores at boot, or None when nothing readable is recorded."""
     text = files.read_text(path)
     try:
-        return desired.recorded(json.loads(text)) if text else None
+        return desired.recorded(read_json(text)) if text else None
     except ValueError:
         return None
 

@@ -23,6 +23,7 @@ from .._adapters.nvml_facts import shape_gpu
 from .._adapters.nvml_library import NvmlError
 from .._adapters.processes import ProgramProcess, program_processes
 from .._adapters.pynvml_loader import HOST_PROGRAM
+from .._formats.documents import read_json
 from .._plan import Plan, Step
 from .._runtime.unit_reload import reload_units
 from .._steps import Kind
@@ -88,7 +89,7 @@ def recorded() -> HostSharing | None:
     """Return what this host restores at boot, or None when nothing is recorded."""
     text = files.read_text(RECORD)
     try:
-        return HostSharing.from_dict(json.loads(text)) if text else None
+        return HostSharing.from_dict(read_json(text)) if text else None
     except (AttributeError, ValueError, KeyError, TypeError):
         return UNREADABLE
 

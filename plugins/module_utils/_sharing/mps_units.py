@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 
+from .._formats.documents import read_json
 from .._runtimes import KUBELETS
 from .host import SHM, Daemon
 from .mps_instances import instance
@@ -123,7 +124,7 @@ def daemon_of(text: str) -> Daemon | None:
     for line in text.splitlines():
         if line.startswith("# {"):
             try:
-                return Daemon.from_dict(json.loads(line[2:]))
+                return Daemon.from_dict(read_json(line[2:]))
             except (AttributeError, ValueError, KeyError, TypeError):
                 return None
     return None

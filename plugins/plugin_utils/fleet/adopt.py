@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Callable
 
-import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
     branch_of,
     is_driver_version,
@@ -285,7 +285,7 @@ def _compare_mig_parted(reader: _Reader, present: Mapping[int, DesiredGpu], stra
         return
     where = f"mig: {found.get('config_path')}, configuration {label}, which nvidia-mig-manager.service applies at boot"
     try:
-        document = read_yaml(found.get("config"))
+        document = read_yaml(str(found.get("config") or ""))
         made = desired_layout(
             {"mig_parted": document, "label": label}, strategy, gpus_with_pci(reader.facts), disruption="force"
         ).gpus
@@ -323,17 +323,6 @@ def _boot(reader: _Reader) -> None:
     left = reader.left(["boot"], {})
     if left:
         reader.differences.append(f"boot: site would: {_joined(left)}")
-
-
-def read_yaml(text: Any) -> Any:
-    """Return what a text of YAML holds.
-
-    :raises ValueError: it is none.
-    """
-    try:
-        return yaml.safe_load(str(text or ""))
-    except yaml.YAMLError as error:
-        raise ValueError(f"invalid YAML: {str(error).splitlines()[0]}") from error
 
 
 def _joined(lines: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_yaml
 
 from .clients import placed
 from .names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
@@ -253,10 +253,11 @@ def _chosen(
 def read_plugin_file(text: str) -> tuple[dict[str, Any], str | None, list[str]]:
     """Return what a configuration file of the device plugin shares, as variables; its MIG strategy; and what has no variable."""
     try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        return {}, None, [f"sharing: the device plugin's configuration is invalid YAML: {str(error).splitlines()[0]}"]
-    strategy = _at(document, "flags", "migStrategy")
+        document = read_yaml(text)
+    except ValueError as error:
+        return {}, None, [f"sharing: the device plugin's configuration cannot be read: {error}"]
+    named = _at(document, "flags", "migStrategy")
+    strategy = named if isinstance(named, str) else None
     sharing = _at(document, "sharing") or {}
     modes = [key for key in _SHARING if _at(sharing, key, "resources")]
     if not modes:
@@ -265,7 +266,7 @@ def read_plugin_file(text: str) -> tuple[dict[str, Any], str | None, list[str]]:
     settings = sharing[modes[0]]
     differences: list[str] = []
     replicas: dict[str, int] = {}
-    for entry in settings["resources"]:
+    for entry in settings["resources"] if isinstance(settings["resources"], list) else [settings["resources"]]:
         if not isinstance(entry, Mapping) or not isinstance(entry.get("replicas"), int):
             differences.append(f"sharing: {entry!r} in sharing.{modes[0]}.resources has no number of replicas")
             continue

@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 from . import served
@@ -81,7 +81,7 @@ def expected(text: str, source: str, node: str, there: Mapping[str, Any] | None 
     :raises Refused: it is no such file, or it has no such node.
     """
     try:
-        document = json.loads(text)
+        document = read_json(text)
         configurations = document["configurations"]
         entry = document["nodes"].get(node) or _joined(configurations, there or {})
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from ...module_utils._formats.documents import read_yaml_documents
 from . import together
 from .claims import is_claim
 from .gpu_operator import is_operator
 from .lint import Verdict, lint, ordered
 from .objects import OF_A_CONFIGURATION, below
 from .pods import has_pods
-from .yaml import HAS_C_LIBRARY, HAS_YAML
+from .yaml import HAS_YAML
 
 if HAS_YAML:
     import yaml
@@ -74,8 +75,8 @@ def configurations(name: str, text: str) -> list[Configuration]:
 def _documents(text: str) -> list[Mapping[str, Any]]:
     """Return the mappings among the documents of a file; nothing where it is no YAML, which L(lint) says."""
     try:
-        documents = list(yaml.load_all(text, Loader=yaml.CSafeLoader if HAS_C_LIBRARY else yaml.SafeLoader))
-    except yaml.YAMLError:
+        documents = read_yaml_documents(text)
+    except ValueError:
         return []
     return [document for document in documents if isinstance(document, Mapping)]
 

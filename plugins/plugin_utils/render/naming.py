@@ -11,11 +11,11 @@ the tree that was rendered before says which configuration had which name. A tre
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import content_hash, pool_label
 
@@ -57,7 +57,7 @@ def former(text: str | None, source: str) -> dict[str, Former]:
     if text is None:
         return {}
     try:
-        document = json.loads(text)
+        document = read_json(text)
         nodes: dict[str, set[str]] = {}
         for node, entry in document["nodes"].items():
             nodes.setdefault(_name(entry["configuration"]), set()).add(_name(node))

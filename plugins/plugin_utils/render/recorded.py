@@ -14,6 +14,7 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, write_whole
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import is_complete
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_gpus
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
     Unfit,
     anything,
@@ -110,7 +111,7 @@ class RecordedFacts:
             return None
         path = os.path.join(self._directory, f"{host}.json")
         try:
-            document = json.loads(read_text(path) or "")
+            document = read_json(read_text(path) or "")
             check(_FILE, document)
             check_gpus(document["gpus"])
         except (ValueError, TypeError, RecursionError, Unfit) as error:

@@ -147,7 +147,7 @@ def test_the_layout_is_what_the_gpus_have_and_the_services_configuration_is_held
     other = changed(parted, mig_parted={"selected": "all-disabled"})
     (difference,) = adopted(other).differences
     assert "makes GPU 0 MIG off in place of 3g.40gb + 2g.20gb + 1g.10gb x2" in difference
-    for broken in ({"config": "{"}, {"config": "[]"}, {"selected": "no-such"}):
+    for broken in ({"config": "{"}, {"config": "[]"}, {"config": "[" * 30_000}, {"selected": "no-such"}):
         (difference,) = adopted(changed(parted, mig_parted=broken)).differences
         assert "cannot be read" in difference
     by_hand = adopted({**parted, "mig_parted": None})

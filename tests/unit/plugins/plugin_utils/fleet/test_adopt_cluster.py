@@ -246,8 +246,12 @@ def test_what_a_configuration_shares(sharing, variables, said):
     assert len(differences) == len(said) and all(text in line for text, line in zip(said, differences, strict=True))
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "version: v1", "sharing: 3", "sharing: {timeSlicing: [1]}"])
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[" * 30_000, "a: 2026-99-99", "sharing: {timeSlicing: {resources: 5}}", "[]", "version: v1", "sharing: 3"]
+    + ["sharing: {timeSlicing: [1]}", "flags: {migStrategy: [single]}"],
+)
 def test_what_is_no_configuration_shares_nothing(text):
     found, strategy, differences = read_plugin_file(text)
     assert (found, strategy) == ({}, None)
-    assert len(differences) == (text == "{")
+    assert len(differences) == (text[0] == "{" or text[:2] == "[[" or text.endswith(("99", "5}}")))

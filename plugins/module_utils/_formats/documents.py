@@ -1,0 +1,108 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""JSON and YAML that came from a host, a cluster or a file which others write, read within bounds of size, depth and aliases. Pure.
+
+Without bounds a text of 30,000 opening brackets ends the process with a RecursionError, and ten lines of aliases expand to gigabytes.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+#: Characters of a text of JSON (the facts of a host with 16 GPUs have a tenth of it), and of one of YAML (a ConfigMap holds 1 MiB).
+LONGEST_JSON, LONGEST_YAML = 16 * 2**20, 2**20
+#: Deeper than any document that the collection reads, CustomResourceDefinitions included.
+_DEEPEST = 100
+#: Nodes that the aliases of a text of YAML may add to it.
+_MOST_ALIASED = 100_000
+
+
+def read_json(text: str | bytes, longest: int | None = LONGEST_JSON) -> Any:
+    """Return what a text of JSON holds.
+
+    :param longest: characters that it may have; None where the sender bounds it, as the Kubernetes API does.
+    :raises ValueError: it is none, or larger or more deeply nested than allowed.
+    """
+    _refuse_long(text, longest)
+    try:
+        document = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    level, depth = [document], 0
+    while level:
+        depth += 1
+        if depth > _DEEPEST:
+            raise ValueError("it is nested too deeply")
+        below = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list)))
+        level = [child for children in below for child in children if isinstance(child, (dict, list))]
+    return document
+
+
+def read_yaml(text: str, longest: int = LONGEST_YAML) -> Any:
+    """Return what a text of YAML holds.
+
+    :param longest: characters that it may have.
+    :raises ValueError: it is none, or larger, more deeply nested or with more aliases than allowed.
+    """
+    return _load_yaml(text, longest, "load")
+
+
+def read_yaml_documents(text: str, longest: int | None = None) -> list[Any]:
+    """Do as L(read_yaml) with a text of any number of documents."""
+    return list(_load_yaml(text, longest, "load_all"))
+
+
+def _load_yaml(text: str, longest: int | None, load: str) -> Any:
+    # Hosts need no PyYAML: only the controller reads YAML.
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    _refuse_long(text, longest)
+    try:
+        _refuse_expanding(yaml, yaml.parse(text, Loader=loader))
+        found = getattr(yaml, load)(text, Loader=loader)
+        return found if load == "load" else list(found)
+    except yaml.YAMLError as error:
+        raise ValueError(f"invalid YAML: {str(error).splitlines()[0]}") from error
+
+
+def _refuse_long(text: str | bytes, longest: int | None) -> None:
+    if longest is not None and len(text) > longest:
+        raise ValueError(f"it has {len(text)} characters, and may have at most {longest}")
+
+
+def _refuse_expanding(yaml: Any, events: Any) -> None:
+    """Go through the events of the parser, which needs no recursion: the C library that builds from them ends the process at great depth."""
+    nodes, aliased = 0, 0
+    # By anchor, and of each collection that is open: how many nodes it has, and how deep it is.
+    anchors: dict[str, tuple[int, int]] = {}
+    opened: list[list[Any]] = [[None, 0, 0]]
+    for event in events:
+        size, height = 0, 0
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in anchors:
+                raise ValueError(f"invalid YAML: the alias {event.anchor!r} stands for nothing that ends before it")
+            size, height = anchors[event.anchor]
+            aliased += size
+        elif isinstance(event, yaml.CollectionStartEvent):
+            opened.append([event.anchor, nodes, 0])
+            anchors.pop(event.anchor, None)
+            size = 1
+        elif isinstance(event, yaml.ScalarEvent):
+            size = height = 1
+            if event.anchor:
+                anchors[event.anchor] = (1, 1)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before, inner = opened.pop()
+            height = inner + 1
+            if anchor:
+                anchors[anchor] = (nodes - before, height)
+        nodes += size
+        opened[-1][2] = max(opened[-1][2], height)
+        if len(opened) + height > _DEEPEST:
+            raise ValueError("it is nested too deeply")
+        if aliased > _MOST_ALIASED:
+            raise ValueError(f"its aliases stand for more than {_MOST_ALIASED} values")
