@@ -27,6 +27,7 @@ from typing import Any
 
 from ansible import constants as C
 from ansible.plugins.callback import CallbackBase
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import table
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import said
 
@@ -74,7 +75,8 @@ class CallbackModule(CallbackBase):
         if not shown:
             return
         took = f"{time.monotonic() - begun:.0f} s" if begun is not None else "-"
-        self._display.display(f"  {host.get_name()}  {took:>5}  {task.get_name().strip()}: {outcome}", color=colour)
+        line = f"  {host.get_name()}  {took:>5}  {task.get_name().strip()}: {outcome}"
+        self._display.display(printable(line), color=colour)
 
 
 def _answer(result: Any) -> Any:

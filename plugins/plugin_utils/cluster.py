@@ -16,6 +16,7 @@ from typing import Any, Callable
 from ansible import constants
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 
 #: Statuses of a server that is starting, overloaded or behind a proxy that does not reach it.
 _AWAY = (0, 500, 502, 503, 504)
@@ -29,7 +30,7 @@ class ApiError(Exception):
 
     def __init__(self, status: int, what: str, reason: str) -> None:
         self.status = status
-        super().__init__(f"Failed to {what}: {reason}")
+        super().__init__(str(printable(f"Failed to {what}: {reason}", lines=True)))
 
 
 def at_once(display: Any) -> Callable[[str], None]:

@@ -14,10 +14,11 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Callable
 
 from ansible import constants as C
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
+from ansible.module_utils.common.text.converters import to_text
 from ansible.plugins.action import ActionBase
 from ansible.vars.hostvars import HostVars
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
@@ -61,8 +62,8 @@ _READ_BY_ANSIBLE: Mapping[str, tuple[type, ...] | None] = {
         )
     ),
 }
-#: Characters and values of an answer. That of a host with many GPUs has less than a tenth of it.
-_LARGEST = 16 * 2**20
+#: Bytes of what a host writes, and characters and values of its answer. That of a host with many GPUs has less than a fifth of it.
+_LARGEST = 8 * 2**20
 #: Parts of a result that ansible-core keeps as objects of its own, which become text where a template reads them.
 _OF_CONTROLLER = frozenset({"warnings", "deprecations", "exception", "failed_when_suppressed_exception"})
 #: Callbacks of ansible.posix that write a document for programs to standard output, which any line in between spoils.
@@ -174,17 +175,52 @@ def registered(variables: Mapping[str, Any], name: str) -> dict[str, Any] | None
     return {key: value for key, value in answer.items() if key not in _OF_CONTROLLER}
 
 
-class _BesideDocument:
-    """Shows on standard error what people read, because a callback writes a document for programs to standard output."""
+class _Terminal:
+    """Shows nothing but what can be printed: what actions show holds names and texts of hosts and of objects in a cluster.
+
+    Where a callback writes a document for programs to standard output, it is shown on standard error.
+    """
 
     def __init__(self, display: Any) -> None:
         self._shown_by = display
+        self._options = {"stderr": True} if C.DEFAULT_STDOUT_CALLBACK.rpartition(".")[2] in _DOCUMENTS else {}
 
     def display(self, message: str, **options: Any) -> None:
-        self._shown_by.display(message, **{**options, "stderr": True})
+        self._shown_by.display(_shown(message), **{**options, **self._options})
+
+    def warning(self, message: str, **options: Any) -> None:
+        self._shown_by.warning(_shown(message), **options)
+
+    def v(self, message: str, **options: Any) -> None:
+        self._shown_by.v(_shown(message), **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._shown_by, name)
+
+
+def _shown(text: str) -> str:
+    return str(printable(str(text), lines=True, longest=sys.maxsize))
+
+
+def bounded(execute: Callable[..., tuple[int, Any, Any]], host: str) -> Callable[..., tuple[int, bytes, bytes]]:
+    """Return a connection's C(exec_command) that refuses more than a host may write before anything is made of it, and gives on what can be printed.
+
+    ansible-core shows what stands before and behind a module's JSON, what ssh says, and the output of a module that did not start.
+    """
+
+    def exec_command(*arguments: Any, **options: Any) -> tuple[int, bytes, bytes]:
+        try:
+            status, *written = execute(*arguments, **options)
+        except AnsibleError as error:
+            kind = AnsibleConnectionFailure if isinstance(error, AnsibleConnectionFailure) else AnsibleError
+            raise kind(_shown(str(error))) from None
+        if sum(map(len, written)) > _LARGEST:
+            raise AnsibleActionFail(f"{host}: it wrote more than {_LARGEST} bytes as the answer of one module. {_LOOK}")
+        output, errors = (_shown(to_text(part, errors="replace")).encode() for part in written)
+        return status, output, errors
+
+    exec_command.unbounded = execute  # type: ignore[attr-defined]
+    return exec_command
 
 
 class FleetAction(ActionBase):
@@ -194,8 +230,7 @@ class FleetAction(ActionBase):
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        if C.DEFAULT_STDOUT_CALLBACK.rpartition(".")[2] in _DOCUMENTS:
-            self._display = _BesideDocument(self._display)
+        self._display = _Terminal(self._display)
         facts = (task_vars or {}).get("ansible_facts") or {}
         injected = sorted(str(name) for name in facts if is_ours(name)) if C.INJECT_FACTS_AS_VARS else []
         if injected:
@@ -233,11 +268,15 @@ class HostAction(FleetAction):
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result, begun = super().run(tmp, task_vars), time.monotonic()
         given = task_vars or {}
-        return {
-            **result,
-            **own(self.ask(given), str(given.get("inventory_hostname"))),
-            "elapsed": round(time.monotonic() - begun, 1),
-        }
+        host, connection = str(given.get("inventory_hostname")), self._connection
+        # One connection serves all items of a loop.
+        execute = getattr(connection.exec_command, "unbounded", connection.exec_command)
+        connection.exec_command = bounded(execute, host)
+        try:
+            answer = own(self.ask(given), host)
+        except RecursionError as error:
+            raise AnsibleActionFail(f"{host}: a module's answer is nested too deeply. {_LOOK}") from error
+        return {**result, **answer, "elapsed": round(time.monotonic() - begun, 1)}
 
     def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         """Return the host's answer as it came."""

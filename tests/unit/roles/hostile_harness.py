@@ -34,12 +34,15 @@ FACTS = {
     "holders": [],
     "unknown": {},
 }
+#: What is in the folder of a fleet before a playbook runs, and Ansible's temporary files.
+GIVEN = {"answers.json", "inventory.yml", "play.yml", "poison.json", "python", "site.yml", "tmp", "written"}
 #: What a module on the host answers; others that they changed something.
 _ANSWERS = {
     "gpu_info": {"changed": False, "gpu": FACTS},
     "driver": {"changed": True, "reboot_required": False},
     "health": {"changed": False, "healthy": True, "checks": []},
     "mig": {"changed": False, "steps": [{"what": "create"}], "reboot_required": False},
+    "ping": {"changed": False, "ping": "pong"},
     "slurp": {"failed": True, "msg": "there is no such file"},
     "stat": {"changed": False, "stat": {"exists": False}},
     "command": {
@@ -69,9 +72,10 @@ class Fleet:
     """A fleet of hosts that were broken into.
 
     :param poison: what every answer of theirs carries beside what is asked for.
+    :param group: in which the hosts are.
     """
 
-    def __init__(self, folder: Path, poison: dict, hosts: tuple[str, ...] = ("a",)) -> None:
+    def __init__(self, folder: Path, poison: dict, hosts: tuple[str, ...] = ("a",), group: str = "gpu_hosts") -> None:
         self.folder = folder
         self.canary = folder / "canary"
         self.answers = dict(_ANSWERS)
@@ -91,12 +95,9 @@ class Fleet:
             "gpu_node_kubernetes": False,
             "gpu_node_drain_command": ["sh", "-c", f"{log} drain >> {folder}/commands"],
             "gpu_node_resume_command": ["sh", "-c", f"{log} resume >> {folder}/commands"],
-            "gpu_kubernetes_output_directory": str(folder / "tree"),
             "nvidia_driver_version": "580.178.04",
         }
-        inventory = {
-            "gpu_hosts": {"children": {"training": {"hosts": {host: {} for host in hosts}, "vars": described}}}
-        }
+        inventory = {group: {"children": {"training": {"hosts": {host: {} for host in hosts}, "vars": described}}}}
         (folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
 
     def run(self, playbook: str, *arguments: str, programs: Path | None = None) -> subprocess.CompletedProcess:
@@ -119,10 +120,12 @@ class Fleet:
         )
 
     def did(self) -> dict[str, str]:
-        """Return what was done: every module with its arguments, every command on the controller, every file of the tree."""
-        paths = [self.folder / "modules", self.folder / "commands", *(self.folder / "tree").rglob("*")]
+        """Return what was done: every module with its arguments, every command on the controller, every file that a playbook wrote.
+
+        Playbooks run in the folder, so that whatever they write without being told where is in it.
+        """
         return {
             str(path.relative_to(self.folder)): path.read_text().replace(str(self.folder), "FOLDER")
-            for path in paths
-            if path.is_file()
+            for path in sorted(self.folder.rglob("*"))
+            if path.is_file() and path.relative_to(self.folder).parts[0] not in GIVEN
         }

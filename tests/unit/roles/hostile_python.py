@@ -4,7 +4,8 @@
 
 """The interpreter of a host that was broken into: answers every module without running it, and notes with which arguments it was called.
 
-C(hostile_python.py FOLDER MODULE): FOLDER has C(answers.json), by name of the module, and C(poison.json), which every answer gets as well.
+C(hostile_python.py FOLDER MODULE): FOLDER has C(answers.json), by name of the module, and C(poison.json), which every answer gets as well. If it has
+C(written), that is what is written, with the answer in place of C(ANSWER).
 """
 
 from __future__ import annotations
@@ -39,7 +40,13 @@ def main() -> None:
     with (folder / "modules").open("a") as log:
         log.write(f"{name} {json.dumps(arguments, sort_keys=True)}\n")
     answer = json.loads((folder / "answers.json").read_text()).get(name, {"changed": True})
-    print(json.dumps({**answer, **json.loads((folder / "poison.json").read_text())}))
+    text = json.dumps({**answer, **json.loads((folder / "poison.json").read_text())})
+    written = folder / "written"
+    if written.exists():
+        sys.stdout.buffer.write(written.read_bytes().replace(b"ANSWER", text.encode()))
+        sys.stderr.buffer.write(b"\x1b]0;title\x07\xc2\x9b31m")
+    else:
+        print(text)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,17 @@ REFUSED = (
     {"diff": "x"},
     {"invocation": 5},
 )
+#: What is written in place of an answer, and whether the host goes on.
+_ESCAPES = b"\x1b[2J\x1b]52;c;eA==\x07\xc2\x9b31m\xe2\x80\xae\x08\x00"
+WRITTEN = {
+    "junk-before": (_ESCAPES + b"\nANSWER", True),
+    "junk-behind": (b"ANSWER\n" + _ESCAPES, True),
+    "no-json": (_ESCAPES + b"Permission denied" + _ESCAPES, False),
+    "nested": (b'{"changed": false, "gpu": ' + b"[" * 900 + b"]" * 900 + b"}", False),
+    "deep": (b'{"changed": false, "gpu": ' + b"[" * 30_000 + b"]" * 30_000 + b"}", False),
+    "long": (b'{"changed": false, "gpu": "' + b"x" * 9 * 2**20 + b'"}', False),
+    "long-junk": (b"ANSWER\n" + b"x" * 9 * 2**20, False),
+}
 _PLAY = {
     "hosts": "gpu_hosts",
     "gather_facts": False,
@@ -52,12 +63,14 @@ def outcome(folder: Path, programs: Path | None = None) -> tuple[int, dict[str, 
     """Return how a run over all of them ended, whether each host went on, and what was printed."""
     poisons = {f"dropped-{n}": DROPPED[n] for n in (0, 3, 5, 8)}
     poisons.update({f"refused-{n}": REFUSED[n] for n in (0, 8)})
-    names = ("honest-1", *poisons, "honest-2")
+    names = ("honest-1", *poisons, *WRITTEN, "honest-2")
     fleet = Fleet(folder / "fleet", {}, names)
     inventory = yaml.safe_load((fleet.folder / "inventory.yml").read_text())
     hosts = inventory["gpu_hosts"]["children"]["training"]["hosts"]
-    for name, poison in poisons.items():
-        hostile = Fleet(folder / name, poison)
+    for name in (*poisons, *WRITTEN):
+        hostile = Fleet(folder / name, poisons.get(name, {}))
+        if name in WRITTEN:
+            (hostile.folder / "written").write_bytes(WRITTEN[name][0])
         (hostile.folder / "answers.json").write_text(json.dumps(hostile.answers))
         hosts[name] = {"ansible_python_interpreter": str(hostile.folder / "python")}
     (fleet.folder / "inventory.yml").write_text(yaml.safe_dump(inventory))

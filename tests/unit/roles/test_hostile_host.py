@@ -37,27 +37,56 @@ def test_the_poison_has_what_matters(tmp_path):
     assert {"gpu_node_drain_command", "gpu_plan_report", "nvidia_driver_version", "__gpu_upgrade_host"} <= set(names)
 
 
+#: By playbook, the files that it writes on the controller, and the variables that have it do so.
+WRITES = {
+    "site": (["gitops/clusters/cluster/manifest.json", "gitops/facts/a.json"], {}),
+    "plan": (["report.json", "facts/a.json"], {"gpu_plan_report": "report.json", "gpu_plan_facts_directory": "facts"}),
+    "inspect": (["report.json", "r.html"], {"gpu_inspect_report": "report.json", "gpu_inspect_html": "r.html"}),
+    "verify": (["report.json"], {"gpu_verify_report": "report.json"}),
+    "doctor": (["report.json"], {"gpu_doctor_report": "report.json"}),
+    "adopt": (["report.json", "inventory/adopted/README.md"], {"gpu_adopt_report": "report.json"}),
+    "upgrade": (["commands"], {}),
+    "repartition": (
+        ["commands", "gitops/clusters/cluster/manifest.json"],
+        {"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": [{"devices": "all", "instances": {"1g.10gb": 7}}]},
+    ),
+    "rollback": ([], {}),
+    "heal": ([], {}),
+    "remove": ([], {}),
+}
+
+
+#: One of those that write the tree, the inventory, commands and records; the others run by name.
+BY_DEFAULT = ("site", "adopt", "upgrade", "heal")
+
+
 @pytest.mark.parametrize(
     "playbook",
-    [
-        *("site", "adopt", "upgrade", "heal"),
-        *(
-            pytest.param(name, marks=pytest.mark.by_name)
-            for name in ("plan", "inspect", "verify", "doctor", "repartition", "rollback", "remove")
-        ),
-    ],
+    [pytest.param(name, marks=() if name in BY_DEFAULT else pytest.mark.by_name) for name in WRITES],
 )
 def test_a_hostile_host_changes_nothing_of_what_is_done(tmp_path, playbook):
-    honest, hostile = Fleet(tmp_path / "honest", {}), Fleet(tmp_path / "hostile", {})
+    written, variables_of_run = WRITES[playbook]
+    group = "others" if playbook == "adopt" else "gpu_hosts"
+    honest, hostile = (Fleet(tmp_path / name, {}, group=group) for name in ("honest", "hostile"))
     (hostile.folder / "poison.json").write_text(json.dumps(poison(hostile.canary)))
-    expected = honest.run(f"gpufleet.nvidia.{playbook}")
-    done = hostile.run(f"gpufleet.nvidia.{playbook}")
+    expected, done = (
+        fleet.run(f"gpufleet.nvidia.{playbook}", "-e", json.dumps(variables_of_run)) for fleet in (honest, hostile)
+    )
     assert not hostile.canary.exists(), "what a host said was run on the controller"
-    assert "modules" in honest.did(), expected.stdout + expected.stderr
+    assert {"modules", *written} <= set(honest.did()), expected.stdout + expected.stderr
     assert hostile.did() == honest.did()
     assert untimed(done.stdout).replace(str(hostile.folder), str(honest.folder)) == untimed(expected.stdout)
     assert done.returncode == expected.returncode
     assert "\x1b" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", ["gitops/clusters/cluster/values/x.yaml", "inventory/adopted/x", "report.json", "x"])
+def test_whatever_is_written_by_one_of_them_is_a_difference(tmp_path, path):
+    honest, hostile = Fleet(tmp_path / "honest", {}), Fleet(tmp_path / "hostile", poison(tmp_path))
+    assert hostile.did() == honest.did() == {}
+    (hostile.folder / path).parent.mkdir(parents=True, exist_ok=True)
+    (hostile.folder / path).write_text("x")
+    assert hostile.did() != honest.did()
 
 
 def untimed(output):
@@ -66,9 +95,9 @@ def untimed(output):
 
 
 def timeless(did):
-    """What was done, without who did it, when, and how often a host was asked for before it answered: no two runs have that in common."""
+    """What was done, without who did it and when, and how often a host was asked whether it answers, which no two runs have in common."""
     return {
-        name: re.sub(r'"(operator|since|at)": "[^"]*"|^ping \{\}\n', "", text, flags=re.M) for name, text in did.items()
+        name: re.sub(r'"(operator|since|at)": "[^"]*"|^ping .*\n', "", text, flags=re.M) for name, text in did.items()
     }
 
 

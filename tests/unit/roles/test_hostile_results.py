@@ -6,11 +6,24 @@
 
 from __future__ import annotations
 
-from .hostile_results import outcome
+import re
+
+from .hostile_results import WRITTEN, outcome
 
 
 def test_whatever_a_host_answers_the_others_go_on(tmp_path):
     status, went_on, text = outcome(tmp_path)
     assert status == 2, text[-3000:]
-    assert {name for name, on in went_on.items() if not on} == {name for name in went_on if name.startswith("refused")}
-    assert "refused-0: changed of a module's answer is 5, and must be bool" in " ".join(text.split())
+    stopped = {name for name in went_on if name.startswith("refused")} | {
+        name for name, (_written, goes_on) in WRITTEN.items() if not goes_on
+    }
+    assert {name for name, on in went_on.items() if not on} == stopped
+    said = " ".join(text.split())
+    assert "refused-0: changed of a module's answer is 5, and must be bool" in said
+    assert "deep: a module's answer is nested too deeply. The host may be compromised" in said
+    for host in ("long", "long-junk"):
+        assert (
+            f"{host}: it wrote more than 8388608 bytes as the answer of one module. The host may be compromised" in said
+        )
+    assert "junk" in said and "Permission denied" in said, "what a host writes beside its answer is shown"
+    assert re.findall(r"[^\n\t\x20-\x7e\xa0-\u2029\u2030-\uffff]", text) == []

@@ -6,12 +6,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleAuthenticationFailure, AnsibleConnectionFailure, AnsibleError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import is_printable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import host_facts
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import _READ_BY_ANSIBLE, _Facts, is_ours, own
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import (
+    _READ_BY_ANSIBLE,
+    _Facts,
+    bounded,
+    is_ours,
+    own,
+)
 from ansible_collections.gpufleet.nvidia.tests.unit.roles.hostile_results import DROPPED, REFUSED
 from hypothesis import given
 from hypothesis import strategies as st
@@ -161,3 +169,50 @@ def test_the_cache_of_facts_is_read_without_them():
     cache = _Facts(Raises(a={"gpu_node_name": "x", "ansible_distribution": "Debian"}))
     assert cache.get("a") == {"ansible_distribution": "Debian"}
     assert cache.get("b") == {}
+
+
+class _Unread(bytes):
+    def decode(self, *_arguments):
+        raise AssertionError("more than is allowed was read")
+
+
+def test_what_a_host_writes_has_a_bound_before_anything_reads_it(monkeypatch):
+    monkeypatch.setattr(host_facts, "_LARGEST", 1000)
+    for written in ((_Unread(1001), b""), (b"", _Unread(1001)), (_Unread(600), _Unread(600))):
+        with pytest.raises(AnsibleActionFail, match=r"a: it wrote more than 1000 bytes .*The host may be compromised"):
+            bounded(lambda *_a, written=written, **_o: (0, *written), "a")("command")
+    assert bounded(lambda *_a, **_o: (3, b"x" * 500, b"y" * 500), "a")("command") == (3, b"x" * 500, b"y" * 500)
+
+
+@given(st.binary(max_size=40), st.binary(max_size=40))
+def test_what_a_host_writes_can_be_printed(output, errors):
+    status, *written = bounded(lambda *_arguments, **_options: (0, output, errors), "a")("command", sudoable=True)
+    assert status == 0
+    assert all(is_printable(part.decode(), lines=True) for part in written)
+
+
+@pytest.mark.parametrize("kind", [AnsibleError, AnsibleConnectionFailure, AnsibleAuthenticationFailure])
+def test_what_ssh_shows_of_a_host_can_be_printed(kind):
+    def execute(*_arguments, **_options):
+        raise kind("Failed to connect: \x1b[2J\x9b31m\u202e banner")
+
+    with pytest.raises(AnsibleError) as failure:
+        bounded(execute, "a")("command")
+    # Whether a host counts as unreachable is said by the type.
+    assert isinstance(failure.value, AnsibleConnectionFailure) == issubclass(kind, AnsibleConnectionFailure)
+    assert str(failure.value).endswith("Failed to connect: ?[2J?31m? banner")
+
+
+@pytest.mark.parametrize(("callback", "errors"), [("default", {}), ("ansible.posix.json", {"stderr": True})])
+def test_what_actions_show_can_be_printed(monkeypatch, callback, errors):
+    monkeypatch.setattr(host_facts.C, "DEFAULT_STDOUT_CALLBACK", callback)
+    shown = []
+    display = SimpleNamespace(
+        columns=80, **{name: lambda text, **given: shown.append((text, given)) for name in ("display", "warning", "v")}
+    )
+    terminal = host_facts._Terminal(display)
+    terminal.display("a\x1b[2J\nb", color="red")
+    terminal.warning("\x9b31m", formatted=True)
+    terminal.v("\u202e")
+    assert shown == [("a?[2J\nb", {"color": "red", **errors}), ("?31m", {"formatted": True}), ("?", {})]
+    assert terminal.columns == 80

@@ -41,7 +41,8 @@ class Host:
     def plugin(self, kind, arguments):
         made = object.__new__(kind)
         made._task = SimpleNamespace(args=arguments, async_val=0, check_mode=False)
-        made._connection = SimpleNamespace(_shell=self.shell)
+        made._connection = SimpleNamespace(_shell=self.shell, exec_command=None)
+        made._display = SimpleNamespace()
         made._execute_module = self.execute
         made._transfer_data = lambda path, data: self.sent.__setitem__(path, data)
         made._fixup_perms2 = self.readable.append

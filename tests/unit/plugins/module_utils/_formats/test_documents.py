@@ -118,7 +118,9 @@ def test_nothing_else_reads_texts_that_others_write():
     }
     call = re.compile(r"(?<!_)(json\.loads?|yaml\.(safe_load|load|load_all|safe_load_all))\(")
     found = {
-        str(path.relative_to(PLUGINS)) for path in PLUGINS.rglob("*.py") if call.search(path.read_text(encoding="utf-8"))
+        str(path.relative_to(PLUGINS))
+        for path in PLUGINS.rglob("*.py")
+        if call.search(path.read_text(encoding="utf-8"))
     }
     assert found == set(own)
 
