@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,6 +22,8 @@ from .document import pynvml_is_wanted, read_document
 from .health import answer_of
 
 _FABRIC_PAUSE = 3.0
+#: Where the host engine listens that does not listen on a port; the role's README has its unit.
+ENGINE_SOCKET = "/run/nvidia-dcgm/nv-hostengine"
 
 
 def collect(
@@ -68,4 +71,5 @@ def _diagnosis(facts: Mapping[str, Any], level: int, limit: float) -> Diagnosis:
     used = [str(gpu["index"]) for gpu in facts.get("gpus") or () if users_of(gpu).everybody]
     why = f"level {level} was not run, because GPU {', '.join(used)} is in use" if used and level > 1 else ""
     level = 1 if why else level
-    return Diagnosis(level, answer_of(("dcgmi", "diag", "-r", str(level), "-j"), limit), why=why)
+    where = ("--host", f"unix://{ENGINE_SOCKET}") if os.path.exists(ENGINE_SOCKET) else ()
+    return Diagnosis(level, answer_of(("dcgmi", "diag", "-r", str(level), "-j", *where), limit), why=why)

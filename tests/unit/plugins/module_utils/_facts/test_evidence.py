@@ -103,6 +103,21 @@ def test_auto_takes_what_the_host_has(tree, monkeypatch):
     assert "nor dcgmi" in collect().cuda_unproven and asked == []
 
 
+def test_a_host_engine_on_a_socket_is_asked_there(tree, monkeypatch, tmp_path):
+    asked, facts = [], {"health": {}, "dcgm": {"dcgmi": "/usr/bin/dcgmi"}, "gpus": []}
+    monkeypatch.setattr(
+        collected, "answer_of", lambda arguments, _limit: asked.append(arguments) or CommandAnswer(0, "")
+    )
+    monkeypatch.setattr(collected, "read_document", lambda *_given, **_more: facts)
+    monkeypatch.setattr(collected.command, "find", lambda program: f"/usr/bin/{program}")
+    monkeypatch.setattr(collected, "ENGINE_SOCKET", str(tmp_path / "nv-hostengine"))
+    collected.collect(tree.source(), None, [], 5, 1)
+    (tmp_path / "nv-hostengine").touch()
+    collected.collect(tree.source(), None, [], 5, 1)
+    diagnosed = ("dcgmi", "diag", "-r", "1", "-j")
+    assert asked == [diagnosed, (*diagnosed, "--host", f"unix://{tmp_path}/nv-hostengine")]
+
+
 def test_no_program_runs_twice_where_pynvml_has_to_be_sent_first(tree, monkeypatch):
     asked = []
     facts = {"health": {}, "nvml": {"code": "pynvml_missing"}, "dcgm": {"dcgmi": "/usr/bin/dcgmi"}, "gpus": None}
