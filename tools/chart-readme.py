@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write the README of a chart from its values.yaml: each key with the comment above it and its default.
+"""Write the README of a chart from its values.yaml: each key with the comment above it and its default; and the list of files/host-paths.yaml.
 
 tools/chart-readme.py charts/gpufleet-nvidia            write README.md
 tools/chart-readme.py --check charts/gpufleet-nvidia    fail when it is not what would be written
@@ -23,6 +23,10 @@ def readme(chart: Path) -> str:
     """Return the text of the README."""
     about = yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8"))
     intro = (chart / "README.intro.md").read_text(encoding="utf-8").strip()
+    paths = yaml.safe_load((chart / "files" / "host-paths.yaml").read_text(encoding="utf-8"))
+    guarded = "".join(f"| `{path}` | {reason} |\n" for path, reason in paths["guarded"].items())
+    intro = intro.replace("{guarded}", f"| path | what is there |\n|---|---|\n{guarded}".strip())
+    intro = intro.replace("{harmless}", ", ".join(f"`{path}`" for path in paths["harmless"]))
     # A bar ends a cell of the table, even between backquotes.
     cells = (tuple(cell.replace("|", "\\|") for cell in row) for row in rows_of(chart / "values.yaml"))
     rows = "".join(f"| `{path}` | `{default}` | {note} |\n" for path, default, note in cells)

@@ -68,6 +68,20 @@ def debug(*parts: Item) -> Item:
     return container("debugger", *parts)
 
 
+def limit(resource: str, count: str = "1") -> Item:
+    return {"resources": {"limits": {resource: count}}}
+
+
+def read_only(path: str) -> Item:
+    return pod({"volumeMounts": [{"name": "x", "mountPath": "/x", "readOnly": True}]}, **host_path(path))
+
+
+#: What the pools of the cluster offer, as the generator says it.
+GPU_RESOURCES = (
+    "^(nvidia[.]com/gpu|nvidia[.]com/gpu[.]shared|nvidia[.]com/mig-1g[.]10gb|nvidia[.]com/mig-1g[.]10gb[.]me)$"
+)
+
+
 ADMITTED: dict[str, Item] = {
     "no GPU at all": pod(),
     "a GPU in its limits": gpu_pod(),
@@ -96,8 +110,25 @@ ADMITTED: dict[str, Item] = {
     "a Secret with settings": data("Secret", "stringData", PASSWORD="x", NVIDIA_VISIBLE_DEVICES="none"),
     "ordinary capabilities": pod(capability("NET_BIND_SERVICE")),
     "a hostPath elsewhere": pod(**host_path("/var/lib/devices")),
-    "a hostPath to logs": pod(**host_path("/var/log")),
-    "a hostPath beside a guarded one": pod(**host_path("/run/nvidiaX")),
+    "a hostPath to logs of one's own": pod(**host_path("/srv/logs")),
+    "a hostPath to a home": pod(**host_path("/home/somebody/data")),
+    "a hostPath beside a guarded one": pod(**host_path("/var/lib/kubeletX")),
+    "the host's time zone": read_only("/etc/localtime"),
+    "a node by its name, without a GPU": pod(nodeName="one"),
+    "a node by its name, with a GPU and without the runtime class": pod(GPU, nodeName="one"),
+    "a node by its name, with void": pod(env("void"), runtimeClassName="nvidia", nodeName="one"),
+    # As the controller of DaemonSets makes them.
+    "a node by an affinity": gpu_pod(
+        affinity={
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["one"]}]}
+                    ]
+                }
+            }
+        }
+    ),
     "InfiniBand devices": pod(**host_path("/dev/infiniband")),
     "shared memory of the host": pod(**host_path("//dev/shm/")),
     "shared memory of its own": pod(volumes=[{"name": "x", "emptyDir": {"medium": "Memory"}}]),
@@ -111,6 +142,7 @@ _MOUNT = "a mountPath in volumeMounts is the device list"
 _PRIVILEGED = "container main: securityContext.privileged"
 _CAPABILITY = "container main: securityContext.capabilities.add"
 _LIMITS = "asks for no GPU in resources.limits"
+_PINNED = "spec.nodeName: the pod starts in the NVIDIA runtime on node one"
 
 #: Object and words of the message. Every one of these gives a container GPUs that it did not get from the scheduler.
 REFUSED: dict[str, tuple[Item, str]] = {
@@ -207,7 +239,16 @@ REFUSED: dict[str, tuple[Item, str]] = {
     ),
     **{
         f"capability {name}": (pod(capability(name)), _CAPABILITY)
-        for name in ("SYS_ADMIN", "CAP_SYS_ADMIN", "sys_admin", "ALL", "SYS_MODULE", "SYS_RAWIO")
+        for name in (
+            "SYS_ADMIN",
+            "CAP_SYS_ADMIN",
+            "sys_admin",
+            "ALL",
+            "SYS_MODULE",
+            "SYS_RAWIO",
+            "DAC_READ_SEARCH",
+            "CAP_DAC_READ_SEARCH",
+        )
     },
     **{
         f"hostPath {path}": (pod(**host_path(path)), "spec.volumes: hostPath /")
@@ -250,7 +291,65 @@ REFUSED: dict[str, tuple[Item, str]] = {
             "/run/nri/nri.sock",
             "/var/lib/kubelet",
             "/var/lib/kubelet/device-plugins",
+            "/var/lib/kubelet/plugins_registry",
+            "/var/lib/kubelet/pods",
+            "/etc/nvidia-container-runtime",
+            "/etc/nvidia-container-runtime/config.toml",
+            "/etc/gpufleet",
+            "/etc/containerd",
+            "/etc/crio/crio.conf.d",
+            "/etc/docker/daemon.json",
+            "/etc/kubernetes/manifests",
+            "/etc/systemd/system",
+            "/etc/cron.d",
+            "/etc/ld.so.preload",
+            "/etc/shadow",
+            "/usr/local/lib/gpufleet",
+            "/usr/bin",
+            "/usr/libexec/kubernetes",
+            "/usr/src",
+            "/lib/modules",
+            "/var/lib/gpufleet",
+            "/var/lib/containerd",
+            "/var/lib/dkms",
+            "/var/lib/dpkg/info",
+            "/var/lib/rancher/k3s/agent",
+            "/run/gpufleet",
+            "/run/nvidia-mps",
+            "/run/nvidia-persistenced/socket",
+            "/tmp/nvidia-mps",
+            "/tmp",
+            "/run/docker",
+            "/run/cri-dockerd.sock",
+            "/run/systemd/private",
+            "/run/dbus/system_bus_socket",
+            "/opt/nri/plugins",
+            "/opt/cni/bin",
+            "/root/.ssh",
+            "/boot",
+            "/var/log",
+            "/var/log/pods",
+            "/var/spool/cron",
+            "/etc/localtime/below",
         )
+    },
+    **{
+        f"hostPath {path}, read-only": (read_only(path), f"spec.volumes: hostPath {path}")
+        for path in ("/run/containerd", "/var/lib/kubelet/pki", "/etc/kubernetes", "/")
+    },
+    "a node by its name, past the scheduler": (
+        pod(limit("nvidia.com/mig-1g.10gb"), runtimeClassName="nvidia", nodeName="one"),
+        _PINNED,
+    ),
+    "a node by its name, with a GPU": (gpu_pod(nodeName="one"), _PINNED),
+    "a node by its name, and nothing else": (pod(runtimeClassName="nvidia", nodeName="one"), _PINNED),
+    "a node by its name, for an init container": (
+        pod(env("void"), initContainers=[container("init", GPU)], runtimeClassName="nvidia", nodeName="one"),
+        _PINNED,
+    ),
+    **{
+        f"a resource that no pool offers: {name}": (pod(limit(name), runtimeClassName="nvidia"), _LIMITS)
+        for name in ("nvidia.com/mig-nosuch", "nvidia.com/mig-7g.80gb", "nvidia.com/gpu.other", "nvidia.com/gpuX")
     },
     "hostPID": (pod(hostPID=True), "spec.hostPID"),
     "hostIPC": (gpu_pod(hostIPC=True), "spec.hostIPC"),
@@ -287,7 +386,7 @@ REFUSED: dict[str, tuple[Item, str]] = {
     "a runtime class of its own for CDI": (runtime_class("mine", "nvidia-cdi"), "RuntimeClass mine"),
 }
 
-#: Debug containers, added to a running GPU pod that mounts a volume: those that it may have, and those that it may not.
+#: Debug containers that may be added to a running GPU pod that mounts a volume, and those that may not.
 DEBUG_ADMITTED: dict[str, Item] = {"void": debug(env("void"))}
 DEBUG_REFUSED: dict[str, tuple[Item, str]] = {
     "nothing": (debug(), "container debugger: starts in the NVIDIA runtime"),
@@ -305,6 +404,20 @@ DEBUG_REFUSED: dict[str, tuple[Item, str]] = {
         debug(env("void"), {"envFrom": [{"prefix": "NVIDIA_", "configMapRef": {"name": "x"}}]}),
         "container debugger: a prefix in envFrom",
     ),
+}
+
+#: How somebody tries: a new object; a debug container of a running pod; annotations of it by a change of the pod, of its status, or by a binding.
+CREATE, DEBUG = "create", "debug"
+ANNOTATING = ("pod", "pod/status", "pod/binding", "binding")
+#: Every way past the count of GPUs that is closed: how, with what, and words of the refusal.
+BYPASSES: dict[str, tuple[str, Item, str]] = {
+    **{name: (CREATE, item, words) for name, (item, words) in REFUSED.items()},
+    **{f"debug container: {name}": (DEBUG, item, words) for name, (item, words) in DEBUG_REFUSED.items()},
+    **{
+        f"annotation {key} by {way}": (way, {key: "nvidia.com/gpu=all"}, f"metadata.annotations: {key}")
+        for way in ANNOTATING
+        for key in ("cdi.k8s.io/gpu", "nvidia.cdi.k8s.io/container.main", "io.kubernetes.cri-o.Devices")
+    },
 }
 
 #: What the pods of the charts need, in the namespace of the releases: device plugin and its MPS daemon (their chart, version 0.19), NFD's

@@ -16,18 +16,26 @@ import yaml
 from chart_under_test import CHART
 from policy_cases import (
     ADMITTED,
+    ANNOTATING,
+    BYPASSES,
+    CREATE,
+    DEBUG,
     DEBUG_ADMITTED,
-    DEBUG_REFUSED,
     GPU,
+    GPU_RESOURCES,
     REFUSED,
     SYSTEM_PODS,
     container,
     env,
     gpu_pod,
+    host_path,
     pod,
 )
 
-DENY = {"policies": {"mode": "deny"}, "verification": {"checks": [{"name": "shared", "resource": "nvidia.com/gpu"}]}}
+DENY = {
+    "policies": {"mode": "deny", "gpuResources": GPU_RESOURCES},
+    "verification": {"checks": [{"name": "shared", "resource": "nvidia.com/gpu"}]},
+}
 #: One object that each policy refuses.
 EACH = {
     "visible-devices": "devices by hand: 'all'",
@@ -49,7 +57,7 @@ def installed_with(helm, installed, tmp_path):
     def change(there, policies, **values):
         path = tmp_path / "values.yaml"
         arguments = ["upgrade", "test", CHART, "--namespace", "gpu", "-f", path]
-        path.write_text(json.dumps({**DENY, **values, "policies": {"mode": "deny", **policies}}))
+        path.write_text(json.dumps({**DENY, **values, "policies": {**DENY["policies"], **policies}}))
         helm(*arguments, KUBECONFIG=str(installed.kubeconfig))
         try:
             eventually(there, "the new values are not enforced")
@@ -99,12 +107,40 @@ def test_admitted(installed, item):
     assert "Warning" not in answer.stderr
 
 
-@pytest.mark.parametrize(("item", "words"), REFUSED.values(), ids=REFUSED.keys())
-def test_refused_with_the_remedy(installed, item, words):
-    answer = create(installed, item)
+@pytest.mark.parametrize(("way", "item", "words"), BYPASSES.values(), ids=BYPASSES.keys())
+def test_every_bypass_is_refused_with_the_remedy(installed, running, way, item, words):
+    answer = attempt(installed, running, way, item)
     refused(answer, words)
-    if item["kind"] != "RuntimeClass":
+    if item.get("kind") != "RuntimeClass":
         assert EXEMPT in answer.stderr
+
+
+def attempt(plane, running, way, item):
+    """Try one of the ways of C(policy_cases)."""
+    if way == CREATE:
+        return create(plane, item)
+    if way == DEBUG:
+        return add_debug_container(plane, running, item)
+    return annotate(plane, running, way, item)
+
+
+def annotate(plane, name, way, annotations):
+    """Give a pod annotations, by one of the requests that can."""
+    kind, _slash, subresource = way.partition("/")
+    pods = "/api/v1/namespaces/work/pods"
+    if "binding" in way:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "annotations": annotations},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": "one"},
+        }
+        path = f"{pods}/{name}/binding" if kind == "pod" else "/api/v1/namespaces/work/bindings"
+        return plane.kubectl("create", "--raw", f"{path}?dryRun=All", "-f", "-", text=json.dumps(body), check=False)
+    held = json.loads(plane.kubectl("get", "pod", name, "--namespace", "work", "-o", "json").stdout)
+    held["metadata"].setdefault("annotations", {}).update(annotations)
+    path = "/".join([pods, name, *([subresource] if subresource else [])])
+    return plane.kubectl("replace", "--raw", f"{path}?dryRun=All", "-f", "-", text=json.dumps(held), check=False)
 
 
 def node(name="one", labels=None, annotations=None):
@@ -218,16 +254,30 @@ def test_debug_containers_admitted(installed, running, item):
     assert answer.returncode == 0, answer.stderr
 
 
-@pytest.mark.parametrize(("item", "words"), DEBUG_REFUSED.values(), ids=DEBUG_REFUSED.keys())
-def test_debug_containers_refused(installed, running, item, words):
-    refused(add_debug_container(installed, running, item), words)
+@pytest.mark.parametrize("way", ANNOTATING)
+def test_other_annotations_of_a_pod_that_is_there(installed, running, way):
+    answer = annotate(installed, running, way, {"example.com/owner": "me"})
+    assert answer.returncode == 0, answer.stderr
+    assert "Warning" not in answer.stderr
 
 
-def test_annotations_of_a_pod_that_is_there(installed, running):
-    arguments = ["annotate", "pod", running, "--namespace", "work", "--dry-run=server"]
-    assert installed.kubectl(*arguments, "example.com/owner=me", check=False).returncode == 0
-    answer = installed.kubectl(*arguments, "nvidia.cdi.k8s.io/pod=nvidia.com/gpu=all", check=False)
-    refused(answer, "metadata.annotations: nvidia.cdi.k8s.io/pod")
+def test_host_paths_of_a_site(installed, installed_with):
+    """A path more, one less, and a service account that may: only in its namespace, and nothing but host paths."""
+    agent, log = pod(**host_path("/srv/agent/run")), pod(**host_path("/var/log"))
+    values = {"paths": ["/srv/agent"], "openPaths": ["/var/log"], "serviceAccounts": ["work/shipper"]}
+    for name in ("shipper", "other"):
+        for namespace in ("work", "gpu"):
+            installed.kubectl("create", "serviceaccount", name, "--namespace", namespace)
+    assert create(installed, agent).returncode == 0
+    with installed_with(lambda: create(installed, agent).returncode, {"hostDevices": values}):
+        refused(create(installed, agent), "spec.volumes: hostPath /srv/agent/run")
+        refused(create(installed, pod(**host_path("/srv"))), "spec.volumes: hostPath /srv ")
+        assert create(installed, log).returncode == 0
+        refused(create(installed, pod(**host_path("/var/log/pods"))), "spec.volumes: hostPath /var/log/pods")
+        for name, namespace, may in (("shipper", "work", True), ("other", "work", False), ("shipper", "gpu", False)):
+            answer = create(installed, pod(serviceAccountName=name, **host_path("/var/log/pods")), namespace)
+            assert (answer.returncode == 0) == may, (name, namespace, answer.stderr)
+        refused(create(installed, pod(serviceAccountName="shipper", hostPID=True)), "spec.hostPID")
 
 
 def test_pods_from_before_the_policies_can_be_changed(installed):

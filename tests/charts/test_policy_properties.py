@@ -18,8 +18,18 @@ ASKS = [{"limits": {"nvidia.com/gpu": "1"}}, {"limits": {"nvidia.com/mig-1g.10gb
 NOTHING = [None, None, {"limits": {"nvidia.com/gpu": "0"}}, {"limits": {"cpu": "1"}}]
 VISIBLE = ["void", "none", "all", "0", "GPU-8d1f4b4c", "", " void", "nvidia.com/gpu=all"]
 #: Where GPUs are on a host, and folders that have nothing to do with them.
-PATHS = ["/", "/dev", "/dev/null", "/dev/nvidia0", "//dev/./nvidiactl", "/proc", "/run/nvidia/driver", "/var/run/cdi"]
-HARMLESS = ["/data", "/var/log"]
+PATHS = [
+    "/",
+    "/dev",
+    "/dev/null",
+    "/dev/nvidia0",
+    "//dev/./nvidiactl",
+    "/proc",
+    "/run/nvidia/driver",
+    "/var/run/cdi",
+    "/etc/cdi",
+]
+HARMLESS = ["/data", "/srv/logs"]
 ANNOTATIONS = ["cdi.k8s.io/gpu", "nvidia.cdi.k8s.io/x", "example.com/owner"]
 
 
@@ -84,7 +94,7 @@ def gives(item, part):
         if source == "/dev/null" and mount["mountPath"].startswith(MAGIC) and spec.get("runtimeClassName"):
             found.append("a mount of the device list")
         if source in ("/", "/dev", "/proc") or (source or "").startswith(
-            ("/dev/nvidia", "/run/nvidia", "/var/run/cdi")
+            ("/dev/nvidia", "/run/nvidia", "/var/run/cdi", "/etc/cdi")
         ):
             found.append(f"the host's {source}")
     if spec.get("runtimeClassName") == "nvidia":

@@ -80,7 +80,14 @@ The runtime classes of GPUs, and their handlers, as a CEL list.
 */}}
 {{- define "gpufleet.policy.runtimeClasses" -}}
 {{- $names := concat (list .Values.runtimeClass.name) .Values.policies.runtimeClassNames | compact | uniq -}}
-['{{ join "', '" $names }}']
+{{- include "gpufleet.policy.list" $names -}}
+{{- end -}}
+
+{{/*
+Texts as a CEL list.
+*/}}
+{{- define "gpufleet.policy.list" -}}
+[{{ range $number, $text := . }}{{ if $number }}, {{ end }}'{{ $text }}'{{ end }}]
 {{- end -}}
 
 {{/*

@@ -90,9 +90,14 @@ def operator_plugin_environment(injection: Injection) -> list[dict[str, str]]:
 
 
 def policy_values(cluster: Cluster) -> dict[str, Any]:
-    """Return what the admission policies have to know of the decision."""
+    """Return what the admission policies have to know of the decision, and what pods can ask of the nodes.
+
+    A kubelet drops a limit for a resource that its node does not offer, so that one which no node offers gives nobody a GPU to count.
+    """
     decided = [item.injection for item in cluster.configurations]
+    offered = sorted({name for item in cluster.configurations for name in item.requestable})
     return {
+        "gpuResources": f"^({'|'.join(name.replace('.', '[.]') for name in offered)})$",
         "deviceInjection": sorted({one.method for one in decided}),
         "defaultRuntime": any(one.default_runtime for one in decided),
     }

@@ -121,6 +121,14 @@ class Configuration:
         return found
 
     @property
+    def requestable(self) -> set[str]:
+        """The extended resources that a node can offer, whichever configuration it chooses, and before it was migrated, too."""
+        others = [*self.choices.named.values(), *([self.choices.before] if self.choices.before else [])]
+        shown = [self.capacity, *(one.capacity for one in others)]
+        served = {name for kind, name in self.named_classes.items() if kind in self.capacity.devices}
+        return served.union(*(one.resources for one in shown))
+
+    @property
     def origin(self) -> str:
         # Not the number of nodes: a file that serves some nodes does not change with others.
         return f"pool {self.pool}"

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import yaml
@@ -215,3 +216,59 @@ def test_dra_hands_over_devices_by_cdi_only(clusters_of):
         "feature gate"
         not in tree_of(clusters_of, {"claims": pool}, version="1.36")["values/dra-driver-nvidia-gpu.yaml"]
     )
+
+
+RENAMED = {"shared": {"replicas": 4, "rename": True}}
+
+
+@pytest.mark.parametrize(
+    ("pools", "options", "names"),
+    [
+        (
+            {
+                "training": {
+                    "gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 8}],
+                    "nvidia_mig_strategy": "mixed",
+                    "nvidia_mig_layout": "all-balanced",
+                },
+                "shared": {
+                    "gpu_facts_gpus": [{"board": "l40s-48gb", "count": 4}],
+                    "nvidia_sharing_mode": "mps",
+                    "nvidia_sharing_memory_slice": "4GiB",
+                },
+            },
+            {},
+            {"nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb", "nvidia.com/mig-3g.40gb"},
+        ),
+        # What a node offers once somebody has labelled it, and before it was migrated.
+        (
+            {"any": {"gpu_facts_gpus": [{"board": "t4-16gb", "count": 2}]}},
+            {"sharing_configurations": RENAMED},
+            {"nvidia.com/gpu", "nvidia.com/gpu.shared"},
+        ),
+        (
+            {
+                "any": {
+                    "gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 2}],
+                    "nvidia_sharing_backend": "dra",
+                    "nvidia_sharing_migrate_from": "mps",
+                }
+            },
+            {},
+            {"nvidia.com/gpu"},
+        ),
+    ],
+)
+def test_the_policies_count_what_the_nodes_can_offer_and_nothing_else(clusters_of, pools, options, names):
+    (cluster,) = clusters_of(pools, **options)
+    policies = yaml.safe_load(cluster_tree(cluster)["values/gpufleet-nvidia.yaml"])["policies"]
+    counted = re.compile(policies["gpuResources"]).search
+    others = {
+        "nvidia.com/mig-nosuch",
+        "nvidia.com/mig-1gX10gb",
+        "nvidia.com/gpuX",
+        "Xnvidia.com/gpu",
+        "nvidia.com/gpumem",
+    }
+    every = {"nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-7g.80gb", *names, *others}
+    assert {name for name in every if counted(name)} == names
